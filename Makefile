@@ -1,0 +1,61 @@
+# Every target does its own set-up: a fresh clone needs Python 3.11 or newer and make, nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Folders that exist by now; a folder that is not there yet is not checked.
+CODE := $(wildcard src tests benchmarks examples)
+BENCH ?=
+SEEDS ?= 1000
+TESTS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help dev demo test check fix bench simulate lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+dev: $(STAMP) ## Create .venv with the locked dependencies and penstock itself, editable
+
+demo: $(STAMP) ## Watch a small fleet of customers run, fail and recover in your terminal
+	$(BIN)/python -m penstock demo
+
+test: $(STAMP) ## Run the tests on both engines (TESTS="path -k name" to choose)
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(TESTS)
+
+check: $(STAMP) ## Check formatting, lint and types
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy $(CODE)
+
+fix: $(STAMP) ## Format the code and apply the safe lint fixes
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: $(STAMP) ## Measure (BENCH=name for one), one JSON line per result
+	$(BIN)/python -m benchmarks $(BENCH)
+
+simulate: $(STAMP) ## Run the long simulation (SEEDS=n histories)
+	SEEDS=$(SEEDS) $(BIN)/python -m pytest -n 2 --timeout 0 -m slow tests/simulation
+
+lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades everything)
+	$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra postgres --extra dev \
+		--universal --python-version 3.11 --generate-hashes --upgrade \
+		--no-annotate --no-header --no-emit-index-url --no-emit-find-links \
+		--output-file requirements.lock
+	@! grep -nE '://|^-|@ ' requirements.lock || { echo 'requirements.lock names an address'; exit 1; }
+
+clean: ## Remove the environment, builds and caches
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo 'Penstock needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11'; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: \
+		--require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+		--editable .
+	@touch $@
