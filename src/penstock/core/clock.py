@@ -1,0 +1,165 @@
+"""Time: the one module that reads a clock, and the conversions between micros and text.
+
+Inside the product a time is an integer of microseconds since the Unix epoch, UTC (``Micros``), and
+so is a duration. Datetimes appear only at the edges and must carry a zone. No other module may call
+``time`` or ``datetime.now``; services receive a ``Clock``, pure code receives ``now``.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol, TypeAlias
+
+from penstock.core.errors import InvalidInput
+
+Micros: TypeAlias = int
+
+MILLISECOND: Final = 1_000
+SECOND: Final = 1_000_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+WEEK: Final = 7 * DAY
+
+DURATION_MAX: Final = 36_525 * DAY
+"""A hundred years: longer durations are mistakes of unit."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ONE = timedelta(microseconds=1)
+_UNITS = {
+    "w": WEEK,
+    "d": DAY,
+    "h": HOUR,
+    "m": MINUTE,
+    "s": SECOND,
+    "ms": MILLISECOND,
+    "us": 1,
+}
+_DURATION = re.compile(r"(?:[0-9]{1,12}(?:\.[0-9]{1,6})?(?:us|ms|[wdhms]))+", re.ASCII)
+_PART = re.compile(r"([0-9]+)(?:\.([0-9]+))?(us|ms|[wdhms])", re.ASCII)
+
+
+class Clock(Protocol):
+    """The passage of time as services see it."""
+
+    def now(self) -> Micros:
+        """Return the time of day."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds from an arbitrary start, never going back."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Let the given seconds pass."""
+        ...
+
+    def wait(self, event: threading.Event, timeout: float | None) -> bool:
+        """Wait until the event is set or the timeout (seconds) passed; tell whether it is set."""
+        ...
+
+
+class SystemClock:
+    """The clock of the machine."""
+
+    __slots__ = ()
+
+    def now(self) -> Micros:
+        """Return the time of day."""
+        return time.time_ns() // 1_000
+
+    def monotonic(self) -> float:
+        """Return seconds from an arbitrary start, never going back."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Let the given seconds pass."""
+        time.sleep(max(0.0, seconds))
+
+    def wait(self, event: threading.Event, timeout: float | None) -> bool:
+        """Wait until the event is set or the timeout (seconds) passed; tell whether it is set."""
+        return event.wait(timeout)
+
+
+def to_datetime(us: Micros) -> datetime:
+    """Return the aware UTC datetime of a time; InvalidInput outside the years 1 to 9999."""
+    try:
+        return _EPOCH + timedelta(microseconds=us)
+    except OverflowError:
+        raise InvalidInput("time", "microseconds within the years 1 to 9999", us) from None
+
+
+def from_datetime(dt: datetime) -> Micros:
+    """Return the micros of an aware datetime; InvalidInput when it has no zone."""
+    if dt.utcoffset() is None:
+        raise InvalidInput(
+            "time", "a datetime with a zone", dt.isoformat(), "Add tzinfo, for example UTC."
+        )
+    return (dt - _EPOCH) // _ONE
+
+
+def iso(us: Micros) -> str:
+    """Return the time as ISO 8601 in UTC, with a fraction only when there is one."""
+    return to_datetime(us).isoformat().replace("+00:00", "Z")
+
+
+def parse_iso(text: object, field: str = "time") -> Micros:
+    """Return the micros of an ISO 8601 time that names its offset; InvalidInput otherwise."""
+    expected = 'an ISO 8601 time with offset, such as "2025-11-17T02:00:00Z"'
+    if not isinstance(text, str) or len(text) > 64:
+        raise InvalidInput(field, expected, text)
+    try:
+        # The zone marker may be written in lower case (RFC 3339).
+        parsed = datetime.fromisoformat(text.strip().upper())
+    except ValueError:
+        raise InvalidInput(field, expected, text) from None
+    if parsed.utcoffset() is None:
+        raise InvalidInput(field, expected, text, 'Append "Z" for UTC or an offset like "+02:00".')
+    return (parsed - _EPOCH) // _ONE
+
+
+def parse_duration(value: str | int | float | timedelta, field: str = "duration") -> Micros:
+    """Return the micros of "5m", "1h30m", "90s", "2d", "250ms", a timedelta or plain seconds."""
+    expected = 'a duration such as "90s", "5m", "1h30m" or "2d", or a number of seconds'
+    micros: int | None = None
+    if isinstance(value, timedelta):
+        micros = value // _ONE
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        if abs(value) <= DURATION_MAX:  # False for NaN too
+            micros = round(value * SECOND)
+    elif isinstance(value, str) and len(value) <= 64:
+        micros = _parse_duration_text(value.strip().lower())
+    if micros is None or not 0 <= micros <= DURATION_MAX:
+        raise InvalidInput(field, expected, value)
+    return micros
+
+
+def _parse_duration_text(text: str) -> Micros | None:
+    if re.fullmatch(r"[0-9]{1,12}", text, re.ASCII):
+        return int(text) * SECOND
+    compact = text.replace(" ", "")
+    if not _DURATION.fullmatch(compact):
+        return None
+    total = 0
+    for whole, fraction, unit in _PART.findall(compact):
+        size = _UNITS[unit]
+        total += int(whole) * size
+        if fraction:
+            total += int(fraction) * size // 10 ** len(fraction)
+    return total
+
+
+def format_duration(us: Micros) -> str:
+    """Return the duration in the form ``parse_duration`` reads, such as "1h30m"; exact."""
+    if us == 0:
+        return "0s"
+    sign, rest = ("-", -us) if us < 0 else ("", us)
+    parts = []
+    for unit in ("d", "h", "m", "s", "ms", "us"):
+        count, rest = divmod(rest, _UNITS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return sign + "".join(parts)

@@ -1,0 +1,297 @@
+"""Every error Penstock raises on purpose, with what the API and the command line make of it.
+
+A class carries a stable ``code``, an HTTP status, an exit code and whether trying again may help;
+its docstring is the message used when none is given. Nothing here formats for a terminal or logs.
+All rooms raise these; ``http`` and ``cli`` translate them in one place each.
+
+    PenstockError
+    ├── InvalidInput ── SettingsError
+    ├── DeclarationError
+    ├── NotFound
+    ├── Conflict ── IllegalTransition · StaleVersion · StaleToken
+    ├── DuplicateRequest
+    ├── StoreError ── StoreUnavailable · StoreBusy · SchemaMismatch
+    ├── RunInterrupted ── RunCancelled · RunTimedOut · LeaseLost
+    ├── LimitTimeout
+    └── ProcessorError ── PermanentError · TransientError        (raised by users' processors)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import cleandoc
+from typing import Any, ClassVar
+
+SHOWN_MAX = 120
+
+
+class PenstockError(Exception):
+    """Something went wrong inside Penstock."""
+
+    code: ClassVar[str] = "internal"
+    http_status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self, message: str | None = None, *, detail: Mapping[str, Any] | None = None
+    ) -> None:
+        text = message if message is not None else cleandoc(type(self).__doc__ or "")
+        super().__init__(text)
+        self.detail: dict[str, Any] = dict(detail or {})
+
+    @property
+    def message(self) -> str:
+        """The sentence shown to people."""
+        return str(self.args[0]) if self.args else ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Constructors differ from class to class; errors still have to cross process borders.
+        return _rebuild, (type(self), self.args, dict(self.__dict__))
+
+
+def _rebuild(
+    cls: type[PenstockError], args: tuple[Any, ...], state: dict[str, Any]
+) -> PenstockError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+def shown(value: object) -> str:
+    """Return a short, printable picture of a rejected value."""
+    try:
+        # A slice first: the repr of a huge string is as costly as the string itself.
+        text = repr(value[:SHOWN_MAX] if isinstance(value, str | bytes) else value)
+    except Exception:  # a broken __repr__, or an int with too many digits to print
+        text = f"<{type(value).__name__}>"
+    cut = len(value) > SHOWN_MAX if isinstance(value, str | bytes) else False
+    if len(text) > SHOWN_MAX + 2:
+        text, cut = text[:SHOWN_MAX], True
+    return f"{text}…" if cut else text
+
+
+class InvalidInput(PenstockError):
+    """A value given to Penstock cannot be used."""
+
+    code = "input.invalid"
+    http_status = 400
+    exit_code = 2
+
+    def __init__(self, field: str, expected: str, got: object, fix: str | None = None) -> None:
+        self.field = field
+        self.expected = expected
+        self.got = shown(got)
+        self.fix = fix
+        message = f"{field}: expected {expected}, got {self.got}."
+        if fix:
+            message = f"{message} {fix}"
+        detail = {"field": field, "expected": expected, "got": self.got}
+        super().__init__(message, detail=detail if fix is None else {**detail, "fix": fix})
+
+
+class SettingsError(InvalidInput):
+    """A setting of the process cannot be used."""
+
+    code = "settings.invalid"
+    http_status = 500
+
+
+class DeclarationError(PenstockError):
+    """A pipeline declaration contradicts itself."""
+
+    code = "pipeline.declaration"
+    http_status = 400
+    exit_code = 2
+
+
+class NotFound(PenstockError):
+    """There is no such thing."""
+
+    code = "not_found"
+    http_status = 404
+    exit_code = 3
+
+    def __init__(self, kind: str, id: object) -> None:
+        self.kind = kind
+        self.id = id
+        super().__init__(f"There is no {kind} {id}.", detail={"kind": kind, "id": str(id)})
+
+
+class Conflict(PenstockError):
+    """The thing is not in a condition that allows this."""
+
+    code = "conflict"
+    http_status = 409
+    exit_code = 4
+
+
+class IllegalTransition(Conflict):
+    """The state machine has no such edge."""
+
+    code = "run.illegal_transition"
+
+    def __init__(self, kind: str, subject: object, from_state: str, to_state: str) -> None:
+        self.kind = kind
+        self.subject = subject
+        self.from_state = str(from_state)
+        self.to_state = str(to_state)
+        super().__init__(
+            f"{kind} {subject} is {self.from_state} and cannot become {self.to_state}.",
+            detail={
+                "kind": kind,
+                "subject": str(subject),
+                "from": self.from_state,
+                "to": self.to_state,
+            },
+        )
+
+
+class StaleVersion(Conflict):
+    """Somebody else changed it in the meantime."""
+
+    code = "stale_version"
+
+    def __init__(self, kind: str, id: object, expected: int, current: int | None) -> None:
+        self.kind = kind
+        self.id = id
+        self.expected = expected
+        self.current = current
+        now_at = "is gone" if current is None else f"is now at version {current}"
+        super().__init__(
+            f"{kind} {id} {now_at}, the change was made to version {expected}. "
+            "Read it again and repeat the change.",
+            detail={"kind": kind, "id": str(id), "expected": expected, "current": current},
+        )
+
+
+class StaleToken(Conflict):
+    """The run is held by somebody else now; this result was refused."""
+
+    code = "run.stale_token"
+
+    def __init__(self, run_id: object) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"run {run_id} is no longer held under this fencing token; nothing was changed.",
+            detail={"run_id": str(run_id)},
+        )
+
+
+class DuplicateRequest(PenstockError):
+    """This idempotency key was used before with a different request body."""
+
+    code = "request.key_reused"
+    http_status = 422
+    exit_code = 4
+
+
+class StoreError(PenstockError):
+    """The store could not do what was asked."""
+
+    code = "store"
+    http_status = 503
+    exit_code = 5
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached."""
+
+    code = "store.unavailable"
+    retryable = True
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        ambiguous: bool = False,
+        detail: Mapping[str, Any] | None = None,
+    ) -> None:
+        # Ambiguous: the connection broke during commit, so the change may or may not be stored.
+        self.ambiguous = ambiguous
+        super().__init__(message, detail={**(detail or {}), "ambiguous": ambiguous})
+
+
+class StoreBusy(StoreError):
+    """The store is busy; the statement lost against another one and may be repeated."""
+
+    code = "store.busy"
+    retryable = True
+
+
+class SchemaMismatch(StoreError):
+    """The database schema does not fit this version of Penstock; run `penstock db migrate`."""
+
+    code = "store.schema_mismatch"
+    http_status = 500
+    exit_code = 6
+
+
+class RunInterrupted(PenstockError):
+    """The run has to stop."""
+
+    code = "run.interrupted"
+    http_status = 409
+    exit_code = 4
+
+
+class RunCancelled(RunInterrupted):
+    """The run was cancelled."""
+
+    code = "run.cancelled"
+
+
+class RunTimedOut(RunInterrupted):
+    """The run exceeded its maximum execution duration."""
+
+    code = "run.timed_out"
+
+
+class LeaseLost(RunInterrupted):
+    """The lease on the run is lost; whatever it still does will be refused."""
+
+    code = "run.lease_lost"
+
+
+class LimitTimeout(PenstockError):
+    """No slot of the limit became free in time."""
+
+    code = "limit.timeout"
+    http_status = 503
+    exit_code = 5
+    retryable = True
+
+
+class ProcessorError(PenstockError):
+    """A processor reports that its work failed."""
+
+    code = "processor.failed"
+    error_type_default: ClassVar[str] = "UNKNOWN"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        error_type: str | None = None,
+        retry_after_seconds: float | None = None,
+        detail: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.error_type = str(error_type or self.error_type_default)
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(message, detail={**(detail or {}), "error_type": self.error_type})
+
+
+class PermanentError(ProcessorError):
+    """The work failed and trying again cannot help."""
+
+    code = "processor.permanent"
+    error_type_default = "PERMANENT_ERROR"
+
+
+class TransientError(ProcessorError):
+    """The work failed and trying again may help."""
+
+    code = "processor.transient"
+    error_type_default = "TRANSIENT_ERROR"
+    retryable = True

@@ -1,0 +1,221 @@
+"""Retries: what each error type deserves, how long to wait, and whether there is a next attempt.
+
+``decide`` is total: every failed attempt is either retried after a delay or dead, and attempts are
+bounded whatever the caller insists on. It draws no randomness and reads no clock: the jitter is
+given. The worker and the sweepers call it; ``core.classify`` turns exceptions into error types.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from penstock.core.clock import DAY, MINUTE, Micros
+from penstock.core.errors import InvalidInput
+
+ATTEMPTS_DEFAULT: Final = 3
+ATTEMPTS_MAX: Final = 100
+BASE_DELAY_DEFAULT: Final = 5 * MINUTE
+MULTIPLIER_DEFAULT: Final = 2.0
+DELAY_CAP_DEFAULT: Final = DAY
+DELAY_CAP_MAX: Final = 30 * DAY
+JITTER_SHARE: Final = 0.25
+ERROR_TYPE_MAX: Final = 64
+
+
+class ErrorType(StrEnum):
+    """The error types Penstock knows; users may add any other name."""
+
+    RATE_LIMIT_EXCEEDED = "RATE_LIMIT_EXCEEDED"
+    SERVICE_UNAVAILABLE = "SERVICE_UNAVAILABLE"
+    TRANSIENT_NETWORK = "TRANSIENT_NETWORK"
+    TRANSIENT_ERROR = "TRANSIENT_ERROR"
+    TIMEOUT = "TIMEOUT"
+    STALE_EXECUTION = "STALE_EXECUTION"
+    QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
+    AUTHENTICATION_FAILED = "AUTHENTICATION_FAILED"
+    AUTHORIZATION_FAILED = "AUTHORIZATION_FAILED"
+    INVALID_CONFIGURATION = "INVALID_CONFIGURATION"
+    RESOURCE_NOT_FOUND = "RESOURCE_NOT_FOUND"
+    VALIDATION_ERROR = "VALIDATION_ERROR"
+    PERMANENT_ERROR = "PERMANENT_ERROR"
+    CLAIM_LAPSED = "CLAIM_LAPSED"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What an error type deserves when the config says nothing."""
+
+    max_attempts: int = ATTEMPTS_DEFAULT
+    base_delay_us: Micros = BASE_DELAY_DEFAULT
+    permanent: bool = False
+
+
+_DEFAULT = Policy()
+_PERMANENT = Policy(permanent=True)
+
+POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
+    {
+        ErrorType.RATE_LIMIT_EXCEEDED: Policy(5, 15 * MINUTE),
+        # In place it was already retried for ten minutes (SPEC section 10).
+        ErrorType.QUOTA_EXCEEDED: Policy(5, 15 * MINUTE),
+        ErrorType.SERVICE_UNAVAILABLE: Policy(3, 10 * MINUTE),
+        ErrorType.TRANSIENT_NETWORK: Policy(3, 5 * MINUTE),
+        ErrorType.TIMEOUT: Policy(3, 5 * MINUTE),
+        ErrorType.AUTHENTICATION_FAILED: _PERMANENT,
+        ErrorType.AUTHORIZATION_FAILED: _PERMANENT,
+        ErrorType.INVALID_CONFIGURATION: _PERMANENT,
+        ErrorType.RESOURCE_NOT_FOUND: _PERMANENT,
+        ErrorType.VALIDATION_ERROR: _PERMANENT,
+        ErrorType.PERMANENT_ERROR: _PERMANENT,
+    }
+)
+"""Exceptions to the default policy, which every other error type gets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryConfig:
+    """A config's own retry settings; None leaves the error type's default in force."""
+
+    max_attempts: int | None = None
+    base_delay_us: Micros | None = None
+    multiplier: float | None = None
+    max_delay_us: Micros | None = None
+    timeout_multiplier: float | None = None
+
+    @classmethod
+    def parse(cls, value: object, field: str = "retry_config") -> RetryConfig:
+        """Read the JSON form; InvalidInput names the key that is wrong, None means no settings."""
+        if value is None:
+            return cls()
+        if not isinstance(value, Mapping):
+            raise InvalidInput(field, "an object", value)
+        for key in value:
+            if key not in _KEYS:
+                fix = f"Known keys: {', '.join(_KEYS)}."
+                raise InvalidInput(f"{field}.{key}"[:100], "a known key", key, fix)
+        numbers = {key: _number(value.get(key), f"{field}.{key}", *_KEYS[key]) for key in _KEYS}
+        attempts = numbers["max_attempts"]
+        if attempts is not None and attempts != int(attempts):
+            raise InvalidInput(f"{field}.max_attempts", "a whole number", value["max_attempts"])
+        return cls(
+            max_attempts=None if attempts is None else int(attempts),
+            base_delay_us=_minutes(numbers["base_delay_minutes"]),
+            multiplier=numbers["backoff_multiplier"],
+            max_delay_us=_minutes(numbers["max_delay_minutes"]),
+            timeout_multiplier=numbers["timeout_multiplier"],
+        )
+
+
+_KEYS: Final[Mapping[str, tuple[float, float]]] = {
+    "max_attempts": (1, ATTEMPTS_MAX),
+    "base_delay_minutes": (0, DELAY_CAP_MAX / MINUTE),
+    "backoff_multiplier": (1, 10),
+    "max_delay_minutes": (0, DELAY_CAP_MAX / MINUTE),
+    "timeout_multiplier": (1, 10),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """There is a next attempt, after this delay."""
+
+    delay_us: Micros
+    max_attempts: int
+    timeout_multiplier: float = 1.0
+    """What to multiply the next attempt's maximum duration with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """There is no next attempt; the reason is a sentence for people."""
+
+    reason: str
+
+
+def decide(
+    *,
+    error_type: str,
+    attempt: int,
+    retry: RetryConfig | None = None,
+    stale_before: bool = False,
+    insist: bool | None = None,
+    jitter: float = 0.0,
+    retry_after_us: Micros | None = None,
+) -> Retry | Dead:
+    """Return what follows the failure of attempt number ``attempt`` (1 is the first of the chain).
+
+    insist: the caller's should_retry (True overrules a permanent type, False forbids, None leaves
+    it to the type). stale_before: an earlier attempt of the chain was STALE_EXECUTION already.
+    jitter: 0 to 1. retry_after_us: the least delay the other side asked for; it may exceed the cap
+    of the backoff but not 30 days.
+    """
+    assert attempt >= 1, attempt
+    settings = retry or RetryConfig()
+    policy = POLICIES.get(error_type, _DEFAULT)
+    if insist is False:
+        return Dead(f"{error_type}: the caller asked not to retry")
+    if policy.permanent and insist is not True:
+        return Dead(f"{error_type} is permanent and never retried")
+    limit = policy.max_attempts if settings.max_attempts is None else settings.max_attempts
+    if attempt >= limit:
+        return Dead(f"{error_type}: all {limit} attempts are used up")
+    if error_type == ErrorType.STALE_EXECUTION and not stale_before:
+        delay = 0
+    else:
+        delay = backoff(
+            attempt,
+            policy.base_delay_us if settings.base_delay_us is None else settings.base_delay_us,
+            MULTIPLIER_DEFAULT if settings.multiplier is None else settings.multiplier,
+            DELAY_CAP_DEFAULT if settings.max_delay_us is None else settings.max_delay_us,
+            jitter,
+        )
+    if retry_after_us is not None:
+        delay = max(delay, min(retry_after_us, DELAY_CAP_MAX))
+    longer = settings.timeout_multiplier if error_type == ErrorType.TIMEOUT else None
+    return Retry(delay, limit, 1.0 if longer is None else longer)
+
+
+def backoff(
+    attempt: int, base_us: Micros, multiplier: float, cap_us: Micros, jitter: float
+) -> Micros:
+    """Return base × multiplier^(attempt−1) × (1 + jitter/4), at most the cap; jitter is 0 to 1."""
+    assert attempt >= 1, attempt
+    assert base_us >= 0, base_us
+    assert cap_us >= 0, cap_us
+    assert multiplier >= 1.0, multiplier
+    assert 0.0 <= jitter <= 1.0, jitter
+    if base_us == 0:
+        return 0
+    # Judged by logarithm first: the power itself overflows a float at attempt 1,025.
+    if multiplier > 1.0 and (attempt - 1) * math.log(multiplier) > math.log(cap_us + 1):
+        return cap_us
+    return min(cap_us, int(base_us * multiplier ** (attempt - 1) * (1 + JITTER_SHARE * jitter)))
+
+
+def normalise_error_type(text: str) -> str:
+    """Return the name in the form error types have (upper snake case, 64 characters at most)."""
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text[: 4 * ERROR_TYPE_MAX])
+    cleaned = re.sub(r"[^A-Z0-9]+", "_", snake.upper()).strip("_")
+    return cleaned[:ERROR_TYPE_MAX].rstrip("_") or ErrorType.UNKNOWN.value
+
+
+def _number(value: object, field: str, low: float, high: float) -> float | None:
+    if value is None:
+        return None
+    expected = f"a number from {low:g} to {high:g}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInput(field, expected, value)
+    if not low <= value <= high:  # also refuses NaN
+        raise InvalidInput(field, expected, value)
+    return float(value)
+
+
+def _minutes(value: float | None) -> Micros | None:
+    return None if value is None else round(value * MINUTE)

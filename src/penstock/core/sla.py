@@ -1,0 +1,41 @@
+"""Service levels and the figures derived from finished runs.
+
+Pure arithmetic on micros and counts; a figure that has no basis is None, never zero. The sweepers,
+the history and the overview call these; SQL that computes the same in bulk is tested against them.
+"""
+
+from __future__ import annotations
+
+from penstock.core.clock import SECOND, Micros
+
+GIGABYTE = 1_000_000_000
+
+
+def breaches_at(slot: Micros, threshold_us: Micros) -> Micros:
+    """Return the last moment at which a start still meets the SLA; any later start breaches."""
+    return slot + threshold_us
+
+
+def breach(slot: Micros, started_at: Micros, threshold_us: Micros) -> Micros:
+    """Return how far the start missed its SLA, 0 when it was met; retries keep the first slot.
+
+    For a run that has not started, pass now as ``started_at``.
+    """
+    return max(0, started_at - breaches_at(slot, threshold_us))
+
+
+def compliance(total: int, met: int) -> float | None:
+    """Return the share of runs that met their SLA, None when there were none."""
+    return met / total if total > 0 else None
+
+
+def failure_rate(failed: int, finished: int) -> float | None:
+    """Return failed over finished, None when none finished."""
+    return failed / finished if finished > 0 else None
+
+
+def estimated_cost(
+    duration_us: Micros, bytes_processed: int, rate_second: float, rate_gb: float
+) -> float:
+    """Return the estimated cost of a run; a gigabyte is 10**9 bytes."""
+    return duration_us / SECOND * rate_second + bytes_processed / GIGABYTE * rate_gb
