@@ -1,0 +1,81 @@
+"""Databases on a PostgreSQL server: create, drop, ask; and servers that someone else runs.
+
+Called by `penstock.testing.postgres` and by fixtures through it. It starts and stops nothing.
+"""
+
+from typing import Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+try:
+    import psycopg
+    from psycopg import sql
+except ImportError as error:
+    raise ImportError("PostgreSQL needs its driver: pip install 'penstock[postgres]'") from error
+
+__all__ = [
+    "ConfiguredServer",
+    "DatabaseServer",
+    "database_answers",
+    "database_create",
+    "database_drop",
+]
+
+
+class DatabaseServer(Protocol):
+    """What a test needs of a server, launched or configured."""
+
+    def dsn(self, dbname: str = "postgres") -> str:
+        """Return the connection URL of a database."""
+
+    def create_database(self, name: str, template: str | None = None) -> str:
+        """Create a database, as a copy of `template` if given, and return its URL."""
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database, ending its connections; none of that name is fine."""
+
+
+class ConfiguredServer:
+    """A server someone else runs, named by a URL whose user may create databases."""
+
+    def __init__(self, url: str) -> None:
+        self._url = urlsplit(url)
+
+    def dsn(self, dbname: str = "postgres") -> str:
+        """Return the configured URL with the database replaced."""
+        return urlunsplit(self._url._replace(path=f"/{dbname}"))
+
+    def create_database(self, name: str, template: str | None = None) -> str:
+        """Create a database, as a copy of `template` if given, and return its URL."""
+        database_create(urlunsplit(self._url), name, template)
+        return self.dsn(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database, ending its connections; none of that name is fine."""
+        database_drop(urlunsplit(self._url), name)
+
+
+def database_answers(dsn: str) -> bool:
+    """Say whether a database accepts connections now."""
+    try:
+        psycopg.connect(dsn, connect_timeout=2).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def database_create(admin_dsn: str, name: str, template: str | None) -> None:
+    """Create a database as a copy of `template`; `admin_dsn` names any other database."""
+    # template0 is the default because nobody can be connected to it, which would block the copy.
+    statement = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+        sql.Identifier(name), sql.Identifier(template or "template0")
+    )
+    with psycopg.connect(admin_dsn, autocommit=True) as connection:
+        connection.execute(statement)
+
+
+def database_drop(admin_dsn: str, name: str) -> None:
+    """Drop a database and end its connections; none of that name is fine."""
+    statement = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+    with psycopg.connect(admin_dsn, autocommit=True) as connection:
+        connection.execute("SET client_min_messages = error")
+        connection.execute(statement)

@@ -1,0 +1,50 @@
+"""Operating-system parts of the PostgreSQL launcher: ports, child processes, the watchdog.
+
+Knows nothing of PostgreSQL but that SIGQUIT ends it at once.
+"""
+
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+__all__ = ["children_of", "port_free", "watchdog_start"]
+
+# $1 is the postmaster, $2 the folder to remove ("" for none). `read` returns when our end closes.
+_WATCHDOG = """
+read -r _
+kill -QUIT "$1" 2>/dev/null
+tries=0
+while kill -0 "$1" 2>/dev/null && [ "$tries" -lt 50 ]; do tries=$((tries + 1)); sleep 0.1; done
+[ -z "$2" ] || rm -rf -- "$2"
+"""
+
+
+def children_of(pid: int) -> list[int]:
+    """Return a process's children where the system tells (Linux), else none."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    return [int(word) for word in text.split()]
+
+
+def port_free() -> int:
+    """Return a port of 127.0.0.1 that was free a moment ago; another process may still take it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def watchdog_start(pid: int, folder: Path) -> subprocess.Popen[bytes] | None:
+    """Start the shell that ends the server when this process is gone, however it went."""
+    shell = shutil.which("sh")
+    if shell is None:
+        return None
+    return subprocess.Popen(
+        [shell, "-c", _WATCHDOG, "watchdog", str(pid), str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
