@@ -1,0 +1,108 @@
+"""Previews: the next fires of a cadence, with a note in words wherever daylight saving played in.
+
+For people (API, CLI, UI) before they save a config. Never used to decide anything: the scheduler
+asks ``core.cadence``, and so does this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from penstock.core.cadence import Cadence, next_after, skipped_time
+from penstock.core.clock import DAY, Micros, to_datetime
+from penstock.core.cronexpr import parse
+from penstock.core.errors import InvalidInput
+from penstock.core.zone import Stretch, stretch_at, zone_info
+
+PREVIEW_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fire:
+    """One future start: the moment, how the wall clock shows it, and what is special about it."""
+
+    at: Micros
+    local: str
+    utc_offset: str
+    note: str | None = None
+
+
+def preview(cadence: Cadence, after: Micros, n: int, anchor: Micros = 0) -> list[Fire]:
+    """Return the n fires strictly after a time; InvalidInput unless n is 1 to 1,000."""
+    if isinstance(n, bool) or not 1 <= n <= PREVIEW_MAX:
+        raise InvalidInput("n", f"a number from 1 to {PREVIEW_MAX:,}", n)
+    zone = zone_info(cadence.timezone)
+    fires: list[Fire] = []
+    previous = after
+    for _ in range(n):
+        at = next_after(cadence, previous, anchor)
+        local = to_datetime(at).astimezone(zone)
+        text = local.isoformat()
+        note = None if cadence.cron is None else _note(cadence, previous, at)
+        fires.append(Fire(at=at, local=text, utc_offset=_offset_text(local), note=note))
+        previous = at
+    return fires
+
+
+def _note(cadence: Cadence, previous: Micros, at: Micros) -> str | None:
+    assert cadence.cron is not None
+    expression = parse(cadence.cron)
+    stretch = stretch_at(cadence.timezone, at)
+    wall = at + stretch.offset
+    shift = (
+        f"clocks go forward from {_hm(stretch.gap_from)} to {_hm(stretch.start + stretch.offset)}"
+        if stretch.gap_from is not None
+        else ""
+    )
+    crossed = stretch.gap_from is not None and previous < stretch.start
+    if expression.fixed_hour:
+        meant = skipped_time(expression, stretch)
+        if meant is not None and at == stretch.start:
+            return f"{_day_hm(meant)} does not exist ({shift}): fires at {_day_hm(wall)}"
+        if _is_repeated_later(cadence.timezone, stretch, wall):
+            return f"{_hm(wall)} occurs twice that day (clocks go back): fires the first time only"
+        return _skipped_day(stretch) if crossed else None
+    if wall < stretch.fresh:
+        return f"{_hm(wall)} occurs twice that day (clocks go back): this is the second time"
+    if _is_repeated_later(cadence.timezone, stretch, wall):
+        return f"{_hm(wall)} occurs twice that day (clocks go back): this is the first time"
+    if crossed:
+        meant = skipped_time(expression, stretch)
+        if meant is not None:
+            return f"{_day_hm(meant)} does not exist ({shift}): left out, elapsed time goes on"
+        return _skipped_day(stretch)
+    return None
+
+
+def _skipped_day(stretch: Stretch) -> str | None:
+    """Return a note when the start of the stretch skipped a whole day of the calendar."""
+    if stretch.gap_from is None:
+        return None
+    midnight = -(-stretch.gap_from // DAY) * DAY
+    if midnight + DAY > stretch.start + stretch.offset:
+        return None
+    return f"{_wall(midnight).date()} does not exist in this time zone: nothing fires for it"
+
+
+def _is_repeated_later(zone: str, stretch: Stretch, wall: Micros) -> bool:
+    following = stretch_at(zone, stretch.end)
+    return following.start == stretch.end and following.start + following.offset <= wall
+
+
+def _wall(wall: Micros) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=wall)
+
+
+def _hm(wall: Micros) -> str:
+    return _wall(wall).strftime("%H:%M")
+
+
+def _day_hm(wall: Micros) -> str:
+    return _wall(wall).strftime("%Y-%m-%d %H:%M")
+
+
+def _offset_text(local: datetime) -> str:
+    text = local.strftime("%z")
+    return f"{text[:3]}:{text[3:5]}"
