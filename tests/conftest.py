@@ -3,10 +3,12 @@
 import itertools
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from penstock.testing.postgres import DatabaseServer, open_server
+from tests.rules import tidy
 
 _database_numbers = itertools.count(1)
 
@@ -25,3 +27,9 @@ def pg_dsn(pg_server: DatabaseServer) -> Iterator[str]:
     name = f"penstock_test_{os.getpid()}_{next(_database_numbers)}"
     yield pg_server.create_database(name)
     pg_server.drop_database(name)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the modules that come close to the size limit, before they hit it."""
+    for line in tidy.nearly_too_long(tidy.sources_read(Path(__file__).parents[1])):
+        terminalreporter.write_line(f"close to the limit of {tidy.MODULE_LINES_MAX}: {line}")
