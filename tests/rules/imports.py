@@ -42,7 +42,10 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 DRIVERS = ("penstock.store.sqlite", "penstock.store.postgres")
 # Rooms that know the store by its topics and protocols, never by a concrete driver.
 DRIVER_BLIND = frozenset({"bus", "engine", "client"})
-CORE_EXTRA = {"penstock.core.cadence": frozenset({"cronsim"})}
+CORE_EXTRA = {
+    "penstock.core.cadence": frozenset({"cronsim"}),
+    "penstock.core.families": frozenset({"socket"}),  # for its exception types only
+}
 # Standard modules that do input or output; the core is pure.
 CORE_BANNED = frozenset(
     {"asyncio", "http", "multiprocessing", "selectors", "socket", "sqlite3", "subprocess", "urllib"}
