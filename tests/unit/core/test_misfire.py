@@ -1,0 +1,94 @@
+"""Misfire plans: what starts after downtime and what is written down as missed."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.core.cadence import COUNT_CAP, CatchUp, cron, every
+from penstock.core.clock import DAY, HOUR, MINUTE, parse_iso
+from penstock.core.misfire import SlotPlan, plan
+
+MIDNIGHT = parse_iso("2026-01-10T00:00:00Z")
+HOURLY = cron("0 * * * *")
+
+
+@pytest.mark.parametrize("catch_up", list(CatchUp))
+def test_on_time_every_policy_runs_the_slot(catch_up: CatchUp) -> None:
+    """A slot met within seconds starts, and nothing is missed."""
+    found = plan(HOURLY, MIDNIGHT, MIDNIGHT + 5_000_000, catch_up)
+    assert found == SlotPlan(run_slot=MIDNIGHT, next_slot=MIDNIGHT + HOUR)
+
+
+def test_one_runs_the_latest() -> None:
+    """After five hours the latest slot runs and five are missed."""
+    assert plan(HOURLY, MIDNIGHT, MIDNIGHT + 5 * HOUR + 10 * MINUTE, CatchUp.ONE) == SlotPlan(
+        run_slot=MIDNIGHT + 5 * HOUR,
+        next_slot=MIDNIGHT + 6 * HOUR,
+        missed_from=MIDNIGHT,
+        missed_to=MIDNIGHT + 4 * HOUR,
+        missed_count=5,
+    )
+
+
+def test_none_runs_the_latest_only_within_the_grace() -> None:
+    """Ten minutes late is too late by default, and in time with a longer grace."""
+    now = MIDNIGHT + 5 * HOUR + 10 * MINUTE
+    assert plan(HOURLY, MIDNIGHT, now, CatchUp.NONE) == SlotPlan(
+        run_slot=None,
+        next_slot=MIDNIGHT + 6 * HOUR,
+        missed_from=MIDNIGHT,
+        missed_to=MIDNIGHT + 5 * HOUR,
+        missed_count=6,
+    )
+    late = plan(HOURLY, MIDNIGHT, now, CatchUp.NONE, grace_us=10 * MINUTE)
+    assert (late.run_slot, late.missed_count) == (MIDNIGHT + 5 * HOUR, 5)
+
+
+def test_all_runs_the_oldest_within_the_window_and_stays_due() -> None:
+    """Slots beyond the window are missed, the rest start one plan at a time, oldest first."""
+    now = MIDNIGHT + 5 * HOUR + 10 * MINUTE
+    slot, started, missed = MIDNIGHT, [], 0
+    while slot <= now:
+        found = plan(HOURLY, slot, now, CatchUp.ALL, window_us=3 * HOUR)
+        missed += found.missed_count
+        if found.run_slot is not None:
+            started.append((found.run_slot - MIDNIGHT) // HOUR)
+        slot = found.next_slot
+    assert (started, missed) == ([3, 4, 5], 3)
+
+
+def test_all_with_everything_beyond_the_window() -> None:
+    """A daily slot missed by more than the window is only written down."""
+    found = plan(cron("@daily"), MIDNIGHT, MIDNIGHT + 5 * HOUR, CatchUp.ALL, window_us=HOUR)
+    assert found == SlotPlan(
+        run_slot=None,
+        next_slot=MIDNIGHT + DAY,
+        missed_from=MIDNIGHT,
+        missed_to=MIDNIGHT,
+        missed_count=1,
+    )
+
+
+def test_a_day_and_years_of_minutes() -> None:
+    """A day is exact; years are bounded by the cap on the count."""
+    rule = cron("* * * * *", "America/New_York")
+    day = plan(rule, MIDNIGHT, MIDNIGHT + DAY)
+    assert (day.missed_count, day.run_slot) == (1440, MIDNIGHT + DAY)
+    assert plan(rule, MIDNIGHT, MIDNIGHT + 3650 * DAY).missed_count == COUNT_CAP
+
+
+def test_a_slot_off_the_cadence_counts_as_one() -> None:
+    """After an edit the stored slot may not fit the new rule; it is due all the same."""
+    odd = MIDNIGHT + 7 * MINUTE
+    assert plan(HOURLY, odd, odd + MINUTE).run_slot == odd
+    later = plan(HOURLY, odd, MIDNIGHT + 2 * HOUR)
+    assert (later.missed_from, later.missed_to) == (odd, MIDNIGHT + HOUR)
+    assert (later.run_slot, later.missed_count) == (MIDNIGHT + 2 * HOUR, 2)
+
+
+def test_intervals_go_on_from_the_slot_or_from_the_anchor() -> None:
+    """Without an anchor the slot itself sets the phase."""
+    odd = MIDNIGHT + 7 * MINUTE
+    rule = every(HOUR)
+    assert plan(rule, odd, odd + 90 * MINUTE).run_slot == odd + HOUR
+    assert plan(rule, odd, odd + 90 * MINUTE, anchor=MIDNIGHT).run_slot == MIDNIGHT + HOUR

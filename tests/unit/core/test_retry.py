@@ -1,0 +1,170 @@
+"""Retries: the table of the specification, the settings of a config, and the decision."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.core import retry
+from penstock.core.clock import DAY, MINUTE, SECOND
+from penstock.core.errors import InvalidInput
+from penstock.core.retry import Dead, ErrorType, Retry, RetryConfig, backoff, decide
+
+
+@pytest.mark.parametrize(
+    ("error_type", "attempts", "minutes"),
+    [
+        (ErrorType.RATE_LIMIT_EXCEEDED, 5, [15, 30, 60, 120]),
+        (ErrorType.QUOTA_EXCEEDED, 5, [15, 30, 60, 120]),
+        (ErrorType.SERVICE_UNAVAILABLE, 3, [10, 20]),
+        (ErrorType.TRANSIENT_NETWORK, 3, [5, 10]),
+        (ErrorType.TIMEOUT, 3, [5, 10]),
+        (ErrorType.STALE_EXECUTION, 3, [0, 0]),
+        (ErrorType.CLAIM_LAPSED, 3, [5, 10]),
+        (ErrorType.UNKNOWN, 3, [5, 10]),
+        ("WAREHOUSE_ASLEEP", 3, [5, 10]),
+        (ErrorType.AUTHENTICATION_FAILED, 1, []),
+        (ErrorType.AUTHORIZATION_FAILED, 1, []),
+        (ErrorType.INVALID_CONFIGURATION, 1, []),
+        (ErrorType.RESOURCE_NOT_FOUND, 1, []),
+        (ErrorType.VALIDATION_ERROR, 1, []),
+        (ErrorType.PERMANENT_ERROR, 1, []),
+    ],
+)
+def test_defaults_by_error_type(error_type: str, attempts: int, minutes: list[int]) -> None:
+    """Each error type gets the attempts and delays the specification lists."""
+    delays = []
+    for attempt in range(1, 10):
+        decision = decide(error_type=error_type, attempt=attempt)
+        if isinstance(decision, Dead):
+            assert attempt == attempts
+            break
+        delays.append(decision.delay_us)
+    assert delays == [m * MINUTE for m in minutes]
+
+
+def test_config_wins_over_the_type() -> None:
+    """Attempts, base, multiplier and cap come from the config where it has them."""
+    config = RetryConfig(
+        max_attempts=4, base_delay_us=SECOND, multiplier=3.0, max_delay_us=5_000_000
+    )
+    found = [
+        decide(error_type=ErrorType.RATE_LIMIT_EXCEEDED, attempt=n, retry=config)
+        for n in (1, 2, 3, 4)
+    ]
+    assert found[:3] == [Retry(SECOND, 4), Retry(3 * SECOND, 4), Retry(5 * SECOND, 4)]
+    assert found[3] == Dead("RATE_LIMIT_EXCEEDED: all 4 attempts are used up")
+
+
+def test_the_latest_type_sets_the_limit_over_the_whole_chain() -> None:
+    """After four rate limits, a network error finds its three attempts used up."""
+    assert isinstance(decide(error_type=ErrorType.RATE_LIMIT_EXCEEDED, attempt=4), Retry)
+    assert isinstance(decide(error_type=ErrorType.TRANSIENT_NETWORK, attempt=4), Dead)
+
+
+def test_insisting_overrules_permanence_but_not_the_limit() -> None:
+    """should_retry true retries a permanent type three times in all; false forbids any retry."""
+    auth = ErrorType.AUTHENTICATION_FAILED
+    assert decide(error_type=auth, attempt=1, insist=True) == Retry(5 * MINUTE, 3)
+    assert isinstance(decide(error_type=auth, attempt=3, insist=True), Dead)
+    config = RetryConfig(max_attempts=7)
+    assert decide(error_type=auth, attempt=6, insist=True, retry=config) == Retry(160 * MINUTE, 7)
+    assert isinstance(decide(error_type=auth, attempt=1, retry=config), Dead)
+    assert isinstance(decide(error_type=ErrorType.TIMEOUT, attempt=1, insist=False), Dead)
+
+
+def test_stale_runs_come_back_at_once_but_only_once() -> None:
+    """The first stale execution of a chain is retried at once, later ones back off."""
+    stale = ErrorType.STALE_EXECUTION
+    assert decide(error_type=stale, attempt=1, jitter=1.0) == Retry(0, 3)
+    assert decide(error_type=stale, attempt=2, stale_before=True) == Retry(10 * MINUTE, 3)
+    assert decide(error_type=stale, attempt=2) == Retry(0, 3)
+
+
+def test_retry_after_is_a_minimum() -> None:
+    """What the other side asks for lengthens the delay, never shortens it, within 30 days."""
+    for asked, delay in ((MINUTE, 15 * MINUTE), (DAY, DAY), (90 * DAY, 30 * DAY)):
+        decision = decide(error_type=ErrorType.RATE_LIMIT_EXCEEDED, attempt=1, retry_after_us=asked)
+        assert decision == Retry(delay, 5)
+
+
+def test_only_a_timeout_lengthens_the_limit() -> None:
+    """The timeout multiplier applies to the retry of a timeout and to no other."""
+    config = RetryConfig(timeout_multiplier=1.5)
+    assert decide(error_type="TIMEOUT", attempt=1, retry=config) == Retry(5 * MINUTE, 3, 1.5)
+    assert decide(error_type="UNKNOWN", attempt=1, retry=config) == Retry(5 * MINUTE, 3, 1.0)
+
+
+def test_backoff_jitter_and_huge_attempts() -> None:
+    """Jitter adds up to a quarter, and no attempt number overflows."""
+    assert backoff(1, 5 * MINUTE, 2.0, DAY, 1.0) == 375 * SECOND
+    assert backoff(3, 5 * MINUTE, 2.0, DAY, 0.0) == 20 * MINUTE
+    assert backoff(10**9, 1, 2.0, DAY, 1.0) == DAY
+    assert backoff(10**9, 1, 1.0, DAY, 0.0) == 1
+    assert backoff(10**9, 0, 10.0, DAY, 1.0) == 0
+    assert backoff(5, MINUTE, 2.0, 0, 1.0) == 0
+
+
+def test_parse_reads_the_json_form() -> None:
+    """The keys of the source design and ours are read; absent ones stay None."""
+    parsed = RetryConfig.parse(
+        {
+            "max_attempts": 5,
+            "base_delay_minutes": 0.5,
+            "backoff_multiplier": 3,
+            "max_delay_minutes": 60,
+            "timeout_multiplier": 2,
+        }
+    )
+    assert parsed == RetryConfig(
+        max_attempts=5,
+        base_delay_us=30 * SECOND,
+        multiplier=3.0,
+        max_delay_us=60 * MINUTE,
+        timeout_multiplier=2.0,
+    )
+    assert RetryConfig.parse(None) == RetryConfig.parse({}) == RetryConfig()
+    assert RetryConfig.parse({"max_attempts": None}) == RetryConfig()
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        ([], "retry_config"),
+        ("fast", "retry_config"),
+        ({"max_attempts": 0}, "retry_config.max_attempts"),
+        ({"max_attempts": 101}, "retry_config.max_attempts"),
+        ({"max_attempts": 2.5}, "retry_config.max_attempts"),
+        ({"max_attempts": "3"}, "retry_config.max_attempts"),
+        ({"max_attempts": True}, "retry_config.max_attempts"),
+        ({"base_delay_minutes": -1}, "retry_config.base_delay_minutes"),
+        ({"base_delay_minutes": float("nan")}, "retry_config.base_delay_minutes"),
+        ({"backoff_multiplier": 0.5}, "retry_config.backoff_multiplier"),
+        ({"backoff_multiplier": float("inf")}, "retry_config.backoff_multiplier"),
+        ({"max_delay_minutes": 10**400}, "retry_config.max_delay_minutes"),
+        ({"timeout_multiplier": []}, "retry_config.timeout_multiplier"),
+        ({"attempts": 3}, "retry_config.attempts"),
+        ({7: 3}, "retry_config.7"),
+    ],
+)
+def test_parse_names_the_key_that_is_wrong(value: object, field: str) -> None:
+    """A wrong type, range or key is refused by its full name."""
+    with pytest.raises(InvalidInput) as caught:
+        RetryConfig.parse(value)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("RATE_LIMIT_EXCEEDED", "RATE_LIMIT_EXCEEDED"),
+        ("rate limit exceeded!", "RATE_LIMIT_EXCEEDED"),
+        ("RateLimitExceeded", "RATE_LIMIT_EXCEEDED"),
+        ("http-429", "HTTP_429"),
+        ("", "UNKNOWN"),
+        ("…", "UNKNOWN"),
+        ("x" * 1000, "X" * 64),
+    ],
+)
+def test_error_types_are_normalised(text: str, name: str) -> None:
+    """Any name becomes upper snake case of at most 64 characters."""
+    assert retry.normalise_error_type(text) == name
