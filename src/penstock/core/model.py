@@ -1,0 +1,286 @@
+"""Plain records that travel between the rooms: runs, configs, outcomes, slots.
+
+Hot records are named tuples built straight from a row (their field order is the column order of the
+SQL fragment named beside them); the rest are frozen dataclasses. Nothing here does I/O. Times are
+microseconds, ids are bigints; the edges turn them into ISO text and public ids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from penstock.core.clock import Micros
+from penstock.core.states import RunState, RunStatus
+
+DEFAULT_CUSTOMER = "default"
+DEFAULT_POOL = "default"
+PRIORITY_DEFAULT = 5
+
+
+class HeldRun(NamedTuple):
+    """A run as its holder sees it (SQL fragment `held_columns`)."""
+
+    run_id: int
+    token: int
+    state: str
+    customer: int
+    customer_id: str
+    config_id: int | None
+    processor: int
+    flow_id: int | None
+    partition: str | None
+    mode: str | None
+    slot: Micros
+    scheduled_time: Micros
+    priority: int
+    fair_pass: int
+    attempt: int
+    lapses: int
+    stales: int
+    max_execution_us: Micros
+    sla_us: Micros | None
+    ordering_key: str | None
+    parameters: str | None
+    retry: str | None
+    correlation_id: str | None
+    parent_run_id: int | None
+    root_run_id: int | None
+    trigger_source: str
+    trigger_message_id: str | None
+    claimed_at: Micros | None
+    started_at: Micros | None
+    created_at: Micros
+    claimed_by: str | None
+    session_id: int | None
+    cancel_requested_at: Micros | None
+
+
+class Run(NamedTuple):
+    """A run as people see it, live or ended (SQL fragments `live_columns`, `ended_columns`)."""
+
+    run_id: int
+    customer_id: str
+    config_id: int | None
+    pipeline: str
+    phase: str
+    processor: str
+    flow_id: int | None
+    partition: str | None
+    mode: str | None
+    slot: Micros
+    scheduled_time: Micros
+    priority: int
+    state: str
+    status: str | None
+    claimed_by: str | None
+    claimed_at: Micros | None
+    started_at: Micros | None
+    finished_at: Micros | None
+    attempt: int
+    lapses: int
+    parent_run_id: int | None
+    root_run_id: int | None
+    error_type: str | None
+    error_details: str | None
+    result: str | None
+    records: int | None
+    sla_met: bool | None
+    sla_breach_us: int | None
+    correlation_id: str | None
+    trigger_source: str
+    created_at: Micros
+    admission: int | None
+    token: int
+    is_dead: bool
+    cancel_requested_at: Micros | None
+    parameters: str | None
+    ordering_key: str | None
+    max_execution_us: Micros | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRun:
+    """A run to be created; None leaves the processor's or the store's default in force."""
+
+    customer: int
+    processor: int
+    config_id: int | None = None
+    flow_id: int | None = None
+    partition: str | None = None
+    mode: str | None = None
+    slot: Micros | None = None
+    scheduled_time: Micros | None = None
+    priority: int = PRIORITY_DEFAULT
+    attempt: int = 1
+    max_execution_us: Micros | None = None
+    sla_us: Micros | None = None
+    ordering_key: str | None = None
+    parameters: str | None = None
+    correlation_id: str | None = None
+    parent_run_id: int | None = None
+    root_run_id: int | None = None
+    trigger_source: str = "manual"
+    trigger_message_id: str | None = None
+
+    def row(self) -> tuple[Any, ...]:
+        """The values in the order of the statement `run_insert_many`."""
+        return (
+            self.customer, self.config_id, self.processor, self.flow_id, self.partition,
+            self.mode, self.slot, self.scheduled_time, self.priority, self.attempt,
+            self.max_execution_us, self.sla_us, self.ordering_key, self.parameters,
+            self.correlation_id, self.parent_run_id, self.root_run_id, self.trigger_source,
+            self.trigger_message_id,
+        )  # fmt: skip
+
+
+class Finish(NamedTuple):
+    """How a run ended (batch of the statement `run_finish_many`)."""
+
+    run_id: int
+    token: int
+    final_state: str
+    status: str | None
+    duration_us: int | None = None
+    error_type: str | None = None
+    error_details: str | None = None
+    result: str | None = None
+    records: int | None = None
+    bytes: int | None = None
+    stages: str | None = None
+    retry_delay_us: Micros | None = None
+    retry_max_execution_us: Micros | None = None
+    is_dead: bool = False
+    is_stale: bool = False
+    actor: str = "worker"
+    why: str | None = None
+
+
+class Finished(NamedTuple):
+    """What became of a run that ended: its retry, or its config's failure count."""
+
+    run_id: int
+    customer: int
+    config_id: int | None
+    is_dead: bool
+    ordering_key: str | None
+    retry_run_id: int | None
+    consecutive_failures: int
+    flow_id: int | None
+    processor: int
+    final_state: str
+
+
+class Config(NamedTuple):
+    """A customer's pipeline configuration (SQL fragment `config_columns`)."""
+
+    config_id: int
+    customer: int
+    customer_id: str
+    pipeline_no: int
+    pipeline: str
+    provider: str
+    domain: str
+    schedule_type: str
+    schedule_cron: str | None
+    interval_us: Micros | None
+    timezone: str
+    event_topic: str | None
+    event_filter: str | None
+    parameters: str
+    retry: str | None
+    priority: int
+    max_execution_us: Micros
+    sla_us: Micros
+    catch_up: str
+    catch_up_window_us: Micros
+    overlap: str
+    jitter_us: Micros
+    offset_us: Micros
+    is_active: bool
+    inactive_reason: str | None
+    version: int
+    created_at: Micros
+    created_by: str
+    updated_at: Micros
+    deleted_at: Micros | None
+    next_run_time: Micros | None
+    last_run_time: Micros | None
+    last_run_status: str | None
+    consecutive_failures: int
+    is_paused: int
+
+
+class DueGroup(NamedTuple):
+    """Due configs that share what decides their slots."""
+
+    cadence: int
+    slot: Micros
+    catch_up: str
+    window_us: Micros
+    config_ids: list[int]
+    now: Micros
+
+
+class TickCounts(NamedTuple):
+    """What one batch of the tick did."""
+
+    due: int
+    advanced: int
+    runs: int
+    overlapped: int
+    paused: int
+    missed: int
+    given: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorRow:
+    """A registered processor and the names it goes by."""
+
+    processor: int
+    pipeline_no: int
+    pipeline: str
+    phase: str
+    name: str
+    pool: str
+    pool_no: int
+    is_entry: bool
+    is_current: bool
+    max_execution_us: Micros
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Live progress of a running run."""
+
+    current_state: str = "RUNNING"
+    stage: str | None = None
+    percent: float | None = None
+    worker: str | None = None
+    pod: str | None = None
+    region: str | None = None
+    estimated_completion_at: Micros | None = None
+    records_extracted: int = 0
+    records_transformed: int = 0
+    records_loaded: int = 0
+    bytes_processed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """An alert record; `dedupe_key` counts repeats while it is open."""
+
+    rule: str
+    dedupe_key: str
+    severity: str
+    subject_kind: str
+    subject: int
+    message: str
+    customer: int | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+def terminal(state: RunState, status: RunStatus) -> tuple[str, str]:
+    """A final state and its status as stored."""
+    return state.value, status.value

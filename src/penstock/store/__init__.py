@@ -1,0 +1,1 @@
+"""The store: one schema, one set of statements, two engines. Topics hold the verbs."""

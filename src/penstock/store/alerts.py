@@ -1,0 +1,144 @@
+"""Alert records, dead letters and remembered client requests.
+
+An alert is one row while it is open, however often its condition is seen; a dead letter is one row
+per run that died; a request key is remembered with the hash of its body and its answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.core.errors import Conflict, DuplicateRequest
+from penstock.core.model import Alert
+from penstock.store.api import Tx, first, one
+from penstock.store.journal import outbox_put
+
+REQUEST_TTL_US = 24 * 3_600_000_000
+
+
+class AlertRow(NamedTuple):
+    """An alert as listed."""
+
+    alert_id: int
+    rule: str
+    dedupe_key: str
+    severity: str
+    customer_id: str | None
+    subject_kind: str
+    subject: int
+    message: str
+    detail: str
+    state: str
+    times: int
+    opened_at: int
+    last_at: int
+    closed_at: int | None
+    closed_by: str | None
+
+
+class DeadLetter(NamedTuple):
+    """A run (or, later, a delivery) that exhausted its attempts or is poison."""
+
+    dead_letter_id: int
+    kind: str
+    subject: int
+    customer_id: str
+    pipeline: str | None
+    phase: str | None
+    processor: str | None
+    config_id: int | None
+    partition: str | None
+    error_type: str
+    error_details: str | None
+    attempts: int
+    died_at: int
+    status: str
+    replays: int
+
+
+def alert_open(tx: Tx, alert: Alert) -> int:
+    """Open an alert or count it again; a newly opened one is also announced on the bus."""
+    params: dict[str, Any] = {
+        "rule": alert.rule,
+        "dedupe_key": alert.dedupe_key,
+        "severity": alert.severity,
+        "customer": alert.customer,
+        "subject_kind": alert.subject_kind,
+        "subject": alert.subject,
+        "message": alert.message,
+        "detail": msgspec.json.encode(alert.detail).decode(),
+    }
+    alert_id, times = one(tx.rows("alert_open", params))
+    if times == 1:
+        payload = {"alert_id": alert_id, "rule": alert.rule, "severity": alert.severity,
+                   "message": alert.message}  # fmt: skip
+        outbox_put(tx, "penstock.alerts", payload)
+    return int(alert_id)
+
+
+def alert_resolve(tx: Tx, dedupe_key: str, actor: str) -> bool:
+    """Resolve an open alert; False when there was none."""
+    return bool(tx.rows("alert_resolve", {"dedupe_key": dedupe_key, "actor": actor}))
+
+
+def alert_list(
+    tx: Tx, *, state: str | None = None, customer: int | None = None, limit: int = 50
+) -> list[AlertRow]:
+    """Alerts, newest first."""
+    params = {"state": state, "customer": customer, "limit": limit}
+    return [AlertRow._make(row) for row in tx.rows("alert_list", params)]
+
+
+def dead_letter_list(
+    tx: Tx,
+    *,
+    status: str | None = "open",
+    customer: int | None = None,
+    before: int = 2**62,
+    limit: int = 50,
+) -> list[DeadLetter]:
+    """Dead letters, newest first."""
+    params = {"status": status, "customer": customer, "before": before, "limit": limit}
+    return [DeadLetter._make(row) for row in tx.rows("dead_letter_list", params)]
+
+
+def dead_letter_resolve(
+    tx: Tx, *, kind: str, subject: int, status: str, actor: str, resolution: str
+) -> bool:
+    """Close a dead letter as replayed or discarded; False when none was open."""
+    params = {
+        "kind": kind,
+        "subject": subject,
+        "status": status,
+        "actor": actor,
+        "resolution": resolution,
+    }
+    return bool(tx.rows("dead_letter_resolve", params))
+
+
+def request_begin(tx: Tx, scope: str, key: str, body: bytes) -> Any | None:
+    """Claim a request key; returns the earlier answer when it was used for the same body.
+
+    The same key with another body is refused, and so is one whose first request has not answered.
+    """
+    digest = hashlib.sha256(body).hexdigest()
+    params = {"scope": scope, "key": key, "body_hash": digest, "ttl_us": REQUEST_TTL_US}
+    if tx.rows("request_put", params):
+        return None
+    row = first(tx.rows("request_get", {"scope": scope, "key": key}))
+    if row is None:
+        raise Conflict("The request with this key is being handled: try again.")
+    if row[0] != digest:
+        raise DuplicateRequest
+    if row[1] is None:
+        raise Conflict("The request with this key is being handled: try again.")
+    return msgspec.json.decode(row[1])
+
+
+def request_answer(tx: Tx, scope: str, key: str, answer: Any) -> None:
+    """Remember the answer, in the transaction that did the work."""
+    text = msgspec.json.encode(answer).decode()
+    tx.run("request_answer", {"scope": scope, "key": key, "response": text})

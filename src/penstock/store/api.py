@@ -1,0 +1,132 @@
+"""The seam between the product and its database: what a store and a transaction can do.
+
+Topic modules (`runs`, `schedule`, `configs` ...) hold the domain verbs as functions over a `Tx`;
+services and the client call `store.write(lambda tx: run_claim(tx, ...))`. A transaction body must be
+safe to run again: the driver repeats it after a serialization failure, and SQLite may commit several
+bodies together. Drivers live in `sqlite` and `postgres` and are named only by `assembly`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from penstock.store.statements import Engine
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an engine can do that another cannot; tests and services ask this, never a type."""
+
+    engine: Engine
+    concurrent_writers: bool
+    cross_process_wake: bool
+    partitioned_history: bool
+    row_level_security: bool
+
+
+class Tx(Protocol):
+    """One transaction. Statements are called by name; `:now` is bound by the store."""
+
+    @property
+    def engine(self) -> Engine:
+        """Which engine runs this transaction."""
+        ...
+
+    def now(self) -> int:
+        """The time this transaction judges by, in microseconds."""
+        ...
+
+    def rows(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        batch: Sequence[Sequence[Any]] | None = None,
+    ) -> list[Row]:
+        """Run a named statement and return the rows of its last text."""
+        ...
+
+    def run(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        batch: Sequence[Sequence[Any]] | None = None,
+    ) -> int:
+        """Run a named statement and return how many rows its last text touched."""
+        ...
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call once the transaction is durable (wake-ups, cache fills); never on rollback."""
+        ...
+
+
+class Store(Protocol):
+    """A database holding Penstock's state."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this engine can do."""
+        ...
+
+    def read(self, body: Callable[[Tx], T]) -> T:
+        """Run `body` in a read-only transaction."""
+        ...
+
+    def write(self, body: Callable[[Tx], T]) -> T:
+        """Run `body` in one durable transaction; it has committed when this returns."""
+        ...
+
+    def reserved(self) -> Store:
+        """A view of this store with a connection of its own, for heartbeats."""
+        ...
+
+    def wake(self, channels: Iterable[str]) -> None:
+        """Tell waiters, in this process and others, that there may be work. Best effort."""
+        ...
+
+    def listen(self, channels: Iterable[str]) -> Waiter:
+        """A waiter for wake-ups on the channels."""
+        ...
+
+    def migrate(self) -> list[str]:
+        """Apply missing migrations; return their names."""
+        ...
+
+    def verify(self) -> list[str]:
+        """Names of missing migrations; raises SchemaMismatch when the schema is not ours."""
+        ...
+
+    def close(self) -> None:
+        """Release every connection; idempotent."""
+        ...
+
+
+class Waiter(Protocol):
+    """Waits for a wake-up; a lost one costs latency, never work."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until woken or until `seconds` passed; True when woken."""
+        ...
+
+    def interrupt(self) -> None:
+        """Wake this waiter now, from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening; idempotent."""
+        ...
+
+
+def one(rows: list[Row]) -> Row:
+    """The single row of an answer that must have exactly one."""
+    assert len(rows) == 1, f"expected one row, got {len(rows)}"
+    return rows[0]
+
+
+def first(rows: list[Row]) -> Row | None:
+    """The first row, or None."""
+    return rows[0] if rows else None

@@ -1,0 +1,173 @@
+"""Configs: what customers scheduled, and the audit chain of every change to it.
+
+An audit link hashes the one before it under a lock on the customer's row, in the transaction of the
+change, so that a changed or missing link shows. The client decides what a config may say; this topic
+only stores it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.core.model import Config
+from penstock.store.api import Tx, first, one
+
+
+class Change(NamedTuple):
+    """A change to be audited."""
+
+    customer: int
+    action: str
+    config_id: int | None
+    actor: str
+    reason: str = ""
+    old: Mapping[str, Any] | None = None
+    new: Mapping[str, Any] | None = None
+
+
+class AuditRow(NamedTuple):
+    """One link of a customer's audit chain."""
+
+    n: int
+    at: int
+    action: str
+    config_id: int | None
+    actor: str
+    reason: str
+    old_values: str | None
+    new_values: str | None
+    previous: str
+    hash: str
+
+
+def config_insert_many(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> list[int]:
+    """Create configs (columns as in the statement's batch); returns ids in order."""
+    return sorted(row[0] for row in tx.rows("config_insert_many", batch=rows))
+
+
+def config_set_offset_many(tx: Tx, rows: Sequence[tuple[int, int]]) -> None:
+    """Fix each config's place inside its jitter."""
+    tx.run("config_set_offset_many", batch=rows)
+
+
+def config_update(tx: Tx, params: Mapping[str, Any]) -> int | None:
+    """Replace a config's settings; None when the version is not the current one."""
+    row = first(tx.rows("config_update", params))
+    return None if row is None else int(row[0])
+
+
+def config_delete(tx: Tx, config_id: int) -> bool:
+    """Soft delete; False when it was deleted before."""
+    return bool(tx.rows("config_delete", {"config_id": config_id}))
+
+
+def config_get(tx: Tx, config_id: int, customer: int | None = None) -> Config | None:
+    """One config, deleted or not, optionally only within a customer."""
+    row = first(tx.rows("config_get", {"config_id": config_id, "customer": customer}))
+    return None if row is None else _config(row)
+
+
+def config_lock(tx: Tx, config_id: int) -> None:
+    """Serialize changes to a config."""
+    tx.rows("config_lock", {"config_id": config_id})
+
+
+def config_list(
+    tx: Tx,
+    *,
+    customer: int | None = None,
+    pipeline: int | None = None,
+    is_active: bool | None = None,
+    after: int = 0,
+    limit: int = 50,
+) -> list[Config]:
+    """Configs in id order; `after` continues an earlier page."""
+    params = {
+        "customer": customer,
+        "pipeline": pipeline,
+        "is_active": is_active,
+        "after": after,
+        "limit": limit,
+    }
+    return [_config(row) for row in tx.rows("config_list", params)]
+
+
+def config_for_topic(tx: Tx, topic: str, after: int, limit: int) -> list[Config]:
+    """Active EVENT_DRIVEN configs of a topic, in id order."""
+    params = {"topic": topic, "after": after, "limit": limit}
+    return [_config(row) for row in tx.rows("config_for_topic", params)]
+
+
+def config_health_reset(tx: Tx, config_id: int) -> None:
+    """Forget past failures."""
+    tx.run("config_health_reset", {"config_id": config_id})
+
+
+def audit_append(tx: Tx, changes: Sequence[Change]) -> None:
+    """Chain changes to their customers' audit trails."""
+    customers = sorted({change.customer for change in changes})
+    heads = {
+        customer: (n, head)
+        for customer, n, head in tx.rows("customer_lock_many", batch=[(c,) for c in customers])
+    }
+    at = tx.now()
+    rows = []
+    for change in changes:
+        n, previous = heads[change.customer]
+        old = _canonical(change.old)
+        new = _canonical(change.new)
+        body = (n + 1, at, change.action, change.config_id, change.actor, change.reason, old, new)
+        digest = audit_hash(previous, change.customer, body)
+        rows.append((change.customer, *body, previous, digest))
+        heads[change.customer] = (n + 1, digest)
+    tx.run("audit_append_many", batch=rows)
+
+
+def audit_list(
+    tx: Tx, customer: int, *, config_id: int | None = None, after: int = 0, limit: int = 100
+) -> list[AuditRow]:
+    """A customer's audit trail, oldest first."""
+    params = {"customer": customer, "config_id": config_id, "after": after, "limit": limit}
+    return [AuditRow._make(row) for row in tx.rows("audit_list", params)]
+
+
+def audit_verify(tx: Tx, customer: int) -> tuple[int, str | None]:
+    """Recompute a customer's chain: (links, first problem or None)."""
+    previous, links = "", 0
+    head = one(tx.rows("customer_lock", {"customer": customer}))
+    while True:
+        page = audit_list(tx, customer, after=links, limit=1000)
+        if not page:
+            break
+        for row in page:
+            if row.n != links + 1:
+                return links, f"link {links + 1} is missing"
+            body = tuple(row)[:8]
+            if row.previous != previous or row.hash != audit_hash(previous, customer, body):
+                return links, f"link {row.n} was changed"
+            previous, links = row.hash, row.n
+    if (links, previous) != (head[0], head[1]):
+        return links, "the newest links are missing"
+    return links, None
+
+
+def audit_hash(previous: str, customer: int, body: tuple[Any, ...]) -> str:
+    """The hash that chains one link to the one before it."""
+    return hashlib.sha256(msgspec.json.encode([previous, customer, *body])).hexdigest()
+
+
+def _canonical(values: Mapping[str, Any] | None) -> str | None:
+    return None if values is None else msgspec.json.encode(values, order="sorted").decode()
+
+
+def _config(row: tuple[Any, ...]) -> Config:
+    config = Config._make(row)
+    return config._replace(
+        is_active=bool(config.is_active),
+        schedule_cron=config.schedule_cron or None,
+        interval_us=config.interval_us or None,
+    )

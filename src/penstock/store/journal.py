@@ -1,0 +1,160 @@
+"""Journal, seals and outbox: what happened, in the transaction in which it happened.
+
+The journal is append-only and sealed in blocks by a background service; the outbox holds messages
+that leave with a transaction. Both are read in an order that cannot miss a slow transaction's rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.store.api import Row, Tx, first, one
+
+
+class Entry(NamedTuple):
+    """One line of the journal (batch of `journal_append_many`)."""
+
+    kind: str
+    subject: int
+    customer: int | None
+    action: str
+    actor: str
+    from_state: str | None = None
+    to_state: str | None = None
+    token: int | None = None
+    why: str | None = None
+    detail: str | None = None
+
+
+class JournalRow(NamedTuple):
+    """A journal line as read."""
+
+    seq: int
+    at: int
+    kind: str
+    subject: int
+    customer: int | None
+    action: str
+    actor: str
+    from_state: str | None
+    to_state: str | None
+    token: int | None
+    why: str | None
+    detail: str | None
+
+
+class Seal(NamedTuple):
+    """A sealed block: how many entries, their root, and the head that chains it to the last."""
+
+    block: int
+    from_seq: int
+    to_seq: int
+    to_xid: str
+    entries: int
+    root: str
+    previous: str
+    head: str
+    sealed_at: int
+
+
+class Message(NamedTuple):
+    """A message taken from the outbox."""
+
+    outbox_id: int
+    topic: str
+    ordering_key: str | None
+    payload: str
+    created_at: int
+
+
+def journal_append_many(tx: Tx, entries: Sequence[Entry]) -> None:
+    """Append entries in the transaction they describe."""
+    tx.run("journal_append_many", batch=entries)
+
+
+def journal_for(tx: Tx, kind: str, subject: int, limit: int = 200) -> list[JournalRow]:
+    """Everything that happened to one thing, oldest first."""
+    params = {"kind": kind, "subject": subject, "limit": limit}
+    return [JournalRow._make(row) for row in tx.rows("journal_for_subject", params)]
+
+
+def seal_next(tx: Tx, n: int) -> int:
+    """Seal up to `n` further entries as one block; returns how many (0: nothing, or another sealer)."""
+    if not one(tx.rows("seal_lock"))[0]:
+        return 0
+    last = first(tx.rows("seal_last"))
+    after_seq, after_xid, previous = (0, "0", "") if last is None else (last[1], last[2], last[3])
+    rows = tx.rows("journal_unsealed", {"after_xid": after_xid, "after_seq": after_seq, "n": n})
+    if not rows:
+        return 0
+    root = block_root(rows)
+    tx.rows(
+        "seal_put",
+        {
+            "from_seq": rows[0][1],
+            "to_seq": rows[-1][1],
+            "to_xid": rows[-1][0],
+            "entries": len(rows),
+            "root": root,
+            "previous": previous,
+            "head": chain_head(previous, len(rows), root),
+        },
+    )
+    return len(rows)
+
+
+def seals_verify(tx: Tx, n: int = 100_000) -> tuple[int, int, str | None]:
+    """Recompute every seal: (blocks, entries, first problem or None)."""
+    previous, blocks, entries = "", 0, 0
+    after_xid, after_seq = "0", 0
+    while True:
+        page = [Seal._make(row) for row in tx.rows("seal_list", {"after": blocks, "limit": 500})]
+        if not page:
+            return blocks, entries, None
+        for seal in page:
+            params = {"after_xid": after_xid, "after_seq": after_seq, "n": min(seal.entries, n)}
+            rows = tx.rows("journal_unsealed", params)
+            if len(rows) != seal.entries or block_root(rows) != seal.root:
+                return blocks, entries, f"block {seal.block}: its entries were changed or removed"
+            if seal.previous != previous or seal.head != chain_head(
+                previous, seal.entries, seal.root
+            ):
+                return blocks, entries, f"block {seal.block}: the chain is broken"
+            previous, blocks, entries = seal.head, seal.block, entries + seal.entries
+            after_xid, after_seq = seal.to_xid, seal.to_seq
+
+
+def block_root(rows: Sequence[Row]) -> str:
+    """The hash over a block's entries, all columns, in order."""
+    digest = hashlib.sha256()
+    encode = msgspec.json.Encoder().encode
+    for row in rows:
+        digest.update(encode(row))
+    return digest.hexdigest()
+
+
+def chain_head(previous: str, entries: int, root: str) -> str:
+    """The head of the chain after a block."""
+    return hashlib.sha256(f"{previous}|{entries}|{root}".encode()).hexdigest()
+
+
+def outbox_put(tx: Tx, topic: str, payload: Any, ordering_key: str | None = None) -> None:
+    """Send a message with this transaction."""
+    text = msgspec.json.encode(payload).decode()
+    tx.run("outbox_put", {"topic": topic, "payload": text, "ordering_key": ordering_key})
+
+
+def outbox_take(tx: Tx, n: int) -> list[Message]:
+    """Remove up to `n` unsent messages; they are sent when this transaction commits."""
+    messages = [Message._make(row) for row in tx.rows("outbox_take", {"n": n})]
+    return sorted(messages)
+
+
+def outbox_count(tx: Tx) -> tuple[int, int | None]:
+    """(messages waiting, age of the oldest as a time)."""
+    row = one(tx.rows("outbox_count"))
+    return row[0], row[1]

@@ -1,0 +1,123 @@
+"""Leases: who holds what until when, judged by the database's clock.
+
+A built-in process renews one session row; a thing held from outside has a lease row of its own. Both
+carry fencing tokens: a holder whose token is stale can change nothing. Sweepers find what lapsed;
+any number of them may look at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from penstock.core.model import HeldRun, Progress
+from penstock.store.api import Tx, first, one
+
+
+class Session(NamedTuple):
+    """A live process."""
+
+    session_id: int
+    kind: str
+    name: str
+    host: str
+    pid: int
+    pool: str | None
+    slots: int
+    is_draining: bool
+    started_at: int
+    beat_at: int
+    until_at: int
+    held: int
+
+
+def session_open(tx: Tx, params: dict[str, Any]) -> int:
+    """Introduce a process (boot_id, kind, name, host, pid, pool, slots, lease_us)."""
+    return int(one(tx.rows("session_open", params))[0])
+
+
+def session_beat(tx: Tx, session_id: int, lease_us: int, *, is_draining: bool = False) -> bool:
+    """Renew a session; False when it lapsed and was swept."""
+    params = {"session_id": session_id, "lease_us": lease_us, "is_draining": is_draining}
+    return first(tx.rows("session_beat", params)) is not None
+
+
+def session_cancels(tx: Tx, session_id: int) -> list[tuple[int, int]]:
+    """(run, token) that somebody asked this session to cancel."""
+    return [(row[0], row[1]) for row in tx.rows("session_cancels", {"session_id": session_id})]
+
+
+def session_close(tx: Tx, session_id: int) -> None:
+    """End a session."""
+    tx.run("session_close", {"session_id": session_id})
+
+
+def session_expire(tx: Tx) -> list[tuple[int, str, str]]:
+    """End sessions whose lease ran out: (id, kind, name)."""
+    return [(row[0], row[1], row[2]) for row in tx.rows("session_expire")]
+
+
+def session_list(tx: Tx) -> list[Session]:
+    """Live processes."""
+    return [
+        Session._make(row)._replace(is_draining=bool(row[7])) for row in tx.rows("session_list")
+    ]
+
+
+def run_orphans(tx: Tx, n: int) -> list[HeldRun]:
+    """Held runs whose session is gone."""
+    return [HeldRun._make(row) for row in tx.rows("run_orphans", {"n": n})]
+
+
+def run_unleased(tx: Tx, n: int) -> list[HeldRun]:
+    """Runs held from outside whose lease ran out."""
+    return [HeldRun._make(row) for row in tx.rows("run_unleased", {"n": n})]
+
+
+def run_overdue(tx: Tx, n: int, grace_us: int) -> list[HeldRun]:
+    """Runs beyond their maximum duration by more than the grace."""
+    return [HeldRun._make(row) for row in tx.rows("run_overdue", {"n": n, "grace_us": grace_us})]
+
+
+def lease_take_many(tx: Tx, rows: Sequence[tuple[str, int, int, str, int]]) -> dict[int, int]:
+    """Grant (kind, subject, token, holder, lease_us); returns expiry by subject."""
+    return dict(tx.rows("lease_take_many", batch=rows))
+
+
+def lease_extend_many(tx: Tx, rows: Sequence[tuple[str, int, int, int]]) -> dict[int, int]:
+    """Renew (kind, subject, token, lease_us); what is missing in the answer is lost."""
+    return dict(tx.rows("lease_extend_many", batch=rows))
+
+
+def lease_release_many(tx: Tx, rows: Sequence[tuple[str, int, int]]) -> set[int]:
+    """Give (kind, subject, token) back; a late release changes nothing."""
+    return {row[0] for row in tx.rows("lease_release_many", batch=rows)}
+
+
+def lease_sweep(tx: Tx) -> int:
+    """Remove leases that nothing refers to any more."""
+    return tx.run("lease_sweep")
+
+
+def progress_put_many(tx: Tx, rows: Sequence[tuple[int, int, Progress]]) -> set[int]:
+    """Write (run, token, progress); only the current holder's is taken."""
+    batch = [
+        (
+            run_id, token, p.current_state, p.stage, p.percent, p.worker, p.pod, p.region,
+            p.estimated_completion_at, p.records_extracted, p.records_transformed,
+            p.records_loaded, p.bytes_processed,
+        )
+        for run_id, token, p in rows
+    ]  # fmt: skip
+    return {row[0] for row in tx.rows("progress_put_many", batch=batch)}
+
+
+def progress_get(tx: Tx, run_id: int) -> tuple[Progress, int] | None:
+    """(progress, last heartbeat) of a run."""
+    row = first(tx.rows("run_progress_get", {"run_id": run_id}))
+    if row is None:
+        return None
+    names = ("current_state", "stage", "percent", "worker", "pod", "region",
+             "estimated_completion_at", "records_extracted", "records_transformed",
+             "records_loaded", "bytes_processed")  # fmt: skip
+    return Progress(**dict(zip(names, row, strict=False))), row[11]

@@ -1,0 +1,113 @@
+"""Numbered, forward-only migrations: one file for both engines, applied in one transaction each.
+
+A file holds sections opened by `-- both`, `-- only: postgres` or `-- only: sqlite`. The table
+`schema_migrations` remembers what was applied and the checksum of the text, so that a changed or
+unknown migration is noticed instead of being run against. Drivers call this with their own executor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from penstock.core.errors import SchemaMismatch
+from penstock.store.statements import Engine, expand_schema
+
+BOOKKEEPING = """CREATE TABLE IF NOT EXISTS schema_migrations (
+    number integer PRIMARY KEY, name text NOT NULL, checksum text NOT NULL,
+    breaking boolean NOT NULL, applied_at bigint NOT NULL)"""
+APPLIED = "SELECT number, name, checksum, breaking FROM schema_migrations ORDER BY number"
+RECORD = "INSERT INTO schema_migrations (number, name, checksum, breaking, applied_at) VALUES "
+
+_SECTION = re.compile(r"^-- (both|only: (\w+))\s*$", re.MULTILINE)
+_FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step of the schema, rendered for one engine."""
+
+    number: int
+    name: str
+    script: str
+    checksum: str
+    breaking: bool
+
+
+@cache
+def migrations(engine: Engine) -> tuple[Migration, ...]:
+    """All migrations in order, rendered for `engine`."""
+    found = []
+    for file in resources.files(__package__).joinpath("migrations").iterdir():
+        match = _FILE.match(file.name)
+        if match is None:
+            continue
+        text = file.read_text("utf-8")
+        found.append(
+            Migration(
+                number=int(match.group(1)),
+                name=match.group(2),
+                script=expand_schema(section_text(text, engine), engine),
+                checksum=hashlib.sha256(text.encode()).hexdigest()[:16],
+                breaking="-- breaking: yes" in text,
+            )
+        )
+    return tuple(sorted(found, key=lambda m: m.number))
+
+
+def section_text(text: str, engine: Engine) -> str:
+    """The parts of a migration file that `engine` runs."""
+    marks = list(_SECTION.finditer(text))
+    kept = []
+    for mark, following in zip(marks, [*marks[1:], None], strict=True):
+        if mark.group(2) in (None, engine):
+            kept.append(text[mark.end() : following.start() if following else len(text)])
+    return "\n".join(kept)
+
+
+def missing(engine: Engine, applied: Iterable[tuple[int, str, str, bool]]) -> list[Migration]:
+    """What has yet to be applied; refuses a database that is newer or was changed."""
+    known = {m.number: m for m in migrations(engine)}
+    done = set()
+    for number, name, checksum, breaking in applied:
+        done.add(number)
+        if number not in known:
+            if breaking:
+                raise SchemaMismatch(
+                    f"the database has the breaking migration {number:04d}_{name}, which this "
+                    "version of penstock does not know: upgrade penstock"
+                )
+            continue
+        if known[number].checksum != checksum:
+            raise SchemaMismatch(
+                f"migration {number:04d}_{name} was applied with another text "
+                f"({checksum}, here {known[number].checksum}): restore the database or the code"
+            )
+    return [m for m in migrations(engine) if m.number not in done]
+
+
+def record_sql(migration: Migration, now: int) -> str:
+    """The statement that marks a migration as applied (its values are our own, not input)."""
+    breaking = "TRUE" if migration.breaking else "FALSE"
+    return (
+        f"{RECORD}({migration.number}, '{migration.name}', '{migration.checksum}', "
+        f"{breaking}, {now})"
+    )
+
+
+def split_script(script: str, is_complete: Callable[[str], bool]) -> list[str]:
+    """Cut a script into single statements, for a driver that takes one at a time."""
+    statements, pending = [], ""
+    for line in script.splitlines(keepends=True):
+        if not pending.strip() and line.strip().startswith("--"):
+            continue
+        pending += line
+        if is_complete(pending):
+            statements.append(pending.strip())
+            pending = ""
+    assert not pending.strip(), f"unfinished statement in migration: {pending[:80]!r}"
+    return [s for s in statements if s != ";"]

@@ -1,0 +1,322 @@
+"""PostgreSQL driver: a small pool, READ COMMITTED transactions, LISTEN/NOTIFY as a hint.
+
+Differs from SQLite in exactly this: writers run concurrently, so a body is repeated after a deadlock
+or serialization failure; a connection that turns out to be dead before anything was sent is replaced
+without the caller noticing; hints travel by NOTIFY on a connection of their own, never inside a
+transaction. No session state is relied on, so a transaction pooler may stand in between.
+Built only by `assembly` and `testing`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, LiteralString, TypeVar, cast
+
+import psycopg
+from psycopg import errors as pgerrors
+from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import SchemaMismatch, StoreBusy, StoreUnavailable
+from penstock.store import migrate
+from penstock.store.api import Capabilities, Row, Tx
+from penstock.store.statements import Engine, load
+from penstock.store.wake import HubWaiter, Relay, WakeHub
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+CHANNEL = "penstock"
+TRIES = 8
+MIGRATION_LOCK = 8_207_314
+SESSION = (
+    "-c idle_in_transaction_session_timeout=60000 -c statement_timeout=120000 "
+    "-c lock_timeout=30000 -c jit=off"
+)
+
+
+class PostgresTx:
+    """A transaction on one connection."""
+
+    engine: Engine = "postgres"
+
+    def __init__(self, connection: psycopg.Connection[Row], injected: int | None) -> None:
+        self._connection = connection
+        self._injected = injected
+        self.callbacks: list[Callable[[], None]] = []
+
+    def now(self) -> int:
+        """The time this transaction judges by."""
+        if self._injected is not None:
+            return self._injected
+        row = self._connection.execute("SELECT db_now()", prepare=True).fetchone()
+        assert row is not None
+        return cast("int", row[0])
+
+    def rows(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        batch: Sequence[Sequence[Any]] | None = None,
+    ) -> list[Row]:
+        """Run a named statement and return the rows of its last text."""
+        cursor = self._execute(name, params, batch)
+        return [] if cursor is None else cursor.fetchall()
+
+    def run(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        batch: Sequence[Sequence[Any]] | None = None,
+    ) -> int:
+        """Run a named statement and return how many rows its last text touched."""
+        cursor = self._execute(name, params, batch)
+        return 0 if cursor is None else cursor.rowcount
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call once the transaction is durable."""
+        self.callbacks.append(call)
+
+    def _execute(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None,
+        batch: Sequence[Sequence[Any]] | None,
+    ) -> psycopg.Cursor[Row] | None:
+        statement = load("postgres")[name]
+        bound: dict[str, Any] = dict(params or {})
+        bound["now"] = self._injected
+        if statement.batch:
+            if not batch:
+                return None
+            for column, values in zip(statement.batch, zip(*batch, strict=True), strict=True):
+                bound[f"b_{column.name}"] = list(values)
+        cursor = None
+        for text in statement.texts:
+            cursor = self._connection.execute(text, bound, prepare=True)
+        return cursor
+
+
+class PostgresStore:
+    """Penstock's state in a PostgreSQL database."""
+
+    def __init__(
+        self, dsn: str, clock: Clock | None = None, *, pool_max: int = 10, name: str = "penstock"
+    ) -> None:
+        """Connect lazily to `dsn`; an injected `clock` replaces the database's time."""
+        self._dsn = dsn
+        self._clock = clock
+        self._system = SystemClock()
+        self._pool_max = pool_max
+        self._name = name
+        self._closed = False
+        self._hub = WakeHub()
+        self._relay = Relay(self._send_hints, "penstock-notify")
+        self._notify_connection: psycopg.Connection[Row] | None = None
+        self._listener: threading.Thread | None = None
+        self._listener_lock = threading.Lock()
+        self._children: list[PostgresStore] = []
+        self._pool: ConnectionPool[psycopg.Connection[Row]] = ConnectionPool(
+            dsn,
+            min_size=0,
+            max_size=pool_max,
+            open=True,
+            kwargs={"autocommit": True, "options": SESSION, "application_name": name},
+            configure=_configure,
+            timeout=10,
+            reconnect_timeout=5,
+            name=name,
+        )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this engine can do."""
+        return Capabilities(
+            engine="postgres",
+            concurrent_writers=True,
+            cross_process_wake=True,
+            partitioned_history=True,
+            row_level_security=True,
+        )
+
+    def read(self, body: Callable[[Tx], T]) -> T:
+        """Run `body` in a read-only snapshot."""
+        return self._attempt(body, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+    def write(self, body: Callable[[Tx], T]) -> T:
+        """Run `body` in one durable transaction."""
+        return self._attempt(body, "BEGIN")
+
+    def reserved(self) -> PostgresStore:
+        """A store with a connection of its own, which no other caller can use up."""
+        child = PostgresStore(self._dsn, self._clock, pool_max=1, name=f"{self._name}-reserved")
+        self._children.append(child)
+        return child
+
+    def wake(self, channels: Iterable[str]) -> None:
+        """Tell waiters here and in other processes that there may be work."""
+        names = list(channels)
+        self._hub.notify(names)
+        self._relay.ask(names)
+
+    def listen(self, channels: Iterable[str]) -> HubWaiter:
+        """A waiter for wake-ups on the channels."""
+        with self._listener_lock:
+            if self._listener is None:
+                self._listener = threading.Thread(
+                    target=self._listen_loop, name="penstock-listen", daemon=True
+                )
+                self._listener.start()
+        return self._hub.listen(channels)
+
+    def migrate(self) -> list[str]:
+        """Apply missing migrations; return their names."""
+        try:
+            with self._pool.connection() as connection, connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+                connection.execute(migrate.BOOKKEEPING)
+                applied = connection.execute(migrate.APPLIED).fetchall()
+                pending = migrate.missing("postgres", cast("Any", applied))
+                for migration in pending:
+                    connection.execute(migration.script)
+                    record = migrate.record_sql(migration, self._system.now())
+                    connection.execute(record)
+        except (psycopg.Error, PoolTimeout) as error:
+            raise _translated(error) from error
+        return [f"{m.number:04d}_{m.name}" for m in pending]
+
+    def verify(self) -> list[str]:
+        """Names of missing migrations."""
+        try:
+            with self._pool.connection() as connection:
+                try:
+                    applied = connection.execute(migrate.APPLIED).fetchall()
+                except pgerrors.UndefinedTable:
+                    applied = []
+        except (psycopg.Error, PoolTimeout) as error:
+            raise _translated(error) from error
+        pending = migrate.missing("postgres", cast("Any", applied))
+        return [f"{m.number:04d}_{m.name}" for m in pending]
+
+    def close(self) -> None:
+        """Release every connection; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        for child in self._children:
+            child.close()
+        self._relay.close()
+        if self._listener is not None:
+            self._listener.join(timeout=5)
+        if self._notify_connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                self._notify_connection.close()
+        self._pool.close()
+
+    def _attempt(self, body: Callable[[Tx], T], begin: LiteralString) -> T:
+        """Run the body, again when the engine asked for it or the connection was dead from the start."""
+        last: Exception | None = None
+        for attempt in range(TRIES):
+            injected = None if self._clock is None else self._clock.now()
+            try:
+                with self._pool.connection() as connection:
+                    if not _began(connection, begin):
+                        continue
+                    tx = PostgresTx(connection, injected)
+                    value = _commit(connection, tx, body)
+            except (pgerrors.DeadlockDetected, pgerrors.SerializationFailure) as error:
+                last = error
+                self._system.sleep(0.002 * (attempt + 1))
+                continue
+            except (psycopg.Error, PoolTimeout) as error:
+                raise _translated(error) from error
+            for call in tx.callbacks:
+                call()
+            return value
+        if last is None:
+            raise StoreUnavailable("PostgreSQL: every pooled connection was dead")
+        raise StoreBusy(f"PostgreSQL: gave up after {TRIES} tries: {last}") from last
+
+    def _send_hints(self, channels: list[str]) -> None:
+        """One NOTIFY for many hints, on the relay's own thread and connection."""
+        try:
+            if self._notify_connection is None:
+                self._notify_connection = psycopg.connect(
+                    self._dsn, autocommit=True, application_name=f"{self._name}-notify"
+                )
+            self._notify_connection.execute(
+                "SELECT pg_notify(%s, %s)", (CHANNEL, ",".join(channels)), prepare=True
+            )
+        except psycopg.Error:
+            if self._notify_connection is not None:
+                with contextlib.suppress(psycopg.Error):
+                    self._notify_connection.close()
+            self._notify_connection = None
+            raise
+
+    def _listen_loop(self) -> None:
+        """Hand other processes' hints to our waiters; reconnect for ever."""
+        while not self._closed:
+            try:
+                with psycopg.connect(
+                    self._dsn, autocommit=True, application_name=f"{self._name}-listen"
+                ) as connection:
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    while not self._closed:
+                        for note in connection.notifies(timeout=0.5, stop_after=1):
+                            self._hub.notify(note.payload.split(","))
+            except psycopg.Error as error:
+                log.debug("listening stopped, will reconnect: %s", error)
+                self._system.sleep(0.2)
+
+
+def _configure(connection: psycopg.Connection[Row]) -> None:
+    # Every int travels as bigint: a statement then has one prepared form, not three.
+    connection.adapters.register_dumper(int, Int8Dumper)
+    connection.adapters.register_dumper(int, Int8BinaryDumper)
+    connection.prepared_max = 500
+
+
+def _began(connection: psycopg.Connection[Row], begin: LiteralString) -> bool:
+    """Open the transaction; False when the connection was dead (the pool then discards it)."""
+    try:
+        connection.execute(begin)
+    except psycopg.OperationalError:
+        if connection.broken or connection.closed:
+            return False
+        raise
+    return True
+
+
+def _commit(connection: psycopg.Connection[Row], tx: PostgresTx, body: Callable[[Tx], T]) -> T:
+    try:
+        value = body(tx)
+    except BaseException:
+        if not connection.broken and not connection.closed:
+            connection.execute("ROLLBACK")
+        raise
+    try:
+        connection.execute("COMMIT")
+    except psycopg.OperationalError as error:
+        raise StoreUnavailable(
+            f"PostgreSQL: the connection broke at COMMIT, the outcome is unknown: {error}",
+            ambiguous=True,
+        ) from error
+    return value
+
+
+def _translated(error: BaseException) -> BaseException:
+    """Our error for a psycopg error; anything else unchanged."""
+    if isinstance(error, PoolTimeout):
+        return StoreUnavailable(f"PostgreSQL: no connection within 10 s: {error}")
+    if isinstance(error, pgerrors.UndefinedTable | pgerrors.UndefinedColumn):
+        return SchemaMismatch(f"{error}: run `penstock db migrate`")
+    if isinstance(error, pgerrors.LockNotAvailable | pgerrors.QueryCanceled):
+        return StoreBusy(f"PostgreSQL: {error}")
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return StoreUnavailable(f"PostgreSQL: {error}")
+    return error

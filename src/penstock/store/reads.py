@@ -1,0 +1,106 @@
+"""Read models: a customer's metrics, the overview, table sizes.
+
+Sums come from folded tables wherever a period is closed, so that they cost the same with ten million
+ended runs as with ten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.core.clock import DAY, HOUR
+from penstock.store.api import Tx, first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderMetrics:
+    """A customer's ended runs with one provider."""
+
+    provider: str
+    runs: int
+    completed: int
+    duration_us: int
+    sla_met: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """What is going on, and what ended since midnight UTC."""
+
+    pending: int
+    ready: int
+    later: int
+    paused: int
+    blocked: int
+    claimed: int
+    running: int
+    oldest_ready_at: int | None
+    completed_today: int
+    failed_today: int
+    cancelled_today: int
+    sla_breaches_today: int
+    duration_us_today: int
+
+
+def customer_metrics(tx: Tx, customer: int, slot_from: int, slot_to: int) -> list[ProviderMetrics]:
+    """Sums per provider of the runs whose slot lies in the window."""
+    day_from = -(-slot_from // DAY) * DAY
+    day_to = slot_to // DAY * DAY
+    if day_to < day_from:
+        day_from = day_to = slot_from
+    folded = first(tx.rows("counter_get", {"name": "folded_to"}))
+    params = {
+        "customer": customer,
+        "slot_from": slot_from,
+        "slot_to": slot_to,
+        "day_from": day_from,
+        "day_to": day_to,
+        "folded_to": folded[0] if folded else 0,
+    }
+    return [
+        ProviderMetrics(
+            provider=row[0],
+            runs=int(row[1]),
+            completed=int(row[2]),
+            duration_us=int(row[3]),
+            sla_met=int(row[4]),
+            failed=int(row[5]),
+        )
+        for row in tx.rows("customer_metrics", params)
+    ]
+
+
+def overview(tx: Tx) -> Overview:
+    """Counts of live runs and of those that ended today."""
+    live: dict[tuple[str, int], int] = {}
+    oldest: int | None = None
+    for state, admission, count, due in tx.rows("overview_live"):
+        live[state, admission] = count
+        if admission == 0:
+            oldest = due
+    today = tx.now() // DAY * DAY
+    assert today % HOUR == 0
+    ended = {row[0]: row for row in tx.rows("overview_ended", {"since": today})}
+    counts = {state: int(row[1]) for state, row in ended.items()}
+    pending = {a: live.get(("PENDING", a), 0) for a in (0, 1, 2, 3)}
+    return Overview(
+        pending=sum(pending.values()),
+        ready=pending[0],
+        later=pending[1],
+        paused=pending[2],
+        blocked=pending[3],
+        claimed=live.get(("CLAIMED", 9), 0),
+        running=live.get(("RUNNING", 9), 0),
+        oldest_ready_at=oldest,
+        completed_today=counts.get("COMPLETED", 0),
+        failed_today=counts.get("FAILED", 0) + counts.get("TIMEOUT", 0),
+        cancelled_today=counts.get("CANCELLED", 0),
+        sla_breaches_today=sum(int(row[3]) for row in ended.values()),
+        duration_us_today=int(ended["COMPLETED"][2]) if "COMPLETED" in ended else 0,
+    )
+
+
+def store_sizes(tx: Tx) -> dict[str, int]:
+    """Rough row counts of the tables."""
+    return {row[0]: int(row[1]) for row in tx.rows("store_sizes")}

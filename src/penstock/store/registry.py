@@ -1,0 +1,71 @@
+"""Names and their numbers: customers, pools, pipelines, processors.
+
+Hot tables carry small integers; this topic turns names into them. Numbers never change, so callers
+may cache them for the life of a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from penstock.core.model import ProcessorRow
+from penstock.store.api import Tx, first, one
+
+
+def customer_ensure_many(tx: Tx, names: Iterable[str]) -> dict[str, int]:
+    """Numbers of customers by name, created on first sight."""
+    batch = [(name,) for name in sorted(set(names))]
+    assert all(name for (name,) in batch), "a customer id is never empty"
+    return {name: number for number, name in tx.rows("customer_ensure_many", batch=batch)}
+
+
+def customer_get(tx: Tx, customer_id: str) -> int | None:
+    """The number of a customer, or None when it was never seen."""
+    row = first(tx.rows("customer_get", {"customer_id": customer_id}))
+    return None if row is None else int(row[0])
+
+
+def pool_ensure(tx: Tx, name: str) -> int:
+    """The number of a worker pool, created on first sight."""
+    return int(one(tx.rows("pool_ensure", {"name": name}))[0])
+
+
+def pipeline_put(tx: Tx, *, name: str, digest: str, definition: str, has_flow: bool) -> int:
+    """Register or update a pipeline declaration; returns its number."""
+    params = {"name": name, "digest": digest, "definition": definition, "has_flow": has_flow}
+    number = int(one(tx.rows("pipeline_put", params))[0])
+    tx.run("processor_retire", {"pipeline": number})
+    return number
+
+
+def processor_put(tx: Tx, params: Mapping[str, Any]) -> int:
+    """Register or update one processor of a pipeline; returns its number."""
+    return int(one(tx.rows("processor_put", params))[0])
+
+
+def pipeline_get(tx: Tx, name: str) -> tuple[int, str, str, bool] | None:
+    """(number, digest, definition, has_flow) of a registered pipeline."""
+    row = first(tx.rows("pipeline_get", {"name": name}))
+    return None if row is None else (row[0], row[1], row[2], bool(row[3]))
+
+
+def pipeline_list(tx: Tx) -> list[tuple[int, str, str, str, bool]]:
+    """Every registered pipeline: (number, name, digest, definition, has_flow)."""
+    return [(r[0], r[1], r[2], r[3], bool(r[4])) for r in tx.rows("pipeline_list")]
+
+
+def processor_list(tx: Tx) -> list[ProcessorRow]:
+    """Every registered processor."""
+    return [
+        ProcessorRow(
+            processor=r[0], pipeline_no=r[1], pipeline=r[2], phase=r[3], name=r[4], pool=r[5],
+            pool_no=r[6], is_entry=bool(r[7]), is_current=bool(r[8]), max_execution_us=r[9],
+        )
+        for r in tx.rows("processor_list")
+    ]  # fmt: skip
+
+
+def topic_ensure(tx: Tx, topic: str) -> None:
+    """From now on messages of this topic are written to the outbox."""
+    tx.run("topic_ensure", {"topic": topic})

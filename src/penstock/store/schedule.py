@@ -1,0 +1,124 @@
+"""Schedule: the narrow table that says when each config fires, and the tick that starts slots.
+
+A slot starts in the transaction that moves `next_run_time` past it, under a lock on the schedule row
+and a unique key on the run: that, and not a leader, is what makes it happen exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.core.cadence import Cadence
+from penstock.core.misfire import SlotPlan
+from penstock.core.model import DueGroup, TickCounts
+from penstock.store.api import Tx, first, one
+
+
+class LedgerEntry(NamedTuple):
+    """Slots that did not start, and why."""
+
+    slot_from: int
+    slot_to: int
+    slots: int
+    outcome: str
+    at: int
+
+
+def schedule_take_due(tx: Tx, n: int) -> list[DueGroup]:
+    """Lock up to `n` due configs, grouped by what decides their slots."""
+    groups = []
+    for cadence, slot, catch_up, window_us, ids, now in tx.rows("schedule_take_due", {"n": n}):
+        config_ids = msgspec.json.decode(ids) if isinstance(ids, str) else ids
+        groups.append(DueGroup(cadence, slot, catch_up, window_us, config_ids, now))
+    return groups
+
+
+def schedule_start_many(
+    tx: Tx,
+    plans: Sequence[tuple[DueGroup, SlotPlan, bool]],
+    *,
+    cursor: int | None,
+    gap_us: int,
+) -> TickCounts:
+    """Advance the taken configs and start their slots; `bool` marks a late group.
+
+    Late runs are spread from `cursor` on, one every `gap_us`, which bounds the global start rate.
+    """
+    batch = [
+        (
+            group.cadence,
+            group.slot,
+            group.catch_up,
+            group.window_us,
+            plan.run_slot,
+            plan.next_slot,
+            plan.missed_from,
+            plan.missed_to,
+            plan.missed_count,
+            is_late,
+        )
+        for group, plan, is_late in plans
+    ]
+    ids = [config_id for group, _, _ in plans for config_id in group.config_ids]
+    params = {"ids": ids, "cursor": cursor, "gap_us": gap_us, "actor": "scheduler"}
+    return TickCounts._make(one(tx.rows("schedule_start_many", params, batch)))
+
+
+def schedule_next_at(tx: Tx) -> tuple[int | None, int]:
+    """(earliest next_run_time, now), without a lock."""
+    row = first(tx.rows("schedule_is_due"))
+    return (None, tx.now()) if row is None else (row[0], row[1])
+
+
+def catch_up_reserve(tx: Tx, span_us: int) -> int:
+    """Reserve a stretch of the global start rate; returns where it begins."""
+    return int(one(tx.rows("catch_up_reserve", {"span_us": span_us}))[0])
+
+
+def cadence_ensure(tx: Tx, cadence: Cadence) -> int:
+    """The number of a cadence; equal cadences share one."""
+    params = {
+        "cron": cadence.cron or "",
+        "timezone": cadence.timezone,
+        "interval_us": cadence.interval_us or 0,
+    }
+    return int(one(tx.rows("cadence_ensure", params))[0])
+
+
+def cadence_list(tx: Tx, numbers: Iterable[int]) -> dict[int, Cadence]:
+    """Cadences by number."""
+    rows = tx.rows("cadence_list", {"ids": sorted(set(numbers))})
+    return {
+        number: Cadence(cron=cron or None, timezone=timezone, interval_us=interval_us or None)
+        for number, cron, timezone, interval_us in rows
+    }
+
+
+def schedule_put(tx: Tx, params: dict[str, Any]) -> None:
+    """Put a config on the clock, or move it (see the statement for the fields)."""
+    tx.run("schedule_put", params)
+
+
+def schedule_put_many(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Put many new configs on the clock."""
+    tx.run("schedule_put_many", batch=rows)
+
+
+def schedule_get(tx: Tx, config_id: int) -> tuple[int, int, int] | None:
+    """(cadence, next_run_time, evaluated_to) of a config on the clock, locked."""
+    row = first(tx.rows("schedule_get", {"config_id": config_id}))
+    return None if row is None else (row[0], row[1], row[2])
+
+
+def schedule_drop(tx: Tx, config_id: int) -> None:
+    """Take a config off the clock."""
+    tx.run("schedule_drop", {"config_id": config_id})
+
+
+def ledger_list(tx: Tx, config_id: int, limit: int, before: int = 2**62) -> list[LedgerEntry]:
+    """Slots of a config that did not start, newest first."""
+    params = {"config_id": config_id, "limit": limit, "before": before}
+    return [LedgerEntry._make(row) for row in tx.rows("ledger_list", params)]

@@ -1,0 +1,150 @@
+-- Admission: which pending runs may be claimed. Due, unpaused, unblocked runs carry mark 0.
+
+-- name: run_admit_due [postgres]
+-- Runs whose time has come take their customer's next turn and become claimable.
+-- scope: system (fairness across customers)
+WITH due AS MATERIALIZED (
+    SELECT r.run_id, r.customer, r.config_id, p.pipeline, r.scheduled_time FROM runs r
+    JOIN processors p ON p.processor = r.processor
+    WHERE r.admission = 1 AND r.scheduled_time <= {{now}}
+    ORDER BY r.scheduled_time, r.run_id LIMIT :n FOR UPDATE OF r SKIP LOCKED
+), judged AS MATERIALIZED (
+    SELECT g.*, {{is_paused}} AS paused FROM due g
+), shares AS (
+    SELECT customer, count(*) AS n FROM judged WHERE NOT paused GROUP BY customer
+), locked AS MATERIALIZED (
+    SELECT c.customer, s.n FROM customers c JOIN shares s ON s.customer = c.customer
+    ORDER BY c.customer FOR UPDATE OF c
+), passes AS (
+    UPDATE customers c
+    SET pass = greatest(c.pass, (SELECT value FROM counters WHERE name = 'fair_clock')) + l.n
+    FROM locked l WHERE c.customer = l.customer
+    RETURNING c.customer, c.pass - l.n AS base
+), ranked AS (
+    SELECT j.run_id, j.paused, p.base + row_number() OVER (
+        PARTITION BY j.customer, j.paused ORDER BY j.scheduled_time, j.run_id) AS pass
+    FROM judged j LEFT JOIN passes p ON p.customer = j.customer
+), admitted AS (
+    UPDATE runs r SET admission = CASE WHEN k.paused THEN 2 ELSE 0 END,
+        pass = coalesce(k.pass, 0), state_at = {{now}}
+    FROM ranked k WHERE r.run_id = k.run_id
+    RETURNING r.run_id, r.customer, r.config_id, r.priority, r.pool, r.admission
+), announced AS (
+    INSERT INTO outbox (topic, payload, created_at)
+    SELECT 'penstock.runs', json_build_object('run_id', i.run_id, 'config_id', i.config_id,
+        'customer', i.customer, 'priority', i.priority)::text, {{now}}
+    FROM admitted i JOIN topics t ON t.topic = 'penstock.runs' WHERE i.admission = 0
+)
+SELECT pool, count(*) FROM admitted GROUP BY pool;
+
+-- name: run_admit_due [sqlite]
+-- differs because SQLite has no writing CTEs.
+-- scope: system (fairness across customers)
+CREATE TEMP TABLE IF NOT EXISTS admitted (
+    run_id integer PRIMARY KEY, customer integer, paused integer, rank integer, n integer);
+DELETE FROM temp.admitted;
+INSERT INTO temp.admitted
+SELECT j.run_id, j.customer, j.paused,
+    row_number() OVER (PARTITION BY j.customer, j.paused ORDER BY j.scheduled_time, j.run_id),
+    count(*) OVER (PARTITION BY j.customer, j.paused)
+FROM (
+    SELECT g.*, {{is_paused}} AS paused FROM (
+        SELECT r.run_id, r.customer, r.config_id, p.pipeline, r.scheduled_time
+        FROM runs r JOIN processors p ON p.processor = r.processor
+        WHERE r.admission = 1 AND r.scheduled_time <= {{now}}
+        ORDER BY r.scheduled_time, r.run_id LIMIT :n) AS g) AS j;
+UPDATE customers
+SET pass = max(pass, (SELECT value FROM counters WHERE name = 'fair_clock')) + s.n
+FROM (SELECT customer, max(n) AS n FROM temp.admitted WHERE NOT paused GROUP BY customer) AS s
+WHERE s.customer = customers.customer;
+UPDATE runs SET admission = CASE WHEN k.paused THEN 2 ELSE 0 END,
+    pass = CASE WHEN k.paused THEN 0 ELSE c.pass - k.n + k.rank END, state_at = {{now}}
+FROM temp.admitted k CROSS JOIN customers c ON c.customer = k.customer
+WHERE runs.run_id = k.run_id;
+INSERT INTO outbox (topic, payload, created_at)
+SELECT 'penstock.runs', json_object('run_id', r.run_id, 'config_id', r.config_id,
+    'customer', r.customer, 'priority', r.priority), {{now}}
+FROM topics t CROSS JOIN temp.admitted k CROSS JOIN runs r ON r.run_id = k.run_id
+WHERE t.topic = 'penstock.runs' AND r.admission = 0;
+SELECT r.pool, count(*) FROM temp.admitted k CROSS JOIN runs r ON r.run_id = k.run_id
+GROUP BY r.pool;
+
+-- name: run_next_due_at
+-- When the next waiting run becomes due, for the admission loop's timer.
+-- scope: system (a time only)
+SELECT min(scheduled_time) FROM runs WHERE admission = 1;
+
+-- name: run_age
+-- Waiting ten minutes raises a run by one level; at most :per_customer runs of a customer at a time,
+-- so that an old flood cannot climb past everybody else.
+-- scope: system (fairness across customers)
+UPDATE runs SET level = least(level + 1, 10)
+WHERE run_id IN (
+    SELECT w.run_id FROM (
+        SELECT r.run_id, row_number() OVER (PARTITION BY r.customer, r.level
+            ORDER BY r.pass, r.run_id) AS place
+        FROM runs r
+        WHERE r.admission = 0 AND r.level < 10
+            AND least(10, r.priority + ({{now}} - r.scheduled_time) / 600000000) > r.level
+    ) AS w WHERE w.place <= :per_customer)
+    AND admission = 0;
+
+-- name: run_pause_covered
+-- Ready and later runs that a pause covers stop being claimable.
+-- scope: system (applies the pauses table)
+UPDATE runs SET admission = 2, state_at = {{now}}
+WHERE admission IN (0, 1) AND EXISTS (SELECT 1 FROM pauses) AND run_id IN (
+    SELECT g.run_id FROM (
+        SELECT r.run_id, r.customer, r.config_id, p.pipeline FROM runs r
+        JOIN processors p ON p.processor = r.processor WHERE r.admission IN (0, 1)) AS g
+    WHERE {{is_paused}});
+
+-- name: run_resume_uncovered
+-- Paused runs that no pause covers any more wait for admission again.
+-- scope: system (applies the pauses table)
+UPDATE runs SET admission = 1, state_at = {{now}}
+WHERE admission = 2 AND run_id IN (
+    SELECT g.run_id FROM (
+        SELECT r.run_id, r.customer, r.config_id, p.pipeline FROM runs r
+        JOIN processors p ON p.processor = r.processor WHERE r.admission = 2) AS g
+    WHERE NOT {{is_paused}});
+
+-- name: run_unblock_keys
+-- The oldest run behind each key moves up once nothing of that key is in front of it.
+-- scope: system (ordering keys are internal)
+UPDATE runs SET admission = 1, state_at = {{now}}
+WHERE admission = 3 AND run_id IN (
+    SELECT min(r.run_id) FROM runs r
+    WHERE r.ordering_key {{any keys}}
+    GROUP BY r.ordering_key
+    HAVING sum(CASE WHEN r.admission <> 3 THEN 1 ELSE 0 END) = 0)
+RETURNING run_id;
+
+-- name: run_blocked_keys
+-- Keys whose head is blocked although nothing is in front of it (a missed release).
+-- scope: system (sweeper)
+SELECT r.ordering_key FROM runs r WHERE r.ordering_key IS NOT NULL
+GROUP BY r.ordering_key
+HAVING sum(CASE WHEN r.admission <> 3 THEN 1 ELSE 0 END) = 0
+LIMIT :n;
+
+-- name: pause_put
+-- Pause a config, a customer, a pipeline or everything.
+-- scope: system (the caller resolved and checked the subject)
+INSERT INTO pauses (scope, subject, paused_at, paused_by, reason)
+VALUES (:scope, :subject, {{now}}, :actor, :reason)
+ON CONFLICT (scope, subject) DO NOTHING RETURNING scope;
+
+-- name: pause_drop
+-- Resume.
+-- scope: system (the caller resolved and checked the subject)
+DELETE FROM pauses WHERE scope = :scope AND subject = :subject RETURNING scope;
+
+-- name: pause_list
+-- Every pause in force.
+-- scope: system (operator's view)
+SELECT q.scope, q.subject, q.paused_at, q.paused_by, q.reason, c.customer_id, p.name
+FROM pauses q
+LEFT JOIN customers c ON q.scope = 'customer' AND c.customer = q.subject
+LEFT JOIN pipelines p ON q.scope = 'pipeline' AND p.pipeline = q.subject
+ORDER BY q.scope, q.subject LIMIT 1000;

@@ -1,0 +1,147 @@
+-- Customers' pipeline configurations, their health, and the hash-chained audit of every change.
+
+-- fragment: config_columns
+-- In the order of model.Config.
+f.config_id, f.customer, c.customer_id, f.pipeline, l.name, f.provider, f.domain,
+f.schedule_type, d.cron, d.interval_us, f.timezone, f.event_topic, f.event_filter, f.parameters,
+f.retry, f.priority, f.max_execution_us, f.sla_us, f.catch_up, f.catch_up_window_us, f.overlap,
+f.jitter_us, f.offset_us, f.is_active, f.inactive_reason, f.version, f.created_at, f.created_by,
+f.updated_at, f.deleted_at, s.next_run_time, h.last_run_time, h.last_run_status,
+coalesce(h.consecutive_failures, 0),
+(SELECT count(*) FROM pauses q WHERE q.scope = 'config' AND q.subject = f.config_id)
+
+-- fragment: config_joins
+FROM configs f
+JOIN customers c ON c.customer = f.customer
+JOIN pipelines l ON l.pipeline = f.pipeline
+LEFT JOIN cadences d ON d.cadence = f.cadence
+LEFT JOIN schedule s ON s.config_id = f.config_id
+LEFT JOIN config_health h ON h.config_id = f.config_id
+
+-- name: config_insert_many [postgres]
+-- Create configs; answers their ids in batch order.
+-- scope: system (the batch names its customers)
+-- batch: customer bigint, pipeline bigint, provider text, domain text, schedule_type text,
+--   cadence bigint, timezone text, event_topic text, event_filter text, parameters text,
+--   retry text, priority smallint, max_execution_us bigint, sla_us bigint, catch_up text,
+--   catch_up_window_us bigint, overlap text, jitter_us bigint, is_active boolean, created_by text
+INSERT INTO configs (customer, pipeline, provider, domain, schedule_type, cadence, timezone,
+    event_topic, event_filter, parameters, retry, priority, max_execution_us, sla_us, catch_up,
+    catch_up_window_us, overlap, jitter_us, is_active, created_by, created_at, updated_at)
+SELECT customer, pipeline, provider, domain, schedule_type, cadence, timezone, event_topic,
+    event_filter, parameters, retry, priority, max_execution_us, sla_us, catch_up,
+    catch_up_window_us, overlap, jitter_us, is_active, created_by, {{now}}, {{now}}
+FROM {{batch}} ORDER BY ord RETURNING config_id;
+
+-- name: config_insert_many [sqlite]
+-- differs because RETURNING's order is not promised here: ids are read back by range.
+-- scope: system (the batch names its customers)
+-- batch: customer bigint, pipeline bigint, provider text, domain text, schedule_type text,
+--   cadence bigint, timezone text, event_topic text, event_filter text, parameters text,
+--   retry text, priority smallint, max_execution_us bigint, sla_us bigint, catch_up text,
+--   catch_up_window_us bigint, overlap text, jitter_us bigint, is_active boolean, created_by text
+INSERT INTO configs (customer, pipeline, provider, domain, schedule_type, cadence, timezone,
+    event_topic, event_filter, parameters, retry, priority, max_execution_us, sla_us, catch_up,
+    catch_up_window_us, overlap, jitter_us, is_active, created_by, created_at, updated_at)
+SELECT customer, pipeline, provider, domain, schedule_type, cadence, timezone, event_topic,
+    event_filter, parameters, retry, priority, max_execution_us, sla_us, catch_up,
+    catch_up_window_us, overlap, jitter_us, is_active, created_by, {{now}}, {{now}}
+FROM {{batch}} ORDER BY ord;
+SELECT config_id FROM configs WHERE config_id > (
+    SELECT max(config_id) - (SELECT count(*) FROM {{batch}}) FROM configs) ORDER BY config_id;
+
+-- name: config_set_offset_many
+-- A config's stable place inside its jitter, known once its id is.
+-- scope: system (by config id)
+-- batch: config_id bigint, offset_us bigint
+UPDATE configs SET offset_us = batch.offset_us FROM {{batch}}
+WHERE configs.config_id = batch.config_id;
+
+-- name: config_update
+-- Replace a config's settings when its version is the one the caller saw.
+-- scope: system (by config id, checked by the caller)
+UPDATE configs SET provider = :provider, domain = :domain, schedule_type = :schedule_type,
+    cadence = :cadence, timezone = :timezone, event_topic = :event_topic,
+    event_filter = :event_filter, parameters = :parameters, retry = :retry, priority = :priority,
+    max_execution_us = :max_execution_us, sla_us = :sla_us, catch_up = :catch_up,
+    catch_up_window_us = :catch_up_window_us, overlap = :overlap, jitter_us = :jitter_us,
+    offset_us = :offset_us, is_active = :is_active, inactive_reason = :inactive_reason,
+    version = version + 1, updated_at = {{now}}
+WHERE config_id = :config_id AND version = :version AND deleted_at IS NULL
+RETURNING version;
+
+-- name: config_delete
+-- Soft delete.
+-- scope: system (by config id, checked by the caller)
+UPDATE configs SET deleted_at = {{now}}, is_active = FALSE, version = version + 1,
+    updated_at = {{now}}
+WHERE config_id = :config_id AND deleted_at IS NULL
+RETURNING version;
+
+-- name: config_get
+-- One config, optionally only within a customer.
+SELECT {{config_columns}} {{config_joins}}
+WHERE f.config_id = :config_id AND (CAST(:customer AS bigint) IS NULL OR f.customer = :customer);
+
+-- name: config_lock
+-- Lock a config's row before deciding on it.
+-- scope: system (by config id)
+SELECT version FROM configs WHERE config_id = :config_id {{pg:FOR UPDATE}};
+
+-- name: config_list
+-- Configs in id order, with filters; keyset paging by config id.
+SELECT {{config_columns}} {{config_joins}}
+WHERE f.config_id > :after AND f.deleted_at IS NULL
+    AND (CAST(:customer AS bigint) IS NULL OR f.customer = :customer)
+    AND (CAST(:pipeline AS bigint) IS NULL OR f.pipeline = :pipeline)
+    AND (CAST(:is_active AS boolean) IS NULL OR f.is_active = :is_active)
+ORDER BY f.config_id LIMIT :limit;
+
+-- name: config_for_topic
+-- Active EVENT_DRIVEN configs of a topic.
+-- scope: system (the bus starts every customer's configs)
+SELECT {{config_columns}} {{config_joins}}
+WHERE f.event_topic = :topic AND f.is_active AND f.deleted_at IS NULL
+    AND f.config_id > :after
+ORDER BY f.config_id LIMIT :limit;
+
+-- name: config_health_reset
+-- Re-enabling forgets past failures.
+-- scope: system (by config id)
+UPDATE config_health SET consecutive_failures = 0 WHERE config_id = :config_id;
+
+-- name: audit_append
+-- One link of a customer's audit chain.
+INSERT INTO audit (customer, n, at, action, config_id, actor, reason, old_values, new_values,
+    previous, hash)
+VALUES (:customer, :n, :at, :action, :config_id, :actor, :reason, :old_values, :new_values,
+    :previous, :hash);
+UPDATE customers SET audit_n = :n, audit_head = :hash WHERE customer = :customer;
+
+-- name: audit_append_many
+-- Many links at once (bulk creation); the caller chained them.
+-- scope: system (the batch names its customers)
+-- batch: customer bigint, n bigint, at bigint, action text, config_id bigint, actor text,
+--   reason text, old_values text, new_values text, previous text, hash text
+INSERT INTO audit (customer, n, at, action, config_id, actor, reason, old_values, new_values,
+    previous, hash)
+SELECT customer, n, at, action, config_id, actor, reason, old_values, new_values, previous, hash
+FROM {{batch}};
+UPDATE customers SET audit_n = batch.n, audit_head = batch.hash FROM {{batch}}
+WHERE customers.customer = batch.customer AND batch.n = (
+    SELECT max(a.n) FROM audit a WHERE a.customer = batch.customer);
+
+-- name: customer_lock_many
+-- Lock customers in order and answer the heads of their audit chains.
+-- scope: system (the batch names its customers)
+-- batch: customer bigint
+SELECT c.customer, c.audit_n, c.audit_head FROM customers c
+WHERE c.customer IN (SELECT batch.customer FROM {{batch}})
+ORDER BY c.customer {{pg:FOR UPDATE}};
+
+-- name: audit_list
+-- A customer's audit trail, oldest first.
+SELECT n, at, action, config_id, actor, reason, old_values, new_values, previous, hash
+FROM audit WHERE customer = :customer AND n > :after
+    AND (CAST(:config_id AS bigint) IS NULL OR config_id = :config_id)
+ORDER BY n LIMIT :limit;

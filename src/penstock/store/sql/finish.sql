@@ -1,0 +1,163 @@
+-- The end of a run: one door for completed, failed, timed out and cancelled, from worker and sweeper.
+
+-- fragment: gone_columns
+-- A hot row and its verdict, as one wide row.
+r.run_id, r.customer, r.config_id, r.processor, r.pool, r.flow_id, r.partition, r.mode, r.slot,
+r.scheduled_time, r.priority, r.state, r.session_id, r.claimed_by, r.claimed_at,
+coalesce(r.started_at, {{now}} - x.duration_us) AS started_at, r.token, r.lapses, r.attempt,
+r.max_execution_us, r.sla_us, r.ordering_key, r.parameters, r.correlation_id, r.parent_run_id,
+r.root_run_id, r.stales, r.trigger_source, r.trigger_message_id, r.created_at,
+x.final_state, x.status, x.error_type, x.error_details, x.result, x.records, x.bytes, x.stages,
+x.retry_delay_us, x.retry_max_execution_us, x.is_dead, x.is_stale, x.actor, x.why,
+{{now}} AS finished_at
+
+-- fragment: retry_run_id [sqlite]
+-- The retry's id is chosen when its row is staged, so that it can be named later.
+CASE WHEN x.retry_delay_us IS NOT NULL THEN
+    (SELECT coalesce(max(seq), 0) FROM main.sqlite_sequence WHERE name = 'runs')
+    + row_number() OVER (PARTITION BY x.retry_delay_us IS NULL ORDER BY x.ord) END
+
+-- fragment: breach_us
+CASE WHEN g.sla_us IS NULL THEN 0
+    ELSE greatest(coalesce(g.started_at, g.finished_at) - g.slot - g.sla_us, 0) END
+
+-- fragment: history_from_gone
+INSERT INTO history (run_id, customer, config_id, processor, flow_id, partition, mode, provider,
+    slot, scheduled_time, priority, created_at, claimed_at, claimed_by, started_at, finished_at,
+    final_state, status, token, attempt, lapses, was_retried, is_dead, parent_run_id, root_run_id,
+    records, bytes, stages, result, error_type, error_details, sla_met, sla_breach_us, cost,
+    parameters, ordering_key, correlation_id, trigger_source, trigger_message_id)
+SELECT g.run_id, g.customer, g.config_id, g.processor, g.flow_id, g.partition, g.mode,
+    coalesce(f.provider, ''), g.slot, g.scheduled_time, g.priority, g.created_at, g.claimed_at,
+    g.claimed_by, g.started_at, g.finished_at, g.final_state, g.status, g.token, g.attempt,
+    g.lapses, g.retry_delay_us IS NOT NULL, g.is_dead, g.parent_run_id, g.root_run_id, g.records,
+    g.bytes, g.stages, g.result, g.error_type, g.error_details,
+    CASE WHEN g.sla_us IS NOT NULL THEN {{breach_us}} = 0 END, {{breach_us}},
+    p.rate_second * (g.finished_at - coalesce(g.started_at, g.finished_at)) / 1000000.0
+        + p.rate_gb * coalesce(g.bytes, 0) / 1000000000.0,
+    g.parameters, g.ordering_key, g.correlation_id, g.trigger_source, g.trigger_message_id
+FROM gone g JOIN processors p ON p.processor = g.processor
+    LEFT JOIN configs f ON f.config_id = g.config_id
+
+-- fragment: journal_from_gone
+INSERT INTO journal (at, kind, subject, customer, action, actor, from_state, to_state, token, why)
+SELECT g.finished_at, 'run', g.run_id, g.customer, 'ended', g.actor, g.state, g.final_state,
+    g.token, g.why
+FROM gone g
+
+-- fragment: retry_values
+g.customer, g.config_id, g.processor, g.pool, g.flow_id, g.partition, g.mode, g.slot,
+    g.finished_at + g.retry_delay_us, g.priority, g.priority, 0, 'PENDING', 1, g.finished_at,
+    g.attempt + 1, coalesce(g.retry_max_execution_us, g.max_execution_us), g.sla_us,
+    g.ordering_key, g.parameters, g.correlation_id, g.run_id, coalesce(g.root_run_id, g.run_id),
+    g.stales + CASE WHEN g.is_stale THEN 1 ELSE 0 END, 'retry', g.trigger_message_id,
+    g.finished_at
+
+-- fragment: sums_from_gone
+INSERT INTO run_sums (hour_at, final_state, runs, duration_us, sla_breaches)
+SELECT g.finished_at - g.finished_at % 3600000000, g.final_state, count(*),
+    sum(g.finished_at - coalesce(g.started_at, g.finished_at)),
+    sum(CASE WHEN {{breach_us}} > 0 THEN 1 ELSE 0 END)
+FROM gone g GROUP BY 1, 2
+
+-- fragment: dead_from_gone
+INSERT INTO dead_letters (kind, subject, customer, processor, config_id, partition,
+    correlation_id, error_type, error_details, attempts, died_at)
+SELECT 'run', g.run_id, g.customer, g.processor, g.config_id, g.partition, g.correlation_id,
+    coalesce(g.error_type, 'UNKNOWN'), g.error_details, g.attempt, g.finished_at
+FROM gone g WHERE g.is_dead
+
+-- fragment: health_from_gone
+INSERT INTO config_health (config_id, last_run_time, last_run_status, consecutive_failures)
+SELECT h.config_id, max(h.finished_at),
+    CASE WHEN max(CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END) = 1 THEN 'COMPLETED'
+        ELSE max(h.final_state) END,
+    sum(CASE WHEN h.is_dead THEN 1 ELSE 0 END)
+FROM gone h WHERE h.config_id IS NOT NULL
+GROUP BY h.config_id ORDER BY h.config_id
+
+-- fragment: health_conflict
+ON CONFLICT (config_id) DO UPDATE SET last_run_time = excluded.last_run_time,
+    last_run_status = excluded.last_run_status,
+    consecutive_failures = CASE
+        WHEN excluded.last_run_status = 'COMPLETED' THEN 0
+        ELSE config_health.consecutive_failures + excluded.consecutive_failures END
+
+-- name: run_finish_many [postgres]
+-- End runs whose holder's token is current: history, journal, sums, retry or dead letter, health.
+-- scope: system (holders are known by token)
+-- batch: run_id bigint, token bigint, final_state text, status text, duration_us bigint,
+--   error_type text, error_details text, result text, records bigint, bytes bigint, stages text,
+--   retry_delay_us bigint, retry_max_execution_us bigint, is_dead boolean, is_stale boolean,
+--   actor text, why text
+WITH x AS MATERIALIZED (
+    SELECT batch.* FROM {{batch}}
+), gone AS (
+    DELETE FROM runs r USING x
+    WHERE r.run_id = x.run_id AND r.token = x.token AND r.state IN ('CLAIMED', 'RUNNING')
+    RETURNING {{gone_columns}}
+), kept AS (
+    {{history_from_gone}}
+), noted AS (
+    {{journal_from_gone}}
+), retried AS (
+    INSERT INTO runs ({{insert_columns}})
+    SELECT {{retry_values}} FROM gone g WHERE g.retry_delay_us IS NOT NULL
+    ON CONFLICT DO NOTHING
+    RETURNING run_id, parent_run_id, customer, created_at
+), retry_noted AS (
+    INSERT INTO journal (at, kind, subject, customer, action, actor, to_state, why)
+    SELECT t.created_at, 'run', t.run_id, t.customer, 'created', 'penstock', 'PENDING', 'retry'
+    FROM retried t
+), summed AS (
+    {{sums_from_gone}}
+), buried AS (
+    {{dead_from_gone}}
+), health AS (
+    {{health_from_gone}}
+    {{health_conflict}}
+    RETURNING config_id, consecutive_failures
+), unprogressed AS (
+    DELETE FROM progress USING gone WHERE progress.run_id = gone.run_id
+), unleased AS (
+    DELETE FROM leases USING gone WHERE leases.kind = 'run' AND leases.subject = gone.run_id
+)
+SELECT g.run_id, g.customer, g.config_id, g.is_dead, g.ordering_key, t.run_id,
+    coalesce(h.consecutive_failures, 0), g.flow_id, g.processor, g.final_state
+FROM gone g LEFT JOIN retried t ON t.parent_run_id = g.run_id
+    LEFT JOIN health h ON h.config_id = g.config_id;
+
+-- name: run_finish_many [sqlite]
+-- differs because SQLite has no writing CTEs: the ended rows are staged in a temporary table.
+-- scope: system (holders are known by token)
+-- batch: run_id bigint, token bigint, final_state text, status text, duration_us bigint,
+--   error_type text, error_details text, result text, records bigint, bytes bigint, stages text,
+--   retry_delay_us bigint, retry_max_execution_us bigint, is_dead boolean, is_stale boolean,
+--   actor text, why text
+CREATE TEMP TABLE IF NOT EXISTS gone AS
+SELECT {{gone_columns}}, {{retry_run_id}} AS retry_run_id FROM (SELECT * FROM {{batch}}) AS x
+    CROSS JOIN runs r ON r.run_id = x.run_id WHERE FALSE;
+DELETE FROM temp.gone;
+INSERT INTO temp.gone
+SELECT {{gone_columns}}, {{retry_run_id}}
+FROM (SELECT * FROM {{batch}}) AS x CROSS JOIN runs r ON r.run_id = x.run_id
+WHERE r.token = x.token AND r.state IN ('CLAIMED', 'RUNNING');
+DELETE FROM runs WHERE run_id IN (SELECT run_id FROM temp.gone);
+{{history_from_gone}};
+{{journal_from_gone}};
+INSERT INTO runs (run_id, {{insert_columns}})
+SELECT g.retry_run_id, {{retry_values}} FROM temp.gone g WHERE g.retry_run_id IS NOT NULL
+ON CONFLICT DO NOTHING;
+INSERT INTO journal (at, kind, subject, customer, action, actor, to_state, why)
+SELECT t.created_at, 'run', t.run_id, t.customer, 'created', 'penstock', 'PENDING', 'retry'
+FROM temp.gone g CROSS JOIN runs t ON t.run_id = g.retry_run_id
+WHERE g.retry_run_id IS NOT NULL;
+{{sums_from_gone}};
+{{dead_from_gone}};
+{{health_from_gone}}
+{{health_conflict}};
+DELETE FROM progress WHERE run_id IN (SELECT run_id FROM temp.gone);
+DELETE FROM leases WHERE kind = 'run' AND subject IN (SELECT run_id FROM temp.gone);
+SELECT g.run_id, g.customer, g.config_id, g.is_dead, g.ordering_key, g.retry_run_id,
+    coalesce(h.consecutive_failures, 0), g.flow_id, g.processor, g.final_state
+FROM temp.gone g LEFT JOIN config_health h ON h.config_id = g.config_id;

@@ -1,0 +1,146 @@
+-- Journal, seals, outbox, alerts, dead letters and remembered requests.
+
+-- name: journal_append_many
+-- Entries for transitions and decisions, in the transaction they describe.
+-- scope: system (the batch names its customers)
+-- batch: kind text, subject bigint, customer bigint, action text, actor text, from_state text,
+--   to_state text, token bigint, why text, detail text
+INSERT INTO journal (at, kind, subject, customer, action, actor, from_state, to_state, token, why,
+    detail)
+SELECT {{now}}, batch.kind, batch.subject, batch.customer, batch.action, batch.actor,
+    batch.from_state, batch.to_state, batch.token, batch.why, batch.detail
+FROM {{batch}} ORDER BY ord;
+
+-- name: journal_for_subject
+-- Everything that happened to one thing, oldest first.
+-- scope: system (the caller checked the subject)
+SELECT seq, at, kind, subject, customer, action, actor, from_state, to_state, token, why, detail
+FROM journal WHERE subject = :subject AND kind = :kind ORDER BY at, seq LIMIT :limit;
+
+-- name: journal_unsealed [postgres]
+-- The next entries to seal, in commit-safe order: only transactions older than every open one.
+-- scope: system (sealing covers everything)
+SELECT j.xid::text, j.seq, j.at, j.kind, j.subject, j.customer, j.action, j.actor, j.from_state,
+    j.to_state, j.token, j.why, j.detail
+FROM journal j
+WHERE (j.xid, j.seq) > (CAST(:after_xid AS text)::xid8, CAST(:after_seq AS bigint))
+    AND j.xid < pg_snapshot_xmin(pg_current_snapshot())
+ORDER BY j.xid, j.seq LIMIT :n;
+
+-- name: journal_unsealed [sqlite]
+-- differs because one writer commits in order: seq alone is safe.
+-- scope: system (sealing covers everything)
+SELECT '0', j.seq, j.at, j.kind, j.subject, j.customer, j.action, j.actor, j.from_state,
+    j.to_state, j.token, j.why, j.detail
+FROM journal j WHERE j.seq > :after_seq AND :after_xid IS NOT NULL ORDER BY j.seq LIMIT :n;
+
+-- name: seal_last
+-- The newest seal; :lock serializes sealers.
+-- scope: system (sealing covers everything)
+SELECT block, to_seq, to_xid, head FROM seals ORDER BY block DESC LIMIT 1;
+
+-- name: seal_lock [postgres]
+-- One sealer at a time.
+-- scope: system (a lock, no rows)
+SELECT pg_try_advisory_xact_lock(7231009);
+
+-- name: seal_lock [sqlite]
+-- differs because SQLite has one writer.
+-- scope: system (a lock, no rows)
+SELECT TRUE;
+
+-- name: seal_put
+-- Seal a block of the journal.
+-- scope: system (sealing covers everything)
+INSERT INTO seals (from_seq, to_seq, to_xid, entries, root, previous, head, sealed_at)
+VALUES (:from_seq, :to_seq, :to_xid, :entries, :root, :previous, :head, {{now}})
+RETURNING block;
+
+-- name: seal_list
+-- Seals in order, for verification.
+-- scope: system (sealing covers everything)
+SELECT block, from_seq, to_seq, to_xid, entries, root, previous, head, sealed_at FROM seals
+WHERE block > :after ORDER BY block LIMIT :limit;
+
+-- name: outbox_put
+-- A message that leaves with this transaction.
+-- scope: system (topics belong to nobody)
+INSERT INTO outbox (topic, ordering_key, payload, created_at)
+VALUES (:topic, :ordering_key, :payload, {{now}});
+
+-- name: outbox_take
+-- Claim and remove unsent rows; never by high-water mark, so no slow transaction is missed.
+-- scope: system (relay)
+DELETE FROM outbox WHERE outbox_id IN (
+    SELECT outbox_id FROM outbox ORDER BY outbox_id LIMIT :n {{pg:FOR UPDATE SKIP LOCKED}})
+RETURNING outbox_id, topic, ordering_key, payload, created_at;
+
+-- name: outbox_count
+-- How many messages wait for the relay.
+-- scope: system (operator's view)
+SELECT count(*), min(created_at) FROM outbox;
+
+-- name: alert_open
+-- Open an alert, or count it again while it is open.
+-- scope: system (alerts name their customer)
+INSERT INTO alerts (rule, dedupe_key, severity, customer, subject_kind, subject, message, detail,
+    opened_at, last_at)
+VALUES (:rule, :dedupe_key, :severity, :customer, :subject_kind, :subject, :message, :detail,
+    {{now}}, {{now}})
+ON CONFLICT (dedupe_key) WHERE state <> 'resolved' DO UPDATE SET times = alerts.times + 1,
+    last_at = excluded.last_at, message = excluded.message, detail = excluded.detail,
+    severity = excluded.severity
+RETURNING alert_id, times;
+
+-- name: alert_resolve
+-- Resolve an open alert by its key.
+-- scope: system (alerts name their customer)
+UPDATE alerts SET state = 'resolved', closed_at = {{now}}, closed_by = :actor
+WHERE dedupe_key = :dedupe_key AND state <> 'resolved' RETURNING alert_id;
+
+-- name: alert_list
+-- Alerts, newest first.
+-- scope: system (operator's view; a bound key adds :customer)
+SELECT a.alert_id, a.rule, a.dedupe_key, a.severity, c.customer_id, a.subject_kind, a.subject,
+    a.message, a.detail, a.state, a.times, a.opened_at, a.last_at, a.closed_at, a.closed_by
+FROM alerts a LEFT JOIN customers c ON c.customer = a.customer
+WHERE (CAST(:state AS text) IS NULL OR a.state = :state)
+    AND (CAST(:customer AS bigint) IS NULL OR a.customer = :customer)
+ORDER BY a.alert_id DESC LIMIT :limit;
+
+-- name: dead_letter_list
+-- Dead letters, newest first.
+-- scope: system (operator's view; a bound key adds :customer)
+SELECT d.dead_letter_id, d.kind, d.subject, c.customer_id, l.name, p.phase, p.name, d.config_id,
+    d.partition, d.error_type, d.error_details, d.attempts, d.died_at, d.status, d.replays
+FROM dead_letters d JOIN customers c ON c.customer = d.customer
+LEFT JOIN processors p ON p.processor = d.processor
+LEFT JOIN pipelines l ON l.pipeline = p.pipeline
+WHERE (CAST(:status AS text) IS NULL OR d.status = :status)
+    AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer)
+    AND d.dead_letter_id < :before
+ORDER BY d.dead_letter_id DESC LIMIT :limit;
+
+-- name: dead_letter_resolve
+-- A dead letter was replayed or discarded.
+-- scope: system (by subject)
+UPDATE dead_letters SET status = :status, resolved_at = {{now}}, resolved_by = :actor,
+    resolution = :resolution, replays = replays + CASE WHEN :status = 'replayed' THEN 1 ELSE 0 END
+WHERE kind = :kind AND subject = :subject AND status = 'open' RETURNING dead_letter_id;
+
+-- name: request_put
+-- Remember a client request; no row means the key was used before.
+-- scope: system (the scope names the caller)
+INSERT INTO requests (scope, key, body_hash, response, created_at, expires_at)
+VALUES (:scope, :key, :body_hash, NULL, {{now}}, {{now}} + :ttl_us)
+ON CONFLICT (scope, key) DO NOTHING RETURNING key;
+
+-- name: request_answer
+-- Keep the answer for a repeated request.
+-- scope: system (the scope names the caller)
+UPDATE requests SET response = :response WHERE scope = :scope AND key = :key;
+
+-- name: request_get
+-- What a request with this key was and got.
+-- scope: system (the scope names the caller)
+SELECT body_hash, response FROM requests WHERE scope = :scope AND key = :key;

@@ -1,0 +1,157 @@
+-- What people and programs ask: runs, metrics, overview.
+
+-- fragment: live_columns
+-- In the order of model.Run.
+r.run_id, c.customer_id, r.config_id, l.name, p.phase, p.name, r.flow_id, r.partition, r.mode,
+r.slot, r.scheduled_time, r.priority, r.state, NULL, r.claimed_by, r.claimed_at, r.started_at,
+NULL, r.attempt, r.lapses, r.parent_run_id, r.root_run_id, NULL, NULL, NULL, NULL, NULL, NULL,
+r.correlation_id, r.trigger_source, r.created_at, r.admission, r.token, FALSE,
+r.cancel_requested_at, coalesce(r.parameters, f.parameters), r.ordering_key, r.max_execution_us
+
+-- fragment: live_joins
+FROM runs r
+JOIN customers c ON c.customer = r.customer
+JOIN processors p ON p.processor = r.processor
+JOIN pipelines l ON l.pipeline = p.pipeline
+LEFT JOIN configs f ON f.config_id = r.config_id
+
+-- fragment: ended_columns
+h.run_id, c.customer_id, h.config_id, l.name, p.phase, p.name, h.flow_id, h.partition, h.mode,
+h.slot, h.scheduled_time, h.priority, h.final_state, h.status, h.claimed_by, h.claimed_at,
+h.started_at, h.finished_at, h.attempt, h.lapses, h.parent_run_id, h.root_run_id, h.error_type,
+h.error_details, h.result, h.records, h.sla_met, h.sla_breach_us, h.correlation_id,
+h.trigger_source, h.created_at, NULL, h.token, h.is_dead, NULL,
+coalesce(h.parameters, f.parameters), h.ordering_key, NULL
+
+-- fragment: ended_joins
+FROM history h
+JOIN customers c ON c.customer = h.customer
+JOIN processors p ON p.processor = h.processor
+JOIN pipelines l ON l.pipeline = p.pipeline
+LEFT JOIN configs f ON f.config_id = h.config_id
+
+-- name: run_get_live
+-- A run that has not ended, optionally only within a customer.
+SELECT {{live_columns}} {{live_joins}}
+WHERE r.run_id = :run_id AND (CAST(:customer AS bigint) IS NULL OR r.customer = :customer);
+
+-- name: run_get_ended
+-- A run that has ended, optionally only within a customer.
+SELECT {{ended_columns}} {{ended_joins}}
+WHERE h.run_id = :run_id AND (CAST(:customer AS bigint) IS NULL OR h.customer = :customer);
+
+-- name: run_held_get
+-- A run as its holder sees it, for transitions from outside.
+SELECT {{held_columns}} FROM runs r {{held_joins}}
+WHERE r.run_id = :run_id AND (CAST(:customer AS bigint) IS NULL OR r.customer = :customer)
+{{pg:FOR UPDATE OF r}};
+
+-- name: run_chain
+-- Every attempt of one run: the ended ones.
+-- scope: system (the caller checked the run)
+SELECT {{ended_columns}} {{ended_joins}}
+WHERE h.run_id = :root OR (h.run_id > :root AND h.root_run_id = :root
+    AND h.customer = :customer AND h.slot = :slot)
+ORDER BY h.run_id LIMIT 100;
+
+-- name: run_list_live
+-- Runs in the queue or in hand, newest first.
+SELECT {{live_columns}} {{live_joins}}
+WHERE r.run_id < :before
+    AND (CAST(:customer AS bigint) IS NULL OR r.customer = :customer)
+    AND (CAST(:config_id AS bigint) IS NULL OR r.config_id = :config_id)
+    AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
+    AND (CAST(:state AS text) IS NULL OR r.state = :state)
+    AND r.slot >= :slot_from AND r.slot < :slot_to
+ORDER BY r.run_id DESC LIMIT :limit;
+
+-- name: run_list_ended
+-- Ended runs of every customer, newest first.
+-- scope: system (operator's view)
+SELECT {{ended_columns}} {{ended_joins}}
+WHERE h.run_id < :before
+    AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
+    AND (CAST(:state AS text) IS NULL OR h.final_state = :state)
+    AND h.slot >= :slot_from AND h.slot < :slot_to
+ORDER BY h.run_id DESC LIMIT :limit;
+
+-- name: run_list_ended_customer
+-- Ended runs of one customer, by slot, newest first; keyset (slot, run id).
+SELECT {{ended_columns}} {{ended_joins}}
+WHERE h.customer = :customer AND (h.slot, h.run_id) < (:slot_before, :before)
+    AND h.slot >= :slot_from AND h.slot < :slot_to
+    AND (CAST(:config_id AS bigint) IS NULL OR h.config_id = :config_id)
+    AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
+    AND (CAST(:state AS text) IS NULL OR h.final_state = :state)
+ORDER BY h.slot DESC, h.run_id DESC LIMIT :limit OFFSET :offset;
+
+-- name: run_progress_get
+-- Live progress of a run.
+-- scope: system (the caller checked the run)
+SELECT current_state, stage, percent, worker, pod, region, estimated_completion_at,
+    records_extracted, records_transformed, records_loaded, bytes_processed, beat_at
+FROM progress WHERE run_id = :run_id;
+
+-- name: run_cancel_pending
+-- Take a pending run out of the queue: CLAIMED by nobody, so that finish can end it.
+-- scope: system (the caller checked the run)
+UPDATE runs SET state = 'CLAIMED', admission = 9, claimed_by = NULL, session_id = NULL,
+    token = token + 1, state_at = {{now}}
+WHERE run_id = :run_id AND state = 'PENDING' RETURNING token;
+
+-- name: run_cancel_ask
+-- Ask the holder to stop; it learns so at its next beat.
+-- scope: system (the caller checked the run)
+UPDATE runs SET cancel_requested_at = coalesce(cancel_requested_at, {{now}}),
+    cancel_requested_by = coalesce(cancel_requested_by, :actor)
+WHERE run_id = :run_id AND state IN ('CLAIMED', 'RUNNING') RETURNING run_id;
+
+-- fragment: metrics_sums
+count(*), sum(CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END),
+sum(CASE WHEN h.final_state = 'COMPLETED'
+    THEN h.finished_at - coalesce(h.started_at, h.finished_at) ELSE 0 END),
+sum(CASE WHEN h.sla_met THEN 1 ELSE 0 END),
+sum(CASE WHEN h.final_state IN ('FAILED', 'TIMEOUT') THEN 1 ELSE 0 END)
+
+-- name: customer_metrics
+-- Sums per provider: whole folded days, the window's ragged edges, and what is not folded yet.
+SELECT m.provider, sum(m.runs), sum(m.completed), sum(m.duration_us), sum(m.sla_met),
+    sum(m.failed)
+FROM (
+    SELECT d.provider, sum(d.runs) AS runs,
+        sum(CASE WHEN d.final_state = 'COMPLETED' THEN d.runs ELSE 0 END) AS completed,
+        sum(CASE WHEN d.final_state = 'COMPLETED' THEN d.duration_us ELSE 0 END) AS duration_us,
+        sum(d.sla_met) AS sla_met,
+        sum(CASE WHEN d.final_state IN ('FAILED', 'TIMEOUT') THEN d.runs ELSE 0 END) AS failed
+    FROM customer_days d
+    WHERE d.customer = :customer AND d.day_at >= :day_from AND d.day_at < :day_to
+    GROUP BY d.provider
+    UNION ALL
+    SELECT h.provider, {{metrics_sums}} FROM history h
+    WHERE h.customer = :customer AND h.slot >= :slot_from AND h.slot < :slot_to
+        AND (h.slot < :day_from OR h.slot >= :day_to)
+    GROUP BY h.provider
+    UNION ALL
+    SELECT h.provider, {{metrics_sums}} FROM history h
+    WHERE h.customer = :customer AND h.slot >= :day_from AND h.slot < :day_to
+        AND h.finished_at > :folded_to
+    GROUP BY h.provider
+) AS m
+GROUP BY m.provider ORDER BY m.provider;
+
+-- name: overview_live
+-- What is in the queue and in hand.
+-- scope: system (operator's view)
+SELECT r.state, r.admission, count(*), min(r.scheduled_time) FROM runs r
+GROUP BY r.state, r.admission;
+
+-- name: overview_ended
+-- Ended runs by state since a time (whole hours).
+-- scope: system (operator's view)
+SELECT final_state, sum(runs), sum(duration_us), sum(sla_breaches) FROM run_sums
+WHERE hour_at >= :since GROUP BY final_state;
+
+-- name: counter_get
+-- A named counter.
+-- scope: system (counters belong to nobody)
+SELECT value FROM counters WHERE name = :name;

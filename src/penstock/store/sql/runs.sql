@@ -1,0 +1,287 @@
+-- Runs: insertion with admission, claim, start, finish, release. The hot path of the product.
+
+-- fragment: is_paused
+-- Whether a pause covers row `g` (customer, pipeline, config_id).
+EXISTS (SELECT 1 FROM pauses q WHERE q.scope = 'all'
+    OR (q.scope = 'customer' AND q.subject = g.customer)
+    OR (q.scope = 'pipeline' AND q.subject = g.pipeline)
+    OR (q.scope = 'config' AND q.subject = g.config_id))
+
+-- fragment: admission_of_given
+-- Paused, blocked behind its ordering key, due later, or ready.
+CASE
+    WHEN {{is_paused}} THEN 2
+    WHEN g.ordering_key IS NOT NULL AND (
+        row_number() OVER (PARTITION BY g.ordering_key ORDER BY g.ord) > 1
+        OR EXISTS (SELECT 1 FROM runs o WHERE o.ordering_key = g.ordering_key)) THEN 3
+    WHEN g.scheduled_time > g.at THEN 1
+    ELSE 0
+END
+
+-- fragment: insert_columns
+customer, config_id, processor, pool, flow_id, partition, mode, slot, scheduled_time,
+priority, level, pass, state, admission, state_at, attempt, max_execution_us, sla_us,
+ordering_key, parameters, correlation_id, parent_run_id, root_run_id, stales,
+trigger_source, trigger_message_id, created_at
+
+-- fragment: insert_given [postgres]
+-- Takes the CTE `given`; leaves `inserted`. Customers are locked in order before their pass moves.
+judged AS MATERIALIZED (
+    SELECT g.*, {{admission_of_given}} AS admission FROM given g
+), shares AS (
+    SELECT customer, count(*) AS n FROM judged WHERE admission = 0 GROUP BY customer
+), locked AS MATERIALIZED (
+    SELECT c.customer, s.n FROM customers c JOIN shares s ON s.customer = c.customer
+    ORDER BY c.customer FOR UPDATE OF c
+), passes AS (
+    UPDATE customers c
+    SET pass = greatest(c.pass, (SELECT value FROM counters WHERE name = 'fair_clock')) + l.n
+    FROM locked l WHERE c.customer = l.customer
+    RETURNING c.customer, c.pass - l.n AS base
+), inserted AS (
+    INSERT INTO runs ({{insert_columns}})
+    SELECT j.customer, j.config_id, j.processor, j.pool, j.flow_id, j.partition, j.mode, j.slot,
+        j.scheduled_time, j.priority, j.priority,
+        CASE WHEN j.admission = 0 THEN
+            p.base + row_number() OVER (PARTITION BY j.customer, j.admission ORDER BY j.ord)
+            ELSE 0 END,
+        'PENDING', j.admission, j.at, j.attempt, j.max_execution_us, j.sla_us, j.ordering_key,
+        j.parameters, j.correlation_id, j.parent_run_id, j.root_run_id, j.stales,
+        j.trigger_source, j.trigger_message_id, j.at
+    FROM judged j LEFT JOIN passes p ON p.customer = j.customer
+    ORDER BY j.ord
+    ON CONFLICT DO NOTHING
+    RETURNING run_id, customer, config_id, priority, admission, trigger_source, created_at
+), noted AS (
+    INSERT INTO journal (at, kind, subject, customer, action, actor, to_state, why)
+    SELECT created_at, 'run', run_id, customer, 'created', :actor, 'PENDING', trigger_source
+    FROM inserted
+), announced AS (
+    INSERT INTO outbox (topic, payload, created_at)
+    SELECT 'penstock.runs', json_build_object('run_id', i.run_id, 'config_id', i.config_id,
+        'customer', i.customer, 'priority', i.priority)::text, i.created_at
+    FROM inserted i JOIN topics t ON t.topic = 'penstock.runs' WHERE i.admission = 0
+)
+
+-- fragment: insert_given [sqlite]
+-- Takes the temporary table `given`; leaves `staged` with the new ids.
+CREATE TEMP TABLE IF NOT EXISTS staged (
+    ord integer PRIMARY KEY, run_id integer, admission integer, rank integer, n integer);
+DELETE FROM temp.staged;
+INSERT INTO temp.staged
+SELECT j.ord,
+    (SELECT coalesce(max(seq), 0) FROM main.sqlite_sequence WHERE name = 'runs')
+        + row_number() OVER (ORDER BY j.ord),
+    j.admission,
+    row_number() OVER (PARTITION BY j.customer, j.admission ORDER BY j.ord),
+    count(*) OVER (PARTITION BY j.customer, j.admission)
+FROM (SELECT g.ord, g.customer, {{admission_of_given}} AS admission FROM temp.given g) AS j;
+UPDATE customers
+SET pass = max(pass, (SELECT value FROM counters WHERE name = 'fair_clock')) + s.n
+FROM (SELECT g.customer, max(d.n) AS n FROM temp.given g JOIN temp.staged d ON d.ord = g.ord
+      WHERE d.admission = 0 GROUP BY g.customer) AS s
+WHERE s.customer = customers.customer;
+INSERT INTO runs (run_id, {{insert_columns}})
+SELECT d.run_id, g.customer, g.config_id, g.processor, g.pool, g.flow_id, g.partition, g.mode,
+    g.slot, g.scheduled_time, g.priority, g.priority,
+    CASE WHEN d.admission = 0 THEN c.pass - d.n + d.rank ELSE 0 END,
+    'PENDING', d.admission, g.at, g.attempt, g.max_execution_us, g.sla_us, g.ordering_key,
+    g.parameters, g.correlation_id, g.parent_run_id, g.root_run_id, g.stales,
+    g.trigger_source, g.trigger_message_id, g.at
+FROM temp.staged d CROSS JOIN temp.given g ON g.ord = d.ord
+    CROSS JOIN customers c ON c.customer = g.customer
+WHERE TRUE
+ORDER BY d.ord
+ON CONFLICT DO NOTHING;
+INSERT INTO journal (at, kind, subject, customer, action, actor, to_state, why)
+SELECT r.created_at, 'run', r.run_id, r.customer, 'created', :actor, 'PENDING', r.trigger_source
+FROM temp.staged d CROSS JOIN runs r ON r.run_id = d.run_id;
+INSERT INTO outbox (topic, payload, created_at)
+SELECT 'penstock.runs', json_object('run_id', r.run_id, 'config_id', r.config_id,
+    'customer', r.customer, 'priority', r.priority), r.created_at
+FROM topics t CROSS JOIN temp.staged d CROSS JOIN runs r ON r.run_id = d.run_id
+WHERE t.topic = 'penstock.runs' AND r.admission = 0
+
+-- fragment: given_table [sqlite]
+CREATE TEMP TABLE IF NOT EXISTS given (
+    ord integer PRIMARY KEY, customer integer, config_id integer, processor integer,
+    pool integer, pipeline integer, flow_id integer, partition text, mode text, slot integer,
+    scheduled_time integer, priority integer, attempt integer, max_execution_us integer,
+    sla_us integer, ordering_key text, parameters text, correlation_id text,
+    parent_run_id integer, root_run_id integer, stales integer, trigger_source text,
+    trigger_message_id text, at integer)
+
+-- fragment: given_from_batch
+SELECT batch.ord, batch.customer, batch.config_id, batch.processor, p.pool, p.pipeline,
+    batch.flow_id, batch.partition, batch.mode,
+    coalesce(batch.slot, batch.scheduled_time, {{now}}) AS slot,
+    coalesce(batch.scheduled_time, {{now}}) AS scheduled_time,
+    batch.priority, batch.attempt,
+    coalesce(batch.max_execution_us, p.max_execution_us) AS max_execution_us, batch.sla_us,
+    batch.ordering_key, batch.parameters, batch.correlation_id, batch.parent_run_id,
+    batch.root_run_id, 0 AS stales, batch.trigger_source, batch.trigger_message_id, {{now}} AS at
+FROM {{batch}} JOIN processors p ON p.processor = batch.processor
+
+-- name: run_insert_many [postgres]
+-- Insert runs, each judged ready, later, paused or blocked; answer their ids in batch order.
+-- scope: system (the batch names its customers)
+-- batch: customer bigint, config_id bigint, processor bigint, flow_id bigint, partition text,
+--   mode text, slot bigint, scheduled_time bigint, priority smallint, attempt smallint,
+--   max_execution_us bigint, sla_us bigint, ordering_key text, parameters text,
+--   correlation_id text, parent_run_id bigint, root_run_id bigint, trigger_source text,
+--   trigger_message_id text
+WITH given AS MATERIALIZED (
+    {{given_from_batch}}
+), {{insert_given}}
+SELECT run_id, admission FROM inserted ORDER BY run_id;
+
+-- name: run_insert_many [sqlite]
+-- differs because SQLite has no writing CTEs: rows are staged in temporary tables.
+-- scope: system (the batch names its customers)
+-- batch: customer bigint, config_id bigint, processor bigint, flow_id bigint, partition text,
+--   mode text, slot bigint, scheduled_time bigint, priority smallint, attempt smallint,
+--   max_execution_us bigint, sla_us bigint, ordering_key text, parameters text,
+--   correlation_id text, parent_run_id bigint, root_run_id bigint, trigger_source text,
+--   trigger_message_id text
+{{given_table}};
+DELETE FROM temp.given;
+INSERT INTO temp.given {{given_from_batch}};
+{{insert_given}};
+SELECT r.run_id, r.admission FROM temp.staged d CROSS JOIN runs r ON r.run_id = d.run_id
+ORDER BY r.run_id;
+
+-- name: ordering_key_lock_many [postgres]
+-- Serialize insertion and release per ordering key; taken before the statement that looks.
+-- scope: system (a lock, no rows)
+-- batch: ordering_key text
+SELECT pg_advisory_xact_lock(hashtextextended(k.ordering_key, 7))
+FROM (SELECT DISTINCT ordering_key FROM {{batch}} ORDER BY ordering_key) AS k;
+
+-- name: ordering_key_lock_many [sqlite]
+-- differs because SQLite has one writer: nothing to lock.
+-- scope: system (a lock, no rows)
+-- batch: ordering_key text
+SELECT 1 WHERE FALSE;
+
+-- fragment: held_columns
+-- What a holder (worker, sweeper) needs of a run, in the order of model.HeldRun.
+r.run_id, r.token, r.state, r.customer, c.customer_id, r.config_id, r.processor, r.flow_id,
+r.partition, r.mode, r.slot, r.scheduled_time, r.priority, r.pass, r.attempt, r.lapses, r.stales,
+r.max_execution_us, r.sla_us, r.ordering_key, coalesce(r.parameters, f.parameters),
+coalesce(f.retry, p.retry), r.correlation_id, r.parent_run_id, r.root_run_id, r.trigger_source,
+r.trigger_message_id, r.claimed_at, r.started_at, r.created_at, r.claimed_by, r.session_id,
+r.cancel_requested_at
+
+-- fragment: held_joins
+JOIN customers c ON c.customer = r.customer
+JOIN processors p ON p.processor = r.processor
+LEFT JOIN configs f ON f.config_id = r.config_id
+
+-- name: run_claim [postgres]
+-- Take the next ready runs of a pool: level, then fair turn, then age.
+-- scope: system (a worker serves every customer; a bound key adds :customer)
+WITH picked AS MATERIALIZED (
+    SELECT run_id FROM runs
+    WHERE admission = 0 AND pool = :pool AND processor {{any processors}}
+        AND (CAST(:customer AS bigint) IS NULL OR customer = :customer)
+    ORDER BY level DESC, pass, run_id LIMIT :n FOR UPDATE SKIP LOCKED
+), r AS (
+    UPDATE runs u SET state = CASE WHEN :start THEN 'RUNNING' ELSE 'CLAIMED' END, admission = 9,
+        session_id = :session_id, claimed_by = :claimed_by, claimed_at = {{now}},
+        started_at = CASE WHEN :start THEN {{now}} END, state_at = {{now}},
+        token = nextval('token_seq')
+    FROM picked WHERE u.run_id = picked.run_id
+    RETURNING u.*
+)
+SELECT {{held_columns}} FROM r {{held_joins}}
+ORDER BY r.level DESC, r.pass, r.run_id;
+
+-- name: run_claim [sqlite]
+-- differs because SQLite has no sequences: tokens come from a counter row.
+-- scope: system (a worker serves every customer; a bound key adds :customer)
+CREATE TEMP TABLE IF NOT EXISTS picked (
+    rank integer PRIMARY KEY, run_id integer, at integer);
+DELETE FROM temp.picked;
+INSERT INTO temp.picked (run_id, at)
+SELECT run_id, {{now}} FROM runs
+WHERE admission = 0 AND pool = :pool AND processor {{any processors}}
+    AND (CAST(:customer AS bigint) IS NULL OR customer = :customer)
+ORDER BY level DESC, pass, run_id LIMIT :n;
+UPDATE runs SET state = CASE WHEN :start THEN 'RUNNING' ELSE 'CLAIMED' END, admission = 9,
+    session_id = :session_id, claimed_by = :claimed_by, claimed_at = k.at,
+    started_at = CASE WHEN :start THEN k.at END, state_at = k.at,
+    token = (SELECT value FROM counters WHERE name = 'token') + k.rank
+FROM temp.picked k WHERE runs.run_id = k.run_id;
+UPDATE counters SET value = value + coalesce((SELECT max(rank) FROM temp.picked), 0)
+WHERE name = 'token';
+SELECT {{held_columns}} FROM temp.picked k CROSS JOIN runs r ON r.run_id = k.run_id {{held_joins}}
+ORDER BY k.rank;
+
+-- name: run_claim_by_id [postgres]
+-- Take one given run when it is ready, so that a broker may dispatch workers.
+-- scope: system (a worker serves every customer; a bound key adds :customer)
+WITH picked AS MATERIALIZED (
+    SELECT run_id FROM runs WHERE run_id = :run_id AND admission = 0
+        AND (CAST(:customer AS bigint) IS NULL OR customer = :customer)
+    FOR UPDATE SKIP LOCKED
+), r AS (
+    UPDATE runs u SET state = 'CLAIMED', admission = 9, session_id = :session_id,
+        claimed_by = :claimed_by, claimed_at = {{now}}, state_at = {{now}},
+        token = nextval('token_seq')
+    FROM picked WHERE u.run_id = picked.run_id
+    RETURNING u.*
+)
+SELECT {{held_columns}} FROM r {{held_joins}};
+
+-- name: run_claim_by_id [sqlite]
+-- differs because SQLite has no sequences: tokens come from a counter row.
+-- scope: system (a worker serves every customer; a bound key adds :customer)
+UPDATE counters SET value = value + 1 WHERE name = 'token';
+UPDATE runs SET state = 'CLAIMED', admission = 9, session_id = :session_id,
+    claimed_by = :claimed_by, claimed_at = {{now}}, state_at = {{now}},
+    token = (SELECT value FROM counters WHERE name = 'token')
+WHERE run_id = :run_id AND admission = 0
+    AND (CAST(:customer AS bigint) IS NULL OR customer = :customer);
+SELECT {{held_columns}} FROM runs r {{held_joins}}
+WHERE r.run_id = :run_id AND changes() = 1;
+
+-- name: run_count_ready
+-- How many runs of a pool could be claimed now (bounded look).
+-- scope: system (operator's view)
+SELECT count(*) FROM (
+    SELECT 1 FROM runs WHERE admission = 0 AND pool = :pool LIMIT :limit) AS ready;
+
+-- name: fair_clock_raise
+-- The virtual clock follows the passes claimed; it never goes back.
+-- scope: system (fairness across customers)
+UPDATE counters SET value = :pass WHERE name = 'fair_clock' AND value < :pass;
+
+-- name: run_start_many
+-- CLAIMED becomes RUNNING for holders whose token is current.
+-- scope: system (holders are known by token)
+-- batch: run_id bigint, token bigint
+UPDATE runs SET state = 'RUNNING', started_at = {{now}}, state_at = {{now}}
+FROM {{batch}}
+WHERE runs.run_id = batch.run_id AND runs.token = batch.token AND runs.state = 'CLAIMED'
+RETURNING runs.run_id;
+
+-- name: run_release_many
+-- A holder gives runs back untouched (drain) or snoozes them; attempts are not counted.
+-- scope: system (holders are known by token)
+-- batch: run_id bigint, token bigint, delay_us bigint
+UPDATE runs SET state = 'PENDING', admission = 1, scheduled_time = {{now}} + batch.delay_us,
+    session_id = NULL, claimed_by = NULL, claimed_at = NULL, started_at = NULL, state_at = {{now}}
+FROM {{batch}}
+WHERE runs.run_id = batch.run_id AND runs.token = batch.token
+    AND runs.state IN ('CLAIMED', 'RUNNING')
+RETURNING runs.run_id;
+
+-- name: run_lapse_many
+-- CLAIMED runs whose lease expired go back to the queue; the lapse counts.
+-- scope: system (sweeper)
+-- batch: run_id bigint, token bigint
+UPDATE runs SET state = 'PENDING', admission = 1, session_id = NULL, claimed_by = NULL,
+    claimed_at = NULL, lapses = lapses + 1, state_at = {{now}}
+FROM {{batch}}
+WHERE runs.run_id = batch.run_id AND runs.token = batch.token AND runs.state = 'CLAIMED'
+RETURNING runs.run_id;

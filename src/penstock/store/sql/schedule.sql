@@ -1,0 +1,203 @@
+-- The tick: due configs become runs, exactly once per slot, many schedulers at once.
+
+-- name: schedule_take_due [postgres]
+-- Lock the next due configs and answer them grouped by what decides their slots.
+-- scope: system (the scheduler serves every customer)
+WITH due AS MATERIALIZED (
+    SELECT config_id, cadence, next_run_time, catch_up, window_us FROM schedule
+    WHERE next_run_time <= {{now}}
+    ORDER BY next_run_time, config_id LIMIT :n FOR UPDATE SKIP LOCKED
+)
+SELECT cadence, next_run_time, catch_up, window_us, array_agg(config_id), {{now}}
+FROM due GROUP BY cadence, next_run_time, catch_up, window_us;
+
+-- name: schedule_take_due [sqlite]
+-- differs because SQLite aggregates into JSON and has one writer.
+-- scope: system (the scheduler serves every customer)
+SELECT cadence, next_run_time, catch_up, window_us, json_group_array(config_id), {{now}}
+FROM (SELECT config_id, cadence, next_run_time, catch_up, window_us FROM schedule
+      WHERE next_run_time <= {{now}} ORDER BY next_run_time, config_id LIMIT :n) AS due
+GROUP BY cadence, next_run_time, catch_up, window_us;
+
+-- name: schedule_is_due
+-- Whether anything is due, without a lock (others may hold what SKIP LOCKED left out).
+-- scope: system (the scheduler serves every customer)
+SELECT next_run_time, {{now}} FROM schedule ORDER BY next_run_time LIMIT 1;
+
+-- fragment: tick_rows
+-- One row per taken config with its outcome: run, none (nothing to start), paused, skipped_overlap.
+SELECT g.*,
+    CASE
+        WHEN g.run_slot IS NULL THEN 'none'
+        WHEN {{is_paused}} THEN 'paused'
+        WHEN g.catch_up = 'all' OR g.overlap = 'allow' THEN 'run'
+        WHEN g.overlap = 'skip' AND EXISTS (
+            SELECT 1 FROM runs r WHERE r.config_id = g.config_id) THEN 'skipped_overlap'
+        WHEN g.overlap = 'queue' AND EXISTS (
+            SELECT 1 FROM runs r WHERE r.config_id = g.config_id AND r.admission = 3)
+            THEN 'skipped_overlap'
+        ELSE 'run'
+    END AS outcome
+FROM (
+    SELECT s.config_id, s.next_run_time AS slot, s.catch_up, batch.run_slot, batch.next_slot,
+        batch.missed_from, batch.missed_to, batch.missed_count, batch.is_late,
+        c.customer, c.pipeline, c.priority, c.max_execution_us, c.sla_us, c.overlap, c.offset_us,
+        l.has_flow
+    FROM {{batch}} JOIN schedule s ON s.cadence = batch.cadence AND s.next_run_time = batch.slot
+        AND s.catch_up = batch.catch_up AND s.window_us = batch.window_us
+    JOIN configs c ON c.config_id = s.config_id
+    JOIN pipelines l ON l.pipeline = c.pipeline
+    WHERE s.config_id {{any ids}}
+) AS g
+
+-- fragment: slot_partition
+{{pg:to_char(to_timestamp(t.run_slot / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')}}{{lite:strftime('%Y-%m-%dT%H:%M:%SZ', t.run_slot / 1000000, 'unixepoch')}}
+
+-- fragment: tick_flows
+INSERT INTO flows (customer, pipeline, config_id, partition, mode, correlation_id,
+    trigger_source, created_at)
+SELECT t.customer, t.pipeline, t.config_id, {{slot_partition}}, 'scheduled',
+    'cfg:' || t.config_id || ':' || t.run_slot, 'scheduler', {{now}}
+FROM {{pg:tick}}{{lite:temp.tick}} t WHERE t.outcome = 'run' AND t.has_flow
+ON CONFLICT DO NOTHING
+
+-- fragment: tick_given
+SELECT row_number() OVER (ORDER BY t.run_slot, t.config_id, p.processor) AS ord,
+    t.customer, t.config_id, p.processor, p.pool, p.pipeline, w.flow_id, w.partition,
+    CAST(NULL AS text) AS mode, t.run_slot AS slot,
+    CASE WHEN t.is_late THEN
+        CAST(:cursor AS bigint) + :gap_us * row_number() OVER (
+            PARTITION BY t.is_late ORDER BY t.run_slot, t.config_id, p.processor)
+        ELSE t.run_slot + t.offset_us END AS scheduled_time,
+    t.priority, 1 AS attempt, t.max_execution_us, t.sla_us,
+    CASE WHEN t.catch_up = 'all' OR t.overlap = 'queue' THEN 'config:' || t.config_id END
+        AS ordering_key,
+    CAST(NULL AS text) AS parameters, w.correlation_id, CAST(NULL AS bigint) AS parent_run_id,
+    CAST(NULL AS bigint) AS root_run_id, 0 AS stales, 'scheduler' AS trigger_source,
+    CAST(NULL AS text) AS trigger_message_id, {{now}} AS at
+FROM {{pg:tick}}{{lite:temp.tick}} t
+JOIN processors p ON p.pipeline = t.pipeline AND p.is_entry AND p.is_current
+LEFT JOIN {{flow_of_tick}}
+WHERE t.outcome = 'run'
+
+-- fragment: flow_of_tick [postgres]
+opened w ON w.config_id = t.config_id
+
+-- fragment: flow_of_tick [sqlite]
+flows w ON t.has_flow AND w.customer = t.customer AND w.pipeline = t.pipeline
+    AND w.config_id = t.config_id AND w.partition = {{slot_partition}} AND w.mode = 'scheduled'
+
+-- fragment: ledger_of_tick
+INSERT INTO ledger (config_id, slot_from, slot_to, slots, outcome, at)
+SELECT t.config_id, t.missed_from, t.missed_to, t.missed_count, 'skipped_missed', {{now}}
+FROM {{pg:tick}}{{lite:temp.tick}} t WHERE t.missed_count > 0
+UNION ALL
+SELECT t.config_id, t.run_slot, t.run_slot, 1, t.outcome, {{now}}
+FROM {{pg:tick}}{{lite:temp.tick}} t WHERE t.outcome IN ('paused', 'skipped_overlap')
+
+-- name: schedule_start_many [postgres]
+-- Advance the taken configs and start their slots: runs, flows, ledger, journal, in one statement.
+-- scope: system (the scheduler serves every customer)
+-- batch: cadence bigint, slot bigint, catch_up text, window_us bigint, run_slot bigint,
+--   next_slot bigint, missed_from bigint, missed_to bigint, missed_count bigint, is_late boolean
+WITH tick AS MATERIALIZED (
+    {{tick_rows}}
+), advanced AS (
+    UPDATE schedule s SET next_run_time = t.next_slot,
+        evaluated_to = greatest(s.evaluated_to, coalesce(t.run_slot, t.missed_to))
+    FROM tick t WHERE s.config_id = t.config_id AND s.next_run_time = t.slot
+    RETURNING s.config_id
+), opened AS (
+    {{tick_flows}}
+    RETURNING flow_id, config_id, partition, correlation_id
+), given AS MATERIALIZED (
+    {{tick_given}}
+), {{insert_given}}, skipped AS (
+    {{ledger_of_tick}}
+)
+SELECT (SELECT count(*) FROM tick), (SELECT count(*) FROM advanced),
+    (SELECT count(*) FROM inserted),
+    (SELECT count(*) FROM tick WHERE outcome = 'skipped_overlap'),
+    (SELECT count(*) FROM tick WHERE outcome = 'paused'),
+    (SELECT coalesce(sum(missed_count), 0)::bigint FROM tick),
+    (SELECT count(*) FROM given);
+
+-- name: schedule_start_many [sqlite]
+-- differs because SQLite has no writing CTEs: the taken rows are staged in a temporary table.
+-- scope: system (the scheduler serves every customer)
+-- batch: cadence bigint, slot bigint, catch_up text, window_us bigint, run_slot bigint,
+--   next_slot bigint, missed_from bigint, missed_to bigint, missed_count bigint, is_late boolean
+CREATE TEMP TABLE IF NOT EXISTS tick AS SELECT * FROM ({{tick_rows}}) WHERE FALSE;
+DELETE FROM temp.tick;
+INSERT INTO temp.tick {{tick_rows}};
+UPDATE schedule SET next_run_time = t.next_slot,
+    evaluated_to = max(evaluated_to, coalesce(t.run_slot, t.missed_to))
+FROM temp.tick t WHERE schedule.config_id = t.config_id AND schedule.next_run_time = t.slot;
+{{tick_flows}};
+{{given_table}};
+DELETE FROM temp.given;
+INSERT INTO temp.given {{tick_given}};
+{{insert_given}};
+{{ledger_of_tick}};
+SELECT (SELECT count(*) FROM temp.tick),
+    (SELECT count(*) FROM temp.tick t CROSS JOIN schedule s ON s.config_id = t.config_id
+        WHERE s.next_run_time = t.next_slot),
+    (SELECT count(*) FROM temp.staged d CROSS JOIN runs r ON r.run_id = d.run_id),
+    (SELECT count(*) FROM temp.tick WHERE outcome = 'skipped_overlap'),
+    (SELECT count(*) FROM temp.tick WHERE outcome = 'paused'),
+    (SELECT coalesce(sum(missed_count), 0) FROM temp.tick),
+    (SELECT count(*) FROM temp.given);
+
+-- name: catch_up_reserve
+-- Reserve a stretch of the global start rate for late runs; answers where it begins.
+-- scope: system (shared by all schedulers)
+UPDATE counters SET value = greatest(value, {{now}}) + :span_us WHERE name = 'catch_up_cursor'
+RETURNING value - :span_us;
+
+-- name: cadence_ensure
+-- The id of a cadence; equal cadences share one row.
+-- scope: system (cadences belong to nobody)
+INSERT INTO cadences (cron, timezone, interval_us) VALUES (:cron, :timezone, :interval_us)
+ON CONFLICT (cron, timezone, interval_us) DO NOTHING;
+SELECT cadence FROM cadences
+WHERE cron = :cron AND timezone = :timezone AND interval_us = :interval_us;
+
+-- name: cadence_list
+-- Cadences by id, for the scheduler's cache.
+-- scope: system (cadences belong to nobody)
+SELECT cadence, cron, timezone, interval_us FROM cadences WHERE cadence {{any ids}};
+
+-- name: schedule_put
+-- Put a config on the clock, or move it. evaluated_to never moves back.
+-- scope: system (the caller checked the config)
+INSERT INTO schedule (config_id, cadence, next_run_time, evaluated_to, catch_up, window_us)
+VALUES (:config_id, :cadence, :next_run_time, :evaluated_to, :catch_up, :window_us)
+ON CONFLICT (config_id) DO UPDATE SET cadence = excluded.cadence,
+    next_run_time = excluded.next_run_time,
+    evaluated_to = greatest(schedule.evaluated_to, excluded.evaluated_to),
+    catch_up = excluded.catch_up, window_us = excluded.window_us;
+
+-- name: schedule_put_many
+-- Put many new configs on the clock.
+-- scope: system (the caller checked the configs)
+-- batch: config_id bigint, cadence bigint, next_run_time bigint, evaluated_to bigint,
+--   catch_up text, window_us bigint
+INSERT INTO schedule (config_id, cadence, next_run_time, evaluated_to, catch_up, window_us)
+SELECT config_id, cadence, next_run_time, evaluated_to, catch_up, window_us FROM {{batch}};
+
+-- name: schedule_get
+-- The clock row of a config, locked.
+-- scope: system (the caller checked the config)
+SELECT cadence, next_run_time, evaluated_to FROM schedule WHERE config_id = :config_id
+{{pg:FOR UPDATE}};
+
+-- name: schedule_drop
+-- Take a config off the clock.
+-- scope: system (the caller checked the config)
+DELETE FROM schedule WHERE config_id = :config_id;
+
+-- name: ledger_list
+-- Slots of a config that did not start, newest first.
+-- scope: system (the caller checked the config)
+SELECT slot_from, slot_to, slots, outcome, at FROM ledger
+WHERE config_id = :config_id AND slot_from < :before ORDER BY slot_from DESC LIMIT :limit;

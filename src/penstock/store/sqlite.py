@@ -1,0 +1,395 @@
+"""SQLite driver: one writing connection with group commit, a few reading ones, WAL, durable commits.
+
+Differs from PostgreSQL in exactly this: writers queue in the process and several bodies commit
+together (each under a savepoint), so that an fsync is shared and nobody starves; other processes are
+met with a short, jittered retry on BEGIN IMMEDIATE; time is max(last seen, wall clock).
+Built only by `assembly` and `testing`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+import msgspec
+
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import PenstockError, SchemaMismatch, StoreBusy, StoreUnavailable
+from penstock.store import migrate
+from penstock.store.api import Capabilities, Row, Tx
+from penstock.store.statements import Engine, Statement, batch_table, load
+from penstock.store.wake import HubWaiter, Relay, SocketBell, WakeHub
+
+if TYPE_CHECKING:
+    import sqlite3
+else:
+    try:  # bundles a SQLite without the WAL-reset bug (fixed in 3.51.3)
+        import pysqlite3.dbapi2 as sqlite3
+    except ImportError:
+        import sqlite3
+
+T = TypeVar("T")
+
+GROUP_MAX = 64
+BUSY_SECONDS = 20.0
+READERS_MAX = 8
+SAFE_VERSION = (3, 51, 3)
+
+
+class SqliteTx:
+    """A transaction on one connection."""
+
+    engine: Engine = "sqlite"
+
+    def __init__(self, store: SqliteStore, connection: sqlite3.Connection) -> None:
+        self._store = store
+        self._connection = connection
+        self.callbacks: list[Callable[[], None]] = []
+
+    def now(self) -> int:
+        """The time this transaction judges by."""
+        injected = self._store.injected_now()
+        return self._store.wall_now() if injected is None else injected
+
+    def rows(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        batch: Sequence[Sequence[Any]] | None = None,
+    ) -> list[Row]:
+        """Run a named statement and return the rows of its last text."""
+        cursor = self._execute(name, params, batch)
+        return [] if cursor is None else cast("list[Row]", cursor.fetchall())
+
+    def run(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        batch: Sequence[Sequence[Any]] | None = None,
+    ) -> int:
+        """Run a named statement and return how many rows its last text touched."""
+        cursor = self._execute(name, params, batch)
+        if cursor is None:
+            return 0
+        return len(cursor.fetchall()) if cursor.description else cursor.rowcount
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call once the transaction is durable."""
+        self.callbacks.append(call)
+
+    def _execute(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None,
+        batch: Sequence[Sequence[Any]] | None,
+    ) -> sqlite3.Cursor | None:
+        statement = load("sqlite")[name]
+        bound: dict[str, Any] = {
+            key: msgspec.json.encode(value).decode() if isinstance(value, (list, tuple)) else value
+            for key, value in (params or {}).items()
+        }
+        bound["now"] = self._store.injected_now()
+        if statement.batch:
+            if not batch:
+                return None
+            self._fill(statement, batch)
+        cursor = None
+        for text in statement.texts:
+            cursor = self._connection.execute(text, bound)
+        return cursor
+
+    def _fill(self, statement: Statement, batch: Sequence[Sequence[Any]]) -> None:
+        table = batch_table(statement.name)
+        columns = ", ".join(f"{c.name} {c.type}" for c in statement.batch)
+        marks = ", ".join("?" * len(statement.batch))
+        self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
+        self._connection.execute(f"DELETE FROM {table}")
+        self._connection.executemany(
+            f"INSERT INTO {table} VALUES ({marks})",
+            batch,
+        )
+
+
+class _Job(Generic[T]):
+    """A transaction body waiting for its turn, and what came of it."""
+
+    def __init__(self, body: Callable[[Tx], T]) -> None:
+        self.body = body
+        self.is_done = False
+        self.value: T | None = None
+        self.error: BaseException | None = None
+        self.callbacks: list[Callable[[], None]] = []
+
+    def result(self) -> T:
+        """The body's value, or its error raised in the caller's thread."""
+        if self.error is not None:
+            raise self.error
+        for call in self.callbacks:
+            call()
+        return cast("T", self.value)
+
+
+class SqliteStore:
+    """Penstock's state in one SQLite file (or in memory, for tests and simulation)."""
+
+    def __init__(self, path: str | Path, clock: Clock | None = None) -> None:
+        """Open `path` (":memory:" allowed); an injected `clock` replaces the database's time."""
+        self._is_memory = str(path) == ":memory:"
+        self._path = Path(path)
+        self._clock = clock
+        self._system = SystemClock()
+        self._last_now = 0
+        self._hub = WakeHub()
+        self._bell: SocketBell | None = None
+        self._relay: Relay | None = None
+        self._closed = False
+        self._jobs: deque[_Job[Any]] = deque()
+        self._writing = threading.Lock()
+        self._holder: int | None = None
+        self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
+        self._reader_count = 0
+        self._reader_lock = threading.Lock()
+        self._writer = self._connect()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this engine can do."""
+        return Capabilities(
+            engine="sqlite",
+            concurrent_writers=False,
+            cross_process_wake=not self._is_memory and sys.platform != "win32",
+            partitioned_history=False,
+            row_level_security=False,
+        )
+
+    @property
+    def sqlite_version(self) -> tuple[int, ...]:
+        """Version of the SQLite library in use."""
+        return tuple(int(part) for part in sqlite3.sqlite_version.split("."))
+
+    def injected_now(self) -> int | None:
+        """Virtual time, when a clock was injected."""
+        return None if self._clock is None else self._clock.now()
+
+    def wall_now(self) -> int:
+        """The wall clock, never earlier than seen before."""
+        self._last_now = max(self._last_now, self._system.now())
+        return self._last_now
+
+    def read(self, body: Callable[[Tx], T]) -> T:
+        """Run `body` in a read-only transaction (a snapshot, beside the writer)."""
+        if self._is_memory:
+            with self._exclusive():
+                return body(SqliteTx(self, self._writer))
+        connection = self._take_reader()
+        try:
+            connection.execute("BEGIN")
+            try:
+                return body(SqliteTx(self, connection))
+            finally:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise _translated(error) from error
+        finally:
+            self._readers.put(connection)
+
+    def write(self, body: Callable[[Tx], T]) -> T:
+        """Run `body` in one durable transaction, perhaps together with others' bodies."""
+        assert self._holder != threading.get_ident(), "a transaction body must not open another"
+        job = _Job(body)
+        self._jobs.append(job)
+        while not job.is_done:
+            with self._exclusive():
+                if not job.is_done:
+                    self._commit_group()
+        return job.result()
+
+    def reserved(self) -> SqliteStore:
+        """SQLite has one writer: heartbeats share it and its group commit."""
+        return self
+
+    def wake(self, channels: Iterable[str]) -> None:
+        """Tell waiters here and in other processes that there may be work."""
+        names = list(channels)
+        self._hub.notify(names)
+        if self.capabilities.cross_process_wake and not self._closed:
+            self._open_bell()
+            assert self._relay is not None
+            self._relay.ask(names)
+
+    def listen(self, channels: Iterable[str]) -> HubWaiter:
+        """A waiter for wake-ups on the channels."""
+        if self.capabilities.cross_process_wake:
+            self._open_bell()
+        return self._hub.listen(channels)
+
+    def migrate(self) -> list[str]:
+        """Apply missing migrations; return their names."""
+        with self._exclusive(), self._transaction():
+            self._writer.execute(migrate.BOOKKEEPING)
+            pending = migrate.missing("sqlite", self._writer.execute(migrate.APPLIED).fetchall())
+            for migration in pending:
+                for text in migrate.split_script(migration.script, sqlite3.complete_statement):
+                    self._writer.execute(text)
+                self._writer.execute(migrate.record_sql(migration, self.wall_now()))
+        return [f"{m.number:04d}_{m.name}" for m in pending]
+
+    def verify(self) -> list[str]:
+        """Names of missing migrations."""
+        with self._exclusive():
+            try:
+                applied = self._writer.execute(migrate.APPLIED).fetchall()
+            except sqlite3.OperationalError:
+                applied = []
+            return [f"{m.number:04d}_{m.name}" for m in migrate.missing("sqlite", applied)]
+
+    def close(self) -> None:
+        """Release every connection; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._relay is not None:
+            self._relay.close()
+        if self._bell is not None:
+            self._bell.close()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._readers.get_nowait().close()
+        with self._exclusive():
+            self._writer.close()
+
+    def _open_bell(self) -> None:
+        with self._reader_lock:
+            if self._bell is None:
+                self._bell = SocketBell(self._path, self._hub.notify)
+                self._relay = Relay(self._bell.ring, "penstock-wake")
+
+    def _connect(self, *, read_only: bool = False) -> sqlite3.Connection:
+        if not self._is_memory and not self._path.parent.exists():
+            raise StoreUnavailable(f"the folder {self._path.parent} does not exist: create it")
+        try:
+            connection = sqlite3.connect(
+                str(self._path), timeout=0, isolation_level=None, check_same_thread=False
+            )
+            connection.execute("PRAGMA busy_timeout = 5000")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = OFF")
+            connection.execute("PRAGMA temp_store = MEMORY")
+            connection.execute("PRAGMA cache_size = -65536")
+            connection.execute("PRAGMA busy_timeout = 0")
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"cannot open {self._path}: {error}") from error
+        if read_only:
+            connection.execute("PRAGMA query_only = ON")
+        connection.create_function("db_now", 0, self.wall_now)
+        return connection
+
+    def _take_reader(self) -> sqlite3.Connection:
+        with contextlib.suppress(queue.Empty):
+            return self._readers.get_nowait()
+        with self._reader_lock:
+            if self._reader_count < READERS_MAX:
+                self._reader_count += 1
+                return self._connect(read_only=True)
+        try:
+            return self._readers.get(timeout=BUSY_SECONDS)
+        except queue.Empty:
+            raise StoreBusy from None
+
+    @contextlib.contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        with self._writing:
+            if self._closed and self._writer is None:
+                raise StoreUnavailable("the store is closed")
+            self._holder = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._holder = None
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._begin()
+        try:
+            yield
+            self._writer.execute("COMMIT")
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
+
+    def _begin(self) -> None:
+        """BEGIN IMMEDIATE, polling briefly while another process writes."""
+        deadline = self._system.monotonic() + BUSY_SECONDS
+        pause = 0.0003
+        while True:
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) and "busy" not in str(error):
+                    raise _translated(error) from error
+                if self._system.monotonic() > deadline:
+                    raise StoreBusy from error
+                self._system.sleep(pause)
+                pause = min(pause * 1.5, 0.004)
+
+    def _commit_group(self) -> None:
+        """Run the oldest waiting bodies and commit them with one fsync."""
+        group: list[_Job[Any]] = []
+        while self._jobs and len(group) < GROUP_MAX:
+            group.append(self._jobs.popleft())
+        try:
+            with self._transaction():
+                for job in group:
+                    self._attempt(job, nested=len(group) > 1)
+        except BaseException as error:
+            known = error if isinstance(error, PenstockError) else _translated(error)
+            for job in group:
+                if job.error is None:
+                    job.error = known
+        finally:
+            for job in group:
+                job.is_done = True
+
+    def _attempt(self, job: _Job[Any], *, nested: bool) -> None:
+        tx = SqliteTx(self, self._writer)
+        if not nested:
+            try:
+                job.value = job.body(tx)
+            except BaseException as error:
+                job.error = _translated(error)
+                raise
+            job.callbacks = tx.callbacks
+            return
+        self._writer.execute("SAVEPOINT body")
+        try:
+            job.value = job.body(tx)
+            job.callbacks = tx.callbacks
+        except Exception as error:
+            job.error = _translated(error)
+            self._writer.execute("ROLLBACK TO body")
+        self._writer.execute("RELEASE body")
+
+
+def _translated(error: BaseException) -> BaseException:
+    """Our error for a SQLite error; anything else unchanged."""
+    if not isinstance(error, sqlite3.Error):
+        return error
+    text = str(error)
+    if isinstance(error, sqlite3.OperationalError):
+        if "no such table" in text:
+            return SchemaMismatch(f"{text}: run `penstock db migrate`")
+        if "locked" in text or "busy" in text:
+            return StoreBusy(text)
+        if "full" in text or "I/O" in text or "unable to open" in text:
+            return StoreUnavailable(f"SQLite: {text} (pid {os.getpid()})")
+    return error

@@ -1,0 +1,59 @@
+"""Upkeep: partitions ahead, folding behind, retention. Safe in any number of replicas.
+
+Folding keeps an exact horizon: what ended up to it is in the folded sums, what ended later is read
+from history. The horizon stays ten minutes behind, longer than any transaction may take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.core.clock import DAY, HOUR, MINUTE
+from penstock.store.api import Tx, one
+
+FOLD_BEHIND_US = 10 * MINUTE
+CHUNK = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long ended things are kept, in microseconds."""
+
+    history_us: int = 365 * DAY
+    journal_us: int = 365 * DAY
+    ledger_us: int = 365 * DAY
+    flows_us: int = 7 * DAY
+
+
+def partitions_ensure(tx: Tx, weeks: int = 4) -> int:
+    """Create the partitions of the coming weeks; returns how many were missing."""
+    rows = tx.rows("partitions_ensure", {"weeks": weeks})
+    return int(rows[0][0]) if rows else 0
+
+
+def prune(tx: Tx, retention: Retention) -> dict[str, int]:
+    """Remove what is older than its retention; returns rows removed (partitions count as none)."""
+    now = tx.now()
+    chunk = {"n": CHUNK}
+    return {
+        "history": tx.run("history_prune", {"before": now - retention.history_us, **chunk}),
+        "journal": tx.run("journal_prune", {"before": now - retention.journal_us, **chunk}),
+        "ledger": tx.run("ledger_prune", {"before": now - retention.ledger_us}),
+        "flows": tx.run("flows_prune", {"before": now - retention.flows_us}),
+        "requests": tx.run("requests_prune"),
+    }
+
+
+def fold(tx: Tx) -> int:
+    """Fold closed periods into sums; returns microseconds the horizon moved."""
+    now = tx.now()
+    closed = now // HOUR * HOUR
+    rows, groups = one(tx.rows("sums_foldable", {"before": closed}))
+    if rows > 2 * groups:
+        tx.run("sums_fold", {"before": closed, "n": 100_000})
+    horizon = int(one(tx.rows("fold_horizon"))[0])
+    until = now - FOLD_BEHIND_US
+    if until <= horizon:
+        return 0
+    tx.run("history_fold", {"after": horizon, "until": until})
+    return until - horizon

@@ -1,0 +1,174 @@
+"""Wake-ups: how a waiting service learns early that there may be work.
+
+A wake-up is a hint. Losing one costs a poll interval, never work; the truth is in the tables.
+`WakeHub` reaches waiters of this process, `Relay` hands hints to other processes on a thread of its
+own, at most 200 times a second, so that no transaction ever waits for a notification.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+GAP_SECONDS = 0.005
+
+
+class HubWaiter:
+    """Waits for a hint on any of its channels."""
+
+    def __init__(self, hub: WakeHub, channels: frozenset[str]) -> None:
+        self.channels = channels
+        self._hub = hub
+        self._event = threading.Event()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until woken or until `seconds` passed; True when woken."""
+        woken = self._event.wait(seconds)
+        self._event.clear()
+        return woken
+
+    def interrupt(self) -> None:
+        """Wake this waiter now, from any thread."""
+        self._event.set()
+
+    def close(self) -> None:
+        """Stop listening; idempotent."""
+        self._hub.forget(self)
+
+
+class WakeHub:
+    """The waiters of one process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiters: set[HubWaiter] = set()
+
+    def listen(self, channels: Iterable[str]) -> HubWaiter:
+        """A new waiter for the channels."""
+        waiter = HubWaiter(self, frozenset(channels))
+        with self._lock:
+            self._waiters.add(waiter)
+        return waiter
+
+    def forget(self, waiter: HubWaiter) -> None:
+        """Drop a waiter; idempotent."""
+        with self._lock:
+            self._waiters.discard(waiter)
+
+    def notify(self, channels: Iterable[str]) -> None:
+        """Wake this process's waiters on the channels."""
+        wanted = frozenset(channels)
+        with self._lock:
+            woken = [w for w in self._waiters if w.channels & wanted]
+        for waiter in woken:
+            waiter.interrupt()
+
+
+class Relay:
+    """Sends hints to other processes from one thread: leading edge, then at most every 5 ms."""
+
+    def __init__(self, send: Callable[[list[str]], None], name: str) -> None:
+        self._send = send
+        self._name = name
+        self._lock = threading.Lock()
+        self._pending: set[str] = set()
+        self._asked = threading.Event()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def ask(self, channels: Iterable[str]) -> None:
+        """Queue hints; returns at once."""
+        with self._lock:
+            self._pending.update(channels)
+            if self._thread is None and not self._stopped.is_set():
+                self._thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
+                self._thread.start()
+        self._asked.set()
+
+    def close(self) -> None:
+        """Stop the thread; idempotent."""
+        self._stopped.set()
+        self._asked.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)
+
+    def _loop(self) -> None:
+        while not self._stopped.is_set():
+            self._asked.wait()
+            self._asked.clear()
+            with self._lock:
+                channels, self._pending = sorted(self._pending), set()
+            if channels:
+                try:
+                    self._send(channels)
+                except Exception as error:
+                    log.debug("wake-up not sent: %s", error)
+                self._stopped.wait(GAP_SECONDS)
+
+
+class SocketBell:
+    """Rings the other processes that have the same SQLite file open, by Unix datagrams.
+
+    Each process binds a socket in a private folder named after the file; a hint goes to every
+    socket there, and one that nobody listens on is removed.
+    """
+
+    def __init__(self, database: Path, heard: Callable[[list[str]], None]) -> None:
+        digest = hashlib.sha256(str(database.resolve()).encode()).hexdigest()[:16]
+        self._folder = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}-{digest}"
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._path = self._folder / f"{os.getpid()}-{id(self):x}"
+        self._heard = heard
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+        self._socket.bind(str(self._path))
+        self._closed = False
+        self._thread = threading.Thread(target=self._loop, name="penstock-bell", daemon=True)
+        self._thread.start()
+
+    def ring(self, channels: list[str]) -> None:
+        """Send the hint to every other process."""
+        message = ",".join(channels).encode()
+        for path in self._folder.iterdir():
+            if path == self._path:
+                continue
+            try:
+                self._socket.sendto(message, socket.MSG_DONTWAIT, str(path))
+            except (ConnectionRefusedError, FileNotFoundError):
+                with contextlib.suppress(FileNotFoundError):
+                    path.unlink()
+            except OSError as error:
+                log.debug("wake-up to %s not sent: %s", path.name, error)
+
+    def close(self) -> None:
+        """Stop listening and remove the socket; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
+            bell.sendto(b"", str(self._path))
+        self._thread.join(timeout=5)
+        self._socket.close()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()
+
+    def _loop(self) -> None:
+        while not self._closed:
+            try:
+                message = self._socket.recv(4096)
+            except OSError:
+                return
+            if message and not self._closed:
+                self._heard(message.decode().split(","))
