@@ -47,6 +47,7 @@ def plan(
     catch_up: CatchUp = CatchUp.ONE,
     window_us: Micros = WINDOW_DEFAULT,
     grace_us: Micros = GRACE_DEFAULT,
+    *,
     anchor: Micros | None = None,
 ) -> SlotPlan:
     """Return what starts and what was missed, given the next_run_time ``slot`` that is due by now.

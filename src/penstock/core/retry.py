@@ -201,7 +201,7 @@ def backoff(
 
 def normalise_error_type(text: str) -> str:
     """Return the name in the form error types have (upper snake case, 64 characters at most)."""
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text[: 4 * ERROR_TYPE_MAX])
+    snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text[: 4 * ERROR_TYPE_MAX])
     cleaned = re.sub(r"[^A-Z0-9]+", "_", snake.upper()).strip("_")
     return cleaned[:ERROR_TYPE_MAX].rstrip("_") or ErrorType.UNKNOWN.value
 

@@ -1,0 +1,219 @@
+"""Daylight saving over every IANA zone, against an oracle that only asks zoneinfo.
+
+Each change of offset from 2024 to 2027 is examined, and some historical oddities: whole days that
+were skipped, half-hour changes, changes at midnight and across it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from penstock.core import cadence
+from penstock.core.cadence import cron
+from penstock.core.clock import MINUTE, from_datetime
+from penstock.core.zone import names, stretch_at
+
+AREAS = sorted({name.partition("/")[0] if "/" in name else "(none)" for name in names()})
+ODDITIES = {
+    "Australia/Lord_Howe": (1981, 1986, 2001),
+    "Pacific/Apia": (2010, 2012),
+    "Pacific/Kwajalein": (1993,),
+    "Pacific/Kiritimati": (1979, 1994),
+    "Pacific/Enderbury": (1994,),
+    "Africa/Casablanca": (2012, 2013, 2018),
+    "Africa/Monrovia": (1972,),
+    "America/St_Johns": (1988, 2006, 2011),
+    "America/Caracas": (2007, 2016),
+    "America/Scoresbysund": (2024, 2025),
+    "Antarctica/Casey": (2009, 2010, 2023),
+    "Antarctica/Troll": (2025,),
+    "Asia/Amman": (2022,),
+    "Asia/Pyongyang": (2015, 2018),
+    "Europe/Dublin": (1968, 1971),
+    "Europe/Lisbon": (1992, 1996),
+}
+TIMES = [time(0, 0), time(0, 30), time(1, 30), time(2, 15), time(23, 30), time(12, 0)]
+SECOND = timedelta(seconds=1)
+
+
+def zones_of(area: str) -> list[str]:
+    if area == "(none)":
+        return sorted(name for name in names() if "/" not in name)
+    return sorted(name for name in names() if name.startswith(f"{area}/"))
+
+
+@cache
+def changes(zone: str, first: int, last: int) -> tuple[datetime, ...]:
+    """Return the UTC moments at which the offset of a zone changes, by bisection."""
+    info = ZoneInfo(zone)
+    found = []
+    left, end = datetime(first, 1, 1, tzinfo=UTC), datetime(last + 1, 1, 1, tzinfo=UTC)
+    while left < end:
+        right = left + timedelta(hours=36)
+        if offset(info, left) != offset(info, right):
+            low, high = left, right
+            while high - low > SECOND:
+                middle = low + (high - low) // 2 // SECOND * SECOND
+                if offset(info, middle) == offset(info, right):
+                    high = middle
+                else:
+                    low = middle
+            found.append(high)
+        left = right
+    return tuple(found)
+
+
+def offset(zone: ZoneInfo, moment: datetime) -> timedelta | None:
+    return moment.astimezone(zone).utcoffset()
+
+
+def wall(zone: ZoneInfo, moment: datetime) -> datetime:
+    return moment.astimezone(zone).replace(tzinfo=None)
+
+
+def first_moment(zone: ZoneInfo, local: datetime) -> datetime:
+    """Return the first moment at which the wall clock shows ``local`` or, failing that, later."""
+    early = local.replace(tzinfo=zone, fold=0).astimezone(UTC)
+    if wall(zone, early) == local:
+        return early
+    low, high = local.replace(tzinfo=zone, fold=1).astimezone(UTC), early
+    assert wall(zone, low) < local < wall(zone, high)
+    while high - low > SECOND:
+        middle = low + (high - low) // 2 // SECOND * SECOND
+        if wall(zone, middle) < local:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def exists(zone: ZoneInfo, day: date) -> bool:
+    return wall(zone, first_moment(zone, datetime.combine(day, time()))).date() == day
+
+
+def expected_daily(zone: ZoneInfo, at: list[time], low: datetime, high: datetime) -> list[int]:
+    """Return the moments in (low, high] for which a schedule at fixed times is due."""
+    due = set()
+    day = wall(zone, low).date() - timedelta(days=3)
+    while day <= wall(zone, high).date() + timedelta(days=3):
+        if exists(zone, day):
+            due |= {first_moment(zone, datetime.combine(day, moment)) for moment in at}
+        day += timedelta(days=1)
+    return sorted(from_datetime(moment) for moment in due if low < moment <= high)
+
+
+def windows() -> Iterator[tuple[str, datetime]]:
+    """Yield each historical oddity as a zone and the moment of a change."""
+    for zone, years in ODDITIES.items():
+        for year in years:
+            for moment in changes(zone, year, year):
+                yield zone, moment
+
+
+def check_fixed_hours(zone: str, change: datetime) -> None:
+    info = ZoneInfo(zone)
+    low, high = change - timedelta(days=3), change + timedelta(days=3)
+    after, until = from_datetime(low), from_datetime(high)
+    before, behind = wall(info, change - SECOND), wall(info, change)
+    near = [time(hour, 20) for hour in sorted({before.hour, behind.hour})]
+    for moments in ([TIMES[0]], *([moment] for moment in TIMES[1:]), *([m] for m in near), near):
+        hours = ",".join(str(moment.hour) for moment in moments)
+        rule = cron(f"{moments[0].minute} {hours} * * *", zone)
+        expected = expected_daily(info, moments, low, high)
+        found = cadence.slots_between(rule, after, until, 100)
+        assert found == expected, (zone, change, rule)
+        assert cadence.count_between(rule, after, until) == len(expected), (zone, change, rule)
+        for previous, slot in pairwise(expected):
+            assert cadence.latest_until(rule, slot) == slot, (zone, slot)
+            assert cadence.latest_until(rule, slot - 1) == previous, (zone, slot)
+
+
+def check_every_minute(zone: str, change: datetime) -> None:
+    """A fixed hour with every minute: each minute shown fires once, skipped ones fire together."""
+    info = ZoneInfo(zone)
+    low, high = change - timedelta(hours=5), change + timedelta(hours=5)
+    for hour in {wall(info, change - SECOND).hour, wall(info, change).hour}:
+        rule = cron(f"*/10 {hour} * * *", zone)
+        at = [time(hour, minute) for minute in range(0, 60, 10)]
+        found = cadence.slots_between(rule, from_datetime(low), from_datetime(high), 100)
+        assert found == expected_daily(info, at, low, high), (zone, change, hour)
+
+
+def check_elapsed(zone: str, change: datetime) -> None:
+    """Wildcard and stepped hours fire at each minute whose wall clock matches, and at no other."""
+    info = ZoneInfo(zone)
+    low = change.replace(second=0) - timedelta(hours=4)
+    # Monrovia was 44 minutes and 30 seconds behind until 1972.
+    step = timedelta(seconds=30) if change.second else timedelta(minutes=1)
+    steps = [low + step * n for n in range(1, timedelta(hours=8) // step)]
+    walls = [(from_datetime(moment), wall(info, moment)) for moment in steps]
+    walls = [pair for pair in walls if pair[1].second == 0]
+    for expr, hours, minutes in (
+        ("0 * * * *", range(24), {0}),
+        ("*/20 * * * *", range(24), {0, 20, 40}),
+        ("30 */3 * * *", range(0, 24, 3), {30}),
+        ("15,45 1-23/2 * * *", range(1, 24, 2), {15, 45}),
+    ):
+        rule = cron(expr, zone)
+        expected = [at for at, shown in walls if shown.hour in hours and shown.minute in minutes]
+        after, until = from_datetime(low), walls[-1][0]
+        found = cadence.slots_between(rule, after, until, 500)
+        assert found == expected, (zone, change, expr)
+        assert cadence.count_between(rule, after, until) == len(expected), (zone, change, expr)
+        back = [cadence.latest_until(rule, at) for at, _ in walls[::7]]
+        past = [max((s for s in expected if s <= at), default=None) for at, _ in walls[::7]]
+        assert [b for b, p in zip(back, past, strict=True) if p is not None] == [
+            p for p in past if p is not None
+        ], (zone, change, expr)
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_fixed_hours_fire_once_per_day_that_exists(area: str) -> None:
+    """I21: around every change, each local day that exists has each of its times exactly once."""
+    for zone in zones_of(area):
+        for change in changes(zone, 2024, 2027) or (datetime(2025, 3, 30, 1, tzinfo=UTC),):
+            check_fixed_hours(zone, change)
+            check_every_minute(zone, change)
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_wildcard_hours_follow_elapsed_time(area: str) -> None:
+    """Around every change, a five-minute rhythm stays even and other wildcards match the clock."""
+    for zone in zones_of(area):
+        rule = cron("*/5 * * * *", zone)
+        for change in changes(zone, 2024, 2027) or (datetime(2025, 3, 30, 1, tzinfo=UTC),):
+            start = from_datetime(change - timedelta(hours=3))
+            slots = cadence.slots_between(rule, start, start + 360 * MINUTE, 100)
+            assert {b - a for a, b in pairwise(slots)} == {5 * MINUTE}, (zone, change)
+            assert len(slots) == 72
+            check_elapsed(zone, change)
+
+
+@pytest.mark.parametrize(
+    ("zone", "change"), list(windows()), ids=lambda v: v if isinstance(v, str) else f"{v:%Y-%m-%d}"
+)
+def test_historical_oddities(zone: str, change: datetime) -> None:
+    """Skipped days, half hours, changes at and across midnight: the same laws hold."""
+    check_fixed_hours(zone, change)
+    check_every_minute(zone, change)
+    check_elapsed(zone, change)
+
+
+def test_stretches_join_and_show_the_offset_of_zoneinfo() -> None:
+    """Stretches tile time without holes, and their offset is the one zoneinfo gives."""
+    moment = datetime(2025, 1, 1, tzinfo=UTC)
+    for zone in sorted(names()):
+        info, t = ZoneInfo(zone), from_datetime(moment)
+        for _ in range(6):
+            stretch = stretch_at(zone, t)
+            assert stretch.start <= t < stretch.end
+            for probe in (t, stretch.end - 1):
+                at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=probe)
+                assert timedelta(microseconds=stretch.offset) == offset(info, at), zone
+            t = stretch.end

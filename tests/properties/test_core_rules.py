@@ -1,0 +1,180 @@
+"""Properties of the small rules: states, retries, ids, durations and service levels."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from penstock.core import clock, ids, retry, sla, states
+from penstock.core.clock import DAY
+from penstock.core.errors import InvalidInput
+from penstock.core.retry import ATTEMPTS_MAX, Dead, ErrorType, Retry, RetryConfig
+from penstock.core.states import RunState
+
+JITTERS = st.floats(0, 1)
+DELAYS = st.integers(0, 30 * DAY)
+CONFIGS = st.none() | st.builds(
+    RetryConfig,
+    max_attempts=st.none() | st.integers(1, ATTEMPTS_MAX),
+    base_delay_us=st.none() | DELAYS,
+    multiplier=st.none() | st.floats(1, 10),
+    max_delay_us=st.none() | DELAYS,
+    timeout_multiplier=st.none() | st.floats(1, 10),
+)
+ERROR_TYPES = st.sampled_from(list(ErrorType)) | st.text(max_size=20)
+
+
+@given(st.lists(st.sampled_from(list(RunState)), max_size=12))
+def test_every_walk_stays_in_the_table_and_ends_in_a_final_state(wishes: list[RunState]) -> None:
+    """Whatever is asked for, only edges are walked, and nothing leaves a final state."""
+    path = [RunState.PENDING]
+    for wish in wishes:
+        if wish in states.TRANSITIONS[path[-1]]:
+            assert path[-1] not in states.TERMINAL
+            states.check(path[-1], wish, 1)
+            path.append(wish)
+    assert states.path_is_legal(path)
+    assert all(state in states.LIVE for state in path[:-1])
+
+
+@given(st.integers(1, 10**9), DELAYS, st.floats(1, 10), DELAYS, JITTERS)
+@example(1025, 1, 2.0, 30 * DAY, 1.0)
+def test_backoff_is_bounded_and_grows(
+    attempt: int, base: int, multiplier: float, cap: int, jitter: float
+) -> None:
+    """A delay lies between 0 and the cap, grows with the attempt and with the jitter."""
+    delay = retry.backoff(attempt, base, multiplier, cap, jitter)
+    assert 0 <= delay <= cap
+    assert delay >= min(base, cap)
+    assert delay <= retry.backoff(attempt + 1, base, multiplier, cap, jitter)
+    plain = retry.backoff(attempt, base, multiplier, cap, 0.0)
+    assert plain <= delay <= math.ceil(plain * 1.25) + 1 or delay == cap
+
+
+@given(
+    st.lists(st.tuples(ERROR_TYPES, st.sampled_from([None, True, False]), JITTERS), min_size=101,
+             max_size=101),
+    CONFIGS,
+    st.none() | st.integers(0, 365 * DAY),
+)  # fmt: skip
+def test_a_chain_of_failures_ends(
+    failures: list[tuple[str, bool | None, float]], config: RetryConfig | None, asked: int | None
+) -> None:
+    """No chain exceeds its attempts, no delay falls below what was asked, all within 30 days."""
+    stale_before = False
+    for attempt, (error_type, insist, jitter) in enumerate(failures, start=1):
+        decision = retry.decide(
+            error_type=error_type,
+            attempt=attempt,
+            retry=config,
+            stale_before=stale_before,
+            insist=insist,
+            jitter=jitter,
+            retry_after_us=asked,
+        )
+        if isinstance(decision, Dead):
+            assert decision.reason
+            return
+        assert isinstance(decision, Retry)
+        assert attempt < decision.max_attempts <= ATTEMPTS_MAX
+        if config is not None and config.max_attempts is not None:
+            assert decision.max_attempts == config.max_attempts
+        assert min(asked or 0, 30 * DAY) <= decision.delay_us <= 30 * DAY
+        assert decision.timeout_multiplier >= 1
+        stale_before = stale_before or error_type == ErrorType.STALE_EXECUTION
+    raise AssertionError("the chain of failures did not end")
+
+
+@given(st.text())
+def test_error_types_are_stable_under_normalisation(text: str) -> None:
+    """Normalising twice changes nothing, and the result is always usable."""
+    name = retry.normalise_error_type(text)
+    assert 1 <= len(name) <= 64
+    assert retry.normalise_error_type(name) == name
+
+
+KINDS = st.sampled_from(sorted(ids.KINDS))
+NUMBERS = st.integers(0, ids.ID_MAX) | st.integers(0, 2**40 + 10) | st.integers(0, 1000)
+
+
+@given(KINDS, NUMBERS)
+@example("run", 2**40 - 1)
+@example("run", 2**40)
+def test_ids_are_bijective(kind: str, n: int) -> None:
+    """Decoding undoes encoding, in either case of letters."""
+    text = ids.encode(kind, n)
+    assert len(text) == len(kind) + 1 + (8 if n < 2**40 else 13)
+    assert ids.decode(kind, text) == ids.decode(kind, text.upper()) == n
+
+
+@given(KINDS, NUMBERS, NUMBERS)
+def test_different_numbers_have_different_ids(kind: str, one: int, other: int) -> None:
+    """No two numbers share an id."""
+    assert (ids.encode(kind, one) == ids.encode(kind, other)) is (one == other)
+
+
+@given(KINDS, st.text("0123456789abcdefghjkmnpqrstvwxyz", min_size=7, max_size=14))
+def test_whatever_decodes_is_canonical(kind: str, body: str) -> None:
+    """An id that is accepted is the one spelling of its number."""
+    text = f"{kind}_{body}"
+    try:
+        n = ids.decode(kind, text)
+    except InvalidInput:
+        assert len(body) != 8
+    else:
+        assert ids.encode(kind, n) == text
+
+
+@given(st.text() | st.integers() | st.none())
+def test_no_text_breaks_the_decoder(text: object) -> None:
+    """Anything but an id is refused with an error of ours."""
+    try:
+        ids.decode("run", text)
+    except InvalidInput as error:
+        if error.field != "run_id":
+            raise
+
+
+@given(st.integers() | st.text())
+def test_stable_fraction_is_a_fraction(key: int | str) -> None:
+    """Any key gives a number in [0, 1), the same each time."""
+    if isinstance(key, str):
+        key = key.encode(errors="replace").decode()
+    assert 0 <= ids.stable_fraction(key) < 1
+    assert ids.stable_fraction(key) == ids.stable_fraction(key)
+
+
+@given(st.integers(0, clock.DURATION_MAX))
+def test_durations_survive_being_written(micros: int) -> None:
+    """What is formatted is read back exactly."""
+    assert clock.parse_duration(clock.format_duration(micros)) == micros
+
+
+@given(st.integers(-(10**15), 10**17))
+def test_times_survive_being_written(micros: int) -> None:
+    """ISO text and datetimes lose nothing."""
+    assert clock.parse_iso(clock.iso(micros)) == micros
+    assert clock.from_datetime(clock.to_datetime(micros)) == micros
+
+
+@given(st.text(max_size=80))
+def test_no_text_breaks_the_readers(text: str) -> None:
+    """Times and durations are read or refused, nothing else."""
+    for reader in (clock.parse_iso, clock.parse_duration):
+        try:
+            reader(text)
+        except InvalidInput as error:
+            if error.field not in ("time", "duration"):
+                raise
+
+
+@given(st.integers(0, 10**16), st.integers(0, 10**16), st.integers(0, 10**13))
+def test_a_breach_is_what_exceeds_the_threshold(slot: int, started: int, threshold: int) -> None:
+    """Met and breached exclude each other, and the overrun adds up."""
+    over = sla.breach(slot, started, threshold)
+    assert over >= 0
+    assert (over > 0) is (started - slot > threshold)
+    if over:
+        assert started - over == sla.breaches_at(slot, threshold)
