@@ -3,26 +3,41 @@
 Daylight saving, for cron with fixed hours (``0 2 * * *``, ``*/15 9-17 * * *``): a time that does
 not exist fires at the next moment that does, a time that occurs twice fires the first time only.
 Wildcard and stepped hours (``*``, ``*/2``) follow elapsed time: they fire whenever the wall clock
-matches, also twice. All functions are pure, quick (some 10 µs) and bounded; the scheduler, the API
-and ``core.misfire`` call them. Slots are micros; nothing here knows what "now" is.
+matches, also twice. cronsim parses; day-of-month and day-of-week combine as in Vixie cron. The
+functions are pure, quick (2 to 50 µs) and bounded; the scheduler, the API and ``core.misfire`` call
+them. Nothing here knows what "now" is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
+from cronsim import CronSim, CronSimError
+
+from penstock.core import slots
 from penstock.core.clock import DAY, SECOND, Micros
-from penstock.core.cronexpr import CronExpression, normalise, parse
+from penstock.core.cronexpr import CronExpression, normalise
 from penstock.core.errors import InvalidInput
-from penstock.core.zone import TIME_MIN, Stretch, check_timezone, stretch_at
+from penstock.core.zone import check_timezone
 
 INTERVAL_MIN: Final = SECOND
 INTERVAL_MAX: Final = 3650 * DAY
 COUNT_CAP: Final = 1_000_000
 """Counts of slots stop here (almost two years of minutes)."""
+
+_FIELDS = (
+    ("minute", 59, "minutes 0-59"),
+    ("hour", 23, "hours 0-23"),
+    ("day-of-month", 31, "days 1-31, L (last day) or LW (last weekday)"),
+    ("month", 12, "months 1-12 or JAN-DEC"),
+    ("day-of-week", 7, "weekdays 0-7 or SUN-SAT, such as 5L (last Friday) or 5#3 (third Friday)"),
+)
+_FORMS = "numbers, lists a,b, ranges a-b with a before b, and steps */n of at least 1"
+_ANCHOR = datetime(2000, 1, 1, tzinfo=UTC)  # cronsim wants a time; only its parser is used
 
 
 class ScheduleType(StrEnum):
@@ -61,7 +76,7 @@ class Cadence:
 def cron(expr: object, tz: object = "UTC") -> Cadence:
     """Return the cadence of a cron expression; InvalidInput names schedule_cron or timezone."""
     zone = check_timezone(tz)
-    return Cadence(cron=parse(normalise(expr)).text, timezone=zone)
+    return Cadence(cron=parse(expr).text, timezone=zone)
 
 
 def every(interval_us: Micros, field: str = "schedule_interval_minutes") -> Cadence:
@@ -73,11 +88,16 @@ def every(interval_us: Micros, field: str = "schedule_interval_minutes") -> Cade
     return Cadence(interval_us=interval_us)
 
 
+def parse(text: object, field: str = "schedule_cron") -> CronExpression:
+    """Return the expression; InvalidInput says which part is wrong and what would be right."""
+    return _parse(normalise(text, field), field)
+
+
 def next_after(cadence: Cadence, t: Micros, anchor: Micros = 0) -> Micros:
     """Return the first slot strictly after t; interval slots are anchor + k·interval."""
     if cadence.interval_us is not None:
         return t + cadence.interval_us - (t - anchor) % cadence.interval_us
-    return _next(_expression(cadence), cadence.timezone, t + 1)
+    return slots.first_from(_expression(cadence), cadence.timezone, t + 1)
 
 
 def latest_until(
@@ -87,7 +107,7 @@ def latest_until(
     if cadence.interval_us is not None:
         found: Micros | None = t - (t - anchor) % cadence.interval_us
     else:
-        found = _latest(_expression(cadence), cadence.timezone, t, not_before)
+        found = slots.last_until(_expression(cadence), cadence.timezone, t, not_before)
     if found is None or (not_before is not None and found < not_before):
         return None
     return found
@@ -97,13 +117,13 @@ def slots_between(
     cadence: Cadence, after: Micros, until: Micros, limit: int, anchor: Micros = 0
 ) -> list[Micros]:
     """Return the slots in (after, until], oldest first, at most ``limit`` of them."""
-    slots: list[Micros] = []
-    while len(slots) < limit:
+    found: list[Micros] = []
+    while len(found) < limit:
         after = next_after(cadence, after, anchor)
         if after > until:
             break
-        slots.append(after)
-    return slots
+        found.append(after)
+    return found
 
 
 def count_between(
@@ -115,31 +135,7 @@ def count_between(
     if cadence.interval_us is not None:
         passed = (until - anchor) // cadence.interval_us - (after - anchor) // cadence.interval_us
         return min(passed, cap)
-    expression, total = _expression(cadence), 0
-    t = after + 1
-    while t <= until and total < cap:
-        stretch = stretch_at(cadence.timezone, t)
-        total += _count(expression, stretch, t, min(until + 1, stretch.end), cap - total)
-        t = stretch.end
-    return total
-
-
-def skipped_time(expression: CronExpression, stretch: Stretch) -> Micros | None:
-    """Return the first wall time named by the expression that the start of the stretch skipped.
-
-    Times of a day that was skipped whole (Pacific/Apia had no 30 December 2011) do not count: a
-    day that does not exist needs no run.
-    """
-    if stretch.gap_from is None:
-        return None
-    gap_end = stretch.start + stretch.offset
-    wall = expression.at_or_after(stretch.gap_from)
-    while wall is not None and wall < gap_end:
-        midnight = wall - wall % DAY
-        if midnight < stretch.gap_from or midnight + DAY > gap_end:
-            return wall
-        wall = expression.at_or_after(midnight + DAY)
-    return None
+    return slots.count_between(_expression(cadence), cadence.timezone, after, until, cap)
 
 
 def _expression(cadence: Cadence) -> CronExpression:
@@ -153,59 +149,41 @@ def _compiled(text: str) -> CronExpression:
     return parse(text)
 
 
-def _next(expression: CronExpression, zone: str, t: Micros) -> Micros:
-    """Return the first slot from t on, stretch of constant offset by stretch."""
-    searched_from, wall = 0, -1  # what the last search found: nothing in [searched_from, wall)
-    while True:
-        stretch = stretch_at(zone, t)
-        low = t + stretch.offset
-        if expression.fixed_hour:
-            if t == stretch.start and skipped_time(expression, stretch) is not None:
-                return t
-            low = max(low, stretch.fresh)
-        if not searched_from <= low <= wall:
-            found = expression.at_or_after(low)
-            if found is None:
-                raise InvalidInput("schedule_cron", "a slot within 50 years", expression.text)
-            searched_from, wall = low, found
-        if wall - stretch.offset < stretch.end:
-            return wall - stretch.offset
-        # No offset exceeds a day, so nothing matches earlier than two days before that wall time,
-        # unless the clock is put back beyond where this search began.
-        far = wall - 2 * DAY
-        t = far if far > stretch.end > t + 2 * DAY else stretch.end
+@lru_cache(maxsize=4096)
+def _parse(text: str, field: str) -> CronExpression:
+    try:
+        sim = CronSim(text, _ANCHOR)
+    except (CronSimError, ValueError) as error:
+        raise _explain(text, field, str(error)) from None
+    _check_steps(text, field)
+    expression = CronExpression(text, sim)
+    if not expression.occurs():
+        raise InvalidInput(field, "a date that occurs", text, "No such day exists in any year.")
+    return expression
 
 
-def _latest(
-    expression: CronExpression, zone: str, t: Micros, not_before: Micros | None
-) -> Micros | None:
-    """Return the last slot up to t, stretch of constant offset by stretch."""
-    bound = TIME_MIN if not_before is None else max(not_before, TIME_MIN)
-    while t >= bound:
-        stretch = stretch_at(zone, t)
-        wall = expression.at_or_before(t + stretch.offset)
-        if wall is None:
-            return None
-        low = stretch.fresh if expression.fixed_hour else stretch.start + stretch.offset
-        if wall >= low:
-            return wall - stretch.offset
-        if expression.fixed_hour and skipped_time(expression, stretch) is not None:
-            return stretch.start
-        far = wall + 2 * DAY  # as in _next
-        t = far if far < stretch.start < t - 2 * DAY else stretch.start - 1
-    return None
+def _check_steps(text: str, field: str) -> None:
+    """Refuse steps that cronsim reads but that cannot mean what was meant, such as */90 minutes."""
+    for part, (name, most, _) in zip(text.split(), _FIELDS, strict=True):
+        for term in part.split(","):
+            start, slash, step = term.partition("/")
+            if slash and (int(step) > most or start.startswith("L")):
+                fix = "For an elapsed interval use schedule_type INTERVAL."
+                expected = f"a step from 1 to {most} over numbers as {name}"
+                raise InvalidInput(field, expected, term, fix)
 
 
-def _count(
-    expression: CronExpression, stretch: Stretch, start: Micros, end: Micros, cap: int
-) -> int:
-    """Return how many slots lie in [start, end), a part of the stretch."""
-    low, high = start + stretch.offset, end + stretch.offset
-    if not expression.fixed_hour:
-        return expression.count(low, high, cap)
-    total = expression.count(max(low, stretch.fresh), high, cap)
-    if start == stretch.start and skipped_time(expression, stretch) is not None:
-        # A slot may be named both by a skipped time and by the first time that exists.
-        named_twice = expression.at_or_after(low) == low
-        total += 0 if named_twice else 1
-    return min(total, cap)
+def _explain(text: str, field: str, problem: str) -> InvalidInput:
+    """Return the error for a rejected expression, naming its first bad part."""
+    parts = text.split()
+    for index, (name, _, allowed) in enumerate(_FIELDS):
+        alone = ["0", "0", "1", "1", "*"]
+        alone[index] = parts[index]
+        try:
+            CronSim(" ".join(alone), _ANCHOR)
+        except (CronSimError, ValueError):
+            return InvalidInput(
+                field, f"{allowed} as {name} ({_FORMS})", text, f"{parts[index]} cannot be used."
+            )
+    fix = f"The day {parts[2]} does not exist in the month {parts[3]}."
+    return InvalidInput(field, "a date that occurs", text, fix if "day" in problem else None)

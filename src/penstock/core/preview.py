@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from penstock.core.cadence import Cadence, next_after, skipped_time
+from penstock.core.cadence import Cadence, next_after, parse
 from penstock.core.clock import DAY, Micros, to_datetime
-from penstock.core.cronexpr import parse
 from penstock.core.errors import InvalidInput
+from penstock.core.slots import skipped_time
 from penstock.core.zone import Stretch, stretch_at, zone_info
 
 PREVIEW_MAX: Final = 1_000

@@ -1,0 +1,102 @@
+"""Slots of a cron expression in a zone: the search that knows what daylight saving does.
+
+Time is walked stretch by stretch of constant offset, so a search costs a few steps however far
+away the slot is. Fixed hours: skipped wall times fire together at the first moment after the gap,
+repeated ones fire the first time. Other hours fire whenever the wall clock matches. Pure; only
+``core.cadence`` and ``core.preview`` call it.
+"""
+
+from __future__ import annotations
+
+from penstock.core.clock import DAY, Micros
+from penstock.core.cronexpr import CronExpression
+from penstock.core.errors import InvalidInput
+from penstock.core.zone import TIME_MIN, Stretch, stretch_at
+
+
+def first_from(expression: CronExpression, zone: str, t: Micros) -> Micros:
+    """Return the first slot from t on, stretch of constant offset by stretch."""
+    searched_from, wall = 0, -1  # what the last search found: nothing in [searched_from, wall)
+    while True:
+        stretch = stretch_at(zone, t)
+        low = t + stretch.offset
+        if expression.fixed_hour:
+            if t == stretch.start and skipped_time(expression, stretch) is not None:
+                return t
+            low = max(low, stretch.fresh)
+        if not searched_from <= low <= wall:
+            found = expression.at_or_after(low)
+            if found is None:
+                raise InvalidInput("schedule_cron", "a slot within 50 years", expression.text)
+            searched_from, wall = low, found
+        if wall - stretch.offset < stretch.end:
+            return wall - stretch.offset
+        # No offset exceeds a day, so nothing matches earlier than two days before that wall time,
+        # unless the clock is put back beyond where this search began.
+        far = wall - 2 * DAY
+        t = far if far > stretch.end > t + 2 * DAY else stretch.end
+
+
+def last_until(
+    expression: CronExpression, zone: str, t: Micros, not_before: Micros | None
+) -> Micros | None:
+    """Return the last slot up to t, stretch of constant offset by stretch."""
+    bound = TIME_MIN if not_before is None else max(not_before, TIME_MIN)
+    while t >= bound:
+        stretch = stretch_at(zone, t)
+        wall = expression.at_or_before(t + stretch.offset)
+        if wall is None:
+            return None
+        low = stretch.fresh if expression.fixed_hour else stretch.start + stretch.offset
+        if wall >= low:
+            return wall - stretch.offset
+        if expression.fixed_hour and skipped_time(expression, stretch) is not None:
+            return stretch.start
+        far = wall + 2 * DAY  # as in first_from
+        t = far if far < stretch.start < t - 2 * DAY else stretch.start - 1
+    return None
+
+
+def count_between(
+    expression: CronExpression, zone: str, after: Micros, until: Micros, cap: int
+) -> int:
+    """Return how many slots lie in (after, until], or cap when there are more."""
+    total, t = 0, after + 1
+    while t <= until and total < cap:
+        stretch = stretch_at(zone, t)
+        total += _count(expression, stretch, t, min(until + 1, stretch.end), cap - total)
+        t = stretch.end
+    return total
+
+
+def skipped_time(expression: CronExpression, stretch: Stretch) -> Micros | None:
+    """Return the first wall time named by the expression that the start of the stretch skipped.
+
+    Times of a day that was skipped whole (Pacific/Apia had no 30 December 2011) do not count: a
+    day that does not exist needs no run.
+    """
+    if stretch.gap_from is None:
+        return None
+    gap_end = stretch.start + stretch.offset
+    wall = expression.at_or_after(stretch.gap_from)
+    while wall is not None and wall < gap_end:
+        midnight = wall - wall % DAY
+        if midnight < stretch.gap_from or midnight + DAY > gap_end:
+            return wall
+        wall = expression.at_or_after(midnight + DAY)
+    return None
+
+
+def _count(
+    expression: CronExpression, stretch: Stretch, start: Micros, end: Micros, cap: int
+) -> int:
+    """Return how many slots lie in [start, end), a part of the stretch."""
+    low, high = start + stretch.offset, end + stretch.offset
+    if not expression.fixed_hour:
+        return expression.count(low, high, cap)
+    total = expression.count(max(low, stretch.fresh), high, cap)
+    if start == stretch.start and skipped_time(expression, stretch) is not None:
+        # A slot may be named both by a skipped time and by the first time that exists.
+        named_twice = expression.at_or_after(low) == low
+        total += 0 if named_twice else 1
+    return min(total, cap)
