@@ -60,6 +60,11 @@ def config_update(tx: Tx, params: Mapping[str, Any]) -> int | None:
     return None if row is None else int(row[0])
 
 
+def config_deactivate(tx: Tx, config_id: int, reason: str) -> None:
+    """Switch a config off, saying why."""
+    tx.run("config_deactivate", {"config_id": config_id, "reason": reason})
+
+
 def config_delete(tx: Tx, config_id: int) -> bool:
     """Soft delete; False when it was deleted before."""
     return bool(tx.rows("config_delete", {"config_id": config_id}))

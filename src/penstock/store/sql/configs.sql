@@ -70,6 +70,13 @@ UPDATE configs SET provider = :provider, domain = :domain, schedule_type = :sche
 WHERE config_id = :config_id AND version = :version AND deleted_at IS NULL
 RETURNING version;
 
+-- name: config_deactivate
+-- Switch a config off, saying why.
+-- scope: system (by config id)
+UPDATE configs SET is_active = FALSE, inactive_reason = :reason, version = version + 1,
+    updated_at = {{now}}
+WHERE config_id = :config_id AND is_active;
+
 -- name: config_delete
 -- Soft delete.
 -- scope: system (by config id, checked by the caller)

@@ -1,0 +1,148 @@
+"""How a run ends: from what happened to the verdict that is stored.
+
+Pure. The worker, the sweeper and the API all come through here, so that a failure means the same
+whoever reports it: retried after a delay, or dead. `store/ending.py` writes the verdict.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+
+from penstock.core.model import Finish, HeldRun
+from penstock.core.retry import Dead, ErrorType, RetryConfig, decide
+from penstock.core.states import MAX_LAPSES, RunState, RunStatus
+
+FAILURES_ALERT = 3
+FAILURES_DISABLE = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What went wrong: `insist` is the caller's should_retry, None leaves it to the error type."""
+
+    error_type: str
+    details: str | None = None
+    insist: bool | None = None
+    retry_after_us: int | None = None
+
+
+def completed(
+    held: HeldRun,
+    *,
+    status: RunStatus = RunStatus.SUCCESS,
+    result: str | None = None,
+    records: int | None = None,
+    bytes: int | None = None,
+    stages: str | None = None,
+    duration_us: int | None = None,
+    actor: str = "worker",
+) -> Finish:
+    """The run did its work, wholly or partly."""
+    assert status in (RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS), status
+    return Finish(
+        held.run_id,
+        held.token,
+        "COMPLETED",
+        status.value,
+        duration_us=duration_us,
+        result=result,
+        records=records,
+        bytes=bytes,
+        stages=stages,
+        actor=actor,
+    )
+
+
+def failed(
+    held: HeldRun,
+    failure: Failure,
+    *,
+    jitter: float,
+    actor: str = "worker",
+    duration_us: int | None = None,
+) -> Finish:
+    """The run failed: it is retried after a delay, or it is dead."""
+    return _ended(held, RunState.FAILED, RunStatus.FAILURE, failure, jitter, actor, duration_us)
+
+
+def timed_out(
+    held: HeldRun, *, jitter: float, actor: str = "worker", duration_us: int | None = None
+) -> Finish:
+    """The run took longer than its maximum duration."""
+    details = json.dumps({"message": f"longer than {held.max_execution_us // 1_000_000} s"})
+    failure = Failure(error_type=ErrorType.TIMEOUT, details=details)
+    return _ended(held, RunState.TIMEOUT, RunStatus.TIMEOUT, failure, jitter, actor, duration_us)
+
+
+def stale(held: HeldRun, *, jitter: float, actor: str = "sweeper") -> Finish:
+    """Nothing was heard of a RUNNING run: failed, and retried at once the first time."""
+    details = json.dumps({"message": f"no heartbeat from {held.claimed_by or 'its worker'}"})
+    failure = Failure(error_type=ErrorType.STALE_EXECUTION, details=details)
+    finish = _ended(held, RunState.FAILED, RunStatus.FAILURE, failure, jitter, actor, None)
+    return finish._replace(is_stale=True)
+
+
+def lapsed_out(held: HeldRun, *, actor: str = "sweeper") -> Finish:
+    """A run was claimed and never started for the last time it may."""
+    assert held.lapses + 1 >= MAX_LAPSES, held.lapses
+    details = json.dumps({"message": f"claimed {MAX_LAPSES} times and never started"})
+    return Finish(
+        held.run_id,
+        held.token,
+        "FAILED",
+        "FAILURE",
+        error_type=ErrorType.CLAIM_LAPSED.value,
+        error_details=details,
+        is_dead=True,
+        actor=actor,
+        why=f"lease lapsed {MAX_LAPSES} times",
+    )
+
+
+def cancelled(held: HeldRun, *, actor: str, why: str | None = None) -> Finish:
+    """Somebody stopped the run; it is neither retried nor dead."""
+    return Finish(held.run_id, held.token, "CANCELLED", None, actor=actor, why=why)
+
+
+def _ended(
+    held: HeldRun,
+    state: RunState,
+    status: RunStatus,
+    failure: Failure,
+    jitter: float,
+    actor: str,
+    duration_us: int | None,
+) -> Finish:
+    verdict = decide(
+        error_type=failure.error_type,
+        attempt=held.attempt,
+        retry=_retry_config(held.retry),
+        stale_before=held.stales > 0,
+        insist=failure.insist,
+        jitter=jitter,
+        retry_after_us=failure.retry_after_us,
+    )
+    base = Finish(
+        held.run_id,
+        held.token,
+        state.value,
+        status.value,
+        duration_us=duration_us,
+        error_type=str(failure.error_type),
+        error_details=failure.details,
+        actor=actor,
+    )
+    if isinstance(verdict, Dead):
+        return base._replace(is_dead=True, why=verdict.reason)
+    return base._replace(
+        retry_delay_us=verdict.delay_us,
+        retry_max_execution_us=int(held.max_execution_us * verdict.timeout_multiplier),
+        why=f"attempt {held.attempt} of {verdict.max_attempts}",
+    )
+
+
+@lru_cache(maxsize=512)
+def _retry_config(text: str | None) -> RetryConfig | None:
+    return None if text is None else RetryConfig.parse(json.loads(text))

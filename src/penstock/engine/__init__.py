@@ -1,0 +1,1 @@
+"""Services: each does one bounded step per `run_once` and is looped by the supervisor."""

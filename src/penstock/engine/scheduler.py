@@ -1,0 +1,139 @@
+"""The scheduler: due configs become runs, exactly once per slot, however many schedulers tick.
+
+One tick takes locked batches until nothing is due or its time budget is spent. Each distinct
+(cadence, slot, policy) is planned once per batch, not once per config. Late slots share one global
+start rate, so that a day of downtime does not become a stampede.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.core.cadence import Cadence, CatchUp
+from penstock.core.clock import MINUTE, SECOND, Clock, SystemClock
+from penstock.core.misfire import SlotPlan, plan
+from penstock.core.model import DueGroup, TickCounts
+from penstock.events import Events, Ticked
+from penstock.store.api import Store, Tx
+from penstock.store.registry import processor_list
+from penstock.store.schedule import (
+    cadence_list,
+    catch_up_reserve,
+    schedule_next_at,
+    schedule_start_many,
+    schedule_take_due,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerOptions:
+    """How a scheduler ticks. `late_us`: a slot this far behind shares the catch-up start rate."""
+
+    batch: int = 5_000
+    budget_seconds: float = 600.0
+    grace_us: int = MINUTE
+    late_us: int = MINUTE
+    catch_up_rate: float = 500.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """What a tick did, and when the next slot is due."""
+
+    due: int = 0
+    runs: int = 0
+    overlapped: int = 0
+    paused: int = 0
+    missed: int = 0
+    next_at: int | None = None
+    now: int = 0
+
+
+class Scheduler:
+    """Turns due configs into runs."""
+
+    name = "scheduler"
+
+    def __init__(
+        self,
+        store: Store,
+        options: SchedulerOptions | None = None,
+        *,
+        events: Events | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """A scheduler over `store`; `clock` only measures the time budget."""
+        self._store = store
+        self._options = options or SchedulerOptions()
+        self._events = events or Events()
+        self._clock = clock or SystemClock()
+        self._cadences: dict[int, Cadence] = {}
+
+    def run_once(self) -> Tick:
+        """Start every slot that is due, in batches, within the time budget."""
+        deadline = self._clock.monotonic() + self._options.budget_seconds
+        total = [0, 0, 0, 0, 0]
+        next_at, now = self._store.read(schedule_next_at)
+        while next_at is not None and next_at <= now:
+            counts = self._store.write(self._batch)
+            if counts is None:
+                # Others hold what is due: they will finish it, or their crash will free it.
+                break
+            for place, value in enumerate(
+                (counts.due, counts.runs, counts.overlapped, counts.paused, counts.missed)
+            ):
+                total[place] += value
+            if self._clock.monotonic() >= deadline:
+                break
+            next_at, now = self._store.read(schedule_next_at)
+        if total[0] and self._events.is_heard:
+            self._events.emit(Ticked(*total))
+        if total[1]:
+            self._store.wake(self._pool_channels())
+        due, runs, overlapped, paused, missed = total
+        return Tick(
+            due=due,
+            runs=runs,
+            overlapped=overlapped,
+            paused=paused,
+            missed=missed,
+            next_at=next_at,
+            now=now,
+        )
+
+    def _batch(self, tx: Tx) -> TickCounts | None:
+        """One locked batch: plan each group, reserve the start rate for late ones, start."""
+        groups = schedule_take_due(tx, self._options.batch)
+        if not groups:
+            return None
+        self._learn(tx, groups)
+        plans = [(group, self._plan(group)) for group in groups]
+        marked = [(group, slots, self._is_late(group, slots)) for group, slots in plans]
+        gap_us = int(SECOND / self._options.catch_up_rate)
+        late = sum(len(group.config_ids) for group, _, is_late in marked if is_late)
+        cursor = catch_up_reserve(tx, late * gap_us) if late else None
+        counts = schedule_start_many(tx, marked, cursor=cursor, gap_us=gap_us)
+        assert counts.due == counts.advanced, f"taken {counts.due}, advanced {counts.advanced}"
+        return counts
+
+    def _plan(self, group: DueGroup) -> SlotPlan:
+        return plan(
+            self._cadences[group.cadence],
+            group.slot,
+            group.now,
+            CatchUp(group.catch_up),
+            window_us=group.window_us,
+            grace_us=self._options.grace_us,
+        )
+
+    def _is_late(self, group: DueGroup, slots: SlotPlan) -> bool:
+        return slots.run_slot is not None and group.now - slots.run_slot > self._options.late_us
+
+    def _learn(self, tx: Tx, groups: list[DueGroup]) -> None:
+        unknown = {group.cadence for group in groups} - self._cadences.keys()
+        if unknown:
+            self._cadences.update(cadence_list(tx, unknown))
+
+    def _pool_channels(self) -> list[str]:
+        pools = {row.pool for row in self._store.read(processor_list) if row.is_entry}
+        return [f"runs:{pool}" for pool in sorted(pools)] + ["admit"]

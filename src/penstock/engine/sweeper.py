@@ -1,0 +1,126 @@
+"""The sweeper: what a crash left behind is found and repaired through the ordinary doors.
+
+Sessions and leases that ran out; claims that lapsed (back to the queue, the fifth time dead); running
+runs nobody vouches for (STALE_EXECUTION, retried); runs over their time; releases and pauses that
+slipped. Every repair is compare-and-set on the token that was seen, so any number of sweepers may
+look at the same moment and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.core import settle
+from penstock.core.clock import SECOND
+from penstock.core.model import Finish, HeldRun
+from penstock.core.states import MAX_LAPSES, RunState
+from penstock.events import Events, Swept
+from penstock.store.admission import blocked_keys, pauses_apply
+from penstock.store.api import Store, Tx
+from penstock.store.ending import run_end_many
+from penstock.store.leases import (
+    lease_release_many,
+    lease_sweep,
+    run_orphans,
+    run_overdue,
+    run_unleased,
+    session_expire,
+)
+from penstock.store.runs import run_lapse_many, run_unblock
+
+BATCH = 500
+OVERDUE_GRACE_US = 15 * SECOND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """What a sweep repaired."""
+
+    sessions: int = 0
+    lapsed: int = 0
+    stale: int = 0
+    timed_out: int = 0
+    unblocked: int = 0
+    repaused: int = 0
+
+    @property
+    def total(self) -> int:
+        """Everything that was touched."""
+        return (
+            self.sessions + self.lapsed + self.stale + self.timed_out + self.unblocked
+            + self.repaused
+        )  # fmt: skip
+
+
+class Sweeper:
+    """Finds and repairs what lapsed."""
+
+    name = "sweeper"
+
+    def __init__(
+        self, store: Store, *, jitter: Callable[[], float], events: Events | None = None
+    ) -> None:
+        self._store = store
+        self._jitter = jitter
+        self._events = events or Events()
+
+    def run_once(self) -> Sweep:
+        """One bounded pass over everything that may have lapsed."""
+        sessions = len(self._store.write(session_expire))
+        lapsed = stale = timed_out = 0
+        while True:
+            counts = self._store.write(self._rescue)
+            lapsed, stale = lapsed + counts[0], stale + counts[1]
+            if sum(counts) < BATCH:
+                break
+        while True:
+            count = self._store.write(self._time_out)
+            timed_out += count
+            if count < BATCH:
+                break
+        sweep = Sweep(
+            sessions=sessions,
+            lapsed=lapsed,
+            stale=stale,
+            timed_out=timed_out,
+            unblocked=self._store.write(self._unblock),
+            repaused=self._store.write(pauses_apply),
+        )
+        self._store.write(lease_sweep)
+        if sweep.total:
+            self._store.wake(["admit"])
+            if self._events.is_heard:
+                event = Swept(sessions, lapsed, stale, timed_out, sweep.unblocked)
+                self._events.emit(event)
+        return sweep
+
+    def _rescue(self, tx: Tx) -> tuple[int, int]:
+        """Runs whose holder is gone: claims go back, running ones end and are retried."""
+        held = run_orphans(tx, BATCH)
+        held += run_unleased(tx, BATCH - len(held)) if len(held) < BATCH else []
+        back: list[HeldRun] = []
+        ends: list[Finish] = []
+        for run in held:
+            if run.cancel_requested_at is not None:
+                ends.append(settle.cancelled(run, actor="sweeper", why="cancel asked, holder gone"))
+            elif run.state == RunState.RUNNING:
+                ends.append(settle.stale(run, jitter=self._jitter()))
+            elif run.lapses + 1 >= MAX_LAPSES:
+                ends.append(settle.lapsed_out(run))
+            else:
+                back.append(run)
+        lapsed = run_lapse_many(tx, [(run.run_id, run.token) for run in back])
+        lease_release_many(tx, [("run", run.run_id, run.token) for run in back])
+        return len(lapsed), len(run_end_many(tx, ends))
+
+    def _time_out(self, tx: Tx) -> int:
+        ends = [
+            settle.timed_out(run, jitter=self._jitter(), actor="sweeper")
+            for run in run_overdue(tx, BATCH, OVERDUE_GRACE_US)
+        ]
+        return len(run_end_many(tx, ends))
+
+    def _unblock(self, tx: Tx) -> int:
+        keys = blocked_keys(tx, BATCH)
+        return run_unblock(tx, keys) if keys else 0

@@ -1,0 +1,92 @@
+"""Background upkeep: the relay of the outbox, the sealer of the journal, the pruner of the old.
+
+Each is a service with `run_once`; none is on the path of a run, and any number of replicas may go on
+at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from penstock.store.api import Store, Tx
+from penstock.store.journal import Message, outbox_take, seal_next
+from penstock.store.upkeep import Retention, fold, partitions_ensure, prune
+
+Subscriber = Callable[[Tx, Sequence[Message]], None]
+
+
+class Relay:
+    """Hands outbox rows to subscribers inside the transaction that removes them."""
+
+    name = "relay"
+
+    def __init__(self, store: Store, *, batch: int = 500) -> None:
+        self._store = store
+        self._batch = batch
+        self._subscribers: list[Subscriber] = []
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Add a subscriber; what it writes commits with the removal, what it raises undoes it."""
+        self._subscribers.append(subscriber)
+
+    def run_once(self) -> int:
+        """Relay everything that waits; returns how many messages."""
+        total = 0
+        while True:
+            count = self._store.write(self._step)
+            total += count
+            if count < self._batch:
+                return total
+
+    def _step(self, tx: Tx) -> int:
+        messages = outbox_take(tx, self._batch)
+        for subscriber in self._subscribers:
+            subscriber(tx, messages)
+        return len(messages)
+
+
+class Sealer:
+    """Seals the journal in blocks, behind every open transaction."""
+
+    name = "sealer"
+
+    def __init__(self, store: Store, *, block: int = 5_000) -> None:
+        self._store = store
+        self._block = block
+
+    def run_once(self) -> int:
+        """Seal everything that can be sealed; returns how many entries."""
+        total = 0
+        while True:
+            count = self._store.write(lambda tx: seal_next(tx, self._block))
+            total += count
+            if count < self._block:
+                return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What a pass of the pruner did."""
+
+    partitions: int = 0
+    removed: dict[str, int] = field(default_factory=dict)
+    folded_us: int = 0
+
+
+class Pruner:
+    """Keeps hot tables small: partitions ahead, folded sums, retention."""
+
+    name = "pruner"
+
+    def __init__(self, store: Store, *, retention: Retention | None = None) -> None:
+        self._store = store
+        self._retention = retention or Retention()
+
+    def run_once(self) -> Pruned:
+        """One bounded pass."""
+        return Pruned(
+            partitions=self._store.write(partitions_ensure),
+            folded_us=self._store.write(fold),
+            removed=self._store.write(lambda tx: prune(tx, self._retention)),
+        )

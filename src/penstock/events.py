@@ -1,0 +1,143 @@
+"""Telemetry: typed events on one stream; logs, the live view and tests subscribe to it.
+
+Emitting never fails and costs nothing when nobody listens. An event is a fact that already happened;
+nothing may depend on it for correctness.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events; `action` is a stable, machine-readable verb."""
+
+    @property
+    def action(self) -> str:
+        """The event's name as logged: RunEnded is `run_ended`."""
+        name = type(self).__name__
+        return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+    def as_dict(self) -> dict[str, Any]:
+        """The event's fields."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted(Event):
+    """A processor is about to run."""
+
+    run_id: int
+    customer_id: str
+    processor: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded(Event):
+    """A run's end was accepted."""
+
+    run_id: int
+    customer_id: str
+    processor: int
+    final_state: str
+    error_type: str | None
+    retry: bool
+    dead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunRefused(Event):
+    """A result came too late: its token was stale, nothing was changed."""
+
+    run_id: int
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked(Event):
+    """The scheduler started slots."""
+
+    due: int
+    runs: int
+    overlapped: int
+    paused: int
+    missed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept(Event):
+    """The sweeper repaired something."""
+
+    sessions: int
+    lapsed: int
+    stale: int
+    timed_out: int
+    unblocked: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerBeat(Event):
+    """A worker tried to renew its session."""
+
+    session_id: int
+    renewal: str
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceError(Event):
+    """A service's step failed; it backs off and tries again."""
+
+    service: str
+    error: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStarted(Event):
+    """A service's loop began."""
+
+    service: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStopped(Event):
+    """A service's loop ended."""
+
+    service: str
+
+
+class Events:
+    """A stream of events with any number of subscribers."""
+
+    def __init__(self) -> None:
+        self._subscribers: tuple[Callable[[Event], None], ...] = ()
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens; hot loops skip building events otherwise."""
+        return bool(self._subscribers)
+
+    def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
+        """Add a subscriber; returns the call that removes it."""
+        self._subscribers = (*self._subscribers, subscriber)
+
+        def leave() -> None:
+            self._subscribers = tuple(s for s in self._subscribers if s is not subscriber)
+
+        return leave
+
+    def emit(self, event: Event) -> None:
+        """Tell every subscriber; one that fails is logged and does not hurt the others."""
+        for subscriber in self._subscribers:
+            try:
+                subscriber(event)
+            except Exception:
+                log.exception("an event subscriber failed on %s", event.action)
