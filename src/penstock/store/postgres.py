@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 CHANNEL = "penstock"
 TRIES = 8
+CUSTOM_ROWS_MIN = 64
 MIGRATION_LOCK = 8_207_314
 SESSION = (
     "-c idle_in_transaction_session_timeout=60000 -c statement_timeout=120000 "
@@ -95,9 +96,11 @@ class PostgresTx:
                 return None
             for column, values in zip(statement.batch, zip(*batch, strict=True), strict=True):
                 bound[f"b_{column.name}"] = list(values)
+        # A prepared plan guesses ten rows per batch; a large batch is planned with its own size.
+        prepare = not statement.is_custom or (batch is not None and len(batch) <= CUSTOM_ROWS_MIN)
         cursor = None
         for text in statement.texts:
-            cursor = self._connection.execute(text, bound, prepare=True)
+            cursor = self._connection.execute(text, bound, prepare=prepare)
         return cursor
 
 

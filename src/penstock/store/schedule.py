@@ -49,10 +49,7 @@ def schedule_start_many(
     """
     batch = [
         (
-            group.cadence,
-            group.slot,
-            group.catch_up,
-            group.window_us,
+            config_id,
             plan.run_slot,
             plan.next_slot,
             plan.missed_from,
@@ -61,9 +58,9 @@ def schedule_start_many(
             is_late,
         )
         for group, plan, is_late in plans
+        for config_id in group.config_ids
     ]
-    ids = [config_id for group, _, _ in plans for config_id in group.config_ids]
-    params = {"ids": ids, "cursor": cursor, "gap_us": gap_us, "actor": "scheduler"}
+    params = {"cursor": cursor, "gap_us": gap_us, "actor": "scheduler"}
     return TickCounts._make(one(tx.rows("schedule_start_many", params, batch)))
 
 

@@ -9,6 +9,8 @@ decisive feature) and one line of purpose. One text serves both engines through 
     {{pg:...}} {{lite:...}}   text for one engine only
     {{fragment}}    a shared piece, declared with `-- fragment: name`
 
+`-- plan: custom (reason)` asks PostgreSQL to plan with the actual values instead of a prepared plan.
+
 This module never talks to a database; the drivers ask it for rendered text.
 """
 
@@ -25,6 +27,7 @@ _Key = tuple[str, str]
 
 _HEADER = re.compile(r"^-- (name|fragment): (\w+)(?: \[(\w+)\])?\s*$", re.MULTILINE)
 _BATCH = re.compile(r"^-- batch: (.+(?:\n--   .+)*)$", re.MULTILINE)
+_CUSTOM = re.compile(r"^-- plan: custom", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 _PARAM = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _ANY = re.compile(r"\{\{any (\w+)\}\}")
@@ -50,6 +53,7 @@ class Statement:
     params: tuple[frozenset[str], ...]
     batch: tuple[Column, ...]
     source: str
+    is_custom: bool = False
 
     @property
     def all_params(self) -> frozenset[str]:
@@ -62,6 +66,7 @@ class _Source:
     body: str
     batch: str
     path: str
+    is_custom: bool
 
 
 def parse(texts: dict[str, str]) -> tuple[dict[_Key, _Source], dict[_Key, str]]:
@@ -83,7 +88,8 @@ def parse(texts: dict[str, str]) -> tuple[dict[_Key, _Source], dict[_Key, str]]:
                 continue
             if (name, engine) in statements:
                 raise ValueError(f"statement {name} [{engine}] is declared twice ({path})")
-            statements[name, engine] = _Source(body=clean, batch=columns, path=path)
+            custom = _CUSTOM.search(body) is not None
+            statements[name, engine] = _Source(clean, columns, path, custom)
     return statements, fragments
 
 
@@ -103,7 +109,7 @@ def render(
         params = tuple(frozenset(_PARAM.findall(part)) for part in texts)
         if engine == "postgres":
             texts = tuple(_PARAM.sub(r"%(\1)s", part.replace("%", "%%")) for part in texts)
-        rendered[name] = Statement(name, texts, params, columns, source.path)
+        rendered[name] = Statement(name, texts, params, columns, source.path, source.is_custom)
     return rendered
 
 

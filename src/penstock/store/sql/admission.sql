@@ -2,6 +2,7 @@
 
 -- name: run_admit_due [postgres]
 -- Runs whose time has come take their customer's next turn and become claimable.
+-- plan: custom (estimates decide between hash and loop)
 -- scope: system (fairness across customers)
 WITH due AS MATERIALIZED (
     SELECT r.run_id, r.customer, r.config_id, p.pipeline, r.scheduled_time FROM runs r

@@ -122,10 +122,14 @@ WITH x AS MATERIALIZED (
 ), unleased AS (
     DELETE FROM leases USING gone WHERE leases.kind = 'run' AND leases.subject = gone.run_id
 )
-SELECT g.run_id, g.customer, g.config_id, g.is_dead, g.ordering_key, t.run_id,
-    coalesce(h.consecutive_failures, 0), g.flow_id, g.processor, g.final_state
-FROM gone g LEFT JOIN retried t ON t.parent_run_id = g.run_id
-    LEFT JOIN health h ON h.config_id = g.config_id;
+SELECT g.run_id, g.customer, g.config_id, g.is_dead, g.ordering_key,
+    CASE WHEN g.retry_delay_us IS NOT NULL THEN
+        (SELECT t.run_id FROM retried t WHERE t.parent_run_id = g.run_id) END,
+    CASE WHEN g.is_dead THEN
+        (SELECT h.consecutive_failures FROM health h WHERE h.config_id = g.config_id)
+        ELSE 0 END,
+    g.flow_id, g.processor, g.final_state
+FROM gone g;
 
 -- name: run_finish_many [sqlite]
 -- differs because SQLite has no writing CTEs: the ended rows are staged in a temporary table.

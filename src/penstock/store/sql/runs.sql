@@ -29,7 +29,7 @@ trigger_source, trigger_message_id, created_at
 judged AS MATERIALIZED (
     SELECT g.*, {{admission_of_given}} AS admission FROM given g
 ), shares AS (
-    SELECT customer, count(*) AS n FROM judged WHERE admission = 0 GROUP BY customer
+    SELECT customer, count(*) AS n FROM judged WHERE admission NOT IN (1, 2, 3) GROUP BY customer
 ), locked AS MATERIALIZED (
     SELECT c.customer, s.n FROM customers c JOIN shares s ON s.customer = c.customer
     ORDER BY c.customer FOR UPDATE OF c
@@ -125,6 +125,7 @@ FROM {{batch}} JOIN processors p ON p.processor = batch.processor
 -- name: run_insert_many [postgres]
 -- Insert runs, each judged ready, later, paused or blocked; answer their ids in batch order.
 -- scope: system (the batch names its customers)
+-- plan: custom (estimates by the size of the batch decide between hash and loop)
 -- batch: customer bigint, config_id bigint, processor bigint, flow_id bigint, partition text,
 --   mode text, slot bigint, scheduled_time bigint, priority smallint, attempt smallint,
 --   max_execution_us bigint, sla_us bigint, ordering_key text, parameters text,
@@ -138,6 +139,7 @@ SELECT run_id, admission FROM inserted ORDER BY run_id;
 -- name: run_insert_many [sqlite]
 -- differs because SQLite has no writing CTEs: rows are staged in temporary tables.
 -- scope: system (the batch names its customers)
+-- plan: custom (estimates by the size of the batch decide between hash and loop)
 -- batch: customer bigint, config_id bigint, processor bigint, flow_id bigint, partition text,
 --   mode text, slot bigint, scheduled_time bigint, priority smallint, attempt smallint,
 --   max_execution_us bigint, sla_us bigint, ordering_key text, parameters text,

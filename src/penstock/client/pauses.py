@@ -1,0 +1,82 @@
+"""Pause and resume: a config, a customer, a pipeline, or everything. Each is written down."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from penstock.client.names import Names
+from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.ids import decode, encode
+from penstock.store.admission import Pause, pause_drop, pause_list, pause_put
+from penstock.store.api import Store, Tx
+from penstock.store.configs import Change, audit_append, config_get
+from penstock.store.journal import Entry, journal_append_many
+
+Scope = Literal["all", "customer", "pipeline", "config"]
+SCOPES: tuple[Scope, ...] = ("all", "customer", "pipeline", "config")
+
+
+class Pauses:
+    """Use cases about pauses."""
+
+    def __init__(self, store: Store, names: Names, actor: str) -> None:
+        self._store = store
+        self._names = names
+        self._actor = actor
+
+    def pause(
+        self, scope: str, subject: str | None, *, reason: str = "", actor: str | None = None
+    ) -> bool:
+        """Stop starting what the pause covers; False when it was paused before."""
+        who = actor or self._actor
+        return self._store.write(lambda tx: self._change(tx, scope, subject, who, reason, True))
+
+    def resume(
+        self, scope: str, subject: str | None, *, reason: str = "", actor: str | None = None
+    ) -> bool:
+        """Lift a pause; False when there was none."""
+        who = actor or self._actor
+        done = self._store.write(lambda tx: self._change(tx, scope, subject, who, reason, False))
+        self._store.wake(["admit"])
+        return done
+
+    def in_force(self) -> list[Pause]:
+        """Every pause in force."""
+        return self._store.read(pause_list)
+
+    def _change(
+        self, tx: Tx, scope: str, subject: str | None, who: str, reason: str, is_pause: bool
+    ) -> bool:
+        number, customer = self._resolve(tx, scope, subject)
+        if is_pause:
+            changed = pause_put(tx, scope, number, who, reason)
+        else:
+            changed = pause_drop(tx, scope, number)
+        if not changed:
+            return False
+        action = "paused" if is_pause else "resumed"
+        journal_append_many(tx, [Entry(scope, number, customer, action, who, why=reason or None)])
+        if customer is not None:
+            config_id = number if scope == "config" else None
+            audit_append(tx, [Change(customer, action.upper(), config_id, who, reason)])
+        return True
+
+    def _resolve(self, tx: Tx, scope: str, subject: str | None) -> tuple[int, int | None]:
+        """(number of the subject, its customer if it has one)."""
+        if scope not in SCOPES:
+            raise InvalidInput("scope", f"one of {', '.join(SCOPES)}", scope)
+        if scope == "all":
+            return 0, None
+        if not subject:
+            raise InvalidInput("subject", f"the {scope} to pause or resume", subject)
+        if scope == "customer":
+            number = self._names.customer(tx, subject)
+            assert number is not None
+            return number, number
+        if scope == "pipeline":
+            return self._names.pipeline(subject, "pipeline").number, None
+        config_id = decode("cfg", subject)
+        config = config_get(tx, config_id)
+        if config is None or config.deleted_at is not None:
+            raise NotFound("config", encode("cfg", config_id))
+        return config_id, config.customer

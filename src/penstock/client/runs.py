@@ -1,0 +1,315 @@
+"""Runs from the caller's side: submit, look, cancel, retry, and the dead letters.
+
+A submitted run is durable when the call returns. Repeating a submit with the same idempotency key
+answers with the same run; the same key for something else is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.client.names import Names, PipelineInfo
+from penstock.core import settle
+from penstock.core.drafts import check_customer
+from penstock.core.errors import Conflict, IllegalTransition, InvalidInput, NotFound
+from penstock.core.ids import encode
+from penstock.core.model import DEFAULT_CUSTOMER, NewRun, ProcessorRow, Run
+from penstock.core.parameters import validate
+from penstock.core.states import RunState
+from penstock.store.alerts import (
+    DeadLetter,
+    dead_letter_list,
+    dead_letter_resolve,
+    request_answer,
+    request_begin,
+)
+from penstock.store.api import Store, Tx
+from penstock.store.ending import run_end_many
+from penstock.store.journal import JournalRow, journal_for
+from penstock.store.leases import progress_get
+from penstock.store.registry import customer_get
+from penstock.store.runs import (
+    RunFilter,
+    run_cancel_ask,
+    run_cancel_pending,
+    run_chain,
+    run_get,
+    run_held_get,
+    run_insert_many,
+    run_list_ended,
+    run_list_live,
+)
+
+KEY_MAX = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """One thing to run. `at` (micros) defers it; `processor` picks one of several."""
+
+    pipeline: str
+    customer: str = DEFAULT_CUSTOMER
+    processor: str | None = None
+    partition: str | None = None
+    parameters: Mapping[str, Any] | None = None
+    priority: int = 5
+    at: int | None = None
+    ordering_key: str | None = None
+    correlation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDetail:
+    """A run with its attempts, its journal and its progress."""
+
+    run: Run
+    attempts: list[Run]
+    journal: list[JournalRow]
+    progress: dict[str, Any] | None
+
+
+class Runs:
+    """Use cases about runs."""
+
+    def __init__(self, store: Store, names: Names, actor: str) -> None:
+        self._store = store
+        self._names = names
+        self._actor = actor
+
+    def submit(
+        self, submission: Submission | str, *, key: str | None = None, actor: str | None = None
+    ) -> int:
+        """Create one run; returns its id. `key` makes the call safe to repeat."""
+        wanted = Submission(pipeline=submission) if isinstance(submission, str) else submission
+        if key is None:
+            return self.submit_many([wanted], actor=actor)[0]
+        if not 0 < len(key) <= KEY_MAX:
+            raise InvalidInput("key", f"1 to {KEY_MAX} characters", key)
+        rows = [self._processor(wanted)]
+        scope = f"submit:{check_customer(wanted.customer)}"
+
+        def body(tx: Tx) -> int:
+            earlier = request_begin(tx, scope, key, _fingerprint(wanted))
+            if earlier is not None:
+                return int(earlier["run_id"])
+            run_id = self._insert(tx, [wanted], rows, actor)[0]
+            request_answer(tx, scope, key, {"run_id": run_id})
+            return run_id
+
+        return self._store.write(body)
+
+    def submit_many(
+        self, submissions: Sequence[Submission], *, actor: str | None = None
+    ) -> list[int]:
+        """Create runs in one transaction; returns their ids in order."""
+        rows = [self._processor(wanted) for wanted in submissions]
+        return self._store.write(lambda tx: self._insert(tx, submissions, rows, actor))
+
+    def get(self, run_id: int, customer: str | None = None) -> Run:
+        """One run, live or ended."""
+        found = self._store.read(lambda tx: run_get(tx, run_id, self._names.customer(tx, customer)))
+        if found is None:
+            raise NotFound("run", encode("run", run_id))
+        return found
+
+    def detail(self, run_id: int, customer: str | None = None) -> RunDetail:
+        """One run with everything that is known of it."""
+
+        def body(tx: Tx) -> RunDetail:
+            number = self._names.customer(tx, customer)
+            found = run_get(tx, run_id, number)
+            if found is None:
+                raise NotFound("run", encode("run", run_id))
+            owner = customer_get(tx, found.customer_id)
+            assert owner is not None
+            progress = progress_get(tx, run_id)
+            return RunDetail(
+                run=found,
+                attempts=[r for r in run_chain(tx, found, owner) if r.run_id != run_id],
+                journal=journal_for(tx, "run", run_id),
+                progress=None
+                if progress is None
+                else {name: getattr(progress[0], name) for name in progress[0].__slots__}
+                | {"last_heartbeat_at": progress[1]},
+            )
+
+        return self._store.read(body)
+
+    def page(self, wanted: RunFilter, customer: str | None = None) -> list[Run]:
+        """Runs, live ones first, newest first."""
+
+        def body(tx: Tx) -> list[Run]:
+            number = self._names.customer(tx, customer)
+            flt = _with_customer(wanted, number)
+            state = None if wanted.state is None else RunState(wanted.state)
+            live_states = (RunState.PENDING, RunState.CLAIMED, RunState.RUNNING)
+            live = [] if state not in (None, *live_states) else run_list_live(tx, flt)
+            if state in live_states or len(live) >= wanted.limit:
+                return live[: wanted.limit]
+            return (live + run_list_ended(tx, flt))[: wanted.limit]
+
+        return self._store.read(body)
+
+    def cancel(
+        self,
+        run_id: int,
+        *,
+        reason: str = "",
+        customer: str | None = None,
+        actor: str | None = None,
+    ) -> str:
+        """Cancel a pending run at once ("cancelled"), ask the holder of a running one ("asked")."""
+        who = actor or self._actor
+
+        def body(tx: Tx) -> str:
+            number = self._names.customer(tx, customer)
+            held = run_held_get(tx, run_id, number)
+            if held is None:
+                ended = run_get(tx, run_id, number)
+                if ended is None:
+                    raise NotFound("run", encode("run", run_id))
+                raise IllegalTransition("run", encode("run", run_id), ended.state, "CANCELLED")
+            if held.state != RunState.PENDING:
+                run_cancel_ask(tx, run_id, who)
+                tx.after_commit(lambda: self._store.wake(["cancel"]))
+                return "asked"
+            token = run_cancel_pending(tx, run_id)
+            assert token is not None, "the row is locked"
+            end = settle.cancelled(held._replace(token=token), actor=who, why=reason or None)
+            assert run_end_many(tx, [end])
+            return "cancelled"
+
+        return self._store.write(body)
+
+    def retry(self, run_id: int, *, customer: str | None = None, actor: str | None = None) -> int:
+        """Run an ended run again, now, as a new chain; returns the new run's id."""
+        who = actor or self._actor
+
+        def body(tx: Tx) -> int:
+            number = self._names.customer(tx, customer)
+            old = run_get(tx, run_id, number)
+            if old is None:
+                raise NotFound("run", encode("run", run_id))
+            if old.finished_at is None:
+                raise IllegalTransition("run", encode("run", run_id), old.state, "PENDING (retry)")
+            info = self._names.pipeline(old.pipeline)
+            row = next(
+                p for p in info.processors if (p.phase, p.name) == (old.phase, old.processor)
+            )
+            owner = customer_get(tx, old.customer_id)
+            assert owner is not None
+            new = NewRun(
+                customer=owner,
+                processor=row.processor,
+                config_id=None,
+                partition=old.partition,
+                mode=old.mode,
+                priority=old.priority,
+                parameters=old.parameters,
+                correlation_id=old.correlation_id or encode("run", old.root_run_id or run_id),
+                parent_run_id=run_id,
+                trigger_source="manual",
+            )
+            new_id = run_insert_many(tx, [new], who)[0]
+            dead_letter_resolve(
+                tx,
+                kind="run",
+                subject=run_id,
+                status="replayed",
+                actor=who,
+                resolution=f"replayed as {encode('run', new_id)}",
+            )
+            tx.after_commit(lambda: self._store.wake([f"runs:{row.pool}"]))
+            return new_id
+
+        return self._store.write(body)
+
+    def dead_letters(
+        self, *, status: str | None = "open", customer: str | None = None, limit: int = 50
+    ) -> list[DeadLetter]:
+        """Runs that died, newest first."""
+        return self._store.read(
+            lambda tx: dead_letter_list(
+                tx, status=status, customer=self._names.customer(tx, customer), limit=limit
+            )
+        )
+
+    def discard(self, run_id: int, reason: str, *, actor: str | None = None) -> None:
+        """Close a dead letter without running it again."""
+        if not reason:
+            raise InvalidInput("reason", "why the dead letter is discarded", reason)
+        who = actor or self._actor
+        done = self._store.write(
+            lambda tx: dead_letter_resolve(
+                tx, kind="run", subject=run_id, status="discarded", actor=who, resolution=reason
+            )
+        )
+        if not done:
+            raise Conflict(f"{encode('run', run_id)} is not an open dead letter.")
+
+    def _processor(self, wanted: Submission) -> ProcessorRow:
+        info = self._names.pipeline(wanted.pipeline, "pipeline")
+        row = _pick(info, wanted.processor)
+        validate(info.definition.get("parameters"), wanted.parameters or {})
+        if not 1 <= wanted.priority <= 10:
+            raise InvalidInput("priority", "a whole number from 1 to 10", wanted.priority)
+        return row
+
+    def _insert(
+        self,
+        tx: Tx,
+        submissions: Sequence[Submission],
+        rows: Sequence[ProcessorRow],
+        actor: str | None,
+    ) -> list[int]:
+        customers = self._names.customers(tx, {wanted.customer for wanted in submissions})
+        news = [
+            NewRun(
+                customer=customers[wanted.customer],
+                processor=row.processor,
+                partition=wanted.partition,
+                scheduled_time=wanted.at,
+                priority=wanted.priority,
+                ordering_key=wanted.ordering_key,
+                parameters=None if wanted.parameters is None else _json(wanted.parameters),
+                correlation_id=wanted.correlation_id,
+            )
+            for wanted, row in zip(submissions, rows, strict=True)
+        ]
+        ids = run_insert_many(tx, news, actor or self._actor)
+        assert len(ids) == len(news)
+        pools = sorted({f"runs:{row.pool}" for row in rows})
+        if any(wanted.at is not None for wanted in submissions):
+            pools.append("admit")
+        tx.after_commit(lambda: self._store.wake(pools))
+        return ids
+
+
+def _pick(info: PipelineInfo, processor: str | None) -> ProcessorRow:
+    rows = [row for row in info.processors if row.is_current]
+    if processor is not None:
+        rows = [row for row in rows if processor in (row.name, f"{row.phase}.{row.name}")]
+    names = ", ".join(f"{row.phase}.{row.name}" for row in info.processors if row.is_current)
+    if len(rows) != 1:
+        raise InvalidInput("processor", f"one processor of {info.name} ({names})", processor)
+    return rows[0]
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(value, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput("parameters", "plain JSON values", str(error)) from None
+
+
+def _fingerprint(wanted: Submission) -> bytes:
+    body = {name: getattr(wanted, name) for name in wanted.__slots__ if name != "parameters"}
+    return json.dumps([body, wanted.parameters], sort_keys=True, default=str).encode()
+
+
+def _with_customer(wanted: RunFilter, customer: int | None) -> RunFilter:
+    values = {name: getattr(wanted, name) for name in RunFilter.__slots__}
+    return RunFilter(**(values | {"customer": customer}))

@@ -1,0 +1,68 @@
+"""What people look at: overview, a customer's metrics, alerts, live processes, table sizes."""
+
+from __future__ import annotations
+
+from penstock.client.names import Names, PipelineInfo
+from penstock.store.alerts import AlertRow, alert_list
+from penstock.store.api import Store, Tx
+from penstock.store.journal import outbox_count, seals_verify
+from penstock.store.leases import Session, session_list
+from penstock.store.reads import (
+    Overview,
+    ProviderMetrics,
+    customer_metrics,
+    overview,
+    store_sizes,
+)
+
+
+class Views:
+    """Read models."""
+
+    def __init__(self, store: Store, names: Names) -> None:
+        self._store = store
+        self._names = names
+
+    def overview(self) -> Overview:
+        """Counts of live runs and of those that ended today."""
+        return self._store.read(overview)
+
+    def metrics(self, customer: str, slot_from: int, slot_to: int) -> list[ProviderMetrics]:
+        """A customer's sums per provider over a window of slots."""
+
+        def body(tx: Tx) -> list[ProviderMetrics]:
+            number = self._names.customer(tx, customer)
+            assert number is not None
+            return customer_metrics(tx, number, slot_from, slot_to)
+
+        return self._store.read(body)
+
+    def alerts(
+        self, *, state: str | None = None, customer: str | None = None, limit: int = 50
+    ) -> list[AlertRow]:
+        """Alerts, newest first."""
+        return self._store.read(
+            lambda tx: alert_list(
+                tx, state=state, customer=self._names.customer(tx, customer), limit=limit
+            )
+        )
+
+    def sessions(self) -> list[Session]:
+        """Live processes."""
+        return self._store.read(session_list)
+
+    def pipelines(self) -> list[PipelineInfo]:
+        """Registered pipelines."""
+        return self._names.pipelines()
+
+    def sizes(self) -> dict[str, int]:
+        """Rough row counts of the tables."""
+        return self._store.read(store_sizes)
+
+    def outbox(self) -> tuple[int, int | None]:
+        """(messages waiting, since when)."""
+        return self._store.read(outbox_count)
+
+    def verify_journal(self) -> tuple[int, int, str | None]:
+        """(blocks, entries, first problem or None) of the sealed journal."""
+        return self._store.read(seals_verify)

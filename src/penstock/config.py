@@ -1,0 +1,195 @@
+"""Settings: read once from file and environment, checked, frozen, passed down.
+
+One table says each setting's name, default, kind and help; environment names (`PENSTOCK_…`), the
+TOML file, the CLI's flags, the reference page and the checks are all derived from it. Nothing else
+in the product reads the environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from penstock.core.clock import parse_duration
+from penstock.core.errors import InvalidInput, SettingsError
+
+PREFIX = "PENSTOCK_"
+DEFAULT_DATABASE = "sqlite:penstock.db"
+
+Kind = Literal["text", "int", "float", "duration", "list"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One line of the table."""
+
+    name: str
+    kind: Kind
+    default: Any
+    help: str
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return PREFIX + self.name.upper()
+
+
+TABLE: tuple[Setting, ...] = (
+    Setting(
+        "database_url",
+        "text",
+        DEFAULT_DATABASE,
+        "Where state lives: sqlite:PATH or postgresql://…",
+    ),
+    Setting("pipelines", "list", (), "Modules or files that declare pipelines, comma-separated."),
+    Setting("pool", "text", "default", "The pool of processors this worker serves."),
+    Setting("worker_slots", "int", 5, "Runs a worker executes at the same time.", 1, 10_000),
+    Setting("worker_batch", "int", 500, "Most runs a worker claims at once.", 1, 10_000),
+    Setting("session_lease", "duration", "30s", "A worker unheard of for this long is gone.", 5),
+    Setting("session_beat", "duration", "10s", "How often a worker renews its session.", 0.5),
+    Setting("drain", "duration", "30s", "How long a stopping worker waits for its runs.", 0),
+    Setting("scheduler_batch", "int", 5_000, "Configs started per transaction.", 1, 100_000),
+    Setting("catch_up_rate", "float", 500.0, "Late runs started per second, all together.", 0.01),
+    Setting("sweep_interval", "duration", "5s", "How often lapsed leases are looked for.", 0.1),
+    Setting("seal_interval", "duration", "10s", "How often the journal is sealed.", 0.1),
+    Setting("prune_interval", "duration", "60s", "How often upkeep runs.", 1),
+    Setting("history_retention", "duration", "365d", "How long ended runs are kept.", 3600),
+    Setting("journal_retention", "duration", "365d", "How long the journal is kept.", 3600),
+    Setting("pool_size", "int", 10, "Most PostgreSQL connections of a process.", 2, 1000),
+    Setting("log_format", "text", "human", "human or json."),
+    Setting("log_level", "text", "info", "debug, info, warning or error."),
+)
+_BY_NAME = {setting.name: setting for setting in TABLE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every setting, checked. Durations are microseconds."""
+
+    database_url: str
+    pipelines: tuple[str, ...]
+    pool: str
+    worker_slots: int
+    worker_batch: int
+    session_lease: int
+    session_beat: int
+    drain: int
+    scheduler_batch: int
+    catch_up_rate: float
+    sweep_interval: int
+    seal_interval: int
+    prune_interval: int
+    history_retention: int
+    journal_retention: int
+    pool_size: int
+    log_format: str
+    log_level: str
+
+
+def load(
+    environment: Mapping[str, str],
+    file: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Settings from defaults, then a TOML file, then the environment, then explicit overrides."""
+    values: dict[str, Any] = {setting.name: setting.default for setting in TABLE}
+    if file is not None:
+        values |= _from_file(file)
+    for variable, text in environment.items():
+        if variable.startswith(PREFIX) and not variable.startswith(PREFIX + "TEST_"):
+            name = variable.removeprefix(PREFIX).lower()
+            if name not in _BY_NAME:
+                raise _unknown(variable, [setting.variable for setting in TABLE])
+            values[name] = text
+    values |= {name: value for name, value in (overrides or {}).items() if value is not None}
+    settings = Settings(**{name: _read(_BY_NAME[name], value) for name, value in values.items()})
+    _check(settings)
+    return settings
+
+
+def warnings(settings: Settings) -> list[str]:
+    """Combinations that work and are probably not meant."""
+    found = []
+    if settings.session_beat * 3 > settings.session_lease:
+        found.append(
+            "session_beat is more than a third of session_lease: two missed beats lose the session"
+        )
+    if settings.database_url.startswith("postgres") and settings.pool_size < 4:
+        found.append("pool_size below 4 lets services wait for each other's connection")
+    return found
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        raise SettingsError("config file", "a readable file", str(file)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError("config file", "valid TOML", str(file), str(error)) from error
+    for name in values:
+        if name not in _BY_NAME:
+            raise _unknown(name, list(_BY_NAME))
+    return values
+
+
+def _unknown(name: str, known: list[str]) -> SettingsError:
+    near = difflib.get_close_matches(name, known, n=1)
+    fix = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(sorted(known))}."
+    return SettingsError(name, "a known setting", name, fix)
+
+
+def _read(setting: Setting, value: Any) -> Any:
+    try:
+        if setting.kind == "list":
+            parts = value.split(",") if isinstance(value, str) else value
+            return tuple(part.strip() for part in parts if part.strip())
+        if setting.kind == "duration":
+            micros = parse_duration(value, setting.name)
+            _bounds(setting, micros / 1_000_000, value)
+            return micros
+        if setting.kind == "text":
+            return str(value)
+        number = int(value) if setting.kind == "int" else float(value)
+    except InvalidInput as error:
+        raise SettingsError(setting.name, error.expected, value, error.fix) from None
+    except (TypeError, ValueError):
+        expected = {"int": "a whole number", "float": "a number"}.get(setting.kind, setting.kind)
+        raise SettingsError(setting.name, expected, value, f"Set {setting.variable}.") from None
+    _bounds(setting, number, value)
+    return number
+
+
+def _bounds(setting: Setting, number: float, value: Any) -> None:
+    unit = " seconds" if setting.kind == "duration" else ""
+    if setting.low is not None and number < setting.low:
+        raise SettingsError(setting.name, f"at least {setting.low:g}{unit}", value)
+    if setting.high is not None and number > setting.high:
+        raise SettingsError(setting.name, f"at most {setting.high:g}{unit}", value)
+
+
+def _check(settings: Settings) -> None:
+    url = settings.database_url
+    if not url.startswith(("sqlite:", "postgresql://", "postgres://")):
+        raise SettingsError(
+            "database_url",
+            "sqlite:PATH or postgresql://user@host/name",
+            url,
+            "For a file in this folder: sqlite:penstock.db",
+        )
+    if settings.log_format not in ("human", "json"):
+        raise SettingsError("log_format", "human or json", settings.log_format)
+    if settings.log_level not in ("debug", "info", "warning", "error"):
+        raise SettingsError("log_level", "debug, info, warning or error", settings.log_level)
+    if settings.session_beat >= settings.session_lease:
+        raise SettingsError(
+            "session_beat", "less than session_lease", f"{settings.session_beat / 1e6:g}s"
+        )
+
+
+assert [f.name for f in fields(Settings)] == [s.name for s in TABLE], "Settings and TABLE differ"

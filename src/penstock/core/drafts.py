@@ -1,0 +1,256 @@
+"""Config drafts: what a caller says a config should be, checked field by field.
+
+Pure. Field names are the API's (`schedule_cron`, `max_execution_duration_minutes` …); what comes out
+is in the store's units. Every refusal names the field, what was expected, what was got and, where it
+helps, the fix. Nothing here knows whether the pipeline exists; the client checks that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from penstock.core.cadence import Cadence, CatchUp, Overlap, ScheduleType, cron, every
+from penstock.core.clock import DAY, MINUTE, SECOND
+from penstock.core.errors import InvalidInput
+from penstock.core.retry import RetryConfig
+from penstock.core.zone import check_timezone
+
+TEXT_MAX = 200
+CUSTOMER = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")
+E = TypeVar("E", CatchUp, Overlap, ScheduleType)
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigDraft:
+    """A checked config, in the store's units."""
+
+    pipeline: str
+    provider: str = ""
+    domain: str = ""
+    schedule_type: ScheduleType = ScheduleType.CRON
+    cadence: Cadence | None = None
+    timezone: str = "UTC"
+    event_topic: str | None = None
+    event_filter: str | None = None
+    parameters: str = "{}"
+    retry: str | None = None
+    priority: int = 5
+    max_execution_us: int = 60 * MINUTE
+    sla_us: int = 30 * MINUTE
+    catch_up: CatchUp = CatchUp.ONE
+    catch_up_window_us: int = DAY
+    overlap: Overlap = Overlap.SKIP
+    jitter_us: int = 0
+    is_active: bool = True
+
+
+FIELDS = (
+    "pipeline_template", "provider", "domain", "schedule_type", "schedule_cron",
+    "schedule_interval_minutes", "timezone", "event_topic", "event_filter", "parameters",
+    "retry_config", "priority", "max_execution_duration_minutes", "sla_breach_threshold_minutes",
+    "catch_up", "catch_up_window_minutes", "overlap", "jitter_seconds", "is_active",
+)  # fmt: skip
+
+
+def parse_draft(given: Mapping[str, Any], base: ConfigDraft | None = None) -> ConfigDraft:
+    """Check what a caller gave; with `base` (an update) fields that are absent keep their value."""
+    for name in given:
+        if name not in FIELDS:
+            raise InvalidInput(str(name)[:100], f"one of: {', '.join(FIELDS)}", name)
+    draft = base or ConfigDraft(pipeline=_text(given, "pipeline_template", required=True))
+    if base is not None and given.get("pipeline_template", base.pipeline) != base.pipeline:
+        raise InvalidInput(
+            "pipeline_template",
+            f"{base.pipeline!r} (a config keeps its pipeline)",
+            given["pipeline_template"],
+            "Create another config for another pipeline.",
+        )
+    draft = replace(
+        draft,
+        provider=_text(given, "provider", draft.provider),
+        domain=_text(given, "domain", draft.domain),
+        parameters=_json_object(given, "parameters", draft.parameters) or "{}",
+        retry=_retry(given, draft.retry),
+        priority=_whole(given, "priority", draft.priority, 1, 10),
+        max_execution_us=_span(
+            given, "max_execution_duration_minutes", draft.max_execution_us, MINUTE, 0.01, 10_080
+        ),
+        sla_us=_span(given, "sla_breach_threshold_minutes", draft.sla_us, MINUTE, 0, 100_000),
+        catch_up=_choice(given, "catch_up", draft.catch_up, CatchUp),
+        catch_up_window_us=_span(
+            given, "catch_up_window_minutes", draft.catch_up_window_us, MINUTE, 1, 525_600
+        ),
+        overlap=_choice(given, "overlap", draft.overlap, Overlap),
+        jitter_us=_span(given, "jitter_seconds", draft.jitter_us, SECOND, 0, 86_400),
+        is_active=_flag(given, "is_active", draft.is_active),
+    )
+    return _with_schedule(given, draft)
+
+
+def check_customer(value: object, field: str = "customer_id") -> str:
+    """A customer id, or InvalidInput."""
+    if not isinstance(value, str) or not CUSTOMER.match(value):
+        raise InvalidInput(
+            field, "1 to 128 letters, digits or . _ : @ -, starting with a letter or digit", value
+        )
+    return value
+
+
+def _with_schedule(given: Mapping[str, Any], draft: ConfigDraft) -> ConfigDraft:
+    """Settle type, cadence, zone and topic together: they only make sense as a whole."""
+    timezone = check_timezone(given.get("timezone", draft.timezone))
+    old = draft.cadence or Cadence()
+    expression = given.get("schedule_cron", old.cron)
+    minutes = given.get(
+        "schedule_interval_minutes", old.interval_us / MINUTE if old.interval_us else None
+    )
+    topic = given.get("event_topic", draft.event_topic)
+    kind = _schedule_type(given, draft, expression, minutes, topic)
+    wanted = {
+        ScheduleType.CRON: ("schedule_cron", expression),
+        ScheduleType.INTERVAL: ("schedule_interval_minutes", minutes),
+        ScheduleType.EVENT_DRIVEN: ("event_topic", topic),
+    }
+    field, value = wanted[kind]
+    if value is None:
+        raise InvalidInput(field, f"a value, because schedule_type is {kind}", None)
+    for other, (name, _) in wanted.items():
+        if other is not kind and given.get(name) is not None:
+            raise InvalidInput(name, f"nothing, because schedule_type is {kind}", given[name])
+    cadence: Cadence | None = None
+    if kind is ScheduleType.CRON:
+        cadence = cron(expression, timezone)
+    elif kind is ScheduleType.INTERVAL:
+        cadence = every(_minutes_us(minutes))
+    return replace(
+        draft,
+        schedule_type=kind,
+        cadence=cadence,
+        timezone=timezone,
+        event_topic=_topic(topic) if kind is ScheduleType.EVENT_DRIVEN else None,
+        event_filter=_optional_text(given, "event_filter", draft.event_filter),
+    )
+
+
+def _schedule_type(
+    given: Mapping[str, Any], draft: ConfigDraft, expression: Any, minutes: Any, topic: Any
+) -> ScheduleType:
+    if given.get("schedule_type") is not None:
+        return _choice(given, "schedule_type", draft.schedule_type, ScheduleType)
+    for name, kind in (
+        ("schedule_cron", ScheduleType.CRON),
+        ("schedule_interval_minutes", ScheduleType.INTERVAL),
+        ("event_topic", ScheduleType.EVENT_DRIVEN),
+    ):
+        if given.get(name) is not None:
+            return kind
+    if draft.cadence is None and draft.event_topic is None:
+        raise InvalidInput(
+            "schedule_cron",
+            "one of schedule_cron, schedule_interval_minutes or event_topic",
+            None,
+            'For example schedule_cron = "0 2 * * *".',
+        )
+    return draft.schedule_type
+
+
+def _minutes_us(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise InvalidInput("schedule_interval_minutes", "a number of minutes", value)
+    if not 0 < value < 10_000_000:
+        raise InvalidInput("schedule_interval_minutes", "more than 0 and below 10,000,000", value)
+    return round(value * MINUTE)
+
+
+def _topic(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9._~%+-]{2,254}", value):
+        raise InvalidInput("event_topic", "a topic name of 3 to 255 characters", value)
+    return value
+
+
+def _text(
+    given: Mapping[str, Any], field: str, default: str | None = None, *, required: bool = False
+) -> str:
+    value = given.get(field, default)
+    if value is None and not required:
+        return ""
+    if not isinstance(value, str) or (required and not value):
+        raise InvalidInput(field, "a text", value)
+    if len(value) > TEXT_MAX or not value.isprintable():
+        raise InvalidInput(field, f"at most {TEXT_MAX} printable characters", value)
+    return value
+
+
+def _optional_text(given: Mapping[str, Any], field: str, default: str | None) -> str | None:
+    return _text(given, field, default) or None
+
+
+def _whole(given: Mapping[str, Any], field: str, default: int, low: int, high: int) -> int:
+    value = given.get(field)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidInput(field, f"a whole number from {low} to {high}", value)
+    return value
+
+
+def _span(
+    given: Mapping[str, Any], field: str, default: int, unit: int, low: float, high: float
+) -> int:
+    value = given.get(field)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise InvalidInput(field, f"a number from {low:g} to {high:g}", value)
+    return round(value * unit)
+
+
+def _flag(given: Mapping[str, Any], field: str, default: bool) -> bool:
+    value = given.get(field, default)
+    if not isinstance(value, bool):
+        raise InvalidInput(field, "true or false", value)
+    return value
+
+
+def _choice(given: Mapping[str, Any], field: str, default: E, kind: type[E]) -> E:
+    value = given.get(field)
+    if value is None:
+        return default
+    try:
+        return kind(value)
+    except ValueError:
+        options = ", ".join(member.value for member in kind)
+        raise InvalidInput(field, f"one of {options}", value) from None
+
+
+def _retry(given: Mapping[str, Any], default: str | None) -> str | None:
+    if "retry_config" not in given:
+        return default
+    value = given["retry_config"]
+    if value is None:
+        return None
+    RetryConfig.parse(value)
+    return json.dumps(value, sort_keys=True)
+
+
+def _json_object(given: Mapping[str, Any], field: str, default: str) -> str:
+    value = given.get(field, _MISSING)
+    if value is _MISSING or value is None:
+        return default
+    if not isinstance(value, Mapping):
+        raise InvalidInput(field, "an object", value)
+    try:
+        text = json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False)
+        text.encode("utf-8")
+    except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
+        raise InvalidInput(field, "plain JSON values", type(value).__name__, str(error)) from None
+    if "\\u0000" in text or "\x00" in text:
+        raise InvalidInput(field, "text without NUL characters", "a NUL character")
+    if len(text) > 65_536:
+        raise InvalidInput(field, "at most 64 KiB of JSON", f"{len(text)} bytes")
+    return text

@@ -1,0 +1,129 @@
+"""The supervisor: loops services, each on its own thread, until told to stop.
+
+A loop runs a step, then waits for a hint, for the step's own next time, or for its interval. A step
+that fails is reported and tried again after a growing, jittered pause; nothing but `stop` ends a
+loop. Start and stop are idempotent; stopping waits for the step in progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from penstock.core.clock import SECOND
+from penstock.events import Events, ServiceError, ServiceStarted, ServiceStopped
+from penstock.store.api import Store, Waiter
+
+PAUSE_MAX_SECONDS = 5.0
+
+
+class Service(Protocol):
+    """Something with a name and a bounded step."""
+
+    @property
+    def name(self) -> str:
+        """What logs and metrics call it."""
+        ...
+
+    def run_once(self) -> Any:
+        """One step; may answer with `next_at` and `now` to be called again in time."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """When a service is called: at least every `interval_us`, and on a hint on its channels."""
+
+    interval_us: int
+    channels: tuple[str, ...] = ()
+
+
+class Loop:
+    """One service on one thread."""
+
+    def __init__(
+        self,
+        service: Service,
+        beat: Beat,
+        store: Store,
+        *,
+        events: Events,
+        jitter: Callable[[], float],
+    ) -> None:
+        self._service = service
+        self._beat = beat
+        self._store = store
+        self._events = events
+        self._jitter = jitter
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._waiter: Waiter | None = None
+        self.steps = 0
+
+    def start(self) -> None:
+        """Begin looping; a second call does nothing."""
+        if self._thread is None:
+            self._waiter = self._store.listen(self._beat.channels or ("-",))
+            name = f"penstock-{self._service.name}"
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
+
+    def stop(self, seconds: float = 30.0) -> bool:
+        """Ask the loop to end and wait for it; True when it ended."""
+        self._stopping.set()
+        if self._thread is None or self._waiter is None:
+            return True
+        self._waiter.interrupt()
+        self._thread.join(seconds)
+        self._waiter.close()
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        assert self._waiter is not None
+        self._events.emit(ServiceStarted(self._service.name))
+        failures = 0
+        while not self._stopping.is_set():
+            try:
+                result = self._service.run_once()
+                failures = 0
+                pause = self._pause(result)
+            except Exception as error:
+                failures += 1
+                pause = min(0.1 * 2 ** min(failures, 10), PAUSE_MAX_SECONDS)
+                pause *= 0.5 + 0.5 * self._jitter()
+                self._events.emit(ServiceError(self._service.name, str(error), pause))
+                self._stopping.wait(pause)
+                continue
+            self.steps += 1
+            if pause > 0:
+                self._waiter.wait(pause)
+        self._events.emit(ServiceStopped(self._service.name))
+
+    def _pause(self, result: Any) -> float:
+        """Seconds until the next step is wanted: the interval, or sooner when something is due."""
+        seconds = self._beat.interval_us / SECOND
+        next_at = getattr(result, "next_at", None)
+        if next_at is not None:
+            seconds = min(seconds, max(0.001, (next_at - result.now) / SECOND))
+        return seconds
+
+
+class Supervisor:
+    """Starts and stops a set of loops together."""
+
+    def __init__(self, loops: Sequence[Loop]) -> None:
+        self._loops = list(loops)
+
+    def start(self) -> None:
+        """Start every loop."""
+        for loop in self._loops:
+            loop.start()
+
+    def stop(self) -> None:
+        """Stop every loop, newest first."""
+        for loop in reversed(self._loops):
+            with contextlib.suppress(Exception):
+                loop.stop()
