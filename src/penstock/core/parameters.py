@@ -1,0 +1,191 @@
+"""The parameters of a pipeline: a small subset of JSON Schema, checked without any library.
+
+Known words: type, title, description, enum, default; for objects properties, required and
+additionalProperties; for arrays items, minItems, maxItems; for numbers minimum, maximum; for
+strings minLength, maxLength. Any other word is refused when the pipeline is declared, because a
+rule that is silently ignored protects nobody. Pure; the client validates what callers send.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from penstock.core.errors import DeclarationError, InvalidInput
+
+Schema: TypeAlias = Mapping[str, Any]
+
+DEPTH_MAX: Final = 16
+_ANYWHERE = frozenset({"type", "title", "description", "enum", "default"})
+_WORDS: Final[Mapping[str, frozenset[str]]] = {
+    "object": frozenset({"properties", "required", "additionalProperties"}),
+    "array": frozenset({"items", "minItems", "maxItems"}),
+    "string": frozenset({"minLength", "maxLength"}),
+    "number": frozenset({"minimum", "maximum"}),
+    "integer": frozenset({"minimum", "maximum"}),
+    "boolean": frozenset(),
+    "null": frozenset(),
+}
+_ARTICLES = {"object": "an object", "array": "a list", "integer": "a whole number", "null": "null"}
+
+
+def schema_check(schema: object, field: str = "parameters") -> None:
+    """Raise DeclarationError, naming the place, unless the schema uses known words rightly."""
+    _check(schema, field, 0)
+
+
+def validate(schema: Schema | None, value: object, field: str = "parameters") -> Any:
+    """Return the value with defaults filled in; InvalidInput names the first place that is wrong.
+
+    Without a schema any object is accepted. The value given is never changed.
+    """
+    if schema is None:
+        schema = {"type": "object"}
+    return _validate(schema, value, field, 0)
+
+
+def defaults(schema: Schema | None) -> dict[str, Any]:
+    """Return the defaults of the top level, as a worker fills them in."""
+    properties = (schema or {}).get("properties", {})
+    return {name: part["default"] for name, part in properties.items() if "default" in part}
+
+
+def _check(schema: object, field: str, depth: int) -> None:
+    if not isinstance(schema, Mapping):
+        raise DeclarationError(f"{field}: expected a schema (an object), got {schema!r:.80}.")
+    if depth > DEPTH_MAX:
+        raise DeclarationError(f"{field}: schemas may be nested {DEPTH_MAX} deep at most.")
+    kinds = _kinds(schema, field)
+    allowed = _ANYWHERE.union(*(_WORDS[kind] for kind in kinds))
+    for word in schema:
+        if word not in allowed:
+            raise DeclarationError(
+                f"{field}: {word!r} is not known for type {' or '.join(kinds)}; "
+                f"known: {', '.join(sorted(allowed))}."
+            )
+    _check_bounds(schema, field)
+    properties = schema.get("properties", {})
+    if not isinstance(properties, Mapping):
+        raise DeclarationError(f"{field}.properties: expected an object of schemas.")
+    for name, part in properties.items():
+        _check(part, f"{field}.{name}", depth + 1)
+    for name in _names(schema.get("required", ()), f"{field}.required"):
+        if name not in properties:
+            raise DeclarationError(f"{field}.required: {name!r} is not among the properties.")
+    if "items" in schema:
+        _check(schema["items"], f"{field}[]", depth + 1)
+    if "default" in schema:
+        try:
+            _validate({k: v for k, v in schema.items() if k != "default"}, schema["default"], field)
+        except InvalidInput as error:
+            raise DeclarationError(f"the default of {error.message}") from None
+
+
+def _check_bounds(schema: Schema, field: str) -> None:
+    if "enum" in schema and (
+        isinstance(schema["enum"], str) or not isinstance(schema["enum"], Sequence)
+    ):
+        raise DeclarationError(f"{field}.enum: expected a list of allowed values.")
+    if not isinstance(schema.get("additionalProperties", True), bool):
+        raise DeclarationError(f"{field}.additionalProperties: expected true or false.")
+    for low, high in (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems")):
+        for word in (low, high):
+            bound = schema.get(word, 0)
+            if isinstance(bound, bool) or not isinstance(bound, int | float) or bound != bound:
+                raise DeclarationError(f"{field}.{word}: expected a number, got {bound!r:.80}.")
+        if low in schema and high in schema and schema[low] > schema[high]:
+            raise DeclarationError(f"{field}: {low} is greater than {high}.")
+
+
+def _names(value: object, field: str) -> list[str]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise DeclarationError(f"{field}: expected a list of names, got {value!r:.80}.")
+    return [str(name) for name in value]
+
+
+def _kinds(schema: Schema, field: str) -> list[str]:
+    given = schema.get("type", "object" if "properties" in schema else None)
+    if given is None:
+        return list(_WORDS)
+    kinds = [given] if isinstance(given, str) else list(given)
+    for kind in kinds:
+        if kind not in _WORDS:
+            raise DeclarationError(
+                f"{field}.type: {kind!r} is not a type; known: {', '.join(_WORDS)}."
+            )
+    return kinds
+
+
+def _validate(schema: Schema, value: object, field: str, depth: int = 0) -> Any:
+    if depth > DEPTH_MAX:
+        raise InvalidInput(field, f"at most {DEPTH_MAX} levels", "more")
+    kinds = _kinds(schema, field)
+    if not any(_is(kind, value) for kind in kinds):
+        expected = " or ".join(_ARTICLES.get(kind, f"a {kind}") for kind in kinds)
+        raise InvalidInput(field, expected, value)
+    if "enum" in schema and not any(_same(value, choice) for choice in schema["enum"]):
+        shown = ", ".join(json.dumps(choice) for choice in schema["enum"])
+        raise InvalidInput(field, f"one of {shown}", value)
+    if isinstance(value, str):
+        _within(field, "characters", len(value), schema.get("minLength"), schema.get("maxLength"))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        _within(field, "", value, schema.get("minimum"), schema.get("maximum"))
+    elif isinstance(value, Mapping):
+        return _object(schema, value, field, depth)
+    elif isinstance(value, list | tuple):
+        _within(field, "items", len(value), schema.get("minItems"), schema.get("maxItems"))
+        items = schema.get("items", {})
+        return [_validate(items, v, f"{field}[{i}]", depth + 1) for i, v in enumerate(value)]
+    return value
+
+
+def _object(schema: Schema, value: Mapping[Any, Any], field: str, depth: int) -> dict[str, Any]:
+    properties: Mapping[str, Schema] = schema.get("properties", {})
+    for name in schema.get("required", ()):
+        if name not in value:
+            raise InvalidInput(f"{field}.{name}", "a value (it is required)", None)
+    out: dict[str, Any] = {}
+    for name, part in properties.items():
+        if name in value:
+            out[name] = _validate(part, value[name], f"{field}.{name}", depth + 1)
+        elif "default" in part:
+            out[name] = part["default"]
+    for name, part in value.items():
+        if not isinstance(name, str):
+            raise InvalidInput(field, "names that are text", name)
+        if name in properties:
+            continue
+        if schema.get("additionalProperties", True) is False:
+            known = ", ".join(sorted(properties)) or "none"
+            raise InvalidInput(f"{field}.{name}", "a known parameter", name, f"Known: {known}.")
+        out[name] = part
+    return out
+
+
+def _is(kind: str, value: object) -> bool:
+    if kind == "object":
+        return isinstance(value, Mapping)
+    if kind == "array":
+        return isinstance(value, list | tuple)
+    if kind == "string":
+        return isinstance(value, str)
+    if kind == "boolean":
+        return isinstance(value, bool)
+    if kind == "null":
+        return value is None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    # As JSON Schema has it: 1.0 is a whole number; infinity and NaN are no JSON at all.
+    return value - value == 0 and (kind == "number" or value == int(value))
+
+
+def _same(value: object, choice: object) -> bool:
+    return value == choice and isinstance(value, bool) == isinstance(choice, bool)
+
+
+def _within(field: str, unit: str, size: float, low: float | None, high: float | None) -> None:
+    if low is not None and size < low:
+        raise InvalidInput(field, f"at least {low:g} {unit}".rstrip(), size)
+    if high is not None and size > high:
+        raise InvalidInput(field, f"at most {high:g} {unit}".rstrip(), size)

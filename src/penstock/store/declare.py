@@ -1,0 +1,72 @@
+"""Registering declared pipelines: names become numbers, once per change of the declaration.
+
+Every process registers what it knows when it starts; an unchanged digest writes nothing. Processors
+that a new declaration no longer has are retired, not removed: their runs stay claimable by workers
+that still know them, and no run is ever lost to a rolling deploy.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TypeAlias
+
+from penstock.core.pipeline import Pipeline
+from penstock.core.processor import Processor
+from penstock.store.api import Tx
+from penstock.store.registry import (
+    pipeline_get,
+    pipeline_put,
+    pool_ensure,
+    processor_list,
+    processor_put,
+)
+
+Numbers: TypeAlias = dict[tuple[str, str], int]
+
+
+def pipeline_register(tx: Tx, pipeline: Pipeline) -> Numbers:
+    """Store the declaration when it changed; returns (phase, processor) → number.
+
+    Raises DeclarationError when the declaration contradicts itself.
+    """
+    pipeline.check()
+    digest = pipeline.digest
+    stored = pipeline_get(tx, pipeline.name)
+    if stored is not None and stored[1] == digest:
+        known = {
+            (row.phase, row.name): row.processor
+            for row in processor_list(tx)
+            if row.pipeline_no == stored[0]
+        }
+        return {(p.phase, p.name): known[p.phase, p.name] for p in pipeline.processors}
+    number = pipeline_put(
+        tx,
+        name=pipeline.name,
+        digest=digest,
+        definition=json.dumps(pipeline.definition(), sort_keys=True),
+        has_flow=pipeline.has_flow,
+    )
+    entries = pipeline.entry_processors()
+    return {
+        (p.phase, p.name): _processor_register(tx, number, pipeline, p, p in entries)
+        for p in pipeline.processors
+    }
+
+
+def _processor_register(
+    tx: Tx, number: int, pipeline: Pipeline, processor: Processor, is_entry: bool
+) -> int:
+    return processor_put(
+        tx,
+        {
+            "pipeline": number,
+            "phase": processor.phase,
+            "name": processor.name,
+            "pool": pool_ensure(tx, processor.pool),
+            "is_entry": is_entry,
+            "max_execution_us": processor.timeout_us,
+            "retry": None if processor.retry is None else json.dumps(dict(processor.retry)),
+            "rate_second": pipeline.rate_second,
+            "rate_gb": pipeline.rate_gb,
+        },
+    )
