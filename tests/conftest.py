@@ -1,16 +1,33 @@
-"""Fixtures shared by all tests: a PostgreSQL server per worker process, a database per test."""
+"""Fixtures shared by all tests: servers, databases, and a store of each engine under a set clock."""
 
 import itertools
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from penstock.core.clock import Clock
+from penstock.store.api import Store
+from penstock.store.postgres import PostgresStore
+from penstock.store.sqlite import SqliteStore
+from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer, open_server
 from tests.rules import tidy
 
 _database_numbers = itertools.count(1)
+
+CLOCK_START = 1_763_337_600_000_000
+"""2025-11-17T00:00:00Z, a Monday."""
+
+ENGINES = (
+    pytest.param("sqlite", id="sqlite"),
+    pytest.param("postgres", id="postgres", marks=pytest.mark.postgres),
+)
+ALL_ENGINES = (*ENGINES, pytest.param("memory", id="sqlite-memory"))
+
+OpenStore = Callable[..., Store]
 
 
 @pytest.fixture(scope="session")
@@ -23,13 +40,96 @@ def pg_server() -> Iterator[DatabaseServer]:
 @pytest.fixture
 def pg_dsn(pg_server: DatabaseServer) -> Iterator[str]:
     """The URL of an empty database that belongs to this test alone."""
-    # The process id keeps workers apart when they share a configured server.
-    name = f"penstock_test_{os.getpid()}_{next(_database_numbers)}"
+    name = _database_name()
     yield pg_server.create_database(name)
     pg_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def pg_template(pg_server: DatabaseServer) -> Iterator[str]:
+    """The name of a migrated database from which tests clone theirs."""
+    name = f"{_database_name()}_template"
+    store = PostgresStore(pg_server.create_database(name))
+    store.migrate()
+    store.close()
+    yield name
+    pg_server.drop_database(name)
+
+
+@pytest.fixture
+def pg_migrated_dsn(pg_server: DatabaseServer, pg_template: str) -> Iterator[str]:
+    """The URL of a migrated database that belongs to this test alone."""
+    name = _database_name()
+    yield pg_server.create_database(name, pg_template)
+    pg_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file from which tests copy theirs."""
+    path = tmp_path_factory.mktemp("sqlite") / "template.db"
+    store = SqliteStore(path)
+    store.migrate()
+    store.close()
+    return path
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    """A clock that stands still until the test moves it."""
+    return VirtualClock(CLOCK_START)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """Which engine the test runs on; a module may ask for ALL_ENGINES."""
+    return str(request.param)
+
+
+@pytest.fixture
+def open_store(
+    engine: str, clock: VirtualClock, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[OpenStore]:
+    """Open stores on this test's one migrated database; all are closed at the end.
+
+    `open_store()` runs under the test's clock, `open_store(clock=None)` under the database's.
+    """
+    opened: list[Store] = []
+    if engine == "postgres":
+        dsn = request.getfixturevalue("pg_migrated_dsn")
+    path = tmp_path / "penstock.db"
+    if engine == "sqlite":
+        shutil.copy(request.getfixturevalue("sqlite_template"), path)
+
+    def open_one(clock: Clock | None = clock) -> Store:
+        store: Store
+        if engine == "postgres":
+            store = PostgresStore(dsn, clock)
+        elif engine == "sqlite":
+            store = SqliteStore(path, clock)
+        else:
+            store = SqliteStore(":memory:", clock)
+            store.migrate()
+        opened.append(store)
+        return store
+
+    yield open_one
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(open_store: OpenStore) -> Store:
+    """A migrated store of the engine under test, whose time is the test's clock."""
+    return open_store()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name the modules that come close to the size limit, before they hit it."""
     for line in tidy.nearly_too_long(tidy.sources_read(Path(__file__).parents[1])):
         terminalreporter.write_line(f"close to the limit of {tidy.MODULE_LINES_MAX}: {line}")
+
+
+def _database_name() -> str:
+    # The process id keeps workers apart when they share a configured server.
+    return f"penstock_test_{os.getpid()}_{next(_database_numbers)}"

@@ -70,6 +70,7 @@ ORDER BY r.run_id DESC LIMIT :limit;
 -- scope: system (operator's view)
 SELECT {{ended_columns}} {{ended_joins}}
 WHERE h.run_id < :before
+    AND (CAST(:config_id AS bigint) IS NULL OR h.config_id = :config_id)
     AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
     AND (CAST(:state AS text) IS NULL OR h.final_state = :state)
     AND h.slot >= :slot_from AND h.slot < :slot_to
@@ -92,11 +93,19 @@ SELECT current_state, stage, percent, worker, pod, region, estimated_completion_
     records_extracted, records_transformed, records_loaded, bytes_processed, beat_at
 FROM progress WHERE run_id = :run_id;
 
--- name: run_cancel_pending
+-- name: run_cancel_pending [postgres]
 -- Take a pending run out of the queue: CLAIMED by nobody, so that finish can end it.
 -- scope: system (the caller checked the run)
 UPDATE runs SET state = 'CLAIMED', admission = 9, claimed_by = NULL, session_id = NULL,
-    token = token + 1, state_at = {{now}}
+    token = nextval('token_seq'), state_at = {{now}}
+WHERE run_id = :run_id AND state = 'PENDING' RETURNING token;
+
+-- name: run_cancel_pending [sqlite]
+-- differs because SQLite has no sequences: tokens come from a counter row.
+-- scope: system (the caller checked the run)
+UPDATE counters SET value = value + 1 WHERE name = 'token';
+UPDATE runs SET state = 'CLAIMED', admission = 9, claimed_by = NULL, session_id = NULL,
+    token = (SELECT value FROM counters WHERE name = 'token'), state_at = {{now}}
 WHERE run_id = :run_id AND state = 'PENDING' RETURNING token;
 
 -- name: run_cancel_ask
