@@ -1,0 +1,180 @@
+"""From what a processor did to how its run ends.
+
+`outcome_of_value` and `outcome_of_error` reduce a return value or an exception to plain text and
+numbers, in the process where the processor ran; `finish_of` turns that into the verdict, in the
+worker. Sizes are bounded here: a result of 64 KB, a message of 4 KB, a traceback's last 8 KB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from penstock.core import settle
+from penstock.core.classify import verdict
+from penstock.core.clock import SECOND
+from penstock.core.errors import RunInterrupted, RunTimedOut
+from penstock.core.model import Finish
+from penstock.core.result import Result
+from penstock.core.retry import ErrorType
+from penstock.core.settle import Failure
+from penstock.core.states import RunStatus
+from penstock.engine.context import RunContext, Signal
+
+RESULT_BYTES_MAX: Final = 64 * 1024
+MESSAGE_MAX: Final = 4 * 1024
+TRACEBACK_MAX: Final = 8 * 1024
+COUNT_MAX: Final = 2**63 - 1
+PROCESS_DIED: Final = "PROCESS_DIED"
+"""Error type of a run whose child process ended without a word (crash, out of memory, os._exit):
+retried like an unknown error, three attempts in all, because it may be the machine or the data."""
+
+
+class Outcome(NamedTuple):
+    """What came of a processor, ready to cross a process border."""
+
+    status: str = RunStatus.SUCCESS.value
+    result: str | None = None
+    records: int | None = None
+    bytes: int | None = None
+    stages: str | None = None
+    error_type: str | None = None
+    details: str | None = None
+    insist: bool | None = None
+    retry_after_us: int | None = None
+    is_interrupted: bool = False
+    is_timed_out: bool = False
+
+
+def outcome_of_value(context: RunContext, value: object) -> Outcome:
+    """Reduce what a processor returned; what cannot be stored is a VALIDATION_ERROR."""
+    result = value if isinstance(value, Result) else None
+    summary = result.summary if result is not None else value
+    if summary is not None and not isinstance(summary, Mapping):
+        kind = type(value).__name__
+        return _invalid(f"a processor returns None, a mapping or a Result, this one: {kind}")
+    status = RunStatus.SUCCESS.value if result is None else str(result.status)
+    if status not in (RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS):
+        return _invalid(f"Result.status is SUCCESS or PARTIAL_SUCCESS, not {status!r:.80}; raise "
+                        "an exception to fail a run")  # fmt: skip
+    try:
+        text = None if summary is None else msgspec.json.encode(summary)
+    except Exception as error:
+        return _invalid(f"the result cannot be written as JSON: {error}")
+    if text is not None and len(text) > RESULT_BYTES_MAX:
+        return _invalid(
+            f"the result has {len(text):,} bytes as JSON, at most {RESULT_BYTES_MAX:,} are kept: "
+            "store the data elsewhere and return where it is"
+        )
+    stages = context.stages_taken()
+    try:
+        return Outcome(
+            status=status,
+            result=None if text is None else text.decode(),
+            records=_count(context.records, None if result is None else result.records),
+            bytes=_count(context.bytes, None if result is None else result.bytes),
+            stages=None if stages is None else msgspec.json.encode(stages).decode(),
+        )
+    except (TypeError, ValueError) as error:
+        return _invalid(f"records and bytes are whole numbers from 0: {error}")
+
+
+def outcome_of_error(error: BaseException) -> Outcome:
+    """Reduce an exception to its error type and bounded details."""
+    if isinstance(error, RunTimedOut):
+        return Outcome(is_timed_out=True)
+    found = verdict(error)
+    return Outcome(
+        error_type=found.error_type,
+        details=error_details(error),
+        insist=found.insist,
+        retry_after_us=found.retry_after_us,
+        is_interrupted=isinstance(error, RunInterrupted | asyncio.CancelledError),
+    )
+
+
+def outcome_of_death(exit_code: int | None) -> Outcome:
+    """A child process ended without reporting."""
+    if exit_code is not None and exit_code < 0:
+        how = f"was killed by signal {-exit_code}" + (" (out of memory?)" * (exit_code == -9))
+    else:
+        how = f"ended with exit code {exit_code}"
+    details = {"message": f"the process of the run {how} before the processor returned"}
+    return Outcome(error_type=PROCESS_DIED, details=msgspec.json.encode(details).decode())
+
+
+def error_details(error: BaseException) -> str:
+    """An exception as bounded JSON: message, type, the end of the traceback."""
+    try:
+        message = str(error)
+    except Exception:
+        message = "(the exception cannot be shown)"
+    try:
+        trace = "".join(traceback.format_exception(error))
+    except Exception:
+        trace = ""
+    kind = type(error)
+    return msgspec.json.encode(
+        {
+            "message": _clean(message[:MESSAGE_MAX]),
+            "type": f"{kind.__module__}.{kind.__qualname__}",
+            "traceback": _clean(trace[-TRACEBACK_MAX:]),
+        }
+    ).decode()
+
+
+def finish_of(
+    context: RunContext, outcome: Outcome, *, jitter: Callable[[], float], actor: str, now: float
+) -> Finish:
+    """The verdict on a run, given what came of it and what the worker was told meanwhile."""
+    held = context.held
+    spent = max(0, int((now - context.began) * SECOND))
+    signal = context.signal
+    if signal is Signal.TIMEOUT or outcome.is_timed_out:
+        return settle.timed_out(held, jitter=jitter(), actor=actor, duration_us=spent)
+    if outcome.error_type is None:
+        return settle.completed(
+            held,
+            status=RunStatus(outcome.status),
+            result=outcome.result,
+            records=outcome.records,
+            bytes=outcome.bytes,
+            stages=outcome.stages,
+            duration_us=spent,
+            actor=actor,
+        )
+    if signal is Signal.CANCEL:
+        # Whatever a cancelled processor raised: nobody wants it tried again.
+        why = "cancelled while running"
+        return settle.cancelled(held, actor=actor, why=why)._replace(duration_us=spent)
+    if signal is not None and outcome.is_interrupted:
+        return settle.stale(held, jitter=jitter(), actor=actor)._replace(duration_us=spent)
+    failure = Failure(
+        error_type=outcome.error_type,
+        details=outcome.details,
+        insist=outcome.insist,
+        retry_after_us=outcome.retry_after_us,
+    )
+    return settle.failed(held, failure, jitter=jitter(), actor=actor, duration_us=spent)
+
+
+def _invalid(message: str) -> Outcome:
+    details = msgspec.json.encode({"message": _clean(message[:MESSAGE_MAX])}).decode()
+    return Outcome(error_type=ErrorType.VALIDATION_ERROR.value, details=details)
+
+
+def _count(counted: Any, stated: Any) -> int | None:
+    """The number a Result states, else what was counted along the way, else none."""
+    number = int(counted if stated is None else stated)
+    if not 0 <= number <= COUNT_MAX:
+        raise ValueError(f"got {number!r:.40}")
+    return None if number == 0 and stated is None else number
+
+
+def _clean(text: str) -> str:
+    # Lone surrogates cannot be encoded and NUL cannot be stored by PostgreSQL.
+    return text.encode("utf-8", "replace").decode().replace("\0", "\\0")
