@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests: servers, databases, and a store of each engine under a set clock."""
+"""Fixtures shared by all tests: servers, databases, a store of each engine under a set clock."""
 
 import itertools
 import os

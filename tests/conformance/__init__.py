@@ -1,0 +1,1 @@
+"""One suite by topic, run on every engine: what a store promises."""

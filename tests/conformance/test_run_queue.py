@@ -1,12 +1,14 @@
 """Runs, from insertion to the moment somebody holds them: insert, claim, start, release, lapse."""
 
 import json
+from functools import partial
 
 import pytest
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.core.model import Finish, Finished
 from penstock.store import admission, journal, registry, runs
-from penstock.store.api import Store
+from penstock.store.api import Store, Tx
 from tests.conformance.world import World
 from tests.conftest import ALL_ENGINES, OpenStore
 
@@ -97,7 +99,7 @@ class TestInsert:
             assert (row.at, row.customer) == (world.clock.now(), world.customer)
 
     def test_same_slot_is_created_once(self, world: World) -> None:
-        """A second run for (config, slot, processor, attempt) is not created and leaves no trace."""
+        """A second run for (config, slot, processor, attempt) is not created, without a trace."""
         config = world.config(cadence=None)
         first = world.insert_one(config_id=config, slot=5)
         before = world.dump("runs", "journal", "outbox")
@@ -138,7 +140,7 @@ class TestInsert:
     def test_a_refused_row_refuses_the_batch(self, world: World) -> None:
         """A priority outside 1 to 10 is refused and nothing of the batch is half-written."""
         before = world.dump()
-        with pytest.raises(Exception, match="(?i)check|constraint"):
+        with pytest.raises(Exception, match=r"(?i)check|constraint"):
             world.insert_all([world.new(), world.new(priority=11)])
         assert world.dump() == before
 
@@ -383,10 +385,10 @@ class TestCancel:
         """A pending run is taken out of the queue under a token that ends it once."""
         (run_id,) = world.insert()
 
-        def body(tx):  # type: ignore[no-untyped-def]
+        def body(tx: Tx) -> list[Finished]:
             token = runs.run_cancel_pending(tx, run_id)
             assert token is not None
-            end = runs.Finish(run_id, token, "CANCELLED", None, actor="op", why="enough")
+            end = Finish(run_id, token, "CANCELLED", None, actor="op", why="enough")
             return runs.run_finish_many(tx, [end])
 
         (finished,) = world.write(body)
@@ -412,7 +414,7 @@ class TestCancel:
             world.lapse(world.claim_one())
         token = world.write(lambda tx: runs.run_cancel_pending(tx, run_id))
         assert token is not None
-        end = runs.Finish(run_id, token, "CANCELLED", None)
+        end = Finish(run_id, token, "CANCELLED", None)
         assert len(world.finish_all([end])) == 1
 
     def test_token_of_a_cancelled_run_is_new(self, world: World) -> None:
@@ -501,7 +503,7 @@ class TestLists:
         world.drain()
         seen: list[tuple[int, int]] = []
         wanted = runs.RunFilter(customer=world.customer, limit=5)
-        while page := world.read(lambda tx, w=wanted: runs.run_list_ended(tx, w)):
+        while page := world.read(partial(runs.run_list_ended, wanted=wanted)):
             seen += [(run.slot, run.run_id) for run in page]
             slot, run_id = seen[-1]
             wanted = runs.RunFilter(

@@ -1,12 +1,13 @@
 """A small world for the conformance tests: one pipeline, some customers, and short verbs.
 
-A verb opens its own transaction; `write` and `read` compose several. `sql` reaches behind the store,
-to tamper and to look.
+A verb opens its own transaction; `write` and `read` compose several. `sql` reaches behind the
+store, to tamper and to look.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from penstock.core.cadence import Cadence, CatchUp, cron
@@ -187,7 +188,7 @@ class World:
             order += held
             self.complete(*held)
             if raise_clock:
-                self.write(lambda tx, held=held: runs.fair_clock_raise(tx, held))
+                self.write(partial(runs.fair_clock_raise, claimed=held))
         return order
 
     def history(self, run_id: int, columns: str) -> Row:
@@ -270,7 +271,7 @@ def tick(tx: Tx, n: int, *, gap_us: int, late_us: int) -> TickCounts:
     for group in groups:
         found: Cadence = cadences[group.cadence]
         slots = plan(found, group.slot, group.now, CatchUp(group.catch_up), group.window_us)
-        is_late = slots.run_slot is not None and group.now - group.slot > late_us
+        is_late = slots.run_slot is not None and group.now - slots.run_slot > late_us
         late += len(group.config_ids) if is_late else 0
         plans.append((group, slots, is_late))
     cursor = schedule.catch_up_reserve(tx, late * gap_us) if late else None

@@ -93,7 +93,15 @@ def run_lapse_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
 
 
 def run_finish_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
-    """End runs whose token is current; the rest are stale and leave no trace."""
+    """End runs whose token is current; the rest are stale and leave no trace.
+
+    When a batch ends a run twice (a worker's retry of its own call) the first end counts.
+    """
+    if len({finish.run_id for finish in finishes}) < len(finishes):
+        firsts: dict[tuple[int, int], Finish] = {}
+        for finish in finishes:
+            firsts.setdefault((finish.run_id, finish.token), finish)
+        finishes = list(firsts.values())
     finished = [
         Finished._make(row)._replace(is_dead=bool(row[3]))
         for row in tx.rows("run_finish_many", batch=finishes)

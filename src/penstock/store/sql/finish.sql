@@ -72,7 +72,8 @@ INSERT INTO config_health (config_id, last_run_time, last_run_status, consecutiv
 SELECT h.config_id, max(h.finished_at),
     CASE WHEN max(CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END) = 1 THEN 'COMPLETED'
         ELSE max(h.final_state) END,
-    sum(CASE WHEN h.is_dead THEN 1 ELSE 0 END)
+    CASE WHEN max(CASE WHEN h.final_state = 'COMPLETED' THEN 1 ELSE 0 END) = 1 THEN 0
+        ELSE sum(CASE WHEN h.is_dead THEN 1 ELSE 0 END) END
 FROM gone h WHERE h.config_id IS NOT NULL
 GROUP BY h.config_id ORDER BY h.config_id
 
@@ -125,8 +126,8 @@ WITH x AS MATERIALIZED (
 SELECT g.run_id, g.customer, g.config_id, g.is_dead, g.ordering_key,
     CASE WHEN g.retry_delay_us IS NOT NULL THEN
         (SELECT t.run_id FROM retried t WHERE t.parent_run_id = g.run_id) END,
-    CASE WHEN g.is_dead THEN
-        (SELECT h.consecutive_failures FROM health h WHERE h.config_id = g.config_id)
+    CASE WHEN g.is_dead THEN coalesce(
+        (SELECT h.consecutive_failures FROM health h WHERE h.config_id = g.config_id), 0)
         ELSE 0 END,
     g.flow_id, g.processor, g.final_state
 FROM gone g;
@@ -162,6 +163,8 @@ WHERE g.retry_run_id IS NOT NULL;
 {{health_conflict}};
 DELETE FROM progress WHERE run_id IN (SELECT run_id FROM temp.gone);
 DELETE FROM leases WHERE kind = 'run' AND subject IN (SELECT run_id FROM temp.gone);
-SELECT g.run_id, g.customer, g.config_id, g.is_dead, g.ordering_key, g.retry_run_id,
-    coalesce(h.consecutive_failures, 0), g.flow_id, g.processor, g.final_state
-FROM temp.gone g LEFT JOIN config_health h ON h.config_id = g.config_id;
+SELECT g.run_id, g.customer, g.config_id, g.is_dead, g.ordering_key, t.run_id,
+    CASE WHEN g.is_dead THEN coalesce(h.consecutive_failures, 0) ELSE 0 END,
+    g.flow_id, g.processor, g.final_state
+FROM temp.gone g LEFT JOIN runs t ON t.run_id = g.retry_run_id
+    LEFT JOIN config_health h ON h.config_id = g.config_id;
