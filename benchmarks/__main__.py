@@ -1,0 +1,77 @@
+"""`python -m benchmarks [name ...]`: run benchmarks, print one JSON line per result."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from typing import Protocol, cast
+
+from benchmarks.result import Result, say
+from benchmarks.site import Site, site_open
+from penstock.store.statements import Engine
+
+# name -> (module, what it measures); the order is the order they run in.
+BENCHES = {
+    "sched_due": ("schedule", "100,000 due configs become runs"),
+    "sched_idle": ("schedule", "a tick over 1,000,000 configs, none due"),
+    "sched_race": ("schedule", "4 scheduler processes on the same 100,000"),
+    "fairness": ("fairness", "a flood does not delay others, nor its sender for ever"),
+    "history": ("history", "lists and sums over 10,000,000 ended runs (takes minutes)"),
+}
+
+
+class Bench(Protocol):
+    """A benchmark on one site."""
+
+    def __call__(self, site: Site, *, quick: bool) -> Iterable[Result]:
+        """Measure and yield the results."""
+        ...
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what was asked for; the exit code is 1 when a benchmark broke."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help="benchmarks to run (all)")
+    parser.add_argument("--engine", choices=("sqlite", "postgres", "both"), default="both")
+    parser.add_argument("--quick", action="store_true", help="small sizes, for a first look")
+    parser.add_argument("--list", action="store_true", help="name the benchmarks and stop")
+    given = parser.parse_args(arguments)
+    if given.list:
+        for name, (_, about) in BENCHES.items():
+            print(f"{name:12} {about}")
+        return 0
+    unknown = [name for name in given.names if name not in BENCHES]
+    if unknown:
+        parser.error(f"no benchmark called {', '.join(unknown)}; there are {', '.join(BENCHES)}")
+    engines: list[Engine] = ["sqlite", "postgres"] if given.engine == "both" else [given.engine]
+    names = [name for name in BENCHES if not given.names or name in given.names]
+    broken = 0
+    for engine in engines:
+        with site_open(engine) as site:
+            for name in names:
+                broken += _run(name, site, quick=given.quick)
+    return 1 if broken else 0
+
+
+def _run(name: str, site: Site, *, quick: bool) -> int:
+    """Run one benchmark; a failure is told and does not stop the others."""
+    print(f"{name} on {site.engine}", file=sys.stderr, flush=True)
+    module = importlib.import_module(f"benchmarks.{BENCHES[name][0]}")
+    bench = cast("Bench", getattr(module, name))
+    began = time.perf_counter()
+    try:
+        for result in bench(site, quick=quick):
+            print(result.line(), flush=True)
+    except Exception:
+        traceback.print_exc()
+        return 1
+    say(f"took {time.perf_counter() - began:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Direct connections for the limits and for loading: psycopg or sqlite3, no code of the product.
+
+They are set up as the product sets up its own: durable commits, the same cache, the same library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import psycopg
+from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
+
+if TYPE_CHECKING:
+    import sqlite3
+else:
+    try:
+        import pysqlite3.dbapi2 as sqlite3
+    except ImportError:
+        import sqlite3
+
+Row = tuple[Any, ...]
+
+
+class Raw(Protocol):
+    """A connection in autocommit mode; transactions are opened by saying BEGIN."""
+
+    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[Row]:
+        """Run a statement and fetch its rows."""
+        ...
+
+    def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
+        """Run a statement; returns how many rows it touched."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class PostgresRaw:
+    """A psycopg connection; statements are prepared at first use unless told otherwise."""
+
+    def __init__(self, dsn: str) -> None:
+        self.connection = psycopg.connect(dsn, autocommit=True, application_name="bench-raw")
+        self.connection.adapters.register_dumper(int, Int8Dumper)
+        self.connection.adapters.register_dumper(int, Int8BinaryDumper)
+
+    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[Row]:
+        """Run a statement and fetch its rows."""
+        return self.connection.execute(sql.encode(), params, prepare=True).fetchall()
+
+    def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
+        """Run a statement; returns how many rows it touched."""
+        return self.connection.execute(sql.encode(), params, prepare=params is not None).rowcount
+
+    def planned(self, sql: str, params: Mapping[str, Any]) -> list[Row]:
+        """Run a statement planned for these very values (batches of arrays)."""
+        return self.connection.execute(sql.encode(), params, prepare=False).fetchall()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+
+class SqliteRaw:
+    """A sqlite3 connection to a file: WAL, synchronous=FULL."""
+
+    def __init__(self, path: Path) -> None:
+        self.connection = sqlite3.connect(str(path), timeout=20, isolation_level=None)
+        for pragma in (
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            "temp_store = MEMORY",
+            "cache_size = -65536",
+        ):
+            self.connection.execute(f"PRAGMA {pragma}")
+
+    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[Row]:
+        """Run a statement and fetch its rows."""
+        return list(self.connection.execute(sql, params or {}).fetchall())
+
+    def run(self, sql: str, params: Mapping[str, Any] | None = None) -> int:
+        """Run a statement; returns how many rows it touched."""
+        return int(self.connection.execute(sql, params or {}).rowcount)
+
+    def many(self, sql: str, rows: Iterable[Row]) -> None:
+        """Run a statement once per row."""
+        self.connection.executemany(sql, rows)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()

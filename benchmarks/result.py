@@ -1,0 +1,55 @@
+"""What a benchmark hands back, and how it is printed: one JSON line on standard output."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One figure: `limit` is what hand-written SQL did in the same run, `ratio` the share of it."""
+
+    bench: str
+    engine: str
+    value: float
+    unit: str
+    n: int
+    limit: float | None = None
+    ratio: float | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def line(self) -> str:
+        """The JSON line."""
+        record: dict[str, Any] = {
+            "bench": self.bench,
+            "engine": self.engine,
+            "value": rounded(self.value),
+            "unit": self.unit,
+            "limit": rounded(self.limit),
+            "ratio": rounded(self.ratio),
+            "n": self.n,
+        }
+        record.update({key: rounded(value) for key, value in self.extra.items()})
+        return json.dumps(record)
+
+
+def rounded(value: Any) -> Any:
+    """Numbers as short as their size allows: nobody measured nine digits."""
+    if not isinstance(value, float):
+        return value
+    return round(value) if abs(value) >= 1_000 else float(f"{value:.4g}")
+
+
+def percentile(samples: Sequence[float], share: float) -> float:
+    """The sample below which `share` of them lie (nearest rank)."""
+    ordered = sorted(samples)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def say(text: str) -> None:
+    """Progress, on standard error so that standard output stays JSON."""
+    print(f"  {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,228 @@
+"""Where benchmarks run: a durable PostgreSQL server or a folder of SQLite files.
+
+A `Site` makes places (databases with the product's schema), copies them and removes them. Prepared
+places are kept by name, so that benches sharing a load share its cost. `site_open` launches
+PostgreSQL with the settings below, or uses the server PENSTOCK_DATABASE_URL names (databases called
+`penstock_bench_*` are created there and dropped again).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import psycopg
+
+from benchmarks.raw import PostgresRaw, Raw, SqliteRaw
+from benchmarks.result import say
+from penstock.store.api import Store
+from penstock.store.postgres import PostgresStore
+from penstock.store.sqlite import SqliteStore
+from penstock.store.statements import Engine
+from penstock.testing.postgres import ConfiguredServer, DatabaseServer, PostgresServer
+
+URL_VARIABLE = "PENSTOCK_DATABASE_URL"
+
+# fsync, synchronous_commit and full_page_writes are on (durable=True). The rest is what anybody
+# would set on a machine with a few gigabytes and an SSD.
+SETTINGS: dict[str, str | int] = {
+    "shared_buffers": "1GB",
+    "max_wal_size": "4GB",
+    "checkpoint_timeout": "15min",
+    "work_mem": "32MB",
+    "maintenance_work_mem": "512MB",
+    "random_page_cost": "1.1",
+    "effective_cache_size": "3GB",
+    "jit": "off",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One database: `url` in the product's spelling, `where` in the driver's."""
+
+    engine: Engine
+    name: str
+    url: str
+    where: str
+
+    def store(self) -> Store:
+        """A new store over this place; the caller closes it."""
+        if self.engine == "postgres":
+            return PostgresStore(self.where)
+        return SqliteStore(Path(self.where))
+
+    def raw(self) -> Raw:
+        """A new direct connection; the caller closes it."""
+        if self.engine == "postgres":
+            return PostgresRaw(self.where)
+        return SqliteRaw(Path(self.where))
+
+
+class Site(Protocol):
+    """Makes, copies and removes places."""
+
+    engine: Engine
+
+    def create(self, name: str) -> Place:
+        """A fresh place with the product's schema."""
+        ...
+
+    def copy(self, place: Place, name: str) -> Place:
+        """A copy of a place nobody is connected to."""
+        ...
+
+    def drop(self, place: Place) -> None:
+        """Remove a place."""
+        ...
+
+    def prepared(self, name: str, load: Callable[[Place], None]) -> Place:
+        """The place of that name, created and loaded at first use and kept as it is."""
+        ...
+
+
+class _Kept:
+    """Prepared places by name."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, Place] = {}
+
+    def prepared(self, name: str, load: Callable[[Place], None]) -> Place:
+        """The place of that name, created and loaded at first use and kept as it is."""
+        if name not in self._places:
+            say(f"loading {name}")
+            place = self.create(name)
+            load(place)
+            self._places[name] = place
+        return self._places[name]
+
+    def create(self, name: str) -> Place:
+        """A fresh place with the product's schema."""
+        raise NotImplementedError
+
+
+class PostgresSite(_Kept):
+    """Databases on one server."""
+
+    engine: Engine = "postgres"
+
+    def __init__(self, server: DatabaseServer) -> None:
+        super().__init__()
+        self.server = server
+        self._made: set[str] = set()
+
+    def create(self, name: str) -> Place:
+        """A fresh database with the product's schema."""
+        database = self._named(name)
+        self.server.drop_database(database)
+        self.server.create_database(database)
+        return self._migrated(Place("postgres", name, *[self.server.dsn(database)] * 2))
+
+    def copy(self, place: Place, name: str) -> Place:
+        """A copy made file by file, then a checkpoint, so that its cost is not measured."""
+        database = self._named(name)
+        self.server.drop_database(database)
+        with psycopg.connect(self.server.dsn(), autocommit=True) as connection:
+            connection.execute(
+                f"CREATE DATABASE {database} TEMPLATE {self._named(place.name)} "
+                "STRATEGY FILE_COPY".encode()
+            )
+            connection.execute("CHECKPOINT")
+        return Place("postgres", name, *[self.server.dsn(database)] * 2)
+
+    def drop(self, place: Place) -> None:
+        """Drop the database."""
+        self.server.drop_database(self._named(place.name))
+
+    def close(self) -> None:
+        """Drop everything that was made."""
+        for database in self._made:
+            self.server.drop_database(database)
+
+    def _named(self, name: str) -> str:
+        database = f"penstock_bench_{name}"
+        self._made.add(database)
+        return database
+
+    def _migrated(self, place: Place) -> Place:
+        return _migrated(place)
+
+
+class SqliteSite(_Kept):
+    """Files in one folder."""
+
+    engine: Engine = "sqlite"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def create(self, name: str) -> Place:
+        """A fresh file with the product's schema."""
+        return _migrated(self._place(name))
+
+    def copy(self, place: Place, name: str) -> Place:
+        """A copy of the file (its log was written back when its last user closed it)."""
+        target = self._place(name)
+        shutil.copyfile(place.where, target.where)
+        # What the copy left in the cache must not be written during a measurement.
+        os.sync()
+        return target
+
+    def drop(self, place: Place) -> None:
+        """Remove the file and its companions."""
+        for path in Path(place.where).parent.glob(f"{place.name}.db*"):
+            path.unlink(missing_ok=True)
+
+    def _place(self, name: str) -> Place:
+        path = self._folder / f"{name}.db"
+        place = Place("sqlite", name, f"sqlite:{path}", str(path))
+        self.drop(place)
+        return place
+
+
+def _migrated(place: Place) -> Place:
+    store = place.store()
+    try:
+        store.migrate()
+    finally:
+        store.close()
+    return place
+
+
+@contextlib.contextmanager
+def site_open(engine: Engine) -> Iterator[Site]:
+    """A site for the engine, gone afterwards with everything on it."""
+    if engine == "sqlite":
+        # Not the default temporary folder: that may be memory, where an fsync costs nothing.
+        with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=_disk_folder()) as folder:
+            yield SqliteSite(Path(folder))
+        return
+    url = os.environ.get(URL_VARIABLE, "")
+    if url.startswith("postgres"):
+        site = PostgresSite(ConfiguredServer(url))
+        try:
+            yield site
+        finally:
+            site.close()
+        return
+    say("launching PostgreSQL")
+    with PostgresServer(durable=True, options=SETTINGS) as server:
+        yield PostgresSite(server)
+
+
+def _disk_folder() -> str:
+    """The temporary folder if it is on a disk, else the current one."""
+    temporary = tempfile.gettempdir()
+    mounts = Path("/proc/mounts")
+    if mounts.exists():
+        kinds = {line.split()[1]: line.split()[2] for line in mounts.read_text().splitlines()}
+        if kinds.get(temporary) == "tmpfs":
+            return str(Path.cwd())
+    return temporary
