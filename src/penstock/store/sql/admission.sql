@@ -76,18 +76,19 @@ GROUP BY r.pool;
 SELECT min(scheduled_time) FROM runs WHERE admission = 1;
 
 -- name: run_age
--- Waiting ten minutes raises a run by one level; at most :per_customer runs of a customer at a time,
--- so that an old flood cannot climb past everybody else.
+-- Waiting ten minutes raises a run by one level; at most :per_customer runs of a customer stand
+-- raised at a time, so that an old flood cannot climb past everybody else.
 -- scope: system (fairness across customers)
 UPDATE runs SET level = least(level + 1, 10)
 WHERE run_id IN (
     SELECT w.run_id FROM (
-        SELECT r.run_id, row_number() OVER (PARTITION BY r.customer, r.level
-            ORDER BY r.pass, r.run_id) AS place
+        SELECT r.run_id, r.level,
+            least(10, r.priority + ({{now}} - r.scheduled_time) / 600000000) AS earned,
+            row_number() OVER (PARTITION BY r.customer
+                ORDER BY r.level DESC, r.pass, r.run_id) AS place
         FROM runs r
-        WHERE r.admission = 0 AND r.level < 10
-            AND least(10, r.priority + ({{now}} - r.scheduled_time) / 600000000) > r.level
-    ) AS w WHERE w.place <= :per_customer)
+        WHERE r.admission = 0 AND r.scheduled_time <= {{now}} - 600000000
+    ) AS w WHERE w.place <= :per_customer AND w.level < w.earned)
     AND admission = 0;
 
 -- name: run_pause_covered

@@ -8,12 +8,13 @@ EXISTS (SELECT 1 FROM pauses q WHERE q.scope = 'all'
     OR (q.scope = 'config' AND q.subject = g.config_id))
 
 -- fragment: admission_of_given
--- Paused, blocked behind its ordering key, due later, or ready.
+-- Blocked behind its ordering key, paused, due later, or ready. Blocked comes first: a resume would
+-- otherwise let it pass the run in front, while a blocked run meets the pause when it is admitted.
 CASE
-    WHEN {{is_paused}} THEN 2
     WHEN g.ordering_key IS NOT NULL AND (
         row_number() OVER (PARTITION BY g.ordering_key ORDER BY g.ord) > 1
         OR EXISTS (SELECT 1 FROM runs o WHERE o.ordering_key = g.ordering_key)) THEN 3
+    WHEN {{is_paused}} THEN 2
     WHEN g.scheduled_time > g.at THEN 1
     ELSE 0
 END
