@@ -1,9 +1,9 @@
 """The seam between the product and its database: what a store and a transaction can do.
 
 Topic modules (`runs`, `schedule`, `configs` ...) hold the domain verbs as functions over a `Tx`;
-services and the client call `store.write(lambda tx: run_claim(tx, ...))`. A transaction body must be
-safe to run again: the driver repeats it after a serialization failure, and SQLite may commit several
-bodies together. Drivers live in `sqlite` and `postgres` and are named only by `assembly`.
+services and the client call `store.write(lambda tx: run_claim(tx, ...))`. A transaction body must
+be safe to run again: the driver repeats it after a serialization failure, and SQLite may commit
+several bodies together. Drivers live in `sqlite` and `postgres` and are named only by `assembly`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Configs: what customers scheduled, and the audit chain of every change to it.
 
 An audit link hashes the one before it under a lock on the customer's row, in the transaction of the
-change, so that a changed or missing link shows. The client decides what a config may say; this topic
-only stores it.
+change, so that a changed or missing link shows. The client decides what a config may say; this
+topic only stores it.
 """
 
 from __future__ import annotations

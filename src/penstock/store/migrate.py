@@ -2,7 +2,7 @@
 
 A file holds sections opened by `-- both`, `-- only: postgres` or `-- only: sqlite`. The table
 `schema_migrations` remembers what was applied and the checksum of the text, so that a changed or
-unknown migration is noticed instead of being run against. Drivers call this with their own executor.
+unknown migration is noticed instead of being run against. Drivers bring their own executor.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """PostgreSQL driver: a small pool, READ COMMITTED transactions, LISTEN/NOTIFY as a hint.
 
-Differs from SQLite in exactly this: writers run concurrently, so a body is repeated after a deadlock
-or serialization failure; a connection that turns out to be dead before anything was sent is replaced
-without the caller noticing; hints travel by NOTIFY on a connection of their own, never inside a
+Differs from SQLite in exactly this: writers run concurrently, so a body is repeated after a
+deadlock or serialization failure; a connection that turns out to be dead before anything was sent
+is replaced without the caller noticing; hints travel by NOTIFY on a connection of their own, never inside a
 transaction. No session state is relied on, so a transaction pooler may stand in between.
 Built only by `assembly` and `testing`.
 """
@@ -32,7 +32,8 @@ T = TypeVar("T")
 
 CHANNEL = "penstock"
 TRIES = 8
-CUSTOM_ROWS_MIN = 64
+# A plan prepared while a queue table was empty must not scan the table once it has filled.
+BEGIN_WRITE: LiteralString = "BEGIN; SET LOCAL enable_seqscan = off"
 MIGRATION_LOCK = 8_207_314
 SESSION = (
     "-c idle_in_transaction_session_timeout=60000 -c statement_timeout=120000 "
@@ -96,11 +97,9 @@ class PostgresTx:
                 return None
             for column, values in zip(statement.batch, zip(*batch, strict=True), strict=True):
                 bound[f"b_{column.name}"] = list(values)
-        # A prepared plan guesses ten rows per batch; a large batch is planned with its own size.
-        prepare = not statement.is_custom or (batch is not None and len(batch) <= CUSTOM_ROWS_MIN)
         cursor = None
         for text in statement.texts:
-            cursor = self._connection.execute(text, bound, prepare=prepare)
+            cursor = self._connection.execute(text, bound, prepare=True)
         return cursor
 
 
@@ -152,7 +151,7 @@ class PostgresStore:
 
     def write(self, body: Callable[[Tx], T]) -> T:
         """Run `body` in one durable transaction."""
-        return self._attempt(body, "BEGIN")
+        return self._attempt(body, BEGIN_WRITE)
 
     def reserved(self) -> PostgresStore:
         """A store with a connection of its own, which no other caller can use up."""
@@ -221,7 +220,7 @@ class PostgresStore:
         self._pool.close()
 
     def _attempt(self, body: Callable[[Tx], T], begin: LiteralString) -> T:
-        """Run the body, again when the engine asked for it or the connection was dead from the start."""
+        """Run the body; again when the engine asks for it or the connection was dead from the start."""
         last: Exception | None = None
         for attempt in range(TRIES):
             injected = None if self._clock is None else self._clock.now()

@@ -1,7 +1,7 @@
 """Read models: a customer's metrics, the overview, table sizes.
 
-Sums come from folded tables wherever a period is closed, so that they cost the same with ten million
-ended runs as with ten.
+Sums come from folded tables wherever a period is closed, so that they cost the same with ten
+million ended runs as with ten.
 """
 
 from __future__ import annotations

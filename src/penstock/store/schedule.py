@@ -1,7 +1,7 @@
 """Schedule: the narrow table that says when each config fires, and the tick that starts slots.
 
-A slot starts in the transaction that moves `next_run_time` past it, under a lock on the schedule row
-and a unique key on the run: that, and not a leader, is what makes it happen exactly once.
+A slot starts in the transaction that moves `next_run_time` past it, under a lock on the schedule
+row and a unique key on the run: that, and not a leader, is what makes it happen exactly once.
 """
 
 from __future__ import annotations
@@ -47,21 +47,29 @@ def schedule_start_many(
 
     Late runs are spread from `cursor` on, one every `gap_us`, which bounds the global start rate.
     """
-    batch = [
-        (
-            config_id,
-            plan.run_slot,
-            plan.next_slot,
-            plan.missed_from,
-            plan.missed_to,
-            plan.missed_count,
-            is_late,
-        )
-        for group, plan, is_late in plans
-        for config_id in group.config_ids
-    ]
-    params = {"cursor": cursor, "gap_us": gap_us, "actor": "scheduler"}
+    if tx.engine == "postgres":
+        batch = [(c, *_verdict(p, late)) for g, p, late in plans for c in g.config_ids]
+    else:
+        batch = [(*g[:4], *_verdict(p, late)) for g, p, late in plans]
+    params = {
+        "cursor": cursor,
+        "gap_us": gap_us,
+        "actor": "scheduler",
+        "n": sum(len(group.config_ids) for group, _, _ in plans),
+        "taken_at": plans[0][0].now,
+    }
     return TickCounts._make(one(tx.rows("schedule_start_many", params, batch)))
+
+
+def _verdict(plan: SlotPlan, is_late: bool) -> tuple[Any, ...]:
+    return (
+        plan.run_slot,
+        plan.next_slot,
+        plan.missed_from,
+        plan.missed_to,
+        plan.missed_count,
+        is_late,
+    )
 
 
 def schedule_next_at(tx: Tx) -> tuple[int | None, int]:

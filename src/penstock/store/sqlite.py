@@ -1,8 +1,8 @@
-"""SQLite driver: one writing connection with group commit, a few reading ones, WAL, durable commits.
+"""SQLite driver: one writing connection with group commit, some reading ones, WAL, durable commits.
 
 Differs from PostgreSQL in exactly this: writers queue in the process and several bodies commit
-together (each under a savepoint), so that an fsync is shared and nobody starves; other processes are
-met with a short, jittered retry on BEGIN IMMEDIATE; time is max(last seen, wall clock).
+together (each under a savepoint), so that an fsync is shared and nobody starves; other processes
+are met with a short, jittered retry on BEGIN IMMEDIATE; time is max(last seen, wall clock).
 Built only by `assembly` and `testing`.
 """
 
@@ -110,6 +110,11 @@ class SqliteTx:
         columns = ", ".join(f"{c.name} {c.type}" for c in statement.batch)
         marks = ", ".join("?" * len(statement.batch))
         self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
+        keys = ", ".join(c.name for c in statement.batch if c.key)
+        if keys:
+            self._connection.execute(
+                f"CREATE INDEX IF NOT EXISTS {table}_key ON batch_{statement.name} ({keys})"
+            )
         self._connection.execute(f"DELETE FROM {table}")
         self._connection.executemany(
             f"INSERT INTO {table} VALUES ({marks})",

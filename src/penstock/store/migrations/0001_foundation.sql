@@ -161,7 +161,7 @@ CREATE INDEX configs_for_topic ON configs (event_topic) WHERE event_topic IS NOT
 
 -- Narrow and hot: one row per config that fires by the clock. evaluated_to never moves back.
 CREATE TABLE schedule (
-    config_id bigint PRIMARY KEY REFERENCES configs (config_id),
+    config_id {{key}} REFERENCES configs (config_id),
     cadence bigint NOT NULL REFERENCES cadences (cadence),
     next_run_time bigint NOT NULL,
     evaluated_to bigint NOT NULL,
@@ -172,7 +172,7 @@ CREATE TABLE schedule (
 CREATE INDEX schedule_due ON schedule (next_run_time, config_id);
 
 CREATE TABLE config_health (
-    config_id bigint PRIMARY KEY REFERENCES configs (config_id),
+    config_id {{key}} REFERENCES configs (config_id),
     last_run_time bigint,
     last_run_status text,
     consecutive_failures integer NOT NULL DEFAULT 0
@@ -280,7 +280,7 @@ CREATE TABLE sessions (
 ) {{fillfactor 50}};
 
 CREATE TABLE progress (
-    run_id bigint PRIMARY KEY,
+    run_id {{key}},
     current_state text NOT NULL DEFAULT 'RUNNING'
         CHECK (current_state IN ('INITIALIZING', 'RUNNING', 'FINALIZING')),
     stage text,

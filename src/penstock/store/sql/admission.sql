@@ -2,33 +2,30 @@
 
 -- name: run_admit_due [postgres]
 -- Runs whose time has come take their customer's next turn and become claimable.
--- plan: custom (estimates decide between hash and loop)
 -- scope: system (fairness across customers)
 WITH due AS MATERIALIZED (
     SELECT r.run_id, r.customer, r.config_id, p.pipeline, r.scheduled_time FROM runs r
     JOIN processors p ON p.processor = r.processor
     WHERE r.admission = 1 AND r.scheduled_time <= {{now}}
     ORDER BY r.scheduled_time, r.run_id LIMIT :n FOR UPDATE OF r SKIP LOCKED
-), judged AS MATERIALIZED (
-    SELECT g.*, {{is_paused}} AS paused FROM due g
-), shares AS (
-    SELECT customer, count(*) AS n FROM judged WHERE NOT paused GROUP BY customer
 ), locked AS MATERIALIZED (
-    SELECT c.customer, s.n FROM customers c JOIN shares s ON s.customer = c.customer
-    ORDER BY c.customer FOR UPDATE OF c
+    SELECT g.*, greatest(c.pass, (SELECT value FROM counters WHERE name = 'fair_clock')) AS base,
+        {{is_paused}} AS paused
+    FROM due g JOIN customers c ON c.customer = g.customer
+    ORDER BY g.customer, g.scheduled_time, g.run_id FOR UPDATE OF c
+), seated AS MATERIALIZED (
+    SELECT l.run_id, l.customer, l.paused, CASE WHEN l.paused THEN 0 ELSE
+        l.base + row_number() OVER (PARTITION BY l.customer, l.paused
+            ORDER BY l.scheduled_time, l.run_id) END AS seat
+    FROM locked l
 ), passes AS (
-    UPDATE customers c
-    SET pass = greatest(c.pass, (SELECT value FROM counters WHERE name = 'fair_clock')) + l.n
-    FROM locked l WHERE c.customer = l.customer
-    RETURNING c.customer, c.pass - l.n AS base
-), ranked AS (
-    SELECT j.run_id, j.paused, p.base + row_number() OVER (
-        PARTITION BY j.customer, j.paused ORDER BY j.scheduled_time, j.run_id) AS pass
-    FROM judged j LEFT JOIN passes p ON p.customer = j.customer
+    UPDATE customers c SET pass = l.pass
+    FROM (SELECT customer, max(seat) AS pass FROM seated WHERE NOT paused GROUP BY customer) AS l
+    WHERE c.customer = l.customer
 ), admitted AS (
-    UPDATE runs r SET admission = CASE WHEN k.paused THEN 2 ELSE 0 END,
-        pass = coalesce(k.pass, 0), state_at = {{now}}
-    FROM ranked k WHERE r.run_id = k.run_id
+    UPDATE runs r SET admission = CASE WHEN k.paused THEN 2 ELSE 0 END, pass = k.seat,
+        state_at = {{now}}
+    FROM seated k WHERE r.run_id = k.run_id
     RETURNING r.run_id, r.customer, r.config_id, r.priority, r.pool, r.admission
 ), announced AS (
     INSERT INTO outbox (topic, payload, created_at)

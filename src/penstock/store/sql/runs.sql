@@ -1,23 +1,30 @@
 -- Runs: insertion with admission, claim, start, finish, release. The hot path of the product.
 
 -- fragment: is_paused
--- Whether a pause covers row `g` (customer, pipeline, config_id).
-EXISTS (SELECT 1 FROM pauses q WHERE q.scope = 'all'
+-- Whether a pause covers row `g` (customer, pipeline, config_id); asked once when there are none.
+(EXISTS (SELECT 1 FROM pauses) AND EXISTS (SELECT 1 FROM pauses q WHERE q.scope = 'all'
     OR (q.scope = 'customer' AND q.subject = g.customer)
     OR (q.scope = 'pipeline' AND q.subject = g.pipeline)
-    OR (q.scope = 'config' AND q.subject = g.config_id))
+    OR (q.scope = 'config' AND q.subject = g.config_id)))
 
 -- fragment: admission_of_given
 -- Blocked behind its ordering key, paused, due later, or ready. Blocked comes first: a resume would
 -- otherwise let it pass the run in front, while a blocked run meets the pause when it is admitted.
 CASE
-    WHEN g.ordering_key IS NOT NULL AND (
-        row_number() OVER (PARTITION BY g.ordering_key ORDER BY g.ord) > 1
-        OR EXISTS (SELECT 1 FROM runs o WHERE o.ordering_key = g.ordering_key)) THEN 3
+    WHEN g.ordering_key IS NOT NULL AND ({{earlier_in_batch}}
+        OR (SELECT o.run_id FROM runs o WHERE o.ordering_key = g.ordering_key LIMIT 1)
+            IS NOT NULL) THEN 3
     WHEN {{is_paused}} THEN 2
     WHEN g.scheduled_time > g.at THEN 1
     ELSE 0
 END
+
+-- fragment: earlier_in_batch [postgres]
+g.ord IN (SELECT ord FROM behind)
+
+-- fragment: earlier_in_batch [sqlite]
+-- differs because a look-up by index is cheaper here than sorting the batch.
+EXISTS (SELECT 1 FROM temp.given e WHERE e.ordering_key = g.ordering_key AND e.ord < g.ord)
 
 -- fragment: insert_columns
 customer, config_id, processor, pool, flow_id, partition, mode, slot, scheduled_time,
@@ -26,30 +33,33 @@ ordering_key, parameters, correlation_id, parent_run_id, root_run_id, stales,
 trigger_source, trigger_message_id, created_at
 
 -- fragment: insert_given [postgres]
--- Takes the CTE `given`; leaves `inserted`. Customers are locked in order before their pass moves.
-judged AS MATERIALIZED (
-    SELECT g.*, {{admission_of_given}} AS admission FROM given g
-), shares AS (
-    SELECT customer, count(*) AS n FROM judged WHERE admission NOT IN (1, 2, 3) GROUP BY customer
+-- Takes the CTE `given`; leaves `inserted`. Customers are locked in order and found by their key, so
+-- that no plan, however wrong its estimates, joins the batch with itself.
+behind AS MATERIALIZED (
+    SELECT b.ord FROM (
+        SELECT g.ord, row_number() OVER (PARTITION BY g.ordering_key ORDER BY g.ord) AS place
+        FROM given g WHERE g.ordering_key IS NOT NULL) AS b WHERE b.place > 1
 ), locked AS MATERIALIZED (
-    SELECT c.customer, s.n FROM customers c JOIN shares s ON s.customer = c.customer
-    ORDER BY c.customer FOR UPDATE OF c
+    SELECT g.*, greatest(c.pass, (SELECT value FROM counters WHERE name = 'fair_clock')) AS base
+    FROM given g JOIN customers c ON c.customer = g.customer
+    ORDER BY g.customer, g.ord FOR UPDATE OF c
+), seated AS MATERIALIZED (
+    SELECT j.*, CASE WHEN j.admission = 0 THEN j.base + row_number() OVER (
+        PARTITION BY j.customer, j.admission ORDER BY j.ord) ELSE 0 END AS seat
+    FROM (SELECT g.*, {{admission_of_given}} AS admission FROM locked g) AS j
 ), passes AS (
-    UPDATE customers c
-    SET pass = greatest(c.pass, (SELECT value FROM counters WHERE name = 'fair_clock')) + l.n
-    FROM locked l WHERE c.customer = l.customer
-    RETURNING c.customer, c.pass - l.n AS base
+    UPDATE customers c SET pass = l.pass
+    FROM (SELECT customer, max(seat) AS pass FROM seated WHERE admission = 0
+          GROUP BY customer) AS l
+    WHERE c.customer = l.customer
 ), inserted AS (
     INSERT INTO runs ({{insert_columns}})
     SELECT j.customer, j.config_id, j.processor, j.pool, j.flow_id, j.partition, j.mode, j.slot,
-        j.scheduled_time, j.priority, j.priority,
-        CASE WHEN j.admission = 0 THEN
-            p.base + row_number() OVER (PARTITION BY j.customer, j.admission ORDER BY j.ord)
-            ELSE 0 END,
+        j.scheduled_time, j.priority, j.priority, j.seat,
         'PENDING', j.admission, j.at, j.attempt, j.max_execution_us, j.sla_us, j.ordering_key,
         j.parameters, j.correlation_id, j.parent_run_id, j.root_run_id, j.stales,
         j.trigger_source, j.trigger_message_id, j.at
-    FROM judged j LEFT JOIN passes p ON p.customer = j.customer
+    FROM seated j
     ORDER BY j.ord
     ON CONFLICT DO NOTHING
     RETURNING run_id, customer, config_id, priority, admission, trigger_source, created_at
@@ -65,35 +75,34 @@ judged AS MATERIALIZED (
 )
 
 -- fragment: insert_given [sqlite]
--- Takes the temporary table `given`; leaves `staged` with the new ids.
+-- Takes the temporary table `given` (ord counts from 1); leaves `staged` with the new ids.
 CREATE TEMP TABLE IF NOT EXISTS staged (
-    ord integer PRIMARY KEY, run_id integer, admission integer, rank integer, n integer);
+    ord integer PRIMARY KEY, run_id integer, customer integer, admission integer, rank integer);
 DELETE FROM temp.staged;
 INSERT INTO temp.staged
-SELECT j.ord,
-    (SELECT coalesce(max(seq), 0) FROM main.sqlite_sequence WHERE name = 'runs')
-        + row_number() OVER (ORDER BY j.ord),
-    j.admission,
-    row_number() OVER (PARTITION BY j.customer, j.admission ORDER BY j.ord),
-    count(*) OVER (PARTITION BY j.customer, j.admission)
-FROM (SELECT g.ord, g.customer, {{admission_of_given}} AS admission FROM temp.given g) AS j;
-UPDATE customers
-SET pass = max(pass, (SELECT value FROM counters WHERE name = 'fair_clock')) + s.n
-FROM (SELECT g.customer, max(d.n) AS n FROM temp.given g JOIN temp.staged d ON d.ord = g.ord
-      WHERE d.admission = 0 GROUP BY g.customer) AS s
-WHERE s.customer = customers.customer;
+SELECT j.ord, j.base + j.ord, j.customer, j.admission,
+    row_number() OVER (PARTITION BY j.customer, j.admission ORDER BY j.ord)
+FROM (SELECT g.ord, g.customer, {{admission_of_given}} AS admission, s.base
+      FROM (SELECT coalesce(max(seq), 0) AS base FROM main.sqlite_sequence
+            WHERE name = 'runs') AS s CROSS JOIN temp.given g) AS j;
+UPDATE customers SET pass = (SELECT value FROM counters WHERE name = 'fair_clock')
+WHERE pass < (SELECT value FROM counters WHERE name = 'fair_clock')
+    AND customer IN (SELECT customer FROM temp.staged WHERE admission = 0);
 INSERT INTO runs (run_id, {{insert_columns}})
 SELECT d.run_id, g.customer, g.config_id, g.processor, g.pool, g.flow_id, g.partition, g.mode,
     g.slot, g.scheduled_time, g.priority, g.priority,
-    CASE WHEN d.admission = 0 THEN c.pass - d.n + d.rank ELSE 0 END,
+    CASE WHEN d.admission = 0 THEN c.pass + d.rank ELSE 0 END,
     'PENDING', d.admission, g.at, g.attempt, g.max_execution_us, g.sla_us, g.ordering_key,
     g.parameters, g.correlation_id, g.parent_run_id, g.root_run_id, g.stales,
     g.trigger_source, g.trigger_message_id, g.at
 FROM temp.staged d CROSS JOIN temp.given g ON g.ord = d.ord
     CROSS JOIN customers c ON c.customer = g.customer
 WHERE TRUE
-ORDER BY d.ord
 ON CONFLICT DO NOTHING;
+UPDATE customers SET pass = pass + s.n
+FROM (SELECT customer, max(rank) AS n FROM temp.staged WHERE admission = 0
+      GROUP BY customer) AS s
+WHERE s.customer = customers.customer;
 INSERT INTO journal (at, kind, subject, customer, action, actor, to_state, why)
 SELECT r.created_at, 'run', r.run_id, r.customer, 'created', :actor, 'PENDING', r.trigger_source
 FROM temp.staged d CROSS JOIN runs r ON r.run_id = d.run_id;
@@ -110,7 +119,9 @@ CREATE TEMP TABLE IF NOT EXISTS given (
     scheduled_time integer, priority integer, attempt integer, max_execution_us integer,
     sla_us integer, ordering_key text, parameters text, correlation_id text,
     parent_run_id integer, root_run_id integer, stales integer, trigger_source text,
-    trigger_message_id text, at integer)
+    trigger_message_id text, at integer);
+CREATE INDEX IF NOT EXISTS temp.given_in_order ON given (ordering_key)
+    WHERE ordering_key IS NOT NULL
 
 -- fragment: given_from_batch
 SELECT batch.ord, batch.customer, batch.config_id, batch.processor, p.pool, p.pipeline,
@@ -126,7 +137,6 @@ FROM {{batch}} JOIN processors p ON p.processor = batch.processor
 -- name: run_insert_many [postgres]
 -- Insert runs, each judged ready, later, paused or blocked; answer their ids in batch order.
 -- scope: system (the batch names its customers)
--- plan: custom (estimates by the size of the batch decide between hash and loop)
 -- batch: customer bigint, config_id bigint, processor bigint, flow_id bigint, partition text,
 --   mode text, slot bigint, scheduled_time bigint, priority smallint, attempt smallint,
 --   max_execution_us bigint, sla_us bigint, ordering_key text, parameters text,
@@ -140,7 +150,6 @@ SELECT run_id, admission FROM inserted ORDER BY run_id;
 -- name: run_insert_many [sqlite]
 -- differs because SQLite has no writing CTEs: rows are staged in temporary tables.
 -- scope: system (the batch names its customers)
--- plan: custom (estimates by the size of the batch decide between hash and loop)
 -- batch: customer bigint, config_id bigint, processor bigint, flow_id bigint, partition text,
 --   mode text, slot bigint, scheduled_time bigint, priority smallint, attempt smallint,
 --   max_execution_us bigint, sla_us bigint, ordering_key text, parameters text,

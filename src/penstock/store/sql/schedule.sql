@@ -26,15 +26,18 @@ SELECT next_run_time, {{now}} FROM schedule ORDER BY next_run_time LIMIT 1;
 
 -- fragment: tick_rows
 -- One row per taken config with its outcome: run, none (nothing to start), paused, skipped_overlap.
+-- A scalar subquery and not EXISTS: PostgreSQL would hash all of `runs` for every batch.
 SELECT g.*,
     CASE
         WHEN g.run_slot IS NULL THEN 'none'
         WHEN {{is_paused}} THEN 'paused'
         WHEN g.catch_up = 'all' OR g.overlap = 'allow' THEN 'run'
-        WHEN g.overlap = 'skip' AND EXISTS (
-            SELECT 1 FROM runs r WHERE r.config_id = g.config_id) THEN 'skipped_overlap'
-        WHEN g.overlap = 'queue' AND EXISTS (
-            SELECT 1 FROM runs r WHERE r.config_id = g.config_id AND r.admission = 3)
+        WHEN g.overlap = 'skip' AND (
+            SELECT r.run_id FROM runs r WHERE r.config_id = g.config_id LIMIT 1) IS NOT NULL
+            THEN 'skipped_overlap'
+        WHEN g.overlap = 'queue' AND (
+            SELECT r.run_id FROM runs r WHERE r.config_id = g.config_id AND r.admission = 3
+            LIMIT 1) IS NOT NULL
             THEN 'skipped_overlap'
         ELSE 'run'
     END AS outcome
@@ -43,10 +46,22 @@ FROM (
         batch.missed_from, batch.missed_to, batch.missed_count, batch.is_late,
         c.customer, c.pipeline, c.priority, c.max_execution_us, c.sla_us, c.overlap, c.offset_us,
         l.has_flow
-    FROM {{batch}} JOIN schedule s ON s.config_id = batch.config_id
-    JOIN configs c ON c.config_id = batch.config_id
+    FROM {{taken_rows}}
     JOIN pipelines l ON l.pipeline = c.pipeline
 ) AS g
+
+-- fragment: taken_rows [postgres]
+{{batch}} JOIN schedule s ON s.config_id = batch.config_id
+JOIN configs c ON c.config_id = batch.config_id
+
+-- fragment: taken_rows [sqlite]
+-- differs because nothing moves inside a transaction: the same rows are simply found again, and the
+-- batch has one row per group instead of one per config.
+(SELECT * FROM schedule WHERE next_run_time <= :taken_at
+    ORDER BY next_run_time, config_id LIMIT :n) AS s
+CROSS JOIN {{batch}} ON batch.slot = s.next_run_time AND batch.cadence = s.cadence
+    AND batch.catch_up = s.catch_up AND batch.window_us = s.window_us
+CROSS JOIN configs c ON c.config_id = s.config_id
 
 -- fragment: slot_partition
 {{pg:to_char(to_timestamp(t.run_slot / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')}}{{lite:strftime('%Y-%m-%dT%H:%M:%SZ', t.run_slot / 1000000, 'unixepoch')}}
@@ -56,17 +71,14 @@ INSERT INTO flows (customer, pipeline, config_id, partition, mode, correlation_i
     trigger_source, created_at)
 SELECT t.customer, t.pipeline, t.config_id, {{slot_partition}}, 'scheduled',
     'cfg:' || t.config_id || ':' || t.run_slot, 'scheduler', {{now}}
-FROM {{pg:tick}}{{lite:temp.tick}} t WHERE {{tick_runs}} AND t.has_flow
+FROM {{pg:tick}}{{lite:temp.tick}} t WHERE t.outcome = 'run' AND t.has_flow
 ON CONFLICT DO NOTHING
 
 -- fragment: tick_given
-SELECT row_number() OVER (ORDER BY t.run_slot, t.config_id, p.processor) AS ord,
+SELECT {{pg:row_number() OVER (ORDER BY t.run_slot, t.config_id, p.processor)}}{{lite:NULL}} AS ord,
     t.customer, t.config_id, p.processor, p.pool, p.pipeline, w.flow_id, w.partition,
     CAST(NULL AS text) AS mode, t.run_slot AS slot,
-    CASE WHEN t.is_late THEN
-        CAST(:cursor AS bigint) + :gap_us * row_number() OVER (
-            PARTITION BY t.is_late ORDER BY t.run_slot, t.config_id, p.processor)
-        ELSE t.run_slot + t.offset_us END AS scheduled_time,
+    {{tick_time}} AS scheduled_time,
     t.priority, 1 AS attempt, t.max_execution_us, t.sla_us,
     CASE WHEN t.catch_up = 'all' OR t.overlap = 'queue' THEN 'config:' || t.config_id END
         AS ordering_key,
@@ -76,11 +88,16 @@ SELECT row_number() OVER (ORDER BY t.run_slot, t.config_id, p.processor) AS ord,
 FROM {{pg:tick}}{{lite:temp.tick}} t
 JOIN processors p ON p.pipeline = t.pipeline AND p.is_entry AND p.is_current
 LEFT JOIN {{flow_of_tick}}
-WHERE {{tick_runs}}
+WHERE t.outcome = 'run'
 
--- fragment: tick_runs
--- Said as what it is not: without statistics the planner takes `= 'run'` for one row in 200.
-t.outcome NOT IN ('none', 'paused', 'skipped_overlap')
+-- fragment: tick_time [postgres]
+CASE WHEN t.is_late THEN CAST(:cursor AS bigint) + :gap_us * row_number() OVER (
+        PARTITION BY t.is_late ORDER BY t.run_slot, t.config_id, p.processor)
+    ELSE t.run_slot + t.offset_us END
+
+-- fragment: tick_time [sqlite]
+-- differs because late runs are spread by a later statement, when there are any.
+t.run_slot + t.offset_us
 
 -- fragment: flow_of_tick [postgres]
 opened w ON w.config_id = t.config_id
@@ -100,7 +117,6 @@ FROM {{pg:tick}}{{lite:temp.tick}} t WHERE t.outcome IN ('paused', 'skipped_over
 -- name: schedule_start_many [postgres]
 -- Advance the taken configs and start their slots: runs, flows, ledger, journal, in one statement.
 -- scope: system (the scheduler serves every customer)
--- plan: custom (estimates by the size of the batch decide between hash and loop)
 -- batch: config_id bigint, run_slot bigint, next_slot bigint, missed_from bigint,
 --   missed_to bigint, missed_count bigint, is_late boolean
 WITH tick AS MATERIALIZED (
@@ -128,19 +144,24 @@ SELECT (SELECT count(*) FROM tick), (SELECT count(*) FROM advanced),
 -- name: schedule_start_many [sqlite]
 -- differs because SQLite has no writing CTEs: the taken rows are staged in a temporary table.
 -- scope: system (the scheduler serves every customer)
--- plan: custom (estimates by the size of the batch decide between hash and loop)
--- batch: config_id bigint, run_slot bigint, next_slot bigint, missed_from bigint,
---   missed_to bigint, missed_count bigint, is_late boolean
+-- batch: cadence bigint key, slot bigint key, catch_up text, window_us bigint, run_slot bigint,
+--   next_slot bigint, missed_from bigint, missed_to bigint, missed_count bigint, is_late boolean
 CREATE TEMP TABLE IF NOT EXISTS tick AS SELECT * FROM ({{tick_rows}}) WHERE FALSE;
+CREATE INDEX IF NOT EXISTS temp.tick_by_config ON tick (config_id);
 DELETE FROM temp.tick;
 INSERT INTO temp.tick {{tick_rows}};
 UPDATE schedule SET next_run_time = t.next_slot,
     evaluated_to = max(evaluated_to, coalesce(t.run_slot, t.missed_to))
-FROM temp.tick t WHERE schedule.config_id = t.config_id AND schedule.next_run_time = t.slot;
+FROM temp.tick t WHERE schedule.config_id = t.config_id AND +schedule.next_run_time = t.slot;
 {{tick_flows}};
 {{given_table}};
 DELETE FROM temp.given;
 INSERT INTO temp.given {{tick_given}};
+UPDATE temp.given SET scheduled_time = CAST(:cursor AS bigint) + :gap_us * k.rank
+FROM (SELECT g.ord, row_number() OVER (ORDER BY g.ord) AS rank
+      FROM temp.given g CROSS JOIN temp.tick t ON t.config_id = g.config_id
+      WHERE t.is_late AND :cursor IS NOT NULL) AS k
+WHERE given.ord = k.ord;
 {{insert_given}};
 {{ledger_of_tick}};
 SELECT (SELECT count(*) FROM temp.tick),
