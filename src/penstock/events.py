@@ -1,7 +1,7 @@
 """Telemetry: typed events on one stream; logs, the live view and tests subscribe to it.
 
-Emitting never fails and costs nothing when nobody listens. An event is a fact that already happened;
-nothing may depend on it for correctness.
+Emitting never fails and costs nothing when nobody listens. An event is a fact that already
+happened; nothing may depend on it for correctness.
 """
 
 from __future__ import annotations

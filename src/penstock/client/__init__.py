@@ -1,8 +1,8 @@
 """The client: every use case of the product, for Python programs, the CLI, the API and the UI.
 
-A `Client` stands on a store and nothing else. Each call is one transaction (or one read) and answers
-with plain records; bad input raises an error that names the field. Who does something is always said
-(`actor`), because it is written down.
+A `Client` stands on a store and nothing else. Each call is one transaction (or one read) and
+answers with plain records; bad input raises an error that names the field. Who does something is
+always said (`actor`), because it is written down.
 
     client = Client(store)
     client.runs.submit("nightly", customer="acme")

@@ -1,7 +1,7 @@
 """Configs from the caller's side: create (one or ten thousand), change, enable, delete, preview.
 
-Every change is one transaction: the config, its place on the clock and its audit link. A change made
-on an old version is refused.
+Every change is one transaction: the config, its place on the clock and its audit link. A change
+made on an old version is refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Config drafts: what a caller says a config should be, checked field by field.
 
-Pure. Field names are the API's (`schedule_cron`, `max_execution_duration_minutes` …); what comes out
-is in the store's units. Every refusal names the field, what was expected, what was got and, where it
-helps, the fix. Nothing here knows whether the pipeline exists; the client checks that.
+Pure. Field names are the API's (`schedule_cron`, `max_execution_duration_minutes` …); what comes
+out is in the store's units. Every refusal names the field, what was expected, what was got and,
+where it helps, the fix. Nothing here knows whether the pipeline exists; the client checks that.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _with_schedule(given: Mapping[str, Any], draft: ConfigDraft) -> ConfigDraft:
         "schedule_interval_minutes", old.interval_us / MINUTE if old.interval_us else None
     )
     topic = given.get("event_topic", draft.event_topic)
-    kind = _schedule_type(given, draft, expression, minutes, topic)
+    kind = _schedule_type(given, draft)
     wanted = {
         ScheduleType.CRON: ("schedule_cron", expression),
         ScheduleType.INTERVAL: ("schedule_interval_minutes", minutes),
@@ -137,9 +137,7 @@ def _with_schedule(given: Mapping[str, Any], draft: ConfigDraft) -> ConfigDraft:
     )
 
 
-def _schedule_type(
-    given: Mapping[str, Any], draft: ConfigDraft, expression: Any, minutes: Any, topic: Any
-) -> ScheduleType:
+def _schedule_type(given: Mapping[str, Any], draft: ConfigDraft) -> ScheduleType:
     if given.get("schedule_type") is not None:
         return _choice(given, "schedule_type", draft.schedule_type, ScheduleType)
     for name, kind in (

@@ -83,7 +83,7 @@ def journal_for(tx: Tx, kind: str, subject: int, limit: int = 200) -> list[Journ
 
 
 def seal_next(tx: Tx, n: int) -> int:
-    """Seal up to `n` further entries as one block; returns how many (0: none, or another sealer)."""
+    """Seal up to `n` further entries as one block; returns how many (0: none, or not our turn)."""
     if not one(tx.rows("seal_lock"))[0]:
         return 0
     last = first(tx.rows("seal_last"))

@@ -1,8 +1,8 @@
 """Leases: who holds what until when, judged by the database's clock.
 
 A built-in process renews one session row; a thing held from outside has a lease row of its own.
-Both carry fencing tokens: a holder whose token is stale can change nothing. Sweepers find what lapsed;
-any number of them may look at once.
+Both carry fencing tokens: a holder whose token is stale can change nothing. Sweepers find what
+lapsed; any number of them may look at once.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Differs from SQLite in exactly this: writers run concurrently, so a body is repeated after a
 deadlock or serialization failure; a connection that turns out to be dead before anything was sent
-is replaced without the caller noticing; hints travel by NOTIFY on a connection of their own, never inside a
-transaction. No session state is relied on, so a transaction pooler may stand in between.
+is replaced without the caller noticing; hints travel by NOTIFY on a connection of their own, never
+inside a transaction. No session state is relied on, so a transaction pooler may stand in between.
 Built only by `assembly` and `testing`.
 """
 
@@ -220,7 +220,7 @@ class PostgresStore:
         self._pool.close()
 
     def _attempt(self, body: Callable[[Tx], T], begin: LiteralString) -> T:
-        """Run the body; again when the engine asks for it or the connection was dead from the start."""
+        """Run the body; again when the engine asks for it or the connection was dead at once."""
         last: Exception | None = None
         for attempt in range(TRIES):
             injected = None if self._clock is None else self._clock.now()

@@ -4,7 +4,7 @@ A statement starts with `-- name: verb` (optionally `[postgres]` or `[sqlite]` w
 decisive feature) and one line of purpose. One text serves both engines through a few marks:
 
     {{now}}         the injected time, else the database clock
-    {{batch}}       the rows handed in with the call, as a table (`-- batch: column type [key], ...`)
+    {{batch}}       the rows handed in with the call, as a table (`-- batch: name type [key], ...`)
     {{any ids}}     membership in a list parameter
     {{pg:...}} {{lite:...}}   text for one engine only
     {{fragment}}    a shared piece, declared with `-- fragment: name`
