@@ -113,6 +113,7 @@ FROM {{pg:tick}}{{lite:temp.tick}} t WHERE t.missed_count > 0
 UNION ALL
 SELECT t.config_id, t.run_slot, t.run_slot, 1, t.outcome, {{now}}
 FROM {{pg:tick}}{{lite:temp.tick}} t WHERE t.outcome IN ('paused', 'skipped_overlap')
+ON CONFLICT (config_id, slot_from) DO NOTHING
 
 -- name: schedule_start_many [postgres]
 -- Advance the taken configs and start their slots: runs, flows, ledger, journal, in one statement.
