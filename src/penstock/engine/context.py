@@ -127,6 +127,11 @@ class RunContext:
         return self._known.processor
 
     @property
+    def known_defaults(self) -> dict[str, Any]:
+        """The pipeline's defaults for parameters."""
+        return dict(self._known.defaults)
+
+    @property
     def partition(self) -> str:
         """The slice of data to process; the slot as ISO text unless somebody named one."""
         return self.held.partition if self.held.partition is not None else iso(self.held.slot)
@@ -208,6 +213,13 @@ class RunContext:
     def is_cancelled(self) -> bool:
         """Whether the run should stop; long loops ask this or call `check`."""
         return self.signal is not None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the run had nothing to say besides its return value."""
+        return (
+            self.signal is None and self._stage_us is None and not self.records and not self.bytes
+        )
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:

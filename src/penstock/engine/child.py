@@ -1,0 +1,91 @@
+"""The child's end of a process run: one run at a time, told over a pipe.
+
+    parent to child   ("run", Job) · ("stop", signal)
+    child to parent   ("progress", Progress) · ("done", Outcome)
+
+The main thread executes; a second one listens, passes signals on and ships progress. When the
+parent is gone the pipe ends and so does the child, whatever it is doing: its result has no taker.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+from multiprocessing.connection import Connection
+from typing import Any, Final, NamedTuple
+
+from penstock.core.clock import SystemClock
+from penstock.core.model import HeldRun
+from penstock.core.processor import Processor
+from penstock.engine.context import Known, RunContext, Signal
+from penstock.engine.execution import body_of
+from penstock.engine.outcome import Outcome, outcome_of_error, outcome_of_value
+
+PROGRESS_SECONDS: Final = 0.5
+
+
+class Job(NamedTuple):
+    """A run as it is told to a child; the processor travels without its body."""
+
+    reference: str
+    held: HeldRun
+    processor: Processor
+    defaults: dict[str, Any]
+
+
+def main(connection: Connection) -> None:
+    """Serve runs until the pipe ends; the target of the child process."""
+    # Ctrl-C reaches the whole group; the parent decides when its children stop.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _Child(connection).serve()
+
+
+class _Child:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._context: RunContext | None = None
+        self._clock = SystemClock()
+
+    def serve(self) -> None:
+        threading.Thread(target=self._listen, name="penstock-child", daemon=True).start()
+        while True:
+            self._send("done", self._execute(self._jobs.get()))
+
+    def _execute(self, job: Job) -> Outcome:
+        known = Known(job.held.processor, job.processor, job.defaults)
+        context = RunContext(job.held, known, self._clock, self._clock.monotonic())
+        self._context = context
+        try:
+            return outcome_of_value(context, body_of(job.reference)(context))
+        except BaseException as error:
+            return outcome_of_error(error)
+        finally:
+            self._context = None
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                if not self._connection.poll(PROGRESS_SECONDS if self._context else None):
+                    self._ship()
+                    continue
+                kind, value = self._connection.recv()
+                if kind == "run":
+                    self._jobs.put(value)
+                elif self._context is not None:
+                    self._context.tell(Signal(value), self._clock.monotonic())
+        except (EOFError, OSError):
+            os._exit(0 if self._context is None else 1)
+
+    def _ship(self) -> None:
+        context = self._context
+        progress = None if context is None else context.progress_taken()
+        if progress is not None:
+            self._send("progress", progress)
+
+    def _send(self, kind: str, value: object) -> None:
+        with self._sending:
+            self._connection.send((kind, value))

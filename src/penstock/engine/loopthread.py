@@ -1,0 +1,136 @@
+"""The async lane: an event loop on a thread of its own, one task per run, at most `slots` at once.
+
+The loop is started by the first async run. A signal cancels the task; what the processor makes of
+the cancellation is its outcome. Nothing here may block the loop: suspects are marked before they
+come here, ends are only queued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from penstock.core.model import HeldRun
+from penstock.engine.context import RunContext, Signal
+from penstock.engine.outcome import outcome_of_error, outcome_of_value
+from penstock.engine.pace import Pace
+from penstock.engine.steps import WorkerSteps
+
+
+class LoopLane:
+    """Executes async processors."""
+
+    def __init__(self, steps: WorkerSteps, pace: Pace, *, on_ends: Callable[[], None]) -> None:
+        self._steps = steps
+        self._pace = pace
+        self._on_ends = on_ends
+        self._pending: deque[tuple[float, HeldRun]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Runs that have not begun."""
+        return len(self._pending)
+
+    def put(self, runs: Sequence[HeldRun], now: float) -> None:
+        """Execute runs, as slots allow."""
+        self._pending.extend((now, run) for run in runs)
+        self._started().call_soon_threadsafe(self._fill)
+
+    def expire(self, before: float) -> list[HeldRun]:
+        """Take out what was put before the given moment and has not begun."""
+        out: list[HeldRun] = []
+        with contextlib.suppress(IndexError):
+            while self._pending[0][0] < before:
+                out.append(self._pending.popleft()[1])
+        return out
+
+    def clear(self) -> list[HeldRun]:
+        """Take back everything that has not begun."""
+        return self.expire(float("inf"))
+
+    def close(self, seconds: float) -> bool:
+        """Cancel what still runs and end the loop; True when its thread ended in time."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return True
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(loop.stop)
+        thread.join(seconds)
+        return not thread.is_alive()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=self._run_loop, args=(self._loop,), name="penstock-loop", daemon=True
+            )
+            self._thread.start()
+        return self._loop
+
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    def _fill(self) -> None:
+        """Start tasks for waiting runs; on the loop's thread only."""
+        steps = self._steps
+        while self._pending and len(self._tasks) < steps.options.slots:
+            now = steps.clock.monotonic()
+            if now >= steps.session.safe_until:
+                asyncio.get_running_loop().call_later(0.05, self._fill)
+                return
+            try:
+                _, held = self._pending.popleft()
+            except IndexError:
+                return
+            context = steps.begin(held, now)
+            if context is None:
+                self._on_ends()
+                continue
+            task = asyncio.get_running_loop().create_task(self._run(context))
+            self._tasks.add(task)
+            context.interrupt = self._canceller(task)
+            if context.signal is not None:
+                task.cancel()
+            task.add_done_callback(self._done)
+
+    def _canceller(self, task: asyncio.Task[None]) -> Callable[[Signal], None]:
+        loop = asyncio.get_running_loop()
+
+        def cancel(_: Signal) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: so is the task
+                loop.call_soon_threadsafe(task.cancel)
+
+        return cancel
+
+    async def _run(self, context: RunContext) -> None:
+        body = context.declared.body
+        assert body is not None, context.declared.path
+        try:
+            outcome = outcome_of_value(context, await body(context))
+        except BaseException as error:
+            outcome = outcome_of_error(error)
+        context.interrupt = None
+        self._steps.end(context, outcome)
+        self._pace.observe(1, self._steps.clock.monotonic() - context.began)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._on_ends()
+        self._fill()

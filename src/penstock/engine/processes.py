@@ -1,0 +1,150 @@
+"""Child processes for processors that keep a core busy: a small pool, one run at a time per child.
+
+Children are spawned (never forked: the worker has threads), started when first needed and kept. A
+child is killed when its run exceeds its time, or did not heed a signal within the grace; it may
+also die by itself (crash, out of memory). Either way the run ends with a clear outcome and the next
+run gets a new child. A death nobody asked for is PROCESS_DIED.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import threading
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+from penstock.engine import child
+from penstock.engine.context import RunContext, Signal
+from penstock.engine.outcome import Outcome, outcome_of_death, outcome_of_error
+
+
+class ChildPool:
+    """Calls processors in child processes; thread-safe."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Child] = []
+        self._all: set[_Child] = set()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def call(self, context: RunContext) -> Outcome:
+        """Execute a run in a child and wait for its outcome."""
+        try:
+            made = self._take()
+        except Exception as error:  # no memory or no processes left
+            return outcome_of_error(error)
+        try:
+            outcome = made.call(context)
+        finally:
+            self._give(made)
+        return outcome
+
+    def close(self) -> None:
+        """Kill every child; idempotent."""
+        with self._lock:
+            self._is_closed = True
+            children, self._all, self._idle = list(self._all), set(), []
+        for one in children:
+            one.end()
+
+    def _take(self) -> _Child:
+        with self._lock:
+            while self._idle:
+                found = self._idle.pop()
+                if found.is_alive:
+                    return found
+                self._all.discard(found)
+                found.end()
+        made = _Child()
+        with self._lock:
+            self._all.add(made)
+        return made
+
+    def _give(self, used: _Child) -> None:
+        with self._lock:
+            if used.is_alive and not self._is_closed:
+                self._idle.append(used)
+                return
+            self._all.discard(used)
+        used.end()
+
+
+class _Child:
+    """One child process and the worker's end of its pipe."""
+
+    def __init__(self) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._connection: Connection
+        self._connection, theirs = spawn.Pipe()
+        self._sending = threading.Lock()
+        self._is_killed = False
+        self._process: SpawnProcess = spawn.Process(
+            target=child.main, args=(theirs,), name="penstock-child", daemon=True
+        )
+        try:
+            self._process.start()
+        except BaseException:
+            self._connection.close()
+            raise
+        finally:
+            theirs.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can take another run."""
+        return not self._is_killed and self._process.is_alive()
+
+    def call(self, context: RunContext) -> Outcome:
+        """Execute one run; a death becomes an outcome."""
+        declared = context.declared
+        job = child.Job(
+            declared.reference, context.held, replace(declared, body=None), context.known_defaults
+        )
+        context.interrupt = self._tell
+        try:
+            self._send("run", job)
+            if context.signal is not None:
+                self._tell(context.signal)
+            return self._listen(context)
+        except (EOFError, OSError):
+            self._process.join(5.0)
+            death = outcome_of_death(self._process.exitcode)
+            return death._replace(is_interrupted=context.signal is not None)
+        finally:
+            context.interrupt = None
+
+    def end(self) -> None:
+        """Kill the process and free what it held; idempotent."""
+        self._is_killed = True
+        with contextlib.suppress(ValueError):  # closed before
+            self._process.kill()
+            self._process.join(5.0)
+            self._process.close()
+        self._connection.close()
+
+    def _listen(self, context: RunContext) -> Outcome:
+        while True:
+            ready = wait([self._connection, self._process.sentinel])
+            if self._connection not in ready:
+                raise EOFError
+            kind, value = self._connection.recv()
+            if kind == "done":
+                assert isinstance(value, Outcome)
+                return value
+            context.progress_put(value)
+
+    def _tell(self, signal: Signal) -> None:
+        """Pass a signal on; time that is up and ignored signals end the process."""
+        if signal in (Signal.TIMEOUT, Signal.KILL):
+            self._is_killed = True
+            with contextlib.suppress(ValueError):
+                self._process.kill()
+            return
+        with contextlib.suppress(OSError):
+            self._send("stop", signal.value)
+
+    def _send(self, kind: str, value: object) -> None:
+        with self._sending:
+            self._connection.send((kind, value))

@@ -1,0 +1,99 @@
+"""The worker's lease on its own existence: one session row, renewed from its own connection.
+
+Renewal has three answers. RENEWED: the row was there. UNKNOWN: the store did not answer, which is
+not death: the lease is still ours until it runs out. LOST: the row is gone, others may have our
+runs. Between answers the worker judges itself by its monotonic clock, counted from the moment the
+last renewal that succeeded *left*, and stops starting runs a margin before the lease ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TypeVar
+
+from penstock.core.clock import SECOND, Clock
+from penstock.core.errors import StoreBusy, StoreUnavailable
+from penstock.engine.options import WorkerOptions
+from penstock.store.api import Store, Tx
+from penstock.store.leases import session_beat, session_close, session_open
+
+T = TypeVar("T")
+
+
+class Renewal(StrEnum):
+    """What a beat found out."""
+
+    RENEWED = "renewed"
+    UNKNOWN = "unknown"
+    LOST = "lost"
+
+
+class WorkerSession:
+    """One session at a time; a lost one is replaced by a new one under a new number."""
+
+    def __init__(
+        self, store: Store, options: WorkerOptions, clock: Clock, boot_id: Callable[[], str]
+    ) -> None:
+        """Renew through `store`, which should have a connection nobody else can use up."""
+        self._store = store
+        self._options = options
+        self._clock = clock
+        self._boot_id = boot_id
+        self._sure_seconds = (options.lease_us - options.margin_us) / SECOND
+        self.safe_until = float("-inf")
+        """Monotonic moment until which the lease holds, with a margin, whatever the store does."""
+        self.session_id: int | None = None
+        self.is_draining = False
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether runs may be started."""
+        return self._clock.monotonic() < self.safe_until
+
+    def open(self, pool: int) -> int:
+        """Introduce this worker; safe to repeat, a session whose answer was lost just lapses."""
+        left = self._clock.monotonic()
+        options = self._options
+        params = {
+            "boot_id": self._boot_id(),
+            "kind": "worker",
+            "name": options.name,
+            "host": options.host,
+            "pid": options.pid,
+            "pool": pool,
+            "slots": options.slots,
+            "lease_us": options.lease_us,
+        }
+        self.session_id = self._store.write(lambda tx: session_open(tx, params))
+        self.safe_until = left + self._sure_seconds
+        return self.session_id
+
+    def renew(self, more: Callable[[Tx, int], T]) -> tuple[Renewal, T | None]:
+        """Renew the lease and do `more` in the same transaction."""
+        session_id = self.session_id
+        assert session_id is not None, "the session is not open"
+        left = self._clock.monotonic()
+
+        def body(tx: Tx) -> tuple[bool, T | None]:
+            alive = session_beat(
+                tx, session_id, self._options.lease_us, is_draining=self.is_draining
+            )
+            return alive, more(tx, session_id) if alive else None
+
+        try:
+            alive, value = self._store.write(body)
+        except (StoreUnavailable, StoreBusy):
+            return Renewal.UNKNOWN, None
+        if not alive:
+            self.session_id, self.safe_until = None, float("-inf")
+            return Renewal.LOST, None
+        self.safe_until = left + self._sure_seconds
+        return Renewal.RENEWED, value
+
+    def close(self) -> None:
+        """End the session; what it still holds is swept at once instead of after the lease."""
+        session_id, self.session_id = self.session_id, None
+        self.safe_until = float("-inf")
+        if session_id is not None:
+            self._store.write(lambda tx: session_close(tx, session_id))

@@ -1,0 +1,31 @@
+"""Running a worker in the main thread until somebody asks it to stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Final
+
+from penstock.engine.worker import Worker
+
+ASKS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def run_until_signal(worker: Worker) -> None:
+    """Run until SIGTERM or SIGINT, then drain; a second signal stops without waiting for runs."""
+    asked = threading.Event()
+
+    def handle(_: int, __: FrameType | None) -> None:
+        if asked.is_set():
+            worker.stop(now=True)
+        asked.set()
+
+    before = {number: signal.signal(number, handle) for number in ASKS}
+    try:
+        worker.start()
+        asked.wait()
+        worker.stop()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

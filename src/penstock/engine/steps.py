@@ -1,0 +1,305 @@
+"""The worker's steps, without threads: what the shell loops and the simulation drives.
+
+Every step is one transaction or none, and safe to repeat after a failure whose outcome is unknown:
+a claim whose answer was lost is looked up (`session_runs`), an end that was stored after all is
+stale the second time and changes nothing. Tables in memory, keyed by fencing token:
+
+    held      claimed, and its end not yet stored
+    running   its processor was started; whoever takes it out of here ends the run, once
+    ends      ended, waiting to be stored
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from penstock.core import settle
+from penstock.core.clock import SECOND, Clock
+from penstock.core.errors import StoreBusy, StoreUnavailable
+from penstock.core.ids import new_boot_id
+from penstock.core.model import Finish, HeldRun, Progress
+from penstock.core.parameters import defaults
+from penstock.core.pipeline import Pipeline
+from penstock.engine.buffer import is_suspect
+from penstock.engine.context import Known, RunContext, Signal
+from penstock.engine.ends import ADMIT, EndQueue, Flushed
+from penstock.engine.execution import call_inline, check_importable
+from penstock.engine.options import WorkerOptions
+from penstock.engine.outcome import Outcome, finish_of, outcome_of_value
+from penstock.engine.session import Renewal, WorkerSession
+from penstock.events import Events, RunStarted, WorkerBeat
+from penstock.store.api import Store, Tx
+from penstock.store.declare import pipeline_register
+from penstock.store.held import session_runs
+from penstock.store.leases import progress_put_many, session_cancels
+from penstock.store.registry import pool_ensure
+from penstock.store.runs import (
+    Claim,
+    fair_clock_raise,
+    run_claim,
+    run_release_many,
+    run_start_many,
+)
+
+FAIR_CLOCK_SECONDS: Final = 0.1
+LOOK_AGAIN_SECONDS: Final = (0.0, 10.0, 130.0)
+"""A claim without an answer may still be committing: statements end within 120 s."""
+
+
+class WorkerSteps:
+    """One worker's state and its steps. `claim_once`, `flush_once` and `beat_once` may run at the
+    same time in three threads, each of them in one thread at a time.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        pipelines: Sequence[Pipeline],
+        options: WorkerOptions,
+        *,
+        clock: Clock,
+        jitter: Callable[[], float],
+        events: Events | None = None,
+        boot_id: Callable[[], str] = new_boot_id,
+    ) -> None:
+        self.options = options
+        self.clock = clock
+        self.jitter = jitter
+        self.events = events or Events()
+        self.known: dict[int, Known] = {}
+        self.held: dict[int, HeldRun] = {}
+        self.running: dict[int, RunContext] = {}
+        self.ends = EndQueue(store, self.held, options, events=self.events, jitter=jitter)
+        self.session = WorkerSession(store.reserved(), options, clock, boot_id)
+        self._store = store
+        self._pipelines = list(pipelines)
+        self._pool = 0
+        self._cancels: set[int] = set()
+        self._clock_raised = float("-inf")
+        self._looks: deque[float] = deque()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is held and nothing waits to be stored."""
+        return not self.held and not self.ends
+
+    def check(self) -> None:
+        """Raise DeclarationError unless every pipeline makes sense and can be executed here."""
+        for pipeline in self._pipelines:
+            pipeline.check()
+            for processor in pipeline.processors:
+                check_importable(processor)
+
+    def open(self) -> int:
+        """Register the pipelines and open a session; returns its number. Safe to repeat."""
+        self.check()
+
+        def register(tx: Tx) -> tuple[int, dict[int, Known]]:
+            known: dict[int, Known] = {}
+            for pipeline in self._pipelines:
+                numbers = pipeline_register(tx, pipeline)
+                for p in pipeline.processors:
+                    number = numbers[p.phase, p.name]
+                    if p.runs != "external":
+                        known[number] = Known(number, p, defaults(pipeline.parameters))
+            return pool_ensure(tx, self.options.pool), known
+
+        self._pool, self.known = self._store.write(register)
+        return self.session.open(self._pool)
+
+    def beat_once(self) -> Renewal:
+        """Renew the session, write changed progress, learn of cancels; a lost session is replaced
+        by the next call.
+        """
+        if self.session.session_id is None:
+            return self._reopen()
+        dirty = [(c, p) for c in list(self.running.values()) if (p := c.progress_taken())]
+        renewal, cancels = self.session.renew(lambda tx, sid: self._beat(tx, sid, dirty))
+        if renewal is not Renewal.RENEWED:
+            for context, _ in dirty:
+                context.is_dirty = True
+        now = self.clock.monotonic()
+        for _, token in cancels or ():
+            found = self.running.get(token)
+            if found is None and token in self.held:
+                self._cancels.add(token)
+            elif found is None:
+                continue
+            elif found.signal is None:
+                found.tell(Signal.CANCEL, now)
+        # A run may have begun while its cancel was noted; the next beat brings the cancel again.
+        self._cancels.intersection_update(self.held)
+        if renewal is Renewal.LOST:
+            self.signal_all(Signal.LEASE)
+        if self.events.is_heard:
+            self.events.emit(WorkerBeat(self.session.session_id or 0, renewal, len(self.held)))
+        return renewal
+
+    def claim_once(self, n: int, *, start: bool = False) -> list[HeldRun]:
+        """Take up to `n` runs (`start`: they begin at once); nothing while the lease is unsure."""
+        session_id = self.session.session_id
+        if n <= 0 or session_id is None or not self.session.is_safe:
+            return []
+        now = self.clock.monotonic()
+        if self._looks and self._looks[0] <= now:
+            return self._look(session_id)
+        claim = Claim(
+            pool=self._pool,
+            processors=list(self.known),
+            n=min(n, self.options.batch_max),
+            session_id=session_id,
+            claimed_by=self.options.name,
+            start=start,
+        )
+        is_raise_due = now - self._clock_raised >= FAIR_CLOCK_SECONDS
+
+        def body(tx: Tx) -> list[HeldRun]:
+            runs = run_claim(tx, claim)
+            if is_raise_due:
+                fair_clock_raise(tx, runs)
+            return runs
+
+        try:
+            runs = self._store.write(body)
+        except StoreUnavailable:
+            self._looks.extend(now + seconds for seconds in LOOK_AGAIN_SECONDS)
+            raise
+        if is_raise_due and runs:
+            self._clock_raised = now
+        self.held.update((run.token, run) for run in runs)
+        return runs
+
+    def begin(self, held: HeldRun, now: float) -> RunContext | None:
+        """Start a run in memory (a suspect durably first); None when it must not run at all."""
+        if held.cancel_requested_at is not None or held.token in self._cancels:
+            self._cancels.discard(held.token)
+            why = "cancelled before it started"
+            self.ends.add([settle.cancelled(held, actor=self.options.name, why=why)])
+            return None
+        context = RunContext(held, self.known[held.processor], self.clock, now)
+        if is_suspect(held):
+            if held.run_id not in self.start_many([held]):
+                self.forget([held])
+                return None
+            context.is_marked = True
+        self.running[held.token] = context
+        if self.events.is_heard:
+            event = RunStarted(held.run_id, held.customer_id, held.processor, held.attempt)
+            self.events.emit(event)
+        return context
+
+    def start_many(self, runs: Iterable[HeldRun]) -> set[int]:
+        """Mark claimed runs RUNNING; those missing in the answer are not ours any more."""
+        pairs = [(run.run_id, run.token) for run in runs]
+        return self._store.write(lambda tx: run_start_many(tx, pairs))
+
+    def execute(self, held: HeldRun) -> Finish | None:
+        """Run one processor inline, to its end in memory; None when it must not run at all."""
+        context = self.begin(held, self.clock.monotonic())
+        if context is None:
+            return None
+        outcome = call_inline(context)
+        return self.conclude(context, outcome) if self.running.pop(held.token, None) else None
+
+    def conclude_value(self, context: RunContext, value: object, now: float) -> Finish:
+        """The verdict on a processor that returned; the plain case is the hot path."""
+        if value is None and context.is_plain:
+            held, spent = context.held, int((now - context.began) * SECOND)
+            return settle.completed(held, duration_us=spent, actor=self.options.name)
+        return self.conclude(context, outcome_of_value(context, value))
+
+    def conclude(self, context: RunContext, outcome: Outcome) -> Finish:
+        """The verdict on a run."""
+        now = self.clock.monotonic()
+        return finish_of(context, outcome, jitter=self.jitter, actor=self.options.name, now=now)
+
+    def end(self, context: RunContext, outcome: Outcome) -> bool:
+        """End a run in memory unless somebody did before; tells whether this call did."""
+        if self.running.pop(context.held.token, None) is None:
+            return False
+        self.ends.add([self.conclude(context, outcome)])
+        return True
+
+    def flush_once(self) -> Flushed:
+        """Store the oldest ends in one transaction; on failure they are kept for the next call."""
+        return self.ends.flush_once()
+
+    def release_many(self, runs: Sequence[HeldRun]) -> int:
+        """Give runs that have not begun back to the queue; returns how many were ours to give."""
+        if not runs:
+            return 0
+        rows = [(run.run_id, run.token, 0) for run in runs]
+        given = self._store.write(lambda tx: run_release_many(tx, rows))
+        self.forget(runs)
+        self._store.wake([ADMIT])
+        return len(given)
+
+    def release_all(self) -> int:
+        """Give back everything that is held, has not begun and has not ended."""
+        ended = self.ends.tokens()
+        return self.release_many(
+            [
+                run
+                for token, run in list(self.held.items())
+                if token not in self.running and token not in ended
+            ]
+        )
+
+    def forget(self, runs: Iterable[HeldRun]) -> None:
+        """Drop runs that are no longer ours."""
+        for run in runs:
+            self.held.pop(run.token, None)
+            self._cancels.discard(run.token)
+
+    def signal_all(self, signal: Signal) -> None:
+        """Tell every running processor to stop."""
+        now = self.clock.monotonic()
+        for context in list(self.running.values()):
+            if context.signal is None:
+                context.tell(signal, now)
+
+    def close(self) -> None:
+        """End the session."""
+        self.session.close()
+
+    def run_once(self, n: int | None = None) -> Flushed:
+        """Claim, execute inline and store: the whole worker in one call, for tests."""
+        for held in self.claim_once(self.options.slots if n is None else n):
+            finish = self.execute(held)
+            if finish is not None:
+                self.ends.add([finish])
+        return self.flush_once()
+
+    def _beat(
+        self, tx: Tx, session_id: int, dirty: Sequence[tuple[RunContext, Progress]]
+    ) -> list[tuple[int, int]]:
+        if dirty:
+            at, now = tx.now(), self.clock.monotonic()
+            rows = []
+            for context, progress in dirty:
+                percent = progress.percent
+                left = (now - context.began) * (100 / percent - 1) if percent else None
+                estimate = None if left is None else at + int(left * SECOND)
+                told = replace(progress, worker=self.options.name, estimated_completion_at=estimate)
+                rows.append((context.held.run_id, context.held.token, told))
+            progress_put_many(tx, rows)
+        return session_cancels(tx, session_id)
+
+    def _reopen(self) -> Renewal:
+        try:
+            self.session.open(self._pool)
+        except (StoreUnavailable, StoreBusy):
+            return Renewal.UNKNOWN
+        return Renewal.RENEWED
+
+    def _look(self, session_id: int) -> list[HeldRun]:
+        """Find runs that were claimed without our learning it."""
+        known = set(self.held)
+        runs = self._store.read(lambda tx: session_runs(tx, session_id))
+        self._looks.popleft()
+        found = [run for run in runs if run.token not in known]
+        self.held.update((run.token, run) for run in found)
+        return found

@@ -1,0 +1,303 @@
+"""The built-in worker: threads around `WorkerSteps`.
+
+    claimer    asks for runs when there is room, woken by hints, by room, or by a timer
+    lanes      threads and an event loop that execute (see `executor`, `loopthread`)
+    completer  stores ends in batches: what collects during one flush is the next batch
+    beat       renews the session from a connection of its own, writes progress, learns of cancels
+    watch      timeouts, marks, returns (see `watch`)
+
+Every loop survives whatever a step raises: it reports, backs off with jitter and goes on; only
+`stop` ends it. `stop` drains: claims no more, gives back what has not begun, waits for what runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from penstock.core.clock import SECOND, Clock
+from penstock.core.errors import StoreError
+from penstock.core.model import HeldRun
+from penstock.core.pipeline import Pipeline
+from penstock.engine.buffer import is_suspect
+from penstock.engine.context import Signal
+from penstock.engine.executor import ThreadLane
+from penstock.engine.loopthread import LoopLane
+from penstock.engine.options import WorkerOptions
+from penstock.engine.pace import Pace
+from penstock.engine.processes import ChildPool
+from penstock.engine.session import Renewal
+from penstock.engine.steps import WorkerSteps
+from penstock.engine.watch import FAST_SECONDS, SLOW_SECONDS, Watch
+from penstock.events import Events, ServiceError, ServiceStarted, ServiceStopped
+from penstock.store.api import Store
+
+__all__ = ["Worker", "WorkerOptions", "WorkerSteps"]
+
+T = TypeVar("T")
+
+PAUSE_MAX_SECONDS: Final = 2.0
+ROOM_SECONDS: Final = 1.0
+
+
+class Worker:
+    """A worker process's machinery. `start` and `stop` are idempotent; it cannot be restarted."""
+
+    def __init__(
+        self,
+        store: Store,
+        pipelines: Sequence[Pipeline],
+        options: WorkerOptions,
+        *,
+        clock: Clock,
+        jitter: Callable[[], float],
+        events: Events | None = None,
+    ) -> None:
+        self.steps = WorkerSteps(
+            store, pipelines, options, clock=clock, jitter=jitter, events=events
+        )
+        self._store = store
+        self._options = options
+        self._clock = clock
+        self._jitter = jitter
+        self._events = self.steps.events
+        self._children = ChildPool()
+        self._pace = Pace(options.slots, options.batch_max)
+        self._threads = ThreadLane(
+            self.steps, self._pace, call_process=self._children.call, on_ends=self._on_ends
+        )
+        self._loop = LoopLane(self.steps, self._pace, on_ends=self._on_ends)
+        self._watch = Watch(self.steps, self._threads, self._loop)
+        self._waiter = store.listen([f"runs:{options.pool}"])
+        self._cancels = store.listen(["cancel"])
+        self._wants_room = False
+        self._has_ends = threading.Event()
+        self._in_hand = threading.Event()
+        self._quiet = threading.Event()
+        self._started = threading.Event()
+        self._opened = threading.Event()
+        self._draining = threading.Event()
+        self._hurry = threading.Event()
+        self._ended = threading.Event()
+        self._stopped = threading.Event()
+        self._stopping = threading.Lock()
+        self._services: list[threading.Thread] = []
+        self._failures: dict[str, int] = {}
+
+    @property
+    def name(self) -> str:
+        """What logs and metrics call it."""
+        return "worker"
+
+    @property
+    def started(self) -> threading.Event:
+        """Set once the session is open and runs are being claimed."""
+        return self._started
+
+    @property
+    def stopped(self) -> threading.Event:
+        """Set once everything has ended."""
+        return self._stopped
+
+    def start(self) -> None:
+        """Start the threads and return; the session opens as soon as the store answers.
+
+        Raises DeclarationError when a pipeline contradicts itself or cannot be executed here.
+        """
+        if self._services or self._draining.is_set():
+            return
+        self.steps.check()
+        loops = {
+            "beat": self._beat_loop,
+            "claimer": self._claim_loop,
+            "completer": self._flush_loop,
+            "watch": self._watch_loop,
+        }
+        for name, target in loops.items():
+            thread = threading.Thread(target=target, name=f"penstock-{name}", daemon=True)
+            self._services.append(thread)
+        for thread in self._services:
+            thread.start()
+        self._events.emit(ServiceStarted(self.name))
+
+    def stop(self, *, now: bool = False) -> None:
+        """Drain and end; `now` (also from another thread, meanwhile) does not wait for runs."""
+        if now:
+            self._hurry.set()
+            self._quiet.set()
+        self._draining.set()
+        self.steps.session.is_draining = True
+        self._waiter.interrupt()
+        self._cancels.interrupt()
+        self._in_hand.set()
+        # A signal handler may interrupt the very thread that drains: it must not wait for itself.
+        if not self._stopping.acquire(blocking=not now):
+            return
+        try:
+            if not self._stopped.is_set():
+                self._drain()
+                self._stopped.set()
+                self._events.emit(ServiceStopped(self.name))
+        finally:
+            self._stopping.release()
+
+    def _drain(self) -> None:
+        self._threads.stop()
+        self._watch.give_back(self._threads.clear() + self._loop.clear())
+        self._in_hand.set()
+        self._await_quiet(self._options.drain_us / SECOND)
+        if self.steps.running:
+            self.steps.signal_all(Signal.DRAIN)
+            self._await_quiet(self._options.grace_us / SECOND)
+        self._ended.set()
+        for event in (self._opened, self._has_ends, self._in_hand):
+            event.set()
+        self._waiter.interrupt()
+        self._cancels.interrupt()
+        self._children.close()
+        self._threads.close(0.0 if self.steps.running else 1.0)
+        self._loop.close(2.0)
+        for thread in self._services:
+            thread.join(10.0)
+        for step in (self._flush_all, self.steps.release_all, self.steps.close):
+            with contextlib.suppress(StoreError):  # what stays behind is swept
+                step()
+        self._waiter.close()
+        self._cancels.close()
+
+    def _await_quiet(self, seconds: float) -> None:
+        """Wait until nothing runs, as long as asked, unless in a hurry."""
+        until = self._clock.monotonic() + seconds
+        while self.steps.running and not self._hurry.is_set():
+            left = until - self._clock.monotonic()
+            if left <= 0:
+                return
+            self._quiet.clear()
+            if self.steps.running and not self._hurry.is_set():
+                self._clock.wait(self._quiet, left)
+
+    def _flush_all(self) -> None:
+        while len(self.steps.ends):
+            self.steps.flush_once()
+
+    def _on_ends(self) -> None:
+        """A lane handed over ends, or a thread became free."""
+        self._has_ends.set()
+        if self._wants_room:
+            self._waiter.interrupt()
+        if self._draining.is_set() and not self.steps.running:
+            self._quiet.set()
+
+    def _claim_loop(self) -> None:
+        while not self._draining.is_set() and not self._started.is_set():
+            self._guarded("claimer", self._open_once)
+        while not self._draining.is_set():
+            self._guarded("claimer", self._claim_once)
+
+    def _open_once(self) -> None:
+        self.steps.open()
+        self._started.set()
+        self._opened.set()
+
+    def _claim_once(self) -> None:
+        wanted = self._room()
+        if not wanted:
+            self._wants_room = True
+            if not self._room():
+                self._waiter.wait(ROOM_SECONDS)
+            self._wants_room = False
+            return
+        runs = self.steps.claim_once(wanted, start=self._pace.is_long)
+        if runs:
+            self._dispatch(runs)
+        if len(runs) < wanted and not self._draining.is_set():
+            poll = self._options.poll_us / SECOND
+            self._waiter.wait(poll * (0.75 + 0.5 * self._jitter()))
+
+    def _room(self) -> int:
+        """How many runs to claim now."""
+        if self._threads.zombies >= (self._options.zombies_max or self._options.slots):
+            return 0
+        if self._threads.buffer.has_suspects:
+            return 0
+        return self._pace.want(len(self.steps.held) - len(self.steps.ends))
+
+    def _dispatch(self, runs: Sequence[HeldRun]) -> None:
+        now = self._clock.monotonic()
+        known = self.steps.known
+        later = [run for run in runs if known[run.processor].processor.runs == "async"]
+        if later:
+            tokens = {run.token for run in later}
+            runs = [run for run in runs if run.token not in tokens]
+            later = self._marked(later)
+            self._loop.put(later, now)
+        if runs:
+            self._threads.buffer.put(runs, now)
+        self._in_hand.set()
+
+    def _marked(self, runs: Sequence[HeldRun]) -> list[HeldRun]:
+        """Suspects among async runs are marked RUNNING here: their lane must not block."""
+        suspects = [run for run in runs if is_suspect(run)]
+        if not suspects:
+            return list(runs)
+        try:
+            started = self.steps.start_many(suspects)
+        except StoreError:
+            self._watch.give_back(suspects)
+            return [run for run in runs if not is_suspect(run)]
+        self.steps.forget(run for run in suspects if run.run_id not in started)
+        return [
+            run._replace(started_at=run.claimed_at) if is_suspect(run) else run
+            for run in runs
+            if not is_suspect(run) or run.run_id in started
+        ]
+
+    def _flush_loop(self) -> None:
+        while not self._ended.is_set():
+            self._has_ends.wait()
+            self._has_ends.clear()
+            while len(self.steps.ends) and not self._ended.is_set():
+                self._guarded("completer", self.steps.flush_once)
+                if self._wants_room:
+                    self._waiter.interrupt()
+
+    def _beat_loop(self) -> None:
+        self._opened.wait()
+        beat, look = self._options.beat_us / SECOND, self._options.progress_us / SECOND
+        next_beat = self._clock.monotonic() + beat
+        while not self._ended.is_set():
+            left = min(next_beat - self._clock.monotonic(), look)
+            is_woken = self._cancels.wait(max(0.0, left))
+            is_dirty = any(context.is_dirty for context in list(self.steps.running.values()))
+            if is_woken or is_dirty or self._clock.monotonic() >= next_beat:
+                renewal = self._guarded("beat", self.steps.beat_once, Renewal.UNKNOWN)
+                pause = beat if renewal is Renewal.RENEWED else min(beat, PAUSE_MAX_SECONDS)
+                if renewal is Renewal.LOST:
+                    self._watch.give_back(self._threads.clear() + self._loop.clear())
+                    pause = 0.0
+                next_beat = self._clock.monotonic() + pause
+                self._in_hand.set()
+
+    def _watch_loop(self) -> None:
+        seconds: float | None = None
+        while not self._ended.is_set():
+            if self._in_hand.wait(seconds):
+                self._in_hand.clear()
+                self._clock.wait(self._ended, FAST_SECONDS)
+            seconds = self._guarded("watch", self._watch.tick, SLOW_SECONDS)
+
+    def _guarded(self, service: str, step: Callable[[], T], otherwise: T | None = None) -> T | None:
+        """One step of a loop; a failure is reported and followed by a growing pause."""
+        try:
+            value = step()
+        except Exception as error:
+            failures = self._failures[service] = self._failures.get(service, 0) + 1
+            pause = min(0.05 * 2 ** min(failures, 10), PAUSE_MAX_SECONDS)
+            pause *= 0.5 + 0.5 * self._jitter()
+            self._events.emit(ServiceError(f"worker.{service}", str(error), pause))
+            self._clock.wait(self._ended, pause)
+            return otherwise
+        self._failures[service] = 0
+        return value
