@@ -14,17 +14,15 @@ import queue
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
-
-import msgspec
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError, SchemaMismatch, StoreBusy, StoreUnavailable
 from penstock.store import migrate
-from penstock.store.api import Capabilities, Row, Tx
-from penstock.store.statements import Engine, Statement, batch_table, load
+from penstock.store.api import Capabilities, Tx
+from penstock.store.sqlite_tx import SqliteTx
 from penstock.store.wake import HubWaiter, Relay, SocketBell, WakeHub
 
 if TYPE_CHECKING:
@@ -41,85 +39,6 @@ GROUP_MAX = 64
 BUSY_SECONDS = 20.0
 READERS_MAX = 8
 SAFE_VERSION = (3, 51, 3)
-
-
-class SqliteTx:
-    """A transaction on one connection."""
-
-    engine: Engine = "sqlite"
-
-    def __init__(self, store: SqliteStore, connection: sqlite3.Connection) -> None:
-        self._store = store
-        self._connection = connection
-        self.callbacks: list[Callable[[], None]] = []
-
-    def now(self) -> int:
-        """The time this transaction judges by."""
-        injected = self._store.injected_now()
-        return self._store.wall_now() if injected is None else injected
-
-    def rows(
-        self,
-        name: str,
-        params: Mapping[str, Any] | None = None,
-        batch: Sequence[Sequence[Any]] | None = None,
-    ) -> list[Row]:
-        """Run a named statement and return the rows of its last text."""
-        cursor = self._execute(name, params, batch)
-        return [] if cursor is None else cast("list[Row]", cursor.fetchall())
-
-    def run(
-        self,
-        name: str,
-        params: Mapping[str, Any] | None = None,
-        batch: Sequence[Sequence[Any]] | None = None,
-    ) -> int:
-        """Run a named statement and return how many rows its last text touched."""
-        cursor = self._execute(name, params, batch)
-        if cursor is None:
-            return 0
-        return len(cursor.fetchall()) if cursor.description else cursor.rowcount
-
-    def after_commit(self, call: Callable[[], None]) -> None:
-        """Call once the transaction is durable."""
-        self.callbacks.append(call)
-
-    def _execute(
-        self,
-        name: str,
-        params: Mapping[str, Any] | None,
-        batch: Sequence[Sequence[Any]] | None,
-    ) -> sqlite3.Cursor | None:
-        statement = load("sqlite")[name]
-        bound: dict[str, Any] = {
-            key: msgspec.json.encode(value).decode() if isinstance(value, (list, tuple)) else value
-            for key, value in (params or {}).items()
-        }
-        bound["now"] = self._store.injected_now()
-        if statement.batch:
-            if not batch:
-                return None
-            self._fill(statement, batch)
-        cursor = None
-        for text in statement.texts:
-            cursor = self._connection.execute(text, bound)
-        return cursor
-
-    def _fill(self, statement: Statement, batch: Sequence[Sequence[Any]]) -> None:
-        table = batch_table(statement.name)
-        columns = ", ".join(f"{c.name} {c.type}" for c in statement.batch)
-        marks = ", ".join("?" * len(statement.batch))
-        self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
-        keys = ", ".join(c.name for c in statement.batch if c.key)
-        if keys:
-            self._connection.execute(
-                f"CREATE INDEX IF NOT EXISTS {table}_key ON batch_{statement.name} ({keys})"
-            )
-        self._connection.execute(f"DELETE FROM {table}")
-        self._connection.executemany(
-            f"INSERT INTO {table} VALUES ({marks})",
-            batch,
-        )
 
 
 class _Job(Generic[T]):
@@ -179,12 +98,10 @@ class SqliteStore:
         """Version of the SQLite library in use."""
         return tuple(int(part) for part in sqlite3.sqlite_version.split("."))
 
-    def injected_now(self) -> int | None:
-        """Virtual time, when a clock was injected."""
-        return None if self._clock is None else self._clock.now()
-
-    def wall_now(self) -> int:
-        """The wall clock, never earlier than seen before."""
+    def now(self) -> int:
+        """The injected time, else the wall clock, never earlier than seen before."""
+        if self._clock is not None:
+            return self._clock.now()
         self._last_now = max(self._last_now, self._system.now())
         return self._last_now
 
@@ -192,12 +109,12 @@ class SqliteStore:
         """Run `body` in a read-only transaction (a snapshot, beside the writer)."""
         if self._is_memory:
             with self._exclusive():
-                return body(SqliteTx(self, self._writer))
+                return body(SqliteTx(self._writer, self.now))
         connection = self._take_reader()
         try:
             connection.execute("BEGIN")
             try:
-                return body(SqliteTx(self, connection))
+                return body(SqliteTx(connection, self.now))
             finally:
                 connection.execute("ROLLBACK")
         except sqlite3.Error as error:
@@ -243,7 +160,7 @@ class SqliteStore:
             for migration in pending:
                 for text in migrate.split_script(migration.script, sqlite3.complete_statement):
                     self._writer.execute(text)
-                self._writer.execute(migrate.record_sql(migration, self.wall_now()))
+                self._writer.execute(migrate.record_sql(migration, self._system.now()))
         return [f"{m.number:04d}_{m.name}" for m in pending]
 
     def verify(self) -> list[str]:
@@ -281,7 +198,11 @@ class SqliteStore:
             raise StoreUnavailable(f"the folder {self._path.parent} does not exist: create it")
         try:
             connection = sqlite3.connect(
-                str(self._path), timeout=0, isolation_level=None, check_same_thread=False
+                str(self._path),
+                timeout=0,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=512,
             )
             connection.execute("PRAGMA busy_timeout = 5000")
             connection.execute("PRAGMA journal_mode = WAL")
@@ -294,7 +215,6 @@ class SqliteStore:
             raise StoreUnavailable(f"cannot open {self._path}: {error}") from error
         if read_only:
             connection.execute("PRAGMA query_only = ON")
-        connection.create_function("db_now", 0, self.wall_now)
         return connection
 
     def _take_reader(self) -> sqlite3.Connection:
@@ -366,7 +286,7 @@ class SqliteStore:
                 job.is_done = True
 
     def _attempt(self, job: _Job[Any], *, nested: bool) -> None:
-        tx = SqliteTx(self, self._writer)
+        tx = SqliteTx(self._writer, self.now)
         if not nested:
             try:
                 job.value = job.body(tx)

@@ -127,7 +127,8 @@ def _expand(
     def piece(match: re.Match[str]) -> str:
         word = match.group(1)
         if word == "now":
-            return "coalesce(CAST(:now AS bigint), db_now())"
+            # SQLite has no clock of its own: its driver binds the time, injected or not.
+            return "coalesce(CAST(:now AS bigint), db_now())" if engine == "postgres" else ":now"
         if word == "batch":
             return _batch(engine, columns, name)
         found = fragments.get((word, engine), fragments.get((word, "")))

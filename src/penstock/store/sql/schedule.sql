@@ -96,8 +96,8 @@ CASE WHEN t.is_late THEN CAST(:cursor AS bigint) + :gap_us * row_number() OVER (
     ELSE t.run_slot + t.offset_us END
 
 -- fragment: tick_time [sqlite]
--- differs because late runs are spread by a later statement, when there are any.
-t.run_slot + t.offset_us
+-- differs because late runs are given their time by a later statement, when there are any.
+CASE WHEN t.is_late THEN NULL ELSE t.run_slot + t.offset_us END
 
 -- fragment: flow_of_tick [postgres]
 opened w ON w.config_id = t.config_id
@@ -148,7 +148,6 @@ SELECT (SELECT count(*) FROM tick), (SELECT count(*) FROM advanced),
 -- batch: cadence bigint key, slot bigint key, catch_up text, window_us bigint, run_slot bigint,
 --   next_slot bigint, missed_from bigint, missed_to bigint, missed_count bigint, is_late boolean
 CREATE TEMP TABLE IF NOT EXISTS tick AS SELECT * FROM ({{tick_rows}}) WHERE FALSE;
-CREATE INDEX IF NOT EXISTS temp.tick_by_config ON tick (config_id);
 DELETE FROM temp.tick;
 INSERT INTO temp.tick {{tick_rows}};
 UPDATE schedule SET next_run_time = t.next_slot,
@@ -160,8 +159,7 @@ DELETE FROM temp.given;
 INSERT INTO temp.given {{tick_given}};
 UPDATE temp.given SET scheduled_time = CAST(:cursor AS bigint) + :gap_us * k.rank
 FROM (SELECT g.ord, row_number() OVER (ORDER BY g.ord) AS rank
-      FROM temp.given g CROSS JOIN temp.tick t ON t.config_id = g.config_id
-      WHERE t.is_late AND :cursor IS NOT NULL) AS k
+      FROM temp.given g WHERE g.scheduled_time IS NULL) AS k
 WHERE given.ord = k.ord;
 {{insert_given}};
 {{ledger_of_tick}};
