@@ -170,15 +170,11 @@ class TestHistory:
     def test_progress_and_lease_go(self, world: World) -> None:
         """Progress and lease rows leave with the run; others' stay."""
         one, two = world.running(), world.running()
-        for held in (one, two):
-            world.write(
-                lambda tx, h=held: leases.progress_put_many(tx, [(h.run_id, h.token, Progress())])
-            )
-            world.write(
-                lambda tx, h=held: leases.lease_take_many(
-                    tx, [("run", h.run_id, h.token, "x", SECOND), ("gate", h.run_id, 1, "x", 1)]
-                )
-            )
+        progress = [(h.run_id, h.token, Progress()) for h in (one, two)]
+        world.write(lambda tx: leases.progress_put_many(tx, progress))
+        taken = [("run", h.run_id, h.token, "x", SECOND) for h in (one, two)]
+        taken += [("gate", h.run_id, 1, "x", 1) for h in (one, two)]
+        world.write(lambda tx: leases.lease_take_many(tx, taken))
         world.complete(one)
         assert world.sql("SELECT run_id FROM progress") == [(two.run_id,)]
         left = world.sql("SELECT kind, subject FROM leases ORDER BY kind, subject")
@@ -190,7 +186,7 @@ class TestRetry:
 
     @pytest.mark.parametrize(("state", "status"), [("FAILED", "FAILURE"), ("TIMEOUT", "TIMEOUT")])
     def test_fields(self, world: World, state: str, status: str) -> None:
-        """A retry is the next attempt of the same slot, due after the delay, linked to its parent."""
+        """A retry is the next attempt of the same slot, due after its delay, with its parent."""
         config = world.config(cadence=None)
         held = world.running(
             config_id=config, slot=5, priority=8, partition="p", mode="m", ordering_key="k",
