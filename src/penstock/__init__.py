@@ -1,11 +1,113 @@
 """Penstock: a durable run queue, scheduler and pipelines on SQLite or PostgreSQL.
 
 This module is the public surface. Every name a user may rely on is listed in `__all__`; anything
-else may change without notice. It must stay cheap to import: no driver and no service is loaded.
+else may change without notice. Names are loaded on first use, so that importing the package costs
+nothing: no driver and no service is loaded by it.
 """
 
-from importlib.metadata import version
+from __future__ import annotations
 
-__all__ = ["__version__"]
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__version__: str = version("penstock")
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+    from typing import Any as RunContext
+
+    from penstock.client import Client
+    from penstock.client.runs import Submission
+    from penstock.core.classify import register as register_error
+    from penstock.core.errors import (
+        Conflict,
+        DeclarationError,
+        InvalidInput,
+        LeaseLost,
+        NotFound,
+        PenstockError,
+        PermanentError,
+        ProcessorError,
+        RunCancelled,
+        RunInterrupted,
+        RunTimedOut,
+        SettingsError,
+        StoreError,
+        TransientError,
+    )
+    from penstock.core.pipeline import Phase, Pipeline
+    from penstock.core.result import Result
+
+    __version__: str
+
+    def connect(
+        database_url: str | None = None, *, actor: str = "python"
+    ) -> AbstractContextManager[Client]:
+        """A client on a database; see `penstock.assembly.connect`."""
+
+    def work_off(client: Client, pipelines: Sequence[Pipeline]) -> int:
+        """Execute what is due, here and now; see `penstock.assembly.work_off`."""
+
+
+__all__ = [
+    "Client",
+    "Conflict",
+    "DeclarationError",
+    "InvalidInput",
+    "LeaseLost",
+    "NotFound",
+    "PenstockError",
+    "PermanentError",
+    "Phase",
+    "Pipeline",
+    "ProcessorError",
+    "Result",
+    "RunCancelled",
+    "RunContext",
+    "RunInterrupted",
+    "RunTimedOut",
+    "SettingsError",
+    "StoreError",
+    "Submission",
+    "TransientError",
+    "__version__",
+    "connect",
+    "register_error",
+    "work_off",
+]
+
+_ERRORS = (
+    "Conflict", "DeclarationError", "InvalidInput", "LeaseLost", "NotFound", "PenstockError",
+    "PermanentError", "ProcessorError", "RunCancelled", "RunInterrupted", "RunTimedOut",
+    "SettingsError", "StoreError", "TransientError",
+)  # fmt: skip
+_HOMES = {
+    **dict.fromkeys(_ERRORS, "core.errors"),
+    "Client": "client",
+    "Phase": "core.pipeline",
+    "Pipeline": "core.pipeline",
+    "Result": "core.result",
+    "RunContext": "engine.context",
+    "Submission": "client.runs",
+    "connect": "assembly",
+    "register_error": "core.classify",
+    "work_off": "assembly",
+}
+"""Where each public name lives."""
+
+if not TYPE_CHECKING:  # type checkers see the imports above instead
+
+    def __getattr__(name: str) -> Any:
+        """Load a public name on first use."""
+        if name == "__version__":
+            from importlib.metadata import version  # costs 50 ms, and few ask
+
+            return version("penstock")
+        if name not in _HOMES:
+            raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+        module = importlib.import_module(f"penstock.{_HOMES[name]}")
+        value = getattr(module, "register" if name == "register_error" else name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted(__all__)

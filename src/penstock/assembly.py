@@ -1,41 +1,66 @@
 """Assembly: the only module that names concrete drivers and puts a process together.
 
-The CLI asks for a store, for the services of a scheduler or of everything, and starts and stops them.
-Drivers are imported when they are chosen, so that SQLite users never load psycopg.
+The CLI asks for a store, for the services of a scheduler or of everything, and starts and stops
+them. Drivers are imported when they are chosen, so that SQLite users never load psycopg.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
-from collections.abc import Sequence
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
-from penstock.config import Settings
+from penstock.client import Client
+from penstock.client.names import PipelineInfo
+from penstock.config import Settings, load
+from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SettingsError, StoreUnavailable
+from penstock.core.pipeline import Pipeline
 from penstock.engine.admitter import Admitter
+from penstock.engine.context import RunContext
+from penstock.engine.execution import call_inline
+from penstock.engine.loading import load_pipelines
+from penstock.engine.options import WorkerOptions
+from penstock.engine.outcome import Outcome
 from penstock.engine.scheduler import Scheduler, SchedulerOptions
+from penstock.engine.steps import WorkerSteps
 from penstock.engine.supervisor import Beat, Loop, Service, Supervisor
 from penstock.engine.sweeper import Sweeper
 from penstock.engine.upkeep import Pruner, Relay, Sealer
+from penstock.engine.worker import Worker
 from penstock.events import Events
+from penstock.store.admission import Pause
+from penstock.store.alerts import AlertRow
 from penstock.store.api import Store
-from penstock.store.sqlite import SqliteStore
+from penstock.store.leases import Session
+from penstock.store.reads import Overview
+from penstock.store.runs import RunFilter, run_count_ready
+from penstock.store.schedule import schedule_next_at
+from penstock.store.sqlite import SAFE_VERSION, SqliteStore
 from penstock.store.upkeep import Retention
+
+# Records that the edges show and may not fetch from the store's own modules.
+__all__ = [
+    "AlertRow", "InlineWorker", "Overview", "Pause", "PipelineInfo", "RunContext", "RunFilter",
+    "Session", "Store", "Worker", "WorkerOptions", "build_worker", "connect", "describe_database",
+    "due_since", "inline_worker", "load_pipelines", "migrate_store", "open_client", "open_store",
+    "ready_count", "scheduler_loops", "services", "sqlite_versions", "supervise", "work_off",
+]  # fmt: skip
 
 SECOND = 1_000_000
 
 
-def open_store(settings: Settings, *, migrate: bool = False) -> Store:
+def open_store(settings: Settings, *, migrate: bool = False, clock: Clock | None = None) -> Store:
     """The store the settings name; with `migrate` its schema is brought up to date first.
 
-    Without it, a store whose schema is behind is refused with the command that mends it.
+    Without it, a store whose schema is behind is refused with the command that mends it. A `clock`
+    replaces the database's time (simulation and demo only).
     """
-    url = settings.database_url
-    store: Store
-    if url.startswith("sqlite:"):
-        store = SqliteStore(_sqlite_path(url))
-    else:
-        store = _postgres(url, settings.pool_size)
+    store = _connect(settings, clock)
     try:
         missing = store.verify()
         if missing and migrate:
@@ -51,22 +76,224 @@ def open_store(settings: Settings, *, migrate: bool = False) -> Store:
     return store
 
 
-def scheduler_loops(store: Store, settings: Settings, events: Events) -> list[Loop]:
-    """What a scheduler process runs: the tick, admission, sweeping and upkeep."""
+def migrate_store(settings: Settings) -> list[str]:
+    """Bring the schema up to date; returns the migrations applied."""
+    store = _connect(settings)
+    try:
+        return store.migrate()
+    finally:
+        store.close()
+
+
+@contextlib.contextmanager
+def open_client(settings: Settings, *, actor: str, create: bool = False) -> Iterator[Client]:
+    """A client for one command. A SQLite file that does not exist is made only with `create`."""
+    url = settings.database_url
+    if url.startswith("sqlite:") and not create:
+        path = _sqlite_path(url)
+        if isinstance(path, Path) and not path.exists():
+            raise StoreUnavailable(
+                f"there is no database at {path}. Start with `penstock up`, create it with "
+                "`penstock db migrate`, or name another with --database-url."
+            )
+    store = open_store(settings, migrate=create)
+    try:
+        yield Client(store, actor=actor)
+    finally:
+        store.close()
+
+
+@contextlib.contextmanager
+def connect(database_url: str | None = None, *, actor: str = "python") -> Iterator[Client]:
+    """A client for a program; the database is created or migrated first.
+
+    Without a URL the settings of the environment hold, as for the command line.
+    """
+    settings = load(os.environ, overrides={"database_url": database_url})
+    with open_client(settings, actor=actor, create=True) as client:
+        yield client
+
+
+def work_off(client: Client, pipelines: Sequence[Pipeline]) -> int:
+    """Register the pipelines, execute every run that is due, in this thread; returns how many.
+
+    For scripts and tests; a program that serves uses `penstock up` or `penstock worker`. What
+    fails is retried later as usual, not by this call.
+    """
+    client.register(pipelines)
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
+    done = 0
+    for pool in sorted({p.pool for pipeline in pipelines for p in pipeline.processors}):
+        options = WorkerOptions(pool=pool, name=f"inline:{os.getpid()}", pid=os.getpid(), slots=50)
+        steps = WorkerSteps(client.store, pipelines, options, clock=SystemClock(), jitter=jitter)
+        steps.open()
+        try:
+            while True:
+                Admitter(client.store).run_once()
+                claimed = steps.claim_once(options.slots, start=True)
+                finishes = [f for held in claimed if (f := steps.execute(held)) is not None]
+                steps.ends.add(finishes)
+                while len(steps.ends):
+                    steps.flush_once()
+                done += len(finishes)
+                steps.beat_once()
+                if not claimed:
+                    break
+        finally:
+            steps.close()
+    return done
+
+
+def describe_database(url: str) -> str:
+    """Where state lives, as people may see it: an absolute path, or a URL without its password."""
+    if url.startswith("sqlite:"):
+        path = _sqlite_path(url)
+        return f"sqlite:{path.resolve() if isinstance(path, Path) else path}"
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    user = f"{parts.username}@" if parts.username else ""
+    return urlunsplit((parts.scheme, user + host, parts.path, "", ""))
+
+
+def due_since(store: Store) -> tuple[int | None, int]:
+    """(the earliest slot that has not started, now)."""
+    return store.read(schedule_next_at)
+
+
+def ready_count(store: Store, pool: int, limit: int = 10_000) -> int:
+    """How many runs of a pool wait for a worker, counting at most `limit`."""
+    return store.read(lambda tx: run_count_ready(tx, pool, limit))
+
+
+def sqlite_versions(store: Store) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """(the SQLite library in use, the oldest that is safe); None on another engine."""
+    return (store.sqlite_version, SAFE_VERSION) if isinstance(store, SqliteStore) else None
+
+
+def build_worker(
+    store: Store, pipelines: Sequence[Pipeline], settings: Settings, events: Events
+) -> Worker:
+    """The built-in worker of this process."""
+    host, pid = socket.gethostname(), os.getpid()
+    options = WorkerOptions(
+        pool=settings.pool,
+        name=f"{host}:{pid}",
+        host=host,
+        pid=pid,
+        slots=settings.worker_slots,
+        batch_max=settings.worker_batch,
+        lease_us=settings.session_lease,
+        beat_us=settings.session_beat,
+        margin_us=min(5 * SECOND, settings.session_lease // 6),
+        drain_us=settings.drain,
+    )
+    jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
+    return Worker(store, pipelines, options, clock=SystemClock(), jitter=jitter, events=events)
+
+
+class InlineWorker:
+    """A worker without threads, for driven time: one `step` per tick of somebody's clock.
+
+    Claims, executes and ends through the real worker's steps. A processor runs at once and its end
+    is held back for as long as `seconds` says it takes, so that slots stay busy in driven time.
+    """
+
+    def __init__(self, steps: WorkerSteps, seconds: Callable[[RunContext], float]) -> None:
+        self._steps = steps
+        self._seconds = seconds
+        self._busy: list[tuple[float, int, RunContext, Outcome]] = []
+        self._beat_at = float("-inf")
+        steps.open()
+
+    @property
+    def name(self) -> str:
+        """What runs say they were claimed by."""
+        return self._steps.options.name
+
+    @property
+    def held(self) -> int:
+        """How many runs it holds."""
+        return len(self._steps.held)
+
+    def step(self) -> int:
+        """End what is done by now, start what fits, renew the session; returns how many started."""
+        steps, now = self._steps, self._steps.clock.monotonic()
+        if now - self._beat_at >= steps.options.beat_us / SECOND:
+            steps.beat_once()
+            self._beat_at = now
+        for entry in [entry for entry in self._busy if entry[0] <= now]:
+            self._busy.remove(entry)
+            steps.end(entry[2], entry[3])
+        while len(steps.ends):
+            steps.flush_once()
+        claimed = steps.claim_once(steps.options.slots - len(self._busy), start=True)
+        for held in claimed:
+            context = steps.begin(held, now)
+            if context is not None:
+                outcome = call_inline(context)
+                self._busy.append((now + self._seconds(context), held.token, context, outcome))
+        return len(claimed)
+
+    def stop(self) -> None:
+        """End the session; it must hold nothing."""
+        assert self._steps.is_idle, "runs are still held"
+        self._steps.close()
+
+
+def inline_worker(
+    store: Store,
+    pipelines: Sequence[Pipeline],
+    options: WorkerOptions,
+    *,
+    clock: Clock,
+    jitter: Callable[[], float],
+    seconds: Callable[[RunContext], float],
+    events: Events,
+) -> InlineWorker:
+    """An inline worker over the real steps."""
+    steps = WorkerSteps(store, pipelines, options, clock=clock, jitter=jitter, events=events)
+    return InlineWorker(steps, seconds)
+
+
+def services(
+    store: Store,
+    settings: Settings,
+    events: Events,
+    *,
+    jitter: Callable[[], float],
+    clock: Clock | None = None,
+) -> list[Service]:
+    """Every service but the worker, in the order in which they help each other."""
     options = SchedulerOptions(batch=settings.scheduler_batch, catch_up_rate=settings.catch_up_rate)
     retention = Retention(
         history_us=settings.history_retention, journal_us=settings.journal_retention
     )
-    services: list[tuple[Service, Beat]] = [
-        (Scheduler(store, options, events=events), _beat(SECOND, "schedule")),
-        (Admitter(store), _beat(SECOND, "admit")),
-        (Sweeper(store, jitter=jitter, events=events), _beat(settings.sweep_interval)),
-        (Relay(store), _beat(SECOND, "outbox")),
-        (Sealer(store), _beat(settings.seal_interval)),
-        (Pruner(store, retention=retention), _beat(settings.prune_interval)),
+    return [
+        Scheduler(store, options, events=events, clock=clock),
+        Admitter(store),
+        Sweeper(store, jitter=jitter, events=events),
+        Relay(store),
+        Sealer(store),
+        Pruner(store, retention=retention),
     ]
-    return [Loop(service, beat, store, events=events, jitter=jitter) for service, beat in services]
+
+
+def scheduler_loops(store: Store, settings: Settings, events: Events) -> list[Loop]:
+    """What a scheduler process runs: the tick, admission, sweeping and upkeep."""
+    jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
+    beats = (
+        _beat(SECOND, "schedule"),
+        _beat(SECOND, "admit"),
+        _beat(settings.sweep_interval),
+        _beat(SECOND, "outbox"),
+        _beat(settings.seal_interval),
+        _beat(settings.prune_interval),
+    )
+    made = services(store, settings, events, jitter=jitter)
+    return [
+        Loop(service, beat, store, events=events, jitter=jitter)
+        for service, beat in zip(made, beats, strict=True)
+    ]
 
 
 def supervise(loops: Sequence[Loop]) -> Supervisor:
@@ -86,7 +313,14 @@ def _sqlite_path(url: str) -> Path | str:
     return ":memory:" if path == ":memory:" else Path(path).expanduser()
 
 
-def _postgres(url: str, pool_size: int) -> Store:
+def _connect(settings: Settings, clock: Clock | None = None) -> Store:
+    url = settings.database_url
+    if url.startswith("sqlite:"):
+        return SqliteStore(_sqlite_path(url), clock)
+    return _postgres(url, settings.pool_size, clock)
+
+
+def _postgres(url: str, pool_size: int, clock: Clock | None) -> Store:
     try:
         # psycopg is an extra: SQLite users do not have it.
         from penstock.store.postgres import PostgresStore
@@ -97,4 +331,4 @@ def _postgres(url: str, pool_size: int) -> Store:
             "postgresql",
             f"Install it: pip install 'penstock[postgres]' ({error})",
         ) from error
-    return PostgresStore(url, pool_max=pool_size)
+    return PostgresStore(url, clock, pool_max=pool_size)

@@ -1,0 +1,19 @@
+"""Declare a pipeline, submit a run, execute it, look at it: python examples/quickstart.py"""
+
+from penstock import Pipeline, Result, RunContext, Submission, connect, work_off
+
+hello = Pipeline("hello")
+
+
+@hello.processor(retry={"max_attempts": 5})
+def greet(run: RunContext) -> Result:
+    """One unit of work; what it returns is kept with the run."""
+    return Result(summary={"text": f"hello {run.parameters['name']}"}, records=1)
+
+
+if __name__ == "__main__":
+    with connect("sqlite:quickstart.db") as client:
+        client.register([hello])
+        run_id = client.runs.submit(Submission(pipeline="hello", parameters={"name": "Ada"}))
+        work_off(client, [hello])
+        print(client.runs.get(run_id).result)

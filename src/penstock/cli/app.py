@@ -1,0 +1,130 @@
+"""What every command shares: global options, settings, an open client, and how output is shaped.
+
+`App` travels as click's context object. `Command` and `Group` accept the global options anywhere,
+so that `penstock --json runs list` and `penstock runs list --json` mean the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from penstock.client import Client
+    from penstock.config import Settings
+
+DEFAULT_FILE = "penstock.toml"
+
+
+class App:
+    """The options of this call and what follows from them."""
+
+    def __init__(self) -> None:
+        self.database_url: str | None = None
+        self.config: str | None = None
+        self.is_json = False
+        self.is_quiet = False
+        self.is_debug = False
+
+    def settings(self, **overrides: Any) -> Settings:
+        """Settings from file, environment and flags; explicit overrides win."""
+        # Help and completion need no settings, so their modules are loaded here.
+        from penstock.config import load
+
+        file = Path(self.config) if self.config else None
+        if file is None and Path(DEFAULT_FILE).is_file():
+            file = Path(DEFAULT_FILE)
+        return load(os.environ, file, {"database_url": self.database_url, **overrides})
+
+    @contextlib.contextmanager
+    def client(self, settings: Settings | None = None, *, create: bool = False) -> Iterator[Client]:
+        """A client on the database; a SQLite file that is not there is only made by `create`."""
+        # Loads the store: only commands that open it pay for that.
+        from penstock.assembly import open_client
+
+        with open_client(settings or self.settings(), actor=actor(), create=create) as client:
+            yield client
+
+    def emit(self, value: Any, people: Callable[[], None]) -> None:
+        """Print one JSON document, or what `people` prints."""
+        if self.is_json:
+            click.echo(json.dumps(value, indent=None if self.is_quiet else 2, ensure_ascii=False))
+        else:
+            people()
+
+    def say(self, text: str) -> None:
+        """Tell people something that is not the answer itself; silent under --quiet and --json."""
+        if not self.is_quiet and not self.is_json:
+            click.echo(text)
+
+
+def actor() -> str:
+    """Who is written down for what this command changes."""
+    with contextlib.suppress(OSError, KeyError, ImportError):
+        return f"cli:{getpass.getuser()}"
+    return "cli"
+
+
+def is_asked_for(flag: str, given: Sequence[str]) -> bool:
+    """Whether a flag stands on the command line; errors in parsing are shaped by it too."""
+    before = given[: list(given).index("--")] if "--" in given else given
+    return flag in before
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Remember a global option wherever it was given; absent ones change nothing."""
+    app = ctx.ensure_object(App)
+    if value is not None and value is not False and param.name is not None:
+        setattr(app, param.name, value)
+
+
+def _global_options() -> list[click.Option]:
+    def option(*names: str, **more: Any) -> click.Option:
+        return click.Option(names, expose_value=False, callback=_keep, **more)
+
+    return [
+        option("--database-url", metavar="URL",
+               help="sqlite:PATH or postgresql://…  [env: PENSTOCK_DATABASE_URL]"),
+        option("--config", metavar="FILE", type=click.Path(),
+               help=f"Settings file.  [default: ./{DEFAULT_FILE} if it exists]"),
+        option("--json", "is_json", is_flag=True, help="Answer in JSON; errors too."),
+        option("--quiet", "-q", "is_quiet", is_flag=True, help="Only the answer, no remarks."),
+        option("--debug", "is_debug", is_flag=True, help="Show tracebacks of errors."),
+    ]  # fmt: skip
+
+
+class _Global(click.Command):
+    """Adds the global options, and lists them apart from the command's own."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._globals = _global_options()
+        self.params.extend(self._globals)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The command's options, then the global ones."""
+        own = [p for p in self.get_params(ctx) if p not in self._globals]
+        for title, params in (("Options", own), ("Global options", self._globals)):
+            lines = [line for p in params if (line := p.get_help_record(ctx)) is not None]
+            if lines:
+                with formatter.section(title):
+                    formatter.write_dl(lines)
+        if isinstance(self, click.Group):
+            self.format_commands(ctx, formatter)
+
+
+class Command(_Global):
+    """A command that accepts the global options."""
+
+
+class Group(_Global, click.Group):
+    """A family of commands; its commands are `Command`s."""
+
+    command_class = Command

@@ -1,0 +1,235 @@
+"""`penstock doctor`: checks of the installation, each OK, WARN or FAIL with the fix.
+
+Every check is a function over what was looked at once (`Facts`); a check that cannot look says so
+and fails. Exit code 1 when anything fails.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from penstock.cli import shapes
+from penstock.cli.app import App, Command
+from penstock.core.clock import MINUTE, SECOND, SystemClock
+from penstock.core.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.client import Client
+    from penstock.config import Settings
+
+OVERDUE_US = 2 * MINUTE
+SKEW_US = 5 * SECOND
+OLD_READY_US = 10 * MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one check."""
+
+    check: str
+    verdict: str
+    says: str
+    fix: str | None = None
+
+
+class Pool(NamedTuple):
+    """A pool of processors and whether anybody serves it."""
+
+    name: str
+    ready: int
+    is_served: bool
+
+
+@click.command("doctor", cls=Command)
+@click.option("--skip-journal", is_flag=True, help="Do not verify the journal's seals.")
+@click.pass_obj
+def doctor(app: App, skip_journal: bool) -> None:
+    """Check the installation and say how to mend what is wrong."""
+    findings = list(examine(app, verify_journal=not skip_journal))
+    failed = [f for f in findings if f.verdict == "FAIL"]
+    warned = [f for f in findings if f.verdict == "WARN"]
+    record = {"is_healthy": not failed, "checks": [asdict(f) for f in findings]}
+
+    def people() -> None:
+        shapes.table(
+            ("", "CHECK", "FINDING", "WHAT TO DO"),
+            [(f.verdict, f.check, f.says, f.fix) for f in findings],
+        )
+        click.echo(
+            f"{len(findings)} checks: {len(findings) - len(failed) - len(warned)} fine, "
+            f"{shapes.plural(len(warned), 'warning')}, {shapes.plural(len(failed), 'failure')}."
+        )
+
+    app.emit(record, people)
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def examine(app: App, *, verify_journal: bool = True) -> Iterator[Finding]:
+    """Every check, in order; without a database the rest cannot be looked at."""
+    yield _python()
+    settings = app.settings()
+    yield from _settings(settings)
+    try:
+        with app.client(settings) as client:
+            yield Finding("database", "OK", f"schema is current ({_where(settings)})")
+            yield from _sqlite(client)
+            yield _clock(client)
+            yield from _processes(client)
+            yield from _work(client)
+            if verify_journal:
+                yield _journal(client)
+    except PenstockError as error:
+        yield Finding(
+            "database", "FAIL", f"{_where(settings)}: {error.message}", _database_fix(error)
+        )
+
+
+def _database_fix(error: PenstockError) -> str | None:
+    if "penstock" in error.message:
+        return None  # the message says it already
+    return "Check --database-url and that the server is running."
+
+
+def _python() -> Finding:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    return Finding("python", "OK", f"{version} on {sys.platform}")
+
+
+def _settings(settings: Settings) -> Iterator[Finding]:
+    # Settings are loaded by now; this costs nothing more.
+    from penstock.config import warnings
+
+    found = warnings(settings)
+    for text in found:
+        yield Finding(
+            "settings", "WARN", text, "Change the setting, see docs/reference/settings.md."
+        )
+    if not found:
+        yield Finding("settings", "OK", "no contradictions")
+
+
+def _where(settings: Settings) -> str:
+    # The store is loaded by every check after the first two.
+    from penstock.assembly import describe_database
+
+    return describe_database(settings.database_url)
+
+
+def _sqlite(client: Client) -> Iterator[Finding]:
+    # As above.
+    from penstock.assembly import sqlite_versions
+
+    versions = sqlite_versions(client.store)
+    if versions is None:
+        return
+    mine, safe = (".".join(str(n) for n in version) for version in versions)
+    if versions[0] >= versions[1]:
+        yield Finding("sqlite", "OK", f"library {mine}")
+    else:
+        says = f"library {mine} can corrupt a WAL when several processes write (fixed in {safe})"
+        yield Finding("sqlite", "WARN", says, "pip install pysqlite3, or run a single process.")
+
+
+def _clock(client: Client) -> Finding:
+    system = SystemClock()
+    before = system.now()
+    now = client.store.read(lambda tx: tx.now())
+    after = system.now()
+    skew = max(before - now, now - after, 0)
+    if skew > SKEW_US:
+        fix = "Synchronise both clocks (NTP); leases are judged by the database's alone."
+        return Finding("clock", "WARN", f"differs from the database's by {shapes.span(skew)}", fix)
+    return Finding("clock", "OK", "agrees with the database's")
+
+
+def _processes(client: Client) -> Iterator[Finding]:
+    # As above.
+    from penstock.assembly import due_since
+
+    sessions = [s for s in client.views.sessions() if s.kind == "worker"]
+    next_at, now = due_since(client.store)
+    live = [s for s in sessions if s.until_at >= now]
+    overview = client.views.overview()
+    up = "penstock up --pipelines my_pipelines.py"
+    if live:
+        slots = sum(s.slots for s in live)
+        says = f"{shapes.plural(len(live), 'worker')} alive with {shapes.plural(slots, 'slot')}"
+        yield Finding("workers", "OK", says)
+    elif overview.ready:
+        says = f"none alive, {shapes.plural(overview.ready, 'run')} ready"
+        yield Finding("workers", "FAIL", says, up)
+    else:
+        yield Finding("workers", "WARN", "none alive; nothing waits for one now", up)
+    late = 0 if next_at is None else now - next_at
+    if next_at is None:
+        yield Finding("scheduler", "OK", "no config is on the clock")
+    elif late <= OVERDUE_US:
+        yield Finding("scheduler", "OK", f"next slot {shapes.when(next_at, now)}")
+    else:
+        says = f"a config has been due for {shapes.span(late)}: no scheduler ticks"
+        verdict = "FAIL" if live else "WARN"
+        yield Finding("scheduler", verdict, says, "penstock scheduler, or penstock up")
+    yield from _pools(client, {s.pool for s in live})
+
+
+def _pools(client: Client, served: set[str | None]) -> Iterator[Finding]:
+    # As above.
+    from penstock.assembly import ready_count
+
+    numbers = {p.pool: p.pool_no for info in client.views.pipelines() for p in info.processors}
+    pools = [Pool(name, ready_count(client.store, n), name in served)
+             for name, n in sorted(numbers.items())]  # fmt: skip
+    alone = [pool for pool in pools if not pool.is_served and pool.ready]
+    for pool in alone:
+        says = f"pool {pool.name}: {shapes.plural(pool.ready, 'run')} ready, no worker serves it"
+        fix = f"penstock worker --pool {pool.name} --pipelines my_pipelines.py"
+        yield Finding("pools", "FAIL" if served else "WARN", says, fix)
+    if not alone:
+        yield Finding("pools", "OK", "no pool has ready runs without a worker")
+
+
+def _work(client: Client) -> Iterator[Finding]:
+    overview = client.views.overview()
+    now = client.store.read(lambda tx: tx.now())
+    oldest = overview.oldest_ready_at
+    waits = 0 if oldest is None or not overview.ready else now - oldest
+    if waits > OLD_READY_US:
+        says = f"{shapes.plural(overview.ready, 'run')} ready, the oldest for {shapes.span(waits)}"
+        yield Finding("backlog", "WARN", says, "Add workers or slots: penstock worker --slots 20")
+    else:
+        yield Finding("backlog", "OK", f"{shapes.plural(overview.ready, 'run')} ready")
+    dead = client.runs.dead_letters(limit=1000)
+    if dead:
+        many = f"{len(dead)}{'+' if len(dead) == 1000 else ''}"
+        says = f"{many} open: runs that only a person can resolve"
+        yield Finding("dead letters", "WARN", says, "penstock runs dead")
+    else:
+        yield Finding("dead letters", "OK", "none open")
+    alerts = client.views.alerts(state="open", limit=1000)
+    high = sum(1 for alert in alerts if alert.severity in ("HIGH", "CRITICAL"))
+    if alerts:
+        yield Finding("alerts", "WARN", f"{len(alerts)} open, {high} of them HIGH or worse",
+                      "penstock alerts list")  # fmt: skip
+    else:
+        yield Finding("alerts", "OK", "none open")
+    pauses = client.pauses.in_force()
+    if any(p.scope == "all" for p in pauses):
+        yield Finding("pauses", "WARN", "everything is paused", "penstock resume all")
+    elif pauses:
+        yield Finding("pauses", "OK", f"{shapes.plural(len(pauses), 'pause')} in force")
+
+
+def _journal(client: Client) -> Finding:
+    blocks, entries, problem = client.views.verify_journal()
+    if problem:
+        fix = "Somebody changed the journal: restore it from a backup, keep this file as evidence."
+        return Finding("journal", "FAIL", problem, fix)
+    return Finding(
+        "journal", "OK", f"{entries:,} sealed entries in {blocks:,} blocks are unchanged"
+    )

@@ -1,0 +1,58 @@
+"""Errors at the edge: one clear line and what to do, or JSON; a traceback only when asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+import click
+
+from penstock.core.errors import PenstockError
+
+INTERRUPTED = 130
+USAGE = 2
+
+
+def report(error: Exception, *, is_json: bool, is_debug: bool) -> int:
+    """Tell the user what went wrong on standard error; returns the exit code."""
+    if isinstance(error, BrokenPipeError):
+        # The reader (head, less) has seen enough. Python would complain again at exit otherwise.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if is_debug:
+        traceback.print_exception(error, file=sys.stderr)
+    code, record, text = _described(error)
+    if is_json:
+        click.echo(json.dumps(record), err=True)
+    else:
+        click.echo(f"{click.style('Error:', fg='red', bold=True)} {text}", err=True)
+    return code
+
+
+def _described(error: Exception) -> tuple[int, dict[str, Any], str]:
+    if isinstance(error, PenstockError):
+        record = {**error.detail, "code": error.code, "message": error.message}
+        return error.exit_code, record, error.message
+    if isinstance(error, click.UsageError):
+        return _usage(error)
+    if isinstance(error, click.ClickException):
+        message = error.format_message()
+        return error.exit_code, {"code": "command", "message": message}, message
+    message = f"{type(error).__name__}: {error}"
+    fix = "This is a fault of Penstock or of its surroundings; --debug shows where it happened."
+    return 1, {"code": "internal", "message": message, "fix": fix}, f"{message}\n{fix}"
+
+
+def _usage(error: click.UsageError) -> tuple[int, dict[str, Any], str]:
+    message = error.format_message()
+    path = error.ctx.command_path if error.ctx else "penstock"
+    record: dict[str, Any] = {"code": "usage", "message": message}
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        record["field"] = error.param.name
+    elif isinstance(error, click.NoSuchOption):
+        record["field"] = error.option_name
+    fix = f"See `{path} --help`."
+    return USAGE, {**record, "fix": fix}, f"{message} {fix}"

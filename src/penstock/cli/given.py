@@ -1,0 +1,168 @@
+"""What users type: ids, times, key=value pairs, JSON, files; refusals name the field and fix."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.core.clock import parse_duration, parse_iso
+from penstock.core.errors import InvalidInput
+from penstock.core.ids import decode
+
+if TYPE_CHECKING:
+    from penstock.client import Client
+
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # generic for type checkers only, from click 8.2 on
+
+FILE_MAX_BYTES = 200_000_000
+
+
+class PublicId(ParamType):
+    """A public id such as run_7h2kq0v3, read into its number."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.name = f"{kind}_id"
+
+    def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> int:
+        """The number behind the id."""
+        if isinstance(value, int):
+            return value
+        return decode(self.kind, value, param.name if param is not None else None)
+
+
+class JsonObject(ParamType):
+    """A JSON object on the command line, or @file with one inside."""
+
+    name = "json"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, _: click.Context | None
+    ) -> dict[str, Any]:
+        """The object."""
+        if isinstance(value, dict):
+            return value
+        field = (param.name if param is not None else None) or "json"
+        text = str(value)
+        if text.startswith("@"):
+            text = read_text(Path(text[1:]), field)
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise InvalidInput(field, "a JSON object", value, f"{error}.") from None
+        if not isinstance(found, dict):
+            raise InvalidInput(field, 'a JSON object such as {"region": "eu"}', value)
+        return found
+
+
+RUN = PublicId("run")
+CONFIG = PublicId("cfg")
+JSON = JsonObject()
+
+
+def moment(text: str | None, field: str, now: int) -> int | None:
+    """A time given as ISO 8601 with offset, or as a duration ago (`2h`, `3d`)."""
+    if text is None:
+        return None
+    if text[:1].isdigit() and text[-1:].lower() in "smhdw" and "T" not in text.upper():
+        return now - parse_duration(text, field)
+    try:
+        return parse_iso(text, field)
+    except InvalidInput as error:
+        expected = f'{error.expected}, or how long ago, such as "2h" or "3d"'
+        raise InvalidInput(field, expected, text, error.fix) from None
+
+
+def pairs(given: Sequence[str], field: str) -> dict[str, Any]:
+    """key=value pairs; a value that is JSON is taken as such, anything else is text."""
+    found: dict[str, Any] = {}
+    for item in given:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise InvalidInput(field, "key=value", item, 'For example --param region="eu-west-1".')
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found
+
+
+def records(path: Path, field: str = "file") -> list[tuple[str, dict[str, Any]]]:
+    """Objects of a JSON, JSON-lines or TOML file, each with where it stands in the file."""
+    text = read_text(path, field)
+    if path.suffix.lower() == ".toml":
+        found = _toml(path, text, field)
+    else:
+        found = _json_objects(path, text, field)
+    if not found:
+        raise InvalidInput(field, "at least one config", str(path))
+    for where, item in found:
+        if not isinstance(item, dict):
+            raise InvalidInput(f"{path.name} {where}", "an object", item)
+    return found
+
+
+def read_text(path: Path, field: str) -> str:
+    """A file's text, or a refusal that names the field; `-` is standard input."""
+    try:
+        if str(path) == "-":
+            return sys.stdin.read()
+        if path.stat().st_size > FILE_MAX_BYTES:
+            raise InvalidInput(field, f"at most {FILE_MAX_BYTES:,} bytes", str(path))
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise InvalidInput(field, "a readable file", str(path), f"{error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(field, "a file in UTF-8", str(path)) from None
+
+
+def pipeline_number(client: Client, name: str | None) -> int | None:
+    """The number of a registered pipeline; an unknown one is refused with a near name."""
+    if name is None:
+        return None
+    known = {info.name: info.number for info in client.views.pipelines()}
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        fix = f"Did you mean {near[0]!r}?" if near else "See `penstock pipelines list`."
+        raise InvalidInput("pipeline", "a registered pipeline", name, fix)
+    return known[name]
+
+
+def _toml(path: Path, text: str, field: str) -> list[tuple[str, Any]]:
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(field, "valid TOML", str(path), f"{error}.") from None
+    items = found.get("configs")
+    if not isinstance(items, list):
+        raise InvalidInput(field, "a list of [[configs]] tables", str(path))
+    return [(f"configs[{n}]", item) for n, item in enumerate(items)]
+
+
+def _json_objects(path: Path, text: str, field: str) -> list[tuple[str, Any]]:
+    try:
+        found = json.loads(text)
+    except ValueError as whole:
+        lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+        if len(lines) < 2:
+            raise InvalidInput(field, "JSON or JSON lines", str(path), f"{whole}.") from None
+        items: list[tuple[str, Any]] = []
+        for n, line in lines:
+            try:
+                items.append((f"line {n}", json.loads(line)))
+            except ValueError as error:
+                fix = f"line {n}: {error}."
+                raise InvalidInput(field, "JSON or JSON lines", str(path), fix) from None
+        return items
+    if isinstance(found, list):
+        return [(f"item {n}", item) for n, item in enumerate(found, 1)]
+    return [("item 1", found)]

@@ -1,0 +1,215 @@
+"""Live log lines: events in words for people, as JSON lines for programs; never a flood.
+
+Subscribes to the event stream of the process. When more than a screenful ends in a second, single
+runs are no longer named: one line says how many went by.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.core.clock import Clock, SystemClock, iso, to_datetime
+from penstock.core.ids import encode
+from penstock.events import (
+    Event,
+    Events,
+    RunEnded,
+    RunRefused,
+    RunStarted,
+    ServiceError,
+    Swept,
+    Ticked,
+    WorkerBeat,
+)
+
+if TYPE_CHECKING:
+    from penstock.cli.app import App
+    from penstock.client import Client
+    from penstock.config import Settings
+
+LINES_PER_SECOND = 20
+LEVELS = ("debug", "info", "warning", "error")
+
+
+class EventLog:
+    """Turns events into lines."""
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        *,
+        as_json: bool,
+        level: str = "info",
+        name_of: Callable[[int], str] = str,
+        clock: Clock | None = None,
+    ) -> None:
+        self._write = write
+        self._as_json = as_json
+        self._level = LEVELS.index(level)
+        self._name_of = name_of
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._second = 0
+        self._lines = 0
+        self._unsaid: Counter[str] = Counter()
+
+    @classmethod
+    @contextlib.contextmanager
+    def attached(
+        cls, app: App, settings: Settings, events: Events, client: Client
+    ) -> Iterator[None]:
+        """Log the process's events and its libraries' warnings while the block runs."""
+        as_json = app.is_json or settings.log_format == "json"
+        level = "warning" if app.is_quiet else settings.log_level
+        log = cls(click.echo, as_json=as_json, level=level, name_of=_Names(client))
+        leave = events.subscribe(log)
+        handler = _Handler(log)
+        root = logging.getLogger()
+        before = root.level
+        root.addHandler(handler)
+        root.setLevel(getattr(logging, level.upper()))
+        try:
+            yield
+        finally:
+            log.flush()
+            root.removeHandler(handler)
+            root.setLevel(before)
+            leave()
+
+    def __call__(self, event: Event) -> None:
+        """Write the event's line unless it is below the level or one too many."""
+        level, text = described(event, self._name_of)
+        if LEVELS.index(level) < self._level:
+            return
+        record = {"action": event.action, **_public(event)}
+        self.line(level, text, record, is_one_of_many=isinstance(event, RunStarted | RunEnded))
+
+    def line(
+        self, level: str, text: str, record: dict[str, Any], *, is_one_of_many: bool = False
+    ) -> None:
+        """Write one line, or count it."""
+        now = self._clock.now()
+        with self._lock:
+            if now // 1_000_000 != self._second:
+                self._say_unsaid(now)
+                self._second, self._lines = now // 1_000_000, 0
+            self._lines += 1
+            if is_one_of_many and self._lines > LINES_PER_SECOND and not self._as_json:
+                self._unsaid[record.get("final_state") or "started"] += 1
+                return
+        self._put(now, level, text, record)
+
+    def flush(self) -> None:
+        """Say what was only counted."""
+        with self._lock:
+            self._say_unsaid(self._clock.now())
+
+    def _say_unsaid(self, now: int) -> None:
+        if self._unsaid:
+            what = ", ".join(f"{n:,} {state.lower()}" for state, n in self._unsaid.items())
+            self._unsaid = Counter()
+            self._put(now, "info", f"… and {what}", {})
+
+    def _put(self, now: int, level: str, text: str, record: dict[str, Any]) -> None:
+        if self._as_json:
+            self._write(json.dumps({"at": iso(now), "level": level, **record}, default=str))
+        else:
+            mark = {"warning": "! ", "error": "! "}.get(level, "")
+            self._write(f"{to_datetime(now).strftime('%H:%M:%SZ')}  {mark}{text}")
+
+
+def described(event: Event, name_of: Callable[[int], str] = str) -> tuple[str, str]:
+    """(level, sentence) of an event."""
+    if isinstance(event, RunStarted):
+        tries = f" (attempt {event.attempt})" if event.attempt > 1 else ""
+        what = f"{name_of(event.processor)} for {event.customer_id}{tries}"
+        return "debug", f"{encode('run', event.run_id)} started: {what}"
+    if isinstance(event, RunEnded):
+        return _ended(event, name_of)
+    if isinstance(event, Ticked):
+        more = [f"{n:,} {word}" for n, word in ((event.overlapped, "skipped, still running"),
+                (event.paused, "paused"), (event.missed, "missed earlier")) if n]  # fmt: skip
+        extra = f" ({', '.join(more)})" if more else ""
+        return "info", f"scheduler started {event.runs:,} runs of {event.due:,} due configs{extra}"
+    if isinstance(event, Swept):
+        words = [f"{getattr(event, name):,} {name.replace('_', ' ')}"
+                 for name in ("sessions", "lapsed", "stale", "timed_out", "unblocked")
+                 if getattr(event, name)]  # fmt: skip
+        return "warning", f"sweeper repaired: {', '.join(words) or 'pauses'}"
+    if isinstance(event, WorkerBeat):
+        level = "debug" if event.renewal == "renewed" else "warning"
+        return level, f"worker session {event.renewal}, {event.held} runs held"
+    if isinstance(event, RunRefused):
+        return "warning", f"{encode('run', event.run_id)} came too late: its result was refused"
+    if isinstance(event, ServiceError):
+        again = f"trying again in {event.seconds:.1f} s"
+        return "error", f"{event.service} failed: {event.error}; {again}"
+    return "debug", event.action.replace("_", " ") + "".join(
+        f" {v}" for v in event.as_dict().values()
+    )
+
+
+def _ended(event: RunEnded, name_of: Callable[[int], str]) -> tuple[str, str]:
+    run = encode("run", event.run_id)
+    what = f"{name_of(event.processor)} for {event.customer_id}"
+    if event.error_type is None:
+        return "info", f"{run} {event.final_state.lower()}: {what}"
+    if event.dead:
+        then = f"dead, see `penstock runs show {run}`"
+        return "error", f"{run} {event.final_state.lower()} ({event.error_type}): {what}; {then}"
+    then = "will be retried" if event.retry else "not retried"
+    return "warning", f"{run} {event.final_state.lower()} ({event.error_type}): {what}; {then}"
+
+
+def _public(event: Event) -> dict[str, Any]:
+    fields = event.as_dict()
+    if "run_id" in fields:
+        fields["run_id"] = encode("run", fields["run_id"])
+    return fields
+
+
+class _Names:
+    """Processor numbers to names; looked up again when one is new."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._names: dict[int, str] = {}
+
+    def __call__(self, processor: int) -> str:
+        if processor not in self._names:
+            self._names = {
+                p.processor: p.pipeline if len(info.processors) == 1 else f"{p.pipeline}/{p.name}"
+                for info in self._client.views.pipelines()
+                for p in info.processors
+            }
+        return self._names.get(processor, f"processor {processor}")
+
+
+class _Handler(logging.Handler):
+    """Standard log records (processors' own, libraries') on the same lines."""
+
+    def __init__(self, log: EventLog) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        level = {"CRITICAL": "error"}.get(record.levelname, record.levelname.lower())
+        text = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            text = f"{text}: {record.exc_info[1]!r}"
+        run_id = getattr(record, "run_id", None)
+        shown = f"{run_id} {text}" if run_id else text
+        extra = {"run_id": run_id} if run_id else {}
+        known = level if level in LEVELS else "info"
+        self._log.line(
+            known, shown, {"action": "log", "logger": record.name, "message": text, **extra}
+        )

@@ -1,0 +1,115 @@
+"""`penstock pipelines`: what this database knows, and registering declarations without a worker."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli import shapes
+from penstock.cli.app import App, Group
+from penstock.cli.given import pipeline_number
+from penstock.core.clock import format_duration
+from penstock.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from penstock.assembly import PipelineInfo
+
+
+@click.group(cls=Group)
+def pipelines() -> None:
+    """The pipelines this database knows; register new ones."""
+
+
+@pipelines.command("list")
+@click.pass_obj
+def list_(app: App) -> None:
+    """List registered pipelines."""
+    with app.client() as client:
+        found = client.views.pipelines()
+
+    def people() -> None:
+        if not found:
+            app.say("No pipelines yet. A worker registers its own when it starts:")
+            app.say("  penstock up --pipelines my_pipelines.py")
+            return
+        shapes.table(
+            ("PIPELINE", "PROCESSORS", "POOLS"),
+            [
+                (
+                    info.name,
+                    ", ".join(f"{p.phase}.{p.name}" for p in info.processors if p.is_current),
+                    ", ".join(sorted({p.pool for p in info.processors if p.is_current})),
+                )
+                for info in found
+            ],
+        )
+
+    app.emit({"pipelines": [_record(info) for info in found]}, people)
+
+
+@pipelines.command("show")
+@click.argument("name")
+@click.pass_obj
+def show(app: App, name: str) -> None:
+    """Show a pipeline: phases, processors, parameters."""
+    with app.client() as client:
+        number = pipeline_number(client, name)
+        info = next(i for i in client.views.pipelines() if i.number == number)
+
+    def people() -> None:
+        click.echo(click.style(info.name, bold=True))
+        for phase in info.definition.get("phases", []):
+            after = f"  after {', '.join(phase['after'])}" if phase["after"] else ""
+            click.echo(f"  {phase['name']}{after}")
+            for p in phase["processors"]:
+                timeout = format_duration(p["timeout_us"])
+                retry = f"  retry {json.dumps(p['retry'])}" if p["retry"] else ""
+                click.echo(f"    {p['name']}  pool {p['pool']}  timeout {timeout}  "
+                           f"{p['runs']}{retry}")  # fmt: skip
+        _print_parameters(info.definition.get("parameters"))
+
+    app.emit(_record(info), people)
+
+
+@pipelines.command("register")
+@click.argument("targets", nargs=-1, metavar="[MODULE OR FILE]…")
+@click.pass_obj
+def register(app: App, targets: tuple[str, ...]) -> None:
+    """Make declarations known without starting a worker (creates the database if need be)."""
+    # Importing users' modules and opening the store: only this command needs both.
+    from penstock.assembly import load_pipelines
+
+    settings = app.settings(pipelines=targets or None)
+    if not settings.pipelines:
+        fix = "penstock pipelines register my_pipelines.py, or set PENSTOCK_PIPELINES."
+        raise InvalidInput("pipelines", "a module or file that declares pipelines", None, fix)
+    found = load_pipelines(settings.pipelines)
+    with app.client(settings, create=True) as client:
+        client.register(found)
+    names = sorted(p.name for p in found)
+    app.emit({"registered": names}, lambda: click.echo(f"Registered: {', '.join(names)}"))
+
+
+def _print_parameters(schema: Any) -> None:
+    properties = (schema or {}).get("properties")
+    if not properties:
+        return
+    click.echo("  parameters")
+    for name, part in properties.items():
+        needed = " (required)" if name in schema.get("required", ()) else ""
+        default = f"  default {json.dumps(part['default'])}" if "default" in part else ""
+        choice = f"  one of {json.dumps(part['enum'])}" if "enum" in part else ""
+        click.echo(f"    {name}: {part.get('type', 'anything')}{needed}{default}{choice}")
+
+
+def _record(info: PipelineInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "definition": dict(info.definition),
+        "processors": [
+            {"phase": p.phase, "name": p.name, "pool": p.pool, "is_current": p.is_current}
+            for p in info.processors
+        ],
+    }

@@ -1,0 +1,100 @@
+"""The top of the command line: global options, lazy loading of families, one place for errors.
+
+A family's module is imported when one of its commands is called, so that help and completion stay
+quick. Every error ends here: as one line with what to do next, or as JSON under `--json`; the exit
+code is the error's own. A traceback is shown only under `--debug`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from penstock.cli.app import App, Group, is_asked_for
+from penstock.cli.faults import INTERRUPTED, report
+
+FAMILIES: dict[str, tuple[str, str]] = {
+    "up": ("serve", "Run everything here: scheduler, services and a worker, in one process."),
+    "worker": ("serve", "Run a worker: it claims runs and executes them."),
+    "scheduler": ("serve", "Run the scheduler and the other services, without a worker."),
+    "status": ("status", "Show what is going on: the queue, today, live processes, alerts."),
+    "runs": ("runs", "List, show, submit, cancel and retry runs; dead letters."),
+    "configs": ("configs", "Customers' schedules: create, change, preview, audit."),
+    "pipelines": ("pipelines", "The pipelines this database knows; register new ones."),
+    "pause": ("pauses", "Stop starting runs: of everything, a customer, a pipeline, a config."),
+    "resume": ("pauses", "Lift a pause."),
+    "pauses": ("pauses", "List the pauses in force."),
+    "alerts": ("alerts", "What needs somebody's attention."),
+    "db": ("db", "The database: migrate, verify, path."),
+    "doctor": ("doctor", "Check the installation and say how to mend what is wrong."),
+    "demo": ("demo", "Watch a day of 1,000 customers in about a minute, with failures."),
+}
+"""Command → (module of this package, what `penstock --help` says of it)."""
+
+
+class Root(Group):
+    """The group of all commands; imports a family on first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own
+        """Every command, in the order of the table."""
+        return list(FAMILIES)
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's own
+        cmd_name: str,
+    ) -> click.Command | None:
+        """The command, its module imported now."""
+        if cmd_name not in FAMILIES:
+            return None
+        module = importlib.import_module(f"penstock.cli.{FAMILIES[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's own
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """The list of commands, without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in FAMILIES.items()])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: ARG002 - errors end here in any case
+        **extra: Any,
+    ) -> NoReturn:
+        """Run, report errors in one place, and exit with the code that says what happened."""
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
+        except (KeyboardInterrupt, click.Abort):
+            sys.exit(INTERRUPTED)
+        except Exception as error:
+            sys.exit(report(error, is_json=is_asked_for("--json", given),
+                            is_debug=is_asked_for("--debug", given)))  # fmt: skip
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+@click.group(
+    cls=Root,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="New here? Try `penstock demo`, then `penstock up --pipelines my_pipelines.py`.",
+)
+@click.version_option(package_name="penstock", message="penstock %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Penstock runs data pipelines that never fail silently.
+
+    State lives in ./penstock.db (SQLite) unless --database-url or PENSTOCK_DATABASE_URL names
+    another database. Options such as --json may stand before or after the command.
+    """
+    ctx.ensure_object(App)

@@ -1,0 +1,164 @@
+"""`penstock up`, `worker` and `scheduler`: processes that run until told to stop.
+
+The first SIGTERM or SIGINT drains: nothing new is claimed, what runs may end. The second one leaves
+at once; what was held is rescued by the sweepers after the lease.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from penstock.cli.app import App, Command
+from penstock.cli.log import EventLog
+from penstock.core.clock import SystemClock, format_duration
+from penstock.core.errors import SettingsError
+
+if TYPE_CHECKING:
+    from penstock.config import Settings
+    from penstock.core.pipeline import Pipeline
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+AT_ONCE = 130
+SERVICES = "scheduler, admitter, sweeper, relay, sealer, pruner"
+
+
+def _worker_options(function: F) -> F:
+    function = click.option("--slots", type=int, metavar="N", help="Runs executed at once.")(
+        function
+    )
+    function = click.option("--pool", metavar="NAME", help="The pool of processors to serve.")(
+        function
+    )
+    return _pipeline_option(function)
+
+
+def _pipeline_option(function: F) -> F:
+    return click.option(
+        "--pipelines", multiple=True, metavar="MODULE|FILE", help="Declared pipelines; repeatable."
+    )(function)
+
+
+@click.command("up", cls=Command)
+@_worker_options
+@click.pass_obj
+def up(app: App, pipelines: tuple[str, ...], slots: int | None, pool: str | None) -> None:
+    """Run everything here: scheduler, services and a worker, in one process.
+
+    Creates or migrates the database first. Stop with Ctrl-C; twice to stop at once.
+    """
+    settings = app.settings(pipelines=pipelines or None, worker_slots=slots, pool=pool)
+    _serve(app, settings, with_services=True, with_worker=True)
+
+
+@click.command("worker", cls=Command)
+@_worker_options
+@click.pass_obj
+def worker(app: App, pipelines: tuple[str, ...], slots: int | None, pool: str | None) -> None:
+    """Run a worker: it claims runs and executes them."""
+    settings = app.settings(pipelines=pipelines or None, worker_slots=slots, pool=pool)
+    if not settings.pipelines:
+        fix = "penstock worker --pipelines my_pipelines.py, or set PENSTOCK_PIPELINES."
+        raise SettingsError("pipelines", "a module or file that declares pipelines", None, fix)
+    _serve(app, settings, with_services=False, with_worker=True)
+
+
+@click.command("scheduler", cls=Command)
+@_pipeline_option
+@click.pass_obj
+def scheduler(app: App, pipelines: tuple[str, ...]) -> None:
+    """Run the scheduler and the other services, without a worker.
+
+    Any number may run at once: a slot still starts exactly once.
+    """
+    settings = app.settings(pipelines=pipelines or None)
+    _serve(app, settings, with_services=True, with_worker=False)
+
+
+def _serve(app: App, settings: Settings, *, with_services: bool, with_worker: bool) -> None:
+    """Build, start, wait for a signal, stop."""
+    # Loads the store, the services and the users' modules: nothing before this needs them.
+    from penstock.assembly import (
+        build_worker,
+        load_pipelines,
+        open_client,
+        scheduler_loops,
+        supervise,
+    )
+    from penstock.events import Events  # as above
+
+    declared = load_pipelines(settings.pipelines)
+    events = Events()
+    stopping = threading.Event()
+    with (
+        open_client(settings, actor="up", create=True) as client,
+        _signals(stopping),
+        EventLog.attached(app, settings, events, client),
+    ):
+        client.register(declared)
+        loops = scheduler_loops(client.store, settings, events) if with_services else []
+        supervisor = supervise(loops)
+        made = build_worker(client.store, declared, settings, events) if with_worker else None
+        _introduce(app, settings, declared, with_services=with_services, with_worker=with_worker)
+        supervisor.start()
+        if made is not None:
+            made.start()
+        SystemClock().wait(stopping, None)
+        app.say("Stopping: no new runs are claimed; press Ctrl-C again to stop at once.")
+        if made is not None:
+            made.stop()
+        supervisor.stop()
+    app.say("Stopped.")
+
+
+def _introduce(
+    app: App,
+    settings: Settings,
+    declared: list[Pipeline],
+    *,
+    with_services: bool,
+    with_worker: bool,
+) -> None:
+    """Say where state lives, what runs, and how to stop it."""
+    # As in _serve.
+    from penstock.assembly import describe_database
+
+    where = describe_database(settings.database_url)
+    app.say(f"Penstock is up (process {os.getpid()}).")
+    app.say(f"  state      {where}")
+    if with_services:
+        app.say(f"  services   {SERVICES}")
+    if with_worker:
+        lease = format_duration(settings.session_lease)
+        app.say(f"  worker     {settings.worker_slots} slots, pool {settings.pool}, lease {lease}")
+    names = ", ".join(sorted(p.name for p in declared))
+    app.say(f"  pipelines  {names or 'none: add --pipelines my_pipelines.py to execute runs'}")
+    app.say("  look       penstock status   ·   stop  Ctrl-C")
+
+
+@contextlib.contextmanager
+def _signals(stopping: threading.Event) -> Iterator[None]:
+    """Set the event on the first signal; leave at once on the second."""
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if stopping.is_set():
+            os._exit(AT_ONCE if number == signal.SIGINT else 128 + number)
+        stopping.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # a test drives the command from a thread: it sets no handlers
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
