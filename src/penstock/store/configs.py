@@ -141,10 +141,14 @@ def audit_list(
 
 
 def audit_verify(tx: Tx, customer: int) -> tuple[int, str | None]:
-    """Recompute a customer's chain: (links, first problem or None)."""
+    """Recompute a customer's chain: (links, first problem or None).
+
+    Reads only. The head is read again before every page, so that links appended meanwhile are
+    neither missed nor taken for a fault, at any isolation level.
+    """
     previous, links = "", 0
-    head = one(tx.rows("customer_lock", {"customer": customer}))
     while True:
+        head = one(tx.rows("audit_head", {"customer": customer}))
         page = audit_list(tx, customer, after=links, limit=1000)
         if not page:
             break

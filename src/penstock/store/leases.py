@@ -70,7 +70,7 @@ def run_orphans(tx: Tx, n: int) -> list[HeldRun]:
 
 
 def run_unleased(tx: Tx, n: int) -> list[HeldRun]:
-    """Runs held from outside whose lease ran out."""
+    """Runs held from outside (no session) without a lease in force."""
     return [HeldRun._make(row) for row in tx.rows("run_unleased", {"n": n})]
 
 
@@ -100,7 +100,8 @@ def lease_sweep(tx: Tx) -> int:
 
 
 def progress_put_many(tx: Tx, rows: Sequence[tuple[int, int, Progress]]) -> set[int]:
-    """Write (run, token, progress); only the current holder's is taken."""
+    """Write (run, token, progress); only the current holder's is taken, the last one of a batch."""
+    rows = list({row[:2]: row for row in rows}.values())
     batch = [
         (
             run_id, token, p.current_state, p.stage, p.percent, p.worker, p.pod, p.region,

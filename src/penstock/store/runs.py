@@ -71,10 +71,12 @@ def run_claim_by_id(
 
 
 def fair_clock_raise(tx: Tx, claimed: Iterable[HeldRun]) -> None:
-    """Let the virtual clock follow what was claimed; call at most some ten times a second."""
-    highest = max((run.fair_pass for run in claimed), default=0)
-    if highest:
-        tx.run("fair_clock_raise", {"pass": highest})
+    """Let the clocks follow the turns that were claimed; call at most some ten times a second."""
+    highest: dict[tuple[int, int], int] = {}
+    for run in claimed:
+        place = (run.pool, run.level)
+        highest[place] = max(highest.get(place, 0), run.fair_pass)
+    tx.run("fair_clock_raise", batch=[(*place, turn) for place, turn in sorted(highest.items())])
 
 
 def run_start_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
@@ -84,7 +86,10 @@ def run_start_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
 
 def run_release_many(tx: Tx, held: Iterable[tuple[int, int, int]]) -> set[int]:
     """Give (run, token, delay) back to the queue; attempts are not counted."""
-    return {row[0] for row in tx.rows("run_release_many", batch=list(held))}
+    released = {row[0] for row in tx.rows("run_release_many", batch=list(held))}
+    if released:
+        tx.run("progress_drop_many", {"ids": sorted(released)})
+    return released
 
 
 def run_lapse_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:

@@ -117,13 +117,9 @@ ORDER BY f.config_id LIMIT :limit;
 -- scope: system (by config id)
 UPDATE config_health SET consecutive_failures = 0 WHERE config_id = :config_id;
 
--- name: audit_append
--- One link of a customer's audit chain.
-INSERT INTO audit (customer, n, at, action, config_id, actor, reason, old_values, new_values,
-    previous, hash)
-VALUES (:customer, :n, :at, :action, :config_id, :actor, :reason, :old_values, :new_values,
-    :previous, :hash);
-UPDATE customers SET audit_n = :n, audit_head = :hash WHERE customer = :customer;
+-- name: audit_head
+-- The head of a customer's audit chain, without a lock, so that a reader can verify it.
+SELECT audit_n, audit_head FROM customers WHERE customer = :customer;
 
 -- name: audit_append_many
 -- Many links at once (bulk creation); the caller chained them.

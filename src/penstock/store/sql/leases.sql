@@ -48,11 +48,12 @@ WHERE r.admission = 9 AND r.session_id IS NOT NULL
 ORDER BY r.run_id LIMIT :n;
 
 -- name: run_unleased
--- Runs held from outside whose lease ran out.
+-- Runs held from outside without a lease in force: it ran out, or it is gone.
 -- scope: system (sweeper)
-SELECT {{held_columns}} FROM leases e JOIN runs r ON r.run_id = e.subject AND r.token = e.token
-{{held_joins}}
-WHERE e.kind = 'run' AND e.until_at < {{now}} AND r.admission = 9
+SELECT {{held_columns}} FROM runs r {{held_joins}}
+WHERE r.admission = 9 AND r.session_id IS NULL
+    AND NOT EXISTS (SELECT 1 FROM leases e WHERE e.kind = 'run' AND e.subject = r.run_id
+        AND e.token = r.token AND e.until_at >= {{now}})
 ORDER BY r.run_id LIMIT :n;
 
 -- name: run_overdue
@@ -97,6 +98,11 @@ RETURNING subject;
 DELETE FROM leases WHERE kind = 'run' AND until_at < {{now}} - 3600000000
     AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.run_id = leases.subject
         AND r.token = leases.token AND r.admission = 9);
+
+-- name: progress_drop_many
+-- A run that goes back to the queue does not keep its last holder's progress.
+-- scope: system (the caller just released the runs)
+DELETE FROM progress WHERE run_id {{any ids}};
 
 -- name: progress_put_many
 -- Live progress, written only when it changed and only by the current holder.

@@ -14,11 +14,6 @@ SELECT c.customer, c.customer_id FROM {{batch}} JOIN customers c ON c.customer_i
 -- scope: system (looks a customer up)
 SELECT customer FROM customers WHERE customer_id = :customer_id;
 
--- name: customer_lock
--- Lock a customer's row and answer the head of its audit chain.
--- scope: system (by its own id)
-SELECT audit_n, audit_head FROM customers WHERE customer = :customer {{pg:FOR UPDATE}};
-
 -- name: pool_ensure
 -- The id of a worker pool.
 -- scope: system (pools belong to nobody)
