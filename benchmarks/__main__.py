@@ -19,6 +19,10 @@ BENCHES = {
     "sched_due": ("schedule", "100,000 due configs become runs"),
     "sched_idle": ("schedule", "a tick over 1,000,000 configs, none due"),
     "sched_race": ("schedule", "4 scheduler processes on the same 100,000"),
+    "queue": ("queue", "bulk enqueue, then one worker drains"),
+    "latency": ("latency", "submit to start at 50/s, also from another process; idle CPU"),
+    "heartbeat": ("heartbeat", "5,000 live runs beating every 10 s"),
+    "crash": ("crash", "kill -9 a worker holding 100 runs (takes the lease, half a minute)"),
     "fairness": ("fairness", "a flood does not delay others, nor its sender for ever"),
     "history": ("history", "lists and sums over 10,000,000 ended runs (takes minutes)"),
 }

@@ -21,9 +21,9 @@ WITH due AS MATERIALIZED (
     UPDATE schedule s SET next_run_time = d.slot + %(next)s, evaluated_to = d.slot
     FROM due d WHERE s.config_id = d.config_id
 ), turns AS (
-    UPDATE customers c SET pass = c.pass + d.n
-    FROM (SELECT customer, count(*) AS n FROM due GROUP BY customer) d
-    WHERE c.customer = d.customer
+    INSERT INTO turns (pool, level, customer, pass)
+    SELECT 1, priority, customer, count(*) FROM due GROUP BY priority, customer
+    ON CONFLICT (pool, level, customer) DO UPDATE SET pass = turns.pass + excluded.pass
 ), made AS (
     INSERT INTO runs (customer, config_id, processor, pool, slot, scheduled_time, priority, level,
         pass, state, admission, state_at, attempt, max_execution_us, sla_us, trigger_source,
@@ -56,9 +56,9 @@ SQLITE = (
     FROM temp.due d WHERE schedule.config_id = d.config_id
     """,
     """
-    UPDATE customers SET pass = pass + d.n
-    FROM (SELECT customer, count(*) AS n FROM temp.due GROUP BY customer) AS d
-    WHERE d.customer = customers.customer
+    INSERT INTO turns (pool, level, customer, pass)
+    SELECT 1, priority, customer, count(*) FROM temp.due WHERE TRUE GROUP BY priority, customer
+    ON CONFLICT (pool, level, customer) DO UPDATE SET pass = turns.pass + excluded.pass
     """,
     "CREATE TEMP TABLE IF NOT EXISTS before (run_id integer)",
     "DELETE FROM temp.before",

@@ -1,0 +1,96 @@
+"""Fairness: a flood delays nobody, and whoever flooded yesterday is not made to wait today."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.load import customers, declare, settle
+from benchmarks.result import Result
+from benchmarks.site import Site
+from penstock.core.model import Finish, HeldRun, NewRun
+from penstock.store.api import Store, Tx
+from penstock.store.ending import run_end_many
+from penstock.store.runs import Claim, fair_clock_raise, run_claim, run_insert_many
+
+FLOODER = 1
+OTHERS = 50
+PEERS = 100
+CLAIM = 50
+
+
+def fairness(site: Site, *, quick: bool) -> Iterator[Result]:
+    """One customer enqueues 100,000, 50 others 10 each; the next day he comes among 5,000."""
+    flood = 10_000 if quick else 100_000
+    place = site.create("fairness")
+    _, processor, pool = declare(place)
+    raw = place.raw()
+    customers(place, raw, 1_000)
+    settle(place, raw)
+    raw.close()
+    store = place.store()
+    queue = _Queue(store, processor, pool)
+    queue.put([FLOODER] * flood)
+    queue.put([2 + i % OTHERS for i in range(OTHERS * 10)])
+    until_all = queue.claims_until(set(range(2, 2 + OTHERS)), OTHERS * 10)
+    queue.drain()
+    # The day after: the queue is empty, the clock of turns stands where the flood left it.
+    queue.put([200 + i % PEERS for i in range(PEERS * 50)])
+    queue.put([FLOODER] * 10)
+    returning = queue.claims_until({FLOODER}, 10)
+    store.close()
+    site.drop(place)
+    yield Result(
+        bench="fairness",
+        engine=site.engine,
+        value=float(until_all),
+        unit="claims",
+        n=flood,
+        extra={"claims_until_all_started": until_all, "returning": returning},
+    )
+
+
+class _Queue:
+    """Claims as a worker does, counting."""
+
+    def __init__(self, store: Store, processor: int, pool: int) -> None:
+        self._store = store
+        self._processor = processor
+        self._pool = pool
+
+    def put(self, owners: list[int]) -> None:
+        """Enqueue a run per entry, a thousand per transaction."""
+        for start in range(0, len(owners), 1_000):
+            runs = [
+                NewRun(customer=customer, processor=self._processor)
+                for customer in owners[start : start + 1_000]
+            ]
+            self._store.write(lambda tx, runs=runs: run_insert_many(tx, runs, "bench"))  # type: ignore[misc]
+
+    def claims_until(self, wanted: set[int], count: int) -> int:
+        """How many runs are claimed until `count` of the wanted customers have been."""
+        claimed = 0
+        while True:
+            for run in self._take(CLAIM):
+                claimed += 1
+                count -= run.customer in wanted
+                if not count:
+                    return claimed
+
+    def drain(self) -> None:
+        """Run everything that is left."""
+        while self._take(500):
+            pass
+
+    def _take(self, n: int) -> list[HeldRun]:
+        claim = Claim(pool=self._pool, processors=[self._processor], n=n, start=True)
+
+        def body(tx: Tx) -> list[HeldRun]:
+            runs = run_claim(tx, claim)
+            fair_clock_raise(tx, runs)
+            return runs
+
+        runs = self._store.write(body)
+        ends = [Finish(r.run_id, r.token, "COMPLETED", "SUCCESS", duration_us=1) for r in runs]
+        if ends:
+            self._store.write(lambda tx: run_end_many(tx, ends))
+        return runs
