@@ -97,17 +97,7 @@ class WorkerSteps:
         """Register the pipelines and open a session; returns its number. Safe to repeat."""
         self.check()
 
-        def register(tx: Tx) -> tuple[int, dict[int, Known]]:
-            known: dict[int, Known] = {}
-            for pipeline in self._pipelines:
-                numbers = pipeline_register(tx, pipeline)
-                for p in pipeline.processors:
-                    number = numbers[p.phase, p.name]
-                    if p.runs != "external":
-                        known[number] = Known(number, p, defaults(pipeline.parameters))
-            return pool_ensure(tx, self.options.pool), known
-
-        self._pool, self.known = self._store.write(register)
+        self._pool, self.known = self._store.write(self._register)
         return self.session.open(self._pool)
 
     def beat_once(self) -> Renewal:
@@ -273,18 +263,23 @@ class WorkerSteps:
                 self.ends.add([finish])
         return self.flush_once()
 
+    def _register(self, tx: Tx) -> tuple[int, dict[int, Known]]:
+        known: dict[int, Known] = {}
+        for pipeline in self._pipelines:
+            numbers = pipeline_register(tx, pipeline)
+            preset = defaults(pipeline.parameters)
+            for p in pipeline.processors:
+                if p.runs != "external":
+                    number = numbers[p.phase, p.name]
+                    known[number] = Known(number, p, preset)
+        return pool_ensure(tx, self.options.pool), known
+
     def _beat(
         self, tx: Tx, session_id: int, dirty: Sequence[tuple[RunContext, Progress]]
     ) -> list[tuple[int, int]]:
         if dirty:
             at, now = tx.now(), self.clock.monotonic()
-            rows = []
-            for context, progress in dirty:
-                percent = progress.percent
-                left = (now - context.began) * (100 / percent - 1) if percent else None
-                estimate = None if left is None else at + int(left * SECOND)
-                told = replace(progress, worker=self.options.name, estimated_completion_at=estimate)
-                rows.append((context.held.run_id, context.held.token, told))
+            rows = [_told(c, p, at, now, self.options.name) for c, p in dirty]
             progress_put_many(tx, rows)
         return session_cancels(tx, session_id)
 
@@ -303,3 +298,14 @@ class WorkerSteps:
         found = [run for run in runs if run.token not in known]
         self.held.update((run.token, run) for run in found)
         return found
+
+
+def _told(
+    context: RunContext, progress: Progress, at: int, now: float, worker: str
+) -> tuple[int, int, Progress]:
+    """A row of progress, with the time it may be complete when it says how far it is."""
+    percent = progress.percent
+    left = (now - context.began) * (100 / percent - 1) if percent else None
+    estimate = None if left is None else at + int(left * SECOND)
+    told = replace(progress, worker=worker, estimated_completion_at=estimate)
+    return context.held.run_id, context.held.token, told

@@ -19,9 +19,8 @@ from typing import Final, TypeVar
 
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreError
-from penstock.core.model import HeldRun
 from penstock.core.pipeline import Pipeline
-from penstock.engine.buffer import is_suspect
+from penstock.engine.claimer import Claimer, hint
 from penstock.engine.context import Signal
 from penstock.engine.executor import ThreadLane
 from penstock.engine.loopthread import LoopLane
@@ -37,9 +36,9 @@ from penstock.store.api import Store
 __all__ = ["Worker", "WorkerOptions", "WorkerSteps"]
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 PAUSE_MAX_SECONDS: Final = 2.0
-ROOM_SECONDS: Final = 1.0
 
 
 class Worker:
@@ -70,11 +69,16 @@ class Worker:
         )
         self._loop = LoopLane(self.steps, self._pace, on_ends=self._on_ends)
         self._watch = Watch(self.steps, self._threads, self._loop)
-        self._waiter = store.listen([f"runs:{options.pool}"])
+        self._claimer = Claimer(
+            self.steps,
+            self._pace,
+            self._threads,
+            self._loop,
+            waiter=store.listen([hint(options.pool)]),
+            give_back=self._watch.give_back,
+        )
         self._cancels = store.listen(["cancel"])
-        self._wants_room = False
         self._has_ends = threading.Event()
-        self._in_hand = threading.Event()
         self._quiet = threading.Event()
         self._started = threading.Event()
         self._opened = threading.Event()
@@ -129,9 +133,9 @@ class Worker:
             self._quiet.set()
         self._draining.set()
         self.steps.session.is_draining = True
-        self._waiter.interrupt()
+        self._claimer.stop()
         self._cancels.interrupt()
-        self._in_hand.set()
+        self._claimer.in_hand.set()
         # A signal handler may interrupt the very thread that drains: it must not wait for itself.
         if not self._stopping.acquire(blocking=not now):
             return
@@ -145,16 +149,19 @@ class Worker:
 
     def _drain(self) -> None:
         self._threads.stop()
+        for thread in self._services:
+            if thread.name == "penstock-claimer":
+                thread.join(2.0)  # its last claim is on its way
         self._watch.give_back(self._threads.clear() + self._loop.clear())
-        self._in_hand.set()
+        self._claimer.in_hand.set()
         self._await_quiet(self._options.drain_us / SECOND)
         if self.steps.running:
             self.steps.signal_all(Signal.DRAIN)
             self._await_quiet(self._options.grace_us / SECOND)
         self._ended.set()
-        for event in (self._opened, self._has_ends, self._in_hand):
+        for event in (self._opened, self._has_ends, self._claimer.in_hand):
             event.set()
-        self._waiter.interrupt()
+        self._claimer.stop()
         self._cancels.interrupt()
         self._children.close()
         self._threads.close(0.0 if self.steps.running else 1.0)
@@ -164,7 +171,7 @@ class Worker:
         for step in (self._flush_all, self.steps.release_all, self.steps.close):
             with contextlib.suppress(StoreError):  # what stays behind is swept
                 step()
-        self._waiter.close()
+        self._claimer.close()
         self._cancels.close()
 
     def _await_quiet(self, seconds: float) -> None:
@@ -185,83 +192,28 @@ class Worker:
     def _on_ends(self) -> None:
         """A lane handed over ends, or a thread became free."""
         self._has_ends.set()
-        if self._wants_room:
-            self._waiter.interrupt()
+        self._claimer.room()
         if self._draining.is_set() and not self.steps.running:
             self._quiet.set()
 
     def _claim_loop(self) -> None:
         while not self._draining.is_set() and not self._started.is_set():
-            self._guarded("claimer", self._open_once)
+            self._guarded("claimer", self._open_once, None)
         while not self._draining.is_set():
-            self._guarded("claimer", self._claim_once)
+            self._guarded("claimer", self._claimer.claim_once, None)
 
     def _open_once(self) -> None:
         self.steps.open()
         self._started.set()
         self._opened.set()
 
-    def _claim_once(self) -> None:
-        wanted = self._room()
-        if not wanted:
-            self._wants_room = True
-            if not self._room():
-                self._waiter.wait(ROOM_SECONDS)
-            self._wants_room = False
-            return
-        runs = self.steps.claim_once(wanted, start=self._pace.is_long)
-        if runs:
-            self._dispatch(runs)
-        if len(runs) < wanted and not self._draining.is_set():
-            poll = self._options.poll_us / SECOND
-            self._waiter.wait(poll * (0.75 + 0.5 * self._jitter()))
-
-    def _room(self) -> int:
-        """How many runs to claim now."""
-        if self._threads.zombies >= (self._options.zombies_max or self._options.slots):
-            return 0
-        if self._threads.buffer.has_suspects:
-            return 0
-        return self._pace.want(len(self.steps.held) - len(self.steps.ends))
-
-    def _dispatch(self, runs: Sequence[HeldRun]) -> None:
-        now = self._clock.monotonic()
-        known = self.steps.known
-        later = [run for run in runs if known[run.processor].processor.runs == "async"]
-        if later:
-            tokens = {run.token for run in later}
-            runs = [run for run in runs if run.token not in tokens]
-            later = self._marked(later)
-            self._loop.put(later, now)
-        if runs:
-            self._threads.buffer.put(runs, now)
-        self._in_hand.set()
-
-    def _marked(self, runs: Sequence[HeldRun]) -> list[HeldRun]:
-        """Suspects among async runs are marked RUNNING here: their lane must not block."""
-        suspects = [run for run in runs if is_suspect(run)]
-        if not suspects:
-            return list(runs)
-        try:
-            started = self.steps.start_many(suspects)
-        except StoreError:
-            self._watch.give_back(suspects)
-            return [run for run in runs if not is_suspect(run)]
-        self.steps.forget(run for run in suspects if run.run_id not in started)
-        return [
-            run._replace(started_at=run.claimed_at) if is_suspect(run) else run
-            for run in runs
-            if not is_suspect(run) or run.run_id in started
-        ]
-
     def _flush_loop(self) -> None:
         while not self._ended.is_set():
             self._has_ends.wait()
             self._has_ends.clear()
             while len(self.steps.ends) and not self._ended.is_set():
-                self._guarded("completer", self.steps.flush_once)
-                if self._wants_room:
-                    self._waiter.interrupt()
+                self._guarded("completer", self.steps.flush_once, None)
+                self._claimer.room()
 
     def _beat_loop(self) -> None:
         self._opened.wait()
@@ -278,17 +230,17 @@ class Worker:
                     self._watch.give_back(self._threads.clear() + self._loop.clear())
                     pause = 0.0
                 next_beat = self._clock.monotonic() + pause
-                self._in_hand.set()
+                self._claimer.in_hand.set()
 
     def _watch_loop(self) -> None:
         seconds: float | None = None
         while not self._ended.is_set():
-            if self._in_hand.wait(seconds):
-                self._in_hand.clear()
+            if self._claimer.in_hand.wait(seconds):
+                self._claimer.in_hand.clear()
                 self._clock.wait(self._ended, FAST_SECONDS)
             seconds = self._guarded("watch", self._watch.tick, SLOW_SECONDS)
 
-    def _guarded(self, service: str, step: Callable[[], T], otherwise: T | None = None) -> T | None:
+    def _guarded(self, service: str, step: Callable[[], T], otherwise: D) -> T | D:
         """One step of a loop; a failure is reported and followed by a growing pause."""
         try:
             value = step()

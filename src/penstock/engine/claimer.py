@@ -1,0 +1,134 @@
+"""Claiming: how many runs, when, and to which lane they go.
+
+The claimer waits on one thing, its hint, which rings when runs were added (any process), when room
+was made (this process) and when the worker stops; behind it stands a timer, because a hint may be
+lost. One thread calls `claim_once`; `room` and `stop` come from any.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from penstock.core.clock import SECOND
+from penstock.core.errors import StoreError
+from penstock.core.model import HeldRun
+from penstock.engine.buffer import is_suspect
+from penstock.engine.executor import ThreadLane
+from penstock.engine.loopthread import LoopLane
+from penstock.engine.pace import Pace
+from penstock.engine.steps import WorkerSteps
+from penstock.events import ServiceError
+from penstock.store.api import Waiter
+
+ROOM_SECONDS: Final = 1.0
+
+
+def hint(pool: str) -> str:
+    """The channel on which a pool's workers are woken."""
+    return f"runs:{pool}"
+
+
+class Claimer:
+    """Takes runs from the store as the pace allows and hands them to the lanes."""
+
+    def __init__(
+        self,
+        steps: WorkerSteps,
+        pace: Pace,
+        threads: ThreadLane,
+        loop: LoopLane,
+        *,
+        waiter: Waiter,
+        give_back: Callable[[list[HeldRun]], None],
+    ) -> None:
+        self._steps = steps
+        self._pace = pace
+        self._threads = threads
+        self._loop = loop
+        self._waiter = waiter
+        self._give_back = give_back
+        self._wants_room = False
+        self._is_stopping = False
+        self._was_choked = False
+        self.in_hand = threading.Event()
+        """Set whenever there may be something to watch over."""
+
+    def claim_once(self) -> None:
+        """Claim what there is room for, or wait for room; after a short claim wait for a hint."""
+        wanted = self._room()
+        if not wanted:
+            self._wants_room = True
+            if not self._room() and not self._is_stopping:
+                self._waiter.wait(ROOM_SECONDS)
+            self._wants_room = False
+            return
+        runs = self._steps.claim_once(wanted, start=self._pace.is_long)
+        if runs:
+            self._dispatch(runs)
+        if len(runs) < wanted and not self._is_stopping:
+            poll = self._steps.options.poll_us / SECOND
+            self._waiter.wait(poll * (0.75 + 0.5 * self._steps.jitter()))
+
+    def room(self) -> None:
+        """A slot became free: claim again if that was waited for."""
+        if self._wants_room:
+            self._waiter.interrupt()
+
+    def stop(self) -> None:
+        """Let `claim_once` return instead of waiting."""
+        self._is_stopping = True
+        self._waiter.interrupt()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._waiter.close()
+
+    def _room(self) -> int:
+        """How many runs to claim now."""
+        options = self._steps.options
+        if self._is_choked(options.zombies_max or options.slots):
+            return 0
+        if self._threads.buffer.has_suspects:
+            return 0  # their turn comes when nothing else waits
+        return self._pace.want(len(self._steps.held) - len(self._steps.ends))
+
+    def _is_choked(self, zombies_max: int) -> bool:
+        """Whether too many timed-out processors are still at it; told once each time."""
+        was_choked = self._was_choked
+        self._was_choked = self._threads.zombies >= zombies_max
+        if self._was_choked and not was_choked:
+            text = f"{zombies_max} timed-out processors do not return: claiming stops until they do"
+            self._steps.events.emit(ServiceError("worker.claimer", text, 0.0))
+        return self._was_choked
+
+    def _dispatch(self, runs: Sequence[HeldRun]) -> None:
+        now = self._steps.clock.monotonic()
+        known = self._steps.known
+        awaited = [run for run in runs if known[run.processor].processor.runs == "async"]
+        if awaited:
+            tokens = {run.token for run in awaited}
+            runs = [run for run in runs if run.token not in tokens]
+            self._loop.put(self._marked(awaited), now)
+        if runs:
+            self._threads.buffer.put(runs, now)
+        self.in_hand.set()
+
+    def _marked(self, runs: Sequence[HeldRun]) -> list[HeldRun]:
+        """Suspects among async runs are marked RUNNING here: their lane must not block."""
+        suspects = [run for run in runs if is_suspect(run)]
+        if not suspects:
+            return list(runs)
+        try:
+            started = self._steps.start_many(suspects)
+        except StoreError:
+            # Unknown whether they are marked: they go back as if they had waited too long.
+            self._give_back(suspects)
+            return [run for run in runs if not is_suspect(run)]
+        self._steps.forget(run for run in suspects if run.run_id not in started)
+        return [
+            run._replace(started_at=run.claimed_at) if is_suspect(run) else run
+            for run in runs
+            if not is_suspect(run) or run.run_id in started
+        ]
