@@ -312,9 +312,8 @@ class TestOverlap:
         assert world.claim_one().slot == first + 3 * HOUR
         ledger_is_complete(world, config, first, HOUR)
 
-    @pytest.mark.xfail(reason="the ordering key of a queueing config serialises its own entry runs")
     def test_queue_with_several_processors(self, world: World) -> None:
-        """queue: all entry runs of one flow start together, the next flow waits for all of them."""
+        """queue: all entry runs of one slot start together, the next slot's wait behind them."""
         world.pipeline = world.pipeline_add("many", ["a", "b"], has_flow=True)
         config = world.config(overlap="queue")
         self.next_slot(world)

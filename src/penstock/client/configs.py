@@ -207,7 +207,9 @@ class Configs:
                     priority=config.priority,
                     max_execution_us=config.max_execution_us,
                     sla_us=config.sla_us,
-                    ordering_key=None if config.overlap == Overlap.ALLOW else f"config:{config_id}",
+                    ordering_key=None
+                    if config.overlap == Overlap.ALLOW
+                    else f"config:{config_id}:{row.processor}",
                     trigger_source=trigger_source,
                     trigger_message_id=message_id,
                 )

@@ -34,6 +34,8 @@ class HeldRun(NamedTuple):
     slot: Micros
     scheduled_time: Micros
     priority: int
+    pool: int
+    level: int
     fair_pass: int
     attempt: int
     lapses: int

@@ -70,12 +70,11 @@ CREATE TABLE counters (
     name text PRIMARY KEY,
     value bigint NOT NULL
 );
-INSERT INTO counters (name, value) VALUES ('fair_clock', 0), ('token', 0), ('catch_up_cursor', 0);
+INSERT INTO counters (name, value) VALUES ('token', 0), ('catch_up_cursor', 0);
 
 CREATE TABLE customers (
     customer {{id}},
     customer_id text NOT NULL UNIQUE CHECK (customer_id <> ''),
-    pass bigint NOT NULL DEFAULT 0,
     audit_n bigint NOT NULL DEFAULT 0,
     audit_head text NOT NULL DEFAULT '',
     created_at bigint NOT NULL
@@ -85,6 +84,17 @@ CREATE TABLE pools (
     pool {{id}},
     name text NOT NULL UNIQUE
 );
+
+-- Fairness: the last turn each customer was given, per pool and level. Customer 0 is the clock: it
+-- follows the turns claimed and never goes back, so that yesterday's flood is forgiven today. Levels
+-- and pools have turns of their own, because an urgent run is claimed before its turn's time.
+CREATE TABLE turns (
+    pool bigint NOT NULL,
+    level smallint NOT NULL,
+    customer bigint NOT NULL,
+    pass bigint NOT NULL,
+    PRIMARY KEY (pool, level, customer)
+) {{fillfactor 70}};
 
 CREATE TABLE pipelines (
     pipeline {{id}},

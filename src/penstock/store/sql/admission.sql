@@ -4,27 +4,26 @@
 -- Runs whose time has come take their customer's next turn and become claimable.
 -- scope: system (fairness across customers)
 WITH due AS MATERIALIZED (
-    SELECT r.run_id, r.customer, r.config_id, p.pipeline, r.scheduled_time FROM runs r
-    JOIN processors p ON p.processor = r.processor
+    SELECT r.run_id, r.customer, r.config_id, p.pipeline, r.scheduled_time, r.pool, r.priority
+    FROM runs r JOIN processors p ON p.processor = r.processor
     WHERE r.admission = 1 AND r.scheduled_time <= {{now}}
     ORDER BY r.scheduled_time, r.run_id LIMIT :n FOR UPDATE OF r SKIP LOCKED
 ), locked AS MATERIALIZED (
-    SELECT g.*, greatest(c.pass, (SELECT value FROM counters WHERE name = 'fair_clock')) AS base,
-        {{is_paused}} AS paused
-    FROM due g JOIN customers c ON c.customer = g.customer
-    ORDER BY g.customer, g.scheduled_time, g.run_id FOR UPDATE OF c
+    SELECT g.*, {{turn_base}} AS base, {{is_paused}} AS paused
+    FROM (SELECT * FROM due ORDER BY pool, priority, customer, scheduled_time, run_id) AS g
 ), seated AS MATERIALIZED (
-    SELECT l.run_id, l.customer, l.paused, CASE WHEN l.paused THEN 0 ELSE
-        l.base + row_number() OVER (PARTITION BY l.customer, l.paused
+    SELECT l.run_id, l.pool, l.priority, l.customer, l.paused, CASE WHEN l.paused THEN 0 ELSE
+        l.base + row_number() OVER (PARTITION BY l.customer, l.pool, l.priority, l.paused
             ORDER BY l.scheduled_time, l.run_id) END AS seat
     FROM locked l
 ), passes AS (
-    UPDATE customers c SET pass = l.pass
-    FROM (SELECT customer, max(seat) AS pass FROM seated WHERE NOT paused GROUP BY customer) AS l
-    WHERE c.customer = l.customer
+    INSERT INTO turns (pool, level, customer, pass)
+    SELECT pool, priority, customer, max(seat) FROM seated WHERE NOT paused
+    GROUP BY pool, priority, customer
+    ON CONFLICT (pool, level, customer) DO UPDATE SET pass = greatest(turns.pass, excluded.pass)
 ), admitted AS (
     UPDATE runs r SET admission = CASE WHEN k.paused THEN 2 ELSE 0 END, pass = k.seat,
-        state_at = {{now}}
+        level = r.priority, state_at = {{now}}
     FROM seated k WHERE r.run_id = k.run_id
     RETURNING r.run_id, r.customer, r.config_id, r.priority, r.pool, r.admission
 ), announced AS (
@@ -38,33 +37,31 @@ SELECT pool, count(*) FROM admitted GROUP BY pool;
 -- name: run_admit_due [sqlite]
 -- differs because SQLite has no writing CTEs.
 -- scope: system (fairness across customers)
-CREATE TEMP TABLE IF NOT EXISTS admitted (
-    run_id integer PRIMARY KEY, customer integer, paused integer, rank integer, n integer);
-DELETE FROM temp.admitted;
-INSERT INTO temp.admitted
-SELECT j.run_id, j.customer, j.paused,
-    row_number() OVER (PARTITION BY j.customer, j.paused ORDER BY j.scheduled_time, j.run_id),
-    count(*) OVER (PARTITION BY j.customer, j.paused)
+{{staged_table}};
+INSERT INTO temp.staged
+SELECT j.run_id, j.run_id, j.pool, j.priority, j.customer, CASE WHEN j.paused THEN 2 ELSE 0 END,
+    row_number() OVER (PARTITION BY j.customer, j.pool, j.priority, j.paused
+        ORDER BY j.scheduled_time, j.run_id)
 FROM (
     SELECT g.*, {{is_paused}} AS paused FROM (
-        SELECT r.run_id, r.customer, r.config_id, p.pipeline, r.scheduled_time
+        SELECT r.run_id, r.customer, r.config_id, p.pipeline, r.scheduled_time, r.pool, r.priority
         FROM runs r JOIN processors p ON p.processor = r.processor
         WHERE r.admission = 1 AND r.scheduled_time <= {{now}}
         ORDER BY r.scheduled_time, r.run_id LIMIT :n) AS g) AS j;
-UPDATE customers
-SET pass = max(pass, (SELECT value FROM counters WHERE name = 'fair_clock')) + s.n
-FROM (SELECT customer, max(n) AS n FROM temp.admitted WHERE NOT paused GROUP BY customer) AS s
-WHERE s.customer = customers.customer;
-UPDATE runs SET admission = CASE WHEN k.paused THEN 2 ELSE 0 END,
-    pass = CASE WHEN k.paused THEN 0 ELSE c.pass - k.n + k.rank END, state_at = {{now}}
-FROM temp.admitted k CROSS JOIN customers c ON c.customer = k.customer
+{{turns_from_staged}};
+UPDATE runs SET admission = k.admission, level = runs.priority,
+    pass = CASE WHEN k.admission = 0 THEN k.pass + k.rank ELSE 0 END, state_at = {{now}}
+FROM (SELECT d.run_id, d.admission, d.rank, t.pass FROM temp.staged d
+      LEFT JOIN turns t ON t.pool = d.pool AND t.level = d.level
+          AND t.customer = d.customer) AS k
 WHERE runs.run_id = k.run_id;
+{{turns_advance}};
 INSERT INTO outbox (topic, payload, created_at)
 SELECT 'penstock.runs', json_object('run_id', r.run_id, 'config_id', r.config_id,
     'customer', r.customer, 'priority', r.priority), {{now}}
-FROM topics t CROSS JOIN temp.admitted k CROSS JOIN runs r ON r.run_id = k.run_id
+FROM topics t CROSS JOIN temp.staged k CROSS JOIN runs r ON r.run_id = k.run_id
 WHERE t.topic = 'penstock.runs' AND r.admission = 0;
-SELECT r.pool, count(*) FROM temp.admitted k CROSS JOIN runs r ON r.run_id = k.run_id
+SELECT r.pool, count(*) FROM temp.staged k CROSS JOIN runs r ON r.run_id = k.run_id
 GROUP BY r.pool;
 
 -- name: run_next_due_at
@@ -74,9 +71,12 @@ SELECT min(scheduled_time) FROM runs WHERE admission = 1;
 
 -- name: run_age
 -- Waiting ten minutes raises a run by one level; at most :per_customer runs of a customer stand
--- raised at a time, so that an old flood cannot climb past everybody else.
+-- raised at a time, so that an old flood cannot climb past everybody else. Its turn up there is
+-- the one the new level is at.
 -- scope: system (fairness across customers)
-UPDATE runs SET level = least(level + 1, 10)
+UPDATE runs SET level = least(level + 1, 10), pass = coalesce((
+    SELECT t.pass FROM turns t WHERE t.pool = runs.pool AND t.level = least(runs.level + 1, 10)
+        AND t.customer = 0), 0)
 WHERE run_id IN (
     SELECT w.run_id FROM (
         SELECT r.run_id, r.level,

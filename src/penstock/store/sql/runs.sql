@@ -32,26 +32,58 @@ priority, level, pass, state, admission, state_at, attempt, max_execution_us, sl
 ordering_key, parameters, correlation_id, parent_run_id, root_run_id, stales,
 trigger_source, trigger_message_id, created_at
 
+-- fragment: turn_base [postgres]
+-- The turn row `g` counts on from: its customer's last one (locked), or the clock.
+greatest(
+    coalesce((SELECT t.pass FROM turns t WHERE t.pool = g.pool AND t.level = g.priority
+        AND t.customer = g.customer FOR UPDATE), 0),
+    coalesce((SELECT t.pass FROM turns t WHERE t.pool = g.pool AND t.level = g.priority
+        AND t.customer = 0), 0))
+
+-- fragment: turns_from_staged [sqlite]
+-- Takes the temporary table `staged` (pool, level, customer, admission, rank): a turn of staged row
+-- `d` is `t.pass + d.rank`, where `t` was first brought up to the clock.
+INSERT INTO turns (pool, level, customer, pass)
+SELECT DISTINCT d.pool, d.level, d.customer, 0 FROM temp.staged d WHERE d.admission = 0
+ON CONFLICT DO NOTHING;
+UPDATE turns SET pass = k.pass
+FROM turns k
+WHERE k.pool = turns.pool AND k.level = turns.level AND k.customer = 0 AND turns.pass < k.pass
+    AND (turns.pool, turns.level, turns.customer) IN (
+        SELECT pool, level, customer FROM temp.staged WHERE admission = 0)
+
+-- fragment: turns_advance [sqlite]
+UPDATE turns SET pass = pass + s.n
+FROM (SELECT pool, level, customer, max(rank) AS n FROM temp.staged WHERE admission = 0
+      GROUP BY pool, level, customer) AS s
+WHERE s.pool = turns.pool AND s.level = turns.level AND s.customer = turns.customer
+
+-- fragment: staged_table [sqlite]
+CREATE TEMP TABLE IF NOT EXISTS staged (
+    ord integer PRIMARY KEY, run_id integer, pool integer, level integer, customer integer,
+    admission integer, rank integer);
+DELETE FROM temp.staged
+
 -- fragment: insert_given [postgres]
--- Takes the CTE `given`; leaves `inserted`. Customers are locked in order and found by their key, so
+-- Takes the CTE `given`; leaves `inserted`. Turns are locked in order and found by their key, so
 -- that no plan, however wrong its estimates, joins the batch with itself.
 behind AS MATERIALIZED (
     SELECT b.ord FROM (
         SELECT g.ord, row_number() OVER (PARTITION BY g.ordering_key ORDER BY g.ord) AS place
         FROM given g WHERE g.ordering_key IS NOT NULL) AS b WHERE b.place > 1
 ), locked AS MATERIALIZED (
-    SELECT g.*, greatest(c.pass, (SELECT value FROM counters WHERE name = 'fair_clock')) AS base
-    FROM given g JOIN customers c ON c.customer = g.customer
-    ORDER BY g.customer, g.ord FOR UPDATE OF c
+    SELECT g.*, {{turn_base}} AS base
+    FROM (SELECT * FROM given ORDER BY pool, priority, customer, ord) AS g
 ), seated AS MATERIALIZED (
     SELECT j.*, CASE WHEN j.admission = 0 THEN j.base + row_number() OVER (
-        PARTITION BY j.customer, j.admission ORDER BY j.ord) ELSE 0 END AS seat
+        PARTITION BY j.customer, j.pool, j.priority, j.admission ORDER BY j.ord)
+        ELSE 0 END AS seat
     FROM (SELECT g.*, {{admission_of_given}} AS admission FROM locked g) AS j
 ), passes AS (
-    UPDATE customers c SET pass = l.pass
-    FROM (SELECT customer, max(seat) AS pass FROM seated WHERE admission = 0
-          GROUP BY customer) AS l
-    WHERE c.customer = l.customer
+    INSERT INTO turns (pool, level, customer, pass)
+    SELECT pool, priority, customer, max(seat) FROM seated WHERE admission = 0
+    GROUP BY pool, priority, customer
+    ON CONFLICT (pool, level, customer) DO UPDATE SET pass = greatest(turns.pass, excluded.pass)
 ), inserted AS (
     INSERT INTO runs ({{insert_columns}})
     SELECT j.customer, j.config_id, j.processor, j.pool, j.flow_id, j.partition, j.mode, j.slot,
@@ -76,33 +108,26 @@ behind AS MATERIALIZED (
 
 -- fragment: insert_given [sqlite]
 -- Takes the temporary table `given` (ord counts from 1); leaves `staged` with the new ids.
-CREATE TEMP TABLE IF NOT EXISTS staged (
-    ord integer PRIMARY KEY, run_id integer, customer integer, admission integer, rank integer);
-DELETE FROM temp.staged;
+{{staged_table}};
 INSERT INTO temp.staged
-SELECT j.ord, j.base + j.ord, j.customer, j.admission,
-    row_number() OVER (PARTITION BY j.customer, j.admission ORDER BY j.ord)
-FROM (SELECT g.ord, g.customer, {{admission_of_given}} AS admission, s.base
+SELECT j.ord, j.base + j.ord, j.pool, j.priority, j.customer, j.admission,
+    row_number() OVER (PARTITION BY j.customer, j.pool, j.priority, j.admission ORDER BY j.ord)
+FROM (SELECT g.ord, g.customer, g.pool, g.priority, {{admission_of_given}} AS admission, s.base
       FROM (SELECT coalesce(max(seq), 0) AS base FROM main.sqlite_sequence
             WHERE name = 'runs') AS s CROSS JOIN temp.given g) AS j;
-UPDATE customers SET pass = (SELECT value FROM counters WHERE name = 'fair_clock')
-WHERE pass < (SELECT value FROM counters WHERE name = 'fair_clock')
-    AND customer IN (SELECT customer FROM temp.staged WHERE admission = 0);
+{{turns_from_staged}};
 INSERT INTO runs (run_id, {{insert_columns}})
 SELECT d.run_id, g.customer, g.config_id, g.processor, g.pool, g.flow_id, g.partition, g.mode,
     g.slot, g.scheduled_time, g.priority, g.priority,
-    CASE WHEN d.admission = 0 THEN c.pass + d.rank ELSE 0 END,
+    CASE WHEN d.admission = 0 THEN t.pass + d.rank ELSE 0 END,
     'PENDING', d.admission, g.at, g.attempt, g.max_execution_us, g.sla_us, g.ordering_key,
     g.parameters, g.correlation_id, g.parent_run_id, g.root_run_id, g.stales,
     g.trigger_source, g.trigger_message_id, g.at
 FROM temp.staged d CROSS JOIN temp.given g ON g.ord = d.ord
-    CROSS JOIN customers c ON c.customer = g.customer
+    LEFT JOIN turns t ON t.pool = d.pool AND t.level = d.level AND t.customer = d.customer
 WHERE TRUE
 ON CONFLICT DO NOTHING;
-UPDATE customers SET pass = pass + s.n
-FROM (SELECT customer, max(rank) AS n FROM temp.staged WHERE admission = 0
-      GROUP BY customer) AS s
-WHERE s.customer = customers.customer;
+{{turns_advance}};
 INSERT INTO journal (at, kind, subject, customer, action, actor, to_state, why)
 SELECT r.created_at, 'run', r.run_id, r.customer, 'created', :actor, 'PENDING', r.trigger_source
 FROM temp.staged d CROSS JOIN runs r ON r.run_id = d.run_id;
@@ -178,7 +203,7 @@ SELECT 1 WHERE FALSE;
 -- fragment: held_columns
 -- What a holder (worker, sweeper) needs of a run, in the order of model.HeldRun.
 r.run_id, r.token, r.state, r.customer, c.customer_id, r.config_id, r.processor, r.flow_id,
-r.partition, r.mode, r.slot, r.scheduled_time, r.priority, r.pass, r.attempt, r.lapses, r.stales,
+r.partition, r.mode, r.slot, r.scheduled_time, r.priority, r.pool, r.level, r.pass, r.attempt, r.lapses, r.stales,
 r.max_execution_us, r.sla_us, r.ordering_key, coalesce(r.parameters, f.parameters),
 coalesce(f.retry, p.retry), r.correlation_id, r.parent_run_id, r.root_run_id, r.trigger_source,
 r.trigger_message_id, r.claimed_at, r.started_at, r.created_at, r.claimed_by, r.session_id,
@@ -264,9 +289,13 @@ SELECT count(*) FROM (
     SELECT 1 FROM runs WHERE admission = 0 AND pool = :pool LIMIT :limit) AS ready;
 
 -- name: fair_clock_raise
--- The virtual clock follows the passes claimed; it never goes back.
+-- The clock of a pool and level follows the turns claimed; it never goes back.
 -- scope: system (fairness across customers)
-UPDATE counters SET value = :pass WHERE name = 'fair_clock' AND value < :pass;
+-- batch: pool bigint, level smallint, pass bigint
+INSERT INTO turns (pool, level, customer, pass)
+SELECT batch.pool, batch.level, 0, batch.pass FROM {{batch}} WHERE TRUE ORDER BY 1, 2
+ON CONFLICT (pool, level, customer) DO UPDATE SET pass = excluded.pass
+WHERE turns.pass < excluded.pass;
 
 -- name: run_start_many
 -- CLAIMED becomes RUNNING for holders whose token is current.

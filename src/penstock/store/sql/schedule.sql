@@ -80,7 +80,8 @@ SELECT {{pg:row_number() OVER (ORDER BY t.run_slot, t.config_id, p.processor)}}{
     CAST(NULL AS text) AS mode, t.run_slot AS slot,
     {{tick_time}} AS scheduled_time,
     t.priority, 1 AS attempt, t.max_execution_us, t.sla_us,
-    CASE WHEN t.catch_up = 'all' OR t.overlap = 'queue' THEN 'config:' || t.config_id END
+    CASE WHEN t.catch_up = 'all' OR t.overlap = 'queue' THEN
+        'config:' || t.config_id || ':' || p.processor END
         AS ordering_key,
     CAST(NULL AS text) AS parameters, w.correlation_id, CAST(NULL AS bigint) AS parent_run_id,
     CAST(NULL AS bigint) AS root_run_id, 0 AS stales, 'scheduler' AS trigger_source,
