@@ -1,0 +1,114 @@
+"""Parameters: the schema is checked when declared, values when sent, both by name of the place."""
+
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import DeclarationError, InvalidInput
+from penstock.core.parameters import defaults, schema_check, validate
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["provider"],
+    "additionalProperties": False,
+    "properties": {
+        "provider": {"type": "string", "enum": ["aws", "gcp"]},
+        "days": {"type": "integer", "minimum": 1, "maximum": 90, "default": 30},
+        "label": {"type": ["string", "null"], "minLength": 2, "maxLength": 5},
+        "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2},
+        "nested": {"properties": {"ratio": {"type": "number"}, "on": {"type": "boolean"}}},
+    },
+}
+
+
+class TestValues:
+    """What callers send."""
+
+    def test_defaults_are_filled_in_and_the_input_is_left_alone(self) -> None:
+        given = {"provider": "aws"}
+        assert validate(SCHEMA, given) == {"provider": "aws", "days": 30}
+        assert given == {"provider": "aws"}
+        assert defaults(SCHEMA) == {"days": 30}
+        assert defaults(None) == {}
+
+    def test_everything_allowed_passes(self) -> None:
+        value = {
+            "provider": "gcp",
+            "days": 2.0,
+            "label": None,
+            "tags": ["a", "b"],
+            "nested": {"ratio": 0.5, "on": True, "extra": [1]},
+        }
+        assert validate(SCHEMA, value) == value
+
+    def test_without_a_schema_any_object_is_accepted(self) -> None:
+        assert validate(None, {"a": [1, {"b": None}]}) == {"a": [1, {"b": None}]}
+        with pytest.raises(InvalidInput, match="an object"):
+            validate(None, [1])
+
+    @pytest.mark.parametrize(
+        ("change", "field", "expected"),
+        [
+            ({"provider": "azure"}, "parameters.provider", "one of"),
+            ({"provider": None}, "parameters.provider", "a string"),
+            ({"days": 0}, "parameters.days", "at least 1"),
+            ({"days": 91}, "parameters.days", "at most 90"),
+            ({"days": 1.5}, "parameters.days", "a whole number"),
+            ({"days": True}, "parameters.days", "a whole number"),
+            ({"days": float("nan")}, "parameters.days", "a whole number"),
+            ({"label": "x"}, "parameters.label", "at least 2 characters"),
+            ({"label": "xxxxxx"}, "parameters.label", "at most 5 characters"),
+            ({"tags": []}, "parameters.tags", "at least 1 items"),
+            ({"tags": ["a", 1]}, "parameters.tags[1]", "a string"),
+            ({"nested": {"on": 1}}, "parameters.nested.on", "a boolean"),
+            ({"nested": {"ratio": float("inf")}}, "parameters.nested.ratio", "a number"),
+            ({"dyas": 3}, "parameters.dyas", "a known parameter"),
+            ({1: 3}, "parameters", "names that are text"),
+        ],
+    )
+    def test_each_mistake_names_its_place(
+        self, change: dict[Any, Any], field: str, expected: str
+    ) -> None:
+        with pytest.raises(InvalidInput) as caught:
+            validate(SCHEMA, {"provider": "aws", **change})
+        assert caught.value.field == field
+        assert expected in caught.value.expected
+
+    def test_what_is_required_is_missed(self) -> None:
+        with pytest.raises(InvalidInput, match=r"parameters\.provider: .*required"):
+            validate(SCHEMA, {})
+
+    def test_deep_values_are_refused_not_recursed_into(self) -> None:
+        value: Any = []
+        for _ in range(100):
+            value = [value]
+        with pytest.raises(InvalidInput, match="levels"):
+            validate({"type": "object", "properties": {"a": {}}}, {"a": value})
+
+
+class TestSchemas:
+    """What pipelines declare."""
+
+    def test_the_sample_is_accepted(self) -> None:
+        schema_check(SCHEMA)
+
+    @pytest.mark.parametrize(
+        ("schema", "text"),
+        [
+            ("string", "expected a schema"),
+            ({"type": "strnig"}, "'strnig' is not a type"),
+            ({"type": "string", "pattern": "x"}, "'pattern' is not known for type string"),
+            ({"type": "integer", "minimum": "1"}, "minimum: expected a number"),
+            ({"type": "integer", "minimum": 2, "maximum": 1}, "minimum is greater than maximum"),
+            ({"properties": []}, "properties: expected an object"),
+            ({"properties": {"a": 1}}, "parameters.a: expected a schema"),
+            ({"required": ["a"], "properties": {}}, "'a' is not among the properties"),
+            ({"required": "a", "properties": {}}, "expected a list of names"),
+            ({"properties": {"a": {"type": "integer", "default": "x"}}}, "the default of"),
+            ({"type": "object", "additionalProperties": {}}, "expected true or false"),
+            ({"enum": "abc"}, "expected a list"),
+        ],
+    )
+    def test_each_mistake_is_named(self, schema: Any, text: str) -> None:
+        with pytest.raises(DeclarationError, match=text):
+            schema_check(schema)
