@@ -234,6 +234,16 @@ class InlineWorker:
                 self._busy.append((now + self._seconds(context), held.token, context, outcome))
         return len(claimed)
 
+    def report(self) -> int:
+        """Send the results of everything it holds, however late; returns how many were refused."""
+        for _, _, context, outcome in self._busy:
+            self._steps.end(context, outcome)
+        self._busy.clear()
+        refused = 0
+        while len(self._steps.ends):
+            refused += self._steps.flush_once().refused
+        return refused
+
     def stop(self) -> None:
         """End the session; it must hold nothing."""
         assert self._steps.is_idle, "runs are still held"

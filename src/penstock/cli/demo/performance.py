@@ -1,0 +1,72 @@
+"""One performance of the demo: build the world, play the day, report what the store says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.assembly import describe_database, open_store
+from penstock.cli.demo import world
+from penstock.cli.demo.play import Play
+from penstock.cli.demo.report import Facts, Report, examine
+from penstock.cli.demo.saas import PIPELINES
+from penstock.cli.demo.scenario import Scene
+from penstock.cli.demo.screen import screen
+from penstock.cli.demo.stage import DrivenClock, Stage
+from penstock.client import Client
+from penstock.core.clock import Micros, SystemClock
+from penstock.core.errors import Conflict
+from penstock.events import Events
+
+if TYPE_CHECKING:
+    from penstock.config import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What was asked for."""
+
+    customers: int
+    flood: int
+    seconds: float
+    seed: int
+    start: Micros
+
+
+def perform(wanted: Wanted, settings: Settings, *, is_live: bool, is_silent: bool) -> Report:
+    """Run the whole demo; the database stays."""
+    real = SystemClock()
+    began = real.monotonic()
+    clock = DrivenClock(wanted.start)
+    store = open_store(settings, migrate=True, clock=clock)
+    try:
+        client = Client(store, actor="demo")
+        _check_empty(client, settings)
+        events = Events()
+        stage = Stage(client, settings, clock, events, wanted.seed)
+        client.register(PIPELINES)
+        names = world.customers(wanted.customers)
+        stage.upkeep()
+        client.configs.create_many(world.configs(names, wanted.start, wanted.seed), reason="demo")
+        scene = Scene(stage, names, wanted.seed, wanted.start, wanted.flood)
+        with screen(is_live=is_live, is_silent=is_silent) as show:
+            play = Play(scene, events, wanted.seconds, show)
+            play.run()
+        facts = Facts(
+            scene=scene,
+            scheduled=play.counts["scheduled"],
+            refused=play.counts["refused"],
+            database=describe_database(settings.database_url),
+            database_url=settings.database_url,
+            seconds=real.monotonic() - began,
+        )
+        return examine(client, facts)
+    finally:
+        store.close()
+
+
+def _check_empty(client: Client, settings: Settings) -> None:
+    if client.configs.page(limit=1) or client.views.pipelines():
+        where = describe_database(settings.database_url)
+        raise Conflict(f"{where} is not empty: the demo wants a database of its own. "
+                       "Leave --database-url out to get a new file.")  # fmt: skip

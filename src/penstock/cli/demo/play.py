@@ -1,0 +1,183 @@
+"""Playing the day: virtual time at a steady pace, the acts in their turn, the screen kept current."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.cli.demo import scenario
+from penstock.core.clock import HOUR, MINUTE, SECOND, Micros, SystemClock
+from penstock.events import Event, Events, RunEnded, RunRefused, Swept, Ticked
+
+if TYPE_CHECKING:
+    from penstock.assembly import AlertRow, Overview, RunContext
+    from penstock.cli.demo.scenario import Act, Scene
+
+DAY_US = 24 * HOUR
+STEPS_PER_SECOND = 32
+STEP_MIN_US, STEP_MAX_US = 20 * SECOND, 5 * MINUTE
+DRAIN_STEP_US = 5 * MINUTE
+DRAIN_MAX_US = 12 * HOUR
+LOOK_SECONDS = 0.4
+HURT_US = 5 * MINUTE
+
+
+@dataclass(slots=True)
+class Waits:
+    """How long runs waited for their turn since the flood began."""
+
+    others_us: list[int] = field(default_factory=list)
+    hurt: set[str] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
+    flood_started: int = 0
+
+    def median_us(self) -> int:
+        """The median of the others' waits."""
+        return int(statistics.median(self.others_us)) if self.others_us else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What the screen shows: read from the store and the event stream a few times a second."""
+
+    now: Micros
+    start: Micros
+    fraction: float
+    phase: str
+    overview: Overview
+    counts: Counter[str]
+    rate: float
+    told: list[tuple[Micros, str]]
+    alerts: list[AlertRow]
+    waits: Waits
+    flooder: str
+    flood_size: int
+    workers: int
+
+
+class Play:
+    """One performance."""
+
+    def __init__(
+        self, scene: Scene, events: Events, seconds: float, show: Callable[[Glance], None]
+    ) -> None:
+        self._scene = scene
+        self._seconds = seconds
+        self._show = show
+        self._real = SystemClock()
+        self._began = self._real.monotonic()
+        self._shown_at = float("-inf")
+        self._waits = Waits()
+        self._rates: list[tuple[float, int]] = []
+        self.counts: Counter[str] = Counter()
+        events.subscribe(self._count)
+        scene.stage.on_start = self._started
+
+    def run(self) -> None:
+        """Play the day, then work off what is left."""
+        scene, clock = self._scene, self._scene.stage.clock
+        step = int(DAY_US / max(1.0, self._seconds * STEPS_PER_SECOND))
+        step = min(max(step, STEP_MIN_US), STEP_MAX_US)
+        acts = scenario.acts(scene)
+        end = scene.start + DAY_US
+        while clock.now() < end:
+            self._play_due(acts)
+            upto = min([end, *(scene.start + act.after for act in acts[:1])])
+            scenario.weather(scene)
+            scene.stage.step(max(1, min(step, upto - clock.now())))
+            self._pace((clock.now() - scene.start) / DAY_US, "the day goes by")
+        self._play_due(acts)
+        self._drain(end)
+        scene.stage.upkeep()
+        for worker in scene.stage.workers:
+            worker.stop()
+        self._look(1.0, "done")
+
+    def _play_due(self, acts: list[Act]) -> None:
+        while acts and self._scene.start + acts[0].after <= self._scene.stage.clock.now():
+            acts.pop(0).play(self._scene)
+
+    def _drain(self, end: Micros) -> None:
+        """No more slots: let time pass until nothing waits and nothing runs."""
+        stage = self._scene.stage
+        while stage.clock.now() < end + DRAIN_MAX_US:
+            overview = stage.client.views.overview()
+            if not overview.pending + overview.claimed + overview.running:
+                return
+            stage.step(DRAIN_STEP_US)
+            self._look(1.0, "working off what is left")
+
+    def _pace(self, fraction: float, phase: str) -> None:
+        """Look now and then; wait when the day runs ahead of its time."""
+        self._look(fraction, phase)
+        ahead = fraction * self._seconds - (self._real.monotonic() - self._began)
+        if ahead > 0:
+            self._real.wait(threading.Event(), ahead)
+
+    def _look(self, fraction: float, phase: str) -> None:
+        at = self._real.monotonic()
+        if at - self._shown_at < LOOK_SECONDS and phase != "done":
+            return
+        self._shown_at = at
+        scene = self._scene
+        views = scene.stage.client.views
+        glance = Glance(
+            now=scene.stage.clock.now(),
+            start=scene.start,
+            fraction=fraction,
+            phase=phase,
+            overview=views.overview(),
+            counts=self.counts,
+            rate=self._rate(at),
+            told=scene.told,
+            alerts=views.alerts(state="open", limit=6),
+            waits=self._waits,
+            flooder=scene.flooder,
+            flood_size=len(scene.flood_ids),
+            workers=len(scene.stage.workers),
+        )
+        self._show(glance)
+
+    def _rate(self, at: float) -> float:
+        """Runs ended per real second, over the last few looks."""
+        ended = self.counts["ended"]
+        self._rates = [*self._rates[-8:], (at, ended)]
+        first_at, first_ended = self._rates[0]
+        return (ended - first_ended) / (at - first_at) if at > first_at else 0.0
+
+    def _started(self, run: RunContext) -> None:
+        scene = self._scene
+        if not scene.flood_ids:
+            return
+        if run.customer_id == scene.flooder:
+            self._waits.flood_started += 1
+        elif self._waits.flood_started < len(scene.flood_ids):
+            wait = max(0, scene.stage.clock.now() - run.held.scheduled_time)
+            self._waits.others_us.append(wait)
+            self._waits.seen.add(run.customer_id)
+            if wait > HURT_US:
+                self._waits.hurt.add(run.customer_id)
+
+    def _count(self, event: Event) -> None:
+        counts = self.counts
+        if isinstance(event, RunEnded):
+            counts["ended"] += 1
+            counts[event.final_state] += 1
+            counts["retried"] += event.retry
+            if event.dead:
+                counts["dead"] += 1
+        elif isinstance(event, Ticked):
+            counts["scheduled"] += event.runs
+            if event.missed:
+                counts["missed"] += event.missed
+        elif isinstance(event, Swept):
+            counts["rescued"] += event.lapsed + event.stale
+            if event.sessions:
+                rescued = event.lapsed + event.stale
+                self._scene.tell(f"a worker's lease ran out: its {rescued} runs are rescued")
+        elif isinstance(event, RunRefused):
+            counts["refused"] += 1

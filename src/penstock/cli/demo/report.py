@@ -1,0 +1,326 @@
+"""The demo's summary: every number is read from the store, every claim is checked against it."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.assembly import RunFilter
+from penstock.cli import shapes
+from penstock.cli.demo.scenario import FLOOD_AT, OUTAGE_HOURS, SLOTS, WORKERS
+from penstock.core.clock import HOUR
+from penstock.core.ids import encode
+from penstock.core.states import RunState
+
+if TYPE_CHECKING:
+    from penstock.cli.demo.scenario import Scene
+    from penstock.client import Client
+    from penstock.core.model import Config, Run
+
+PAGE = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What only the performance knows: what it asked for, to compare with what the store has."""
+
+    scene: Scene
+    scheduled: int
+    refused: int
+    database: str
+    database_url: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A sentence and whether the store bears it out."""
+
+    title: str
+    text: str
+    is_true: bool
+    numbers: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The summary."""
+
+    head: str
+    claims: list[Claim]
+    disabled: list[Config]
+    facts: Facts
+
+    @property
+    def is_true(self) -> bool:
+        """Whether every claim holds."""
+        return all(claim.is_true for claim in self.claims)
+
+    def record(self) -> dict[str, Any]:
+        """The summary for programs."""
+        return {
+            "is_true": self.is_true,
+            "seconds": round(self.facts.seconds, 1),
+            "database": self.facts.database,
+            "claims": [
+                {"title": c.title, "is_true": c.is_true, "text": c.text, **c.numbers}
+                for c in self.claims
+            ],
+            "disabled_configs": [encode("cfg", c.config_id) for c in self.disabled],
+        }
+
+    def text(self) -> str:
+        """The summary for people."""
+        lines = ["", click.style(self.head, bold=True), ""]
+        for claim in self.claims:
+            mark = click.style("✓", fg="green") if claim.is_true else click.style("✗", fg="red")
+            lines += [f"{mark} {click.style(claim.title, bold=True)}", *_wrapped(claim.text)]
+        if not self.is_true:
+            lines.append(click.style("A claim does not hold: this is a bug, please report it.",
+                                     fg="red"))  # fmt: skip
+        return "\n".join([*lines, "", *self._next_steps()])
+
+    def _next_steps(self) -> list[str]:
+        call = f"penstock --database-url {self.facts.database_url}"
+        steps = ["status", "runs dead", "alerts list", "doctor"]
+        if self.disabled:
+            steps.insert(3, f"configs enable {encode('cfg', self.disabled[0].config_id)}")
+        return [
+            f"The database stays at {self.facts.database_url}. Look around:",
+            *(f"  {call} {step}" for step in steps),
+            f"  {call} up --pipelines penstock.cli.demo.saas",
+        ]
+
+
+def examine(client: Client, facts: Facts) -> Report:
+    """Read the whole day back and judge it."""
+    runs = _all_runs(client)
+    configs = _all_configs(client)
+    scene = facts.scene
+    zones = {c.timezone for c in configs}
+    head = (
+        f"A simulated day of {len(scene.names):,} customers in {facts.seconds:.0f} s: "
+        f"{shapes.plural(len(configs), 'config')} in {len(zones)} time zones, {WORKERS} workers "
+        f"with {SLOTS} slots each, {shapes.plural(len(runs), 'attempt')}."
+    )
+    claims = [
+        _nothing_lost(runs, facts),
+        _nothing_twice(runs),
+        _throttled(runs),
+        _crashed(runs, facts),
+        _flooded(runs, facts),
+        _outage(client, runs, configs, scene),
+        _credentials(client, runs, configs),
+        _journal(client),
+    ]
+    return Report(head, claims, [c for c in configs if not c.is_active], facts)
+
+
+def _all_runs(client: Client) -> list[Run]:
+    """Every run, live or ended, by keyset."""
+    found: list[Run] = []
+    for state in RunState:
+        before = 2**62
+        while True:
+            page = client.runs.page(RunFilter(state=state.value, before=before, limit=PAGE))
+            found += page
+            if len(page) < PAGE:
+                break
+            before = page[-1].run_id
+    return found
+
+
+def _all_configs(client: Client) -> list[Config]:
+    found: list[Config] = []
+    while page := client.configs.page(after=found[-1].config_id if found else 0, limit=PAGE):
+        found += page
+    return found
+
+
+def _nothing_lost(runs: list[Run], facts: Facts) -> Claim:
+    """Every run that was asked for is there and has ended, one way or another."""
+    ends = Counter(_end(chain) for chain in _chains(runs).values())
+    asked = facts.scheduled + facts.scene.accepted
+    found = sum(ends.values())
+    text = (
+        f"{asked:,} runs were asked for ({facts.scheduled:,} by schedules, "
+        f"{facts.scene.accepted:,} by hand): {ends['completed']:,} completed, {ends['dead']:,} "
+        f"are dead letters, {ends['cancelled']:,} were cancelled, {ends['live']:,} are "
+        f"unfinished, {asked - found:,} are missing."
+    )
+    numbers = {"asked": asked, "found": found, **ends}
+    return Claim("No run was lost.", text, asked == found and not ends["live"], numbers)
+
+
+def _nothing_twice(runs: list[Run]) -> Claim:
+    slots = Counter(
+        (r.config_id, r.slot, r.processor, r.attempt) for r in runs if r.config_id is not None
+    )
+    twice = sum(1 for n in slots.values() if n > 1)
+    chains = _chains(runs)
+    again = sum(1 for c in chains.values() if sum(r.state == "COMPLETED" for r in c) > 1)
+    tokens = Counter(r.token for r in runs if r.claimed_at is not None)
+    shared = sum(1 for n in tokens.values() if n > 1)
+    first = sum(1 for r in runs if r.config_id is not None and r.attempt == 1)
+    text = (
+        f"{first:,} slots started {first:,} runs, {twice} slots started twice; {again} runs "
+        f"completed more than once; {shared} fencing tokens were used by two runs."
+    )
+    numbers = {"slots": first, "twice": twice, "completed_again": again, "shared_tokens": shared}
+    return Claim("Nothing happened twice.", text, not twice and not again and not shared, numbers)
+
+
+def _throttled(runs: list[Run]) -> Claim:
+    """Runs that met a rate limit came back later."""
+    ends = _ends_of(runs, "RATE_LIMIT_EXCEEDED")
+    network = _ends_of(runs, "TRANSIENT_NETWORK")
+    text = (
+        f"{sum(ends.values()):,} runs were told 429 Too Many Requests and tried again when asked "
+        f"to: {ends['completed']:,} completed, {ends['dead']:,} gave up. Of "
+        f"{sum(network.values()):,} runs whose connection broke, {network['completed']:,} "
+        "completed on a later attempt."
+    )
+    is_true = sum(ends.values()) > 0 and not ends["live"]
+    return Claim("Rate limits and broken connections cured themselves.", text, is_true,
+                 {"rate_limited": dict(ends), "network": dict(network)})  # fmt: skip
+
+
+def _crashed(runs: list[Run], facts: Facts) -> Claim:
+    stale = [r for r in runs if r.error_type == "STALE_EXECUTION"]
+    holders = sorted({r.claimed_by for r in stale if r.claimed_by})
+    ends = _ends_of(runs, "STALE_EXECUTION")
+    found = max(((r.finished_at or 0) - (r.started_at or 0) for r in stale), default=0)
+    text = (
+        f"{' and '.join(holders) or 'The worker'} died with {len(stale)} runs in hand. They were "
+        f"found at most {shapes.span(found)} after they had started (the lease is 10 min) and ran "
+        f"again elsewhere: {ends['completed']} completed. {facts.refused} results that the dead "
+        "worker delivered late were refused by their fencing tokens."
+    )
+    is_true = bool(stale) and ends["completed"] + ends["dead"] == len(stale)
+    numbers = {"rescued": len(stale), "refused": facts.refused, **ends}
+    return Claim("A killed worker cost time, not work.", text, is_true, numbers)
+
+
+def _flooded(runs: list[Run], facts: Facts) -> Claim:
+    """While the flood was worked off, nobody else waited long."""
+    scene = facts.scene
+    ids = set(scene.flood_ids)
+    flood = [r for r in runs if r.run_id in ids and r.started_at is not None]
+    begin = scene.start + FLOOD_AT
+    until = max((r.started_at or 0 for r in flood), default=begin)
+    others = [r for r in runs if r.customer_id != scene.flooder and r.started_at is not None]
+    during = sorted(_wait(r) for r in others if begin <= r.scheduled_time <= until)
+    usual = sorted(_wait(r) for r in others if r.scheduled_time < begin)
+    own = max((_wait(r) for r in flood), default=0)
+    slowest = during[-1] if during else 0
+    hurt = {r.customer_id for r in others
+            if begin <= r.scheduled_time <= until and _wait(r) > own // 2}  # fmt: skip
+    text = (
+        f"{scene.flooder} submitted {len(ids):,} runs at once; working them off took "
+        f"{shapes.span(until - begin)} and its last run waited {shapes.span(own)}. Meanwhile the "
+        f"other customers' {len(during):,} runs waited {_median(during)} at the median (usually "
+        f"{_median(usual)}), the slowest {shapes.span(slowest)}. {len(hurt)} customers had to "
+        "queue behind the flood."
+    )
+    numbers = {
+        "flood": len(ids), "flood_wait_max_s": own // 1_000_000, "others": len(during),
+        "others_wait_median_s": int(statistics.median(during or [0])) // 1_000_000,
+        "others_wait_max_s": slowest // 1_000_000, "hurt": len(hurt),
+    }  # fmt: skip
+    return Claim("A flood hurt nobody but its sender.", text, bool(flood) and not hurt, numbers)
+
+
+def _outage(client: Client, runs: list[Run], configs: list[Config], scene: Scene) -> Claim:
+    begin = scene.start + 16 * HOUR
+    end = begin + OUTAGE_HOURS * HOUR
+    missed = 0
+    for config in configs:
+        for entry in client.configs.ledger(config.config_id, 100):
+            if entry.outcome == "skipped_missed" and entry.slot_from >= begin - HOUR:
+                missed += entry.slots
+    caught = [r for r in runs
+              if r.attempt == 1 and r.config_id and begin < r.slot <= end <= r.created_at]  # fmt: skip
+    spread = max((r.scheduled_time for r in caught), default=end) - end
+    late = [r for r in runs if r.sla_met is False]
+    text = (
+        f"No scheduler ran for {OUTAGE_HOURS} hours. Afterwards {len(caught):,} configs ran their "
+        f"latest missed slot, spread over {shapes.span(spread)} instead of all at once; "
+        f"{missed:,} older slots were not repeated and are in the ledger with the reason. "
+        f"{len(late):,} runs of the day started later than their SLA allows, and say so."
+    )
+    numbers = {"caught_up": len(caught), "missed": missed, "sla_breaches": len(late)}
+    return Claim("A scheduler outage was caught up with.", text, bool(caught), numbers)
+
+
+def _credentials(client: Client, runs: list[Run], configs: list[Config]) -> Claim:
+    """Permanent errors die at once; configs that keep failing are switched off and can be found."""
+    dead = [r for r in runs if r.is_dead and r.error_type == "AUTHENTICATION_FAILED"]
+    letters = client.runs.dead_letters(limit=PAGE)
+    disabled = [c for c in configs if not c.is_active]
+    mended = {r.customer_id for r in dead} - {c.customer_id for c in disabled}
+    alerts = client.views.alerts(limit=PAGE)
+    warned = sum(1 for a in alerts if a.rule == "config_failing")
+    high = sum(1 for a in alerts if a.rule == "config_disabled")
+    names = ", ".join(f"{c.customer_id}'s {c.pipeline}" for c in disabled)
+    text = (
+        f"{len(dead)} runs of {len({r.customer_id for r in dead})} customers failed with revoked "
+        f"credentials and were not retried in vain: they are dead letters. {warned} alerts after "
+        f"3 failures in a row, {high} configs switched off after 5 (another alert). "
+        f"{shapes.plural(len(mended), 'customer')} got new credentials and was switched on again; "
+        f"still off: {names or 'none'}."
+    )
+    is_true = bool(dead) and high >= 1 and all(r.attempt == 1 for r in dead) and bool(letters)
+    numbers = {"dead": len(dead), "alerts_medium": warned, "alerts_high": high,
+               "disabled": len(disabled)}  # fmt: skip
+    return Claim("What only a person can mend waits for a person.", text, is_true, numbers)
+
+
+def _journal(client: Client) -> Claim:
+    blocks, entries, problem = client.views.verify_journal()
+    text = (
+        f"{entries:,} journal entries in {blocks:,} sealed blocks; recomputing the hashes finds "
+        f"{problem or 'all of them as they were written'}."
+    )
+    numbers = {"entries": entries, "blocks": blocks}
+    return Claim("Everything is on record.", text, problem is None and entries > 0, numbers)
+
+
+def _chains(runs: list[Run]) -> dict[int, list[Run]]:
+    """Attempts of one piece of work, by the first attempt's id."""
+    chains: dict[int, list[Run]] = defaultdict(list)
+    for run in runs:
+        chains[run.root_run_id or run.run_id].append(run)
+    return chains
+
+
+def _end(chain: list[Run]) -> str:
+    last = max(chain, key=lambda run: run.run_id)
+    if last.state == "COMPLETED":
+        return "completed"
+    if last.state == "CANCELLED":
+        return "cancelled"
+    return "dead" if last.is_dead else "live"
+
+
+def _ends_of(runs: list[Run], error_type: str) -> Counter[str]:
+    """How the work ended whose attempts met an error."""
+    chains = _chains(runs)
+    met = {r.root_run_id or r.run_id for r in runs if r.error_type == error_type}
+    return Counter(_end(chains[root]) for root in met)
+
+
+def _wait(run: Run) -> int:
+    return max(0, (run.started_at or run.scheduled_time) - run.scheduled_time)
+
+
+def _median(waits: list[int]) -> str:
+    return shapes.span(int(statistics.median(waits))) if waits else "-"
+
+
+def _wrapped(text: str) -> list[str]:
+    # click's own wrapping: no further import.
+    return click.wrap_text(text, width=96, initial_indent="  ", subsequent_indent="  ").splitlines()

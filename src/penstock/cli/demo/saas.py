@@ -1,0 +1,103 @@
+"""The pipelines of a small SaaS platform, declared as a user would: bills, audits, reports.
+
+The settings are those of the source design's examples. `penstock demo` runs them in driven time;
+`penstock up --pipelines penstock.cli.demo.saas` runs them for real. `examples/saas` shows this file.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock import Pipeline, Result, RunContext
+from penstock.cli.demo.cloud import CLOUD
+
+cost_billing = Pipeline(
+    "cost_billing",
+    parameters={
+        "type": "object",
+        "properties": {
+            "billing_account_id": {"type": "string", "minLength": 1},
+            "project_ids": {"type": "array", "items": {"type": "string"}, "default": []},
+            "include_labels": {"type": "boolean", "default": True},
+            "include_credits": {"type": "boolean", "default": True},
+            "date_range": {
+                "type": "string",
+                "enum": ["previous_day", "month_to_date"],
+                "default": "previous_day",
+            },
+        },
+        "required": ["billing_account_id"],
+        "additionalProperties": False,
+    },
+    rate_second=0.000_02,
+)
+
+security_audit = Pipeline(
+    "security_audit",
+    parameters={
+        "type": "object",
+        "properties": {
+            "aws_account_id": {"type": "string", "minLength": 12, "maxLength": 12},
+            "regions": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            "audit_services": {"type": "array", "items": {"type": "string"}},
+            "compliance_framework": {"type": "string", "default": "CIS_AWS_FOUNDATIONS"},
+        },
+        "required": ["aws_account_id", "regions"],
+        "additionalProperties": False,
+    },
+)
+
+compliance_report = Pipeline(
+    "compliance_report",
+    parameters={
+        "type": "object",
+        "properties": {
+            "framework": {"type": "string", "enum": ["SOC2", "ISO27001", "HIPAA"]},
+            "sections": {"type": "integer", "minimum": 1, "maximum": 50, "default": 5},
+        },
+        "required": ["framework"],
+        "additionalProperties": False,
+    },
+)
+
+
+@cost_billing.processor(timeout="60m")
+def export_costs(run: RunContext) -> Result:
+    """Fetch the billing rows of every project, price them, load them."""
+    wanted: Any = run.parameters
+    total = rows = 0
+    for number, project in enumerate(wanted["project_ids"], 1):
+        answer = CLOUD.call(run, "GCP", f"billing/{project}")
+        rows += answer.rows
+        total += answer.cents
+        run.progress(100 * number / len(wanted["project_ids"]), "extract", extracted=rows)
+    return Result(summary={"rows": rows, "cost": f"{total / 100:.2f}"}, records=rows)
+
+
+@security_audit.processor(timeout="180m")
+def audit_account(run: RunContext) -> Result:
+    """Look at every service in every region and list what breaks the framework's rules."""
+    wanted: Any = run.parameters
+    looked = found = 0
+    for region in wanted["regions"]:
+        for service in wanted.get("audit_services", ["iam"]):
+            answer = CLOUD.call(run, "AWS", f"{service}/{region}")
+            looked += answer.rows
+            found += answer.cents % 3 == 0
+        run.progress(stage=region, extracted=looked)
+    status = "PARTIAL_SUCCESS" if found > looked else "SUCCESS"
+    return Result(status=status, summary={"resources": looked, "findings": found}, records=looked)
+
+
+@compliance_report.processor(timeout="30m")
+def build_report(run: RunContext) -> Result:
+    """Collect the evidence of each section and write the report."""
+    wanted: Any = run.parameters
+    pieces = sum(
+        CLOUD.call(run, "AZURE", f"{wanted['framework']}/{section}").rows
+        for section in range(wanted["sections"])
+    )
+    return Result(summary={"framework": wanted["framework"], "evidence": pieces}, records=pieces)
+
+
+PIPELINES = (cost_billing, security_audit, compliance_report)

@@ -1,0 +1,179 @@
+"""What happens on the simulated day: incidents at given hours, and what people do about them.
+
+Each act is a function over the scene. An act changes the world the way a real incident would (a cloud
+throttles, a worker is gone, the scheduler is down) or calls a use case as a person would. None of
+them touches the store; what came of it is read from the store afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.cli.demo import world
+from penstock.cli.demo.cloud import CLOUD
+from penstock.client.runs import Submission
+from penstock.core.clock import HOUR, MINUTE, Micros
+from penstock.core.ids import encode
+
+if TYPE_CHECKING:
+    from penstock.assembly import InlineWorker
+    from penstock.cli.demo.stage import Stage
+
+FLOOD = 5_000
+WORKERS = 4
+SLOTS = 16
+FLOOD_AT = 11 * HOUR
+OUTAGE_HOURS = 3
+THROTTLE_MINUTES = 40
+
+
+@dataclass(slots=True)
+class Scene:
+    """The stage, the cast, and what the acts remember for each other."""
+
+    stage: Stage
+    names: list[str]
+    seed: int
+    start: Micros
+    flood_size: int = FLOOD
+    told: list[tuple[Micros, str]] = field(default_factory=list)
+    accepted: int = 0
+    flood_ids: list[int] = field(default_factory=list)
+    flooder: str = ""
+    revoked: list[str] = field(default_factory=list)
+    ghost: InlineWorker | None = None
+    throttled_until: Micros = 0
+
+    def tell(self, text: str) -> None:
+        """Add a line to the feed."""
+        self.told.append((self.stage.clock.now(), text))
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that happens so long after the start."""
+
+    after: Micros
+    play: Callable[[Scene], None]
+
+
+def acts(scene: Scene) -> list[Act]:
+    """The day, in order; the security audits at 03:00 UTC meet the throttled cloud."""
+    three = (scene.start // (24 * HOUR)) * 24 * HOUR + 3 * HOUR
+    throttle = (three if three > scene.start else three + 24 * HOUR) - scene.start
+    return sorted(
+        [
+            Act(0, _open),
+            Act(max(0, throttle - 5 * MINUTE), _throttle),
+            Act(4 * HOUR + 50 * MINUTE, _revoke),
+            Act(8 * HOUR + 3 * MINUTE, _crash),
+            Act(8 * HOUR + 20 * MINUTE, _replace),
+            Act(8 * HOUR + 40 * MINUTE, _haunt),
+            Act(FLOOD_AT, _flood),
+            Act(FLOOD_AT + 20 * MINUTE, _regret),
+            Act(13 * HOUR + 30 * MINUTE, _mend),
+            Act(16 * HOUR, _outage),
+            Act((16 + OUTAGE_HOURS) * HOUR, _recover),
+            Act(24 * HOUR, _close),
+        ],
+        key=lambda act: act.after,
+    )
+
+
+def weather(scene: Scene) -> None:
+    """What changes by itself from step to step."""
+    left = (scene.throttled_until - scene.stage.clock.now()) / 1_000_000
+    CLOUD.throttled_seconds = {"AWS": left} if left > 0 else {}
+
+
+def _open(scene: Scene) -> None:
+    CLOUD.breaks, CLOUD.revoked, CLOUD.throttled_seconds = 0.002, set(), {}
+    for number in range(1, WORKERS + 1):
+        scene.stage.hire(f"worker-{number}", SLOTS)
+    scene.tell(f"{WORKERS} workers with {SLOTS} slots each begin the day")
+
+
+def _throttle(scene: Scene) -> None:
+    scene.throttled_until = scene.stage.clock.now() + THROTTLE_MINUTES * MINUTE
+    scene.tell(f"AWS answers 429 Too Many Requests for {THROTTLE_MINUTES} minutes")
+
+
+def _revoke(scene: Scene) -> None:
+    scene.revoked = world.quarterly(scene.names, scene.seed)[:3]
+    CLOUD.revoked = set(scene.revoked)
+    scene.tell(f"the cloud credentials of {', '.join(scene.revoked)} are revoked")
+
+
+def _crash(scene: Scene) -> None:
+    """The worker that holds most dies: it does not beat, and nobody tells the store."""
+    scene.ghost = max(scene.stage.workers, key=lambda worker: worker.held)
+    scene.stage.workers.remove(scene.ghost)
+    scene.tell(f"{scene.ghost.name} is killed while it holds {scene.ghost.held} runs")
+
+
+def _replace(scene: Scene) -> None:
+    scene.stage.hire(f"worker-{WORKERS + 1}", SLOTS)
+    scene.tell(f"worker-{WORKERS + 1} takes its place")
+
+
+def _haunt(scene: Scene) -> None:
+    """Its last packets arrive late: results under tokens that are stale by now."""
+    if scene.ghost is not None:
+        late = scene.ghost.report()
+        scene.tell(f"{late} late results of {scene.ghost.name} arrive and are refused as stale")
+        scene.ghost = None
+
+
+def _flood(scene: Scene) -> None:
+    often = world.quarterly(scene.names, scene.seed)
+    scene.flooder = often[-1]
+    wanted = [
+        Submission(
+            pipeline="compliance_report",
+            customer=scene.flooder,
+            parameters={"framework": "HIPAA", "sections": 1},
+            partition=f"backfill-{number:05d}",
+        )
+        for number in range(scene.flood_size)
+    ]
+    scene.flood_ids = scene.stage.client.runs.submit_many(wanted, actor=scene.flooder)
+    scene.accepted += len(scene.flood_ids)
+    scene.tell(f"{scene.flooder} submits {scene.flood_size:,} runs at once")
+
+
+def _regret(scene: Scene) -> None:
+    """The customer notices that the last ones were a mistake."""
+    count = max(1, scene.flood_size // 100)
+    outcomes = [
+        scene.stage.client.runs.cancel(run_id, reason="submitted by mistake", actor=scene.flooder)
+        for run_id in scene.flood_ids[-count:]
+    ]
+    scene.tell(f"{scene.flooder} cancels {outcomes.count('cancelled')} of them again")
+
+
+def _mend(scene: Scene) -> None:
+    """Support gets new credentials from one customer and switches its configs on again."""
+    name = scene.revoked[0]
+    CLOUD.revoked.discard(name)
+    configs = scene.stage.client.configs
+    for config in configs.page(customer=name, is_active=False):
+        configs.enable(config.config_id, reason="new credentials", actor="support")
+        config_id = encode("cfg", config.config_id)
+        scene.tell(f"{name} has new credentials; support runs: configs enable {config_id}")
+
+
+def _outage(scene: Scene) -> None:
+    scene.stage.is_scheduling = False
+    scene.tell(f"every scheduler is down for {OUTAGE_HOURS} hours; workers go on")
+
+
+def _recover(scene: Scene) -> None:
+    scene.stage.is_scheduling = True
+    scene.tell("a scheduler is back and catches up: the latest missed slot of each config, spread")
+
+
+def _close(scene: Scene) -> None:
+    scene.stage.is_scheduling = False
+    scene.tell("the day is over: no more slots, what is left is worked off")

@@ -1,0 +1,134 @@
+"""The demo on a terminal: a live picture; elsewhere: a line every few seconds."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli import shapes
+from penstock.core.clock import Clock, Micros, SystemClock, to_datetime
+
+if TYPE_CHECKING:
+    from penstock.cli.demo.play import Glance
+
+LINE_SECONDS = 5.0
+FEED = 9
+BAR = 24
+Show = Callable[["Glance"], None]
+
+
+@contextlib.contextmanager
+def screen(*, is_live: bool, is_silent: bool = False) -> Iterator[Show]:
+    """A function that shows a glance: live, in lines, or not at all."""
+    if is_silent:
+        yield lambda _: None
+        return
+    if not is_live:
+        yield Lines(click.echo)
+        return
+    # rich is loaded only for the live picture.
+    from rich.live import Live
+
+    with Live(console=shapes.console(), refresh_per_second=8, transient=True) as live:
+        yield lambda glance: live.update(picture(glance))
+
+
+class Lines:
+    """One line every few seconds, and every line of the feed as it comes."""
+
+    def __init__(self, write: Callable[[str], None], clock: Clock | None = None) -> None:
+        self._write = write
+        self._clock = clock or SystemClock()
+        self._said = 0
+        self._at = float("-inf")
+
+    def __call__(self, glance: Glance) -> None:
+        """Say what is new."""
+        for at, text in glance.told[self._said :]:
+            self._write(f"  {clock_text(at)}  {text}")
+        self._said = len(glance.told)
+        if self._clock.monotonic() - self._at < LINE_SECONDS and glance.phase != "done":
+            return
+        self._at = self._clock.monotonic()
+        o, c = glance.overview, glance.counts
+        self._write(
+            f"{glance.fraction:4.0%} {clock_text(glance.now)}  ready {o.ready:,} · running "
+            f"{o.running:,} · completed {c['COMPLETED']:,} · retried {c['retried']:,} · "
+            f"dead {c['dead']:,} · {glance.rate:,.0f} runs/s"
+        )
+
+
+def clock_text(at: Micros) -> str:
+    """The virtual time of day."""
+    return to_datetime(at).strftime("%a %H:%M")
+
+
+def picture(glance: Glance) -> Any:
+    """The whole screen, as something rich can draw."""
+    # As above.
+    from rich.columns import Columns
+    from rich.console import Group
+    from rich.panel import Panel
+
+    feed = "\n".join(f"[dim]{clock_text(at)}[/dim]  {text}" for at, text in glance.told[-FEED:])
+    alerts = "\n".join(
+        f"[{shapes.COLOURS.get(a.severity, 'white')}]{a.severity}[/]  {a.message}"
+        for a in glance.alerts
+    )
+    return Group(
+        _headline(glance),
+        Columns([Panel(_queue(glance), title="queue"), Panel(_sums(glance), title="so far")]),
+        Panel(feed or "…", title="what happens", height=FEED + 2),
+        Panel(_flood(glance), title="fair turns"),
+        Panel(alerts or "[dim]none[/dim]", title="open alerts", height=8),
+    )
+
+
+def _headline(glance: Glance) -> str:
+    done = int(40 * glance.fraction)
+    bar = f"[green]{'━' * done}[/green][dim]{'━' * (40 - done)}[/dim]"
+    return f"[bold]Penstock demo[/bold]  {clock_text(glance.now)} UTC  {bar}  {glance.phase}"
+
+
+def _queue(glance: Glance) -> str:
+    o = glance.overview
+    rows = (
+        ("ready", o.ready, "yellow"),
+        ("later", o.later, "blue"),
+        ("blocked", o.blocked, "magenta"),
+        ("running", o.running + o.claimed, "cyan"),
+    )
+    return "\n".join(
+        f"{name:<8}{n:>7,}  [{colour}]{'█' * _length(n)}[/{colour}]" for name, n, colour in rows
+    )
+
+
+def _length(n: int) -> int:
+    """A bar that grows with the square root: 5,000 fills it, 50 is still seen."""
+    return min(BAR, int(BAR * (n / 5_000) ** 0.5 + 0.999))
+
+
+def _sums(glance: Glance) -> str:
+    c = glance.counts
+    return (
+        f"completed {c['COMPLETED']:>8,}   {glance.rate:,.0f} runs/s\n"
+        f"retried   {c['retried']:>8,}   rescued {c['rescued']:,}\n"
+        f"dead      {c['dead']:>8,}   refused {c['refused']:,}\n"
+        f"slots missed {c['missed']:>5,}   workers {glance.workers}"
+    )
+
+
+def _flood(glance: Glance) -> str:
+    if not glance.flood_size:
+        return "[dim]nobody floods the queue yet[/dim]"
+    waits = glance.waits
+    left = glance.flood_size - waits.flood_started
+    return (
+        f"{glance.flooder}: {max(0, left):,} of {glance.flood_size:,} runs still wait.  "
+        f"Others: {len(waits.others_us):,} runs of {len(waits.seen):,} customers started meanwhile, "
+        f"median wait {shapes.span(waits.median_us())}; "
+        f"{shapes.plural(len(waits.hurt), 'customer')} waited over 5 min."
+    )

@@ -1,0 +1,123 @@
+"""The demo's stage: driven time, the real services, a few workers without threads.
+
+One `step` moves virtual time on and lets every service and worker do what is due. Nothing here knows
+the scenario; nothing here runs on a clock of its own.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.assembly import WorkerOptions, inline_worker, services
+from penstock.cli.demo.saas import PIPELINES
+from penstock.core.clock import MINUTE, SECOND, Micros
+from penstock.core.ids import stable_fraction
+
+if TYPE_CHECKING:
+    from penstock.assembly import InlineWorker, RunContext
+    from penstock.client import Client
+    from penstock.config import Settings
+    from penstock.events import Events
+
+LEASE_US = 10 * MINUTE
+BEAT_US = 3 * MINUTE
+SWEEP_US = MINUTE
+UPKEEP_US = 30 * MINUTE
+SECONDS = {"cost_billing": (60, 240), "security_audit": (120, 420), "compliance_report": (20, 70)}
+"""How long a run takes, in simulated seconds, from and to."""
+
+
+class DrivenClock:
+    """A clock that stands still until it is told how far to go; a `penstock.core.clock.Clock`."""
+
+    def __init__(self, start: Micros) -> None:
+        self._start = start
+        self._now = start
+
+    def now(self) -> Micros:
+        """The virtual time of day."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """Virtual seconds since the start."""
+        return (self._now - self._start) / SECOND
+
+    def sleep(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        self.advance(int(seconds * SECOND))
+
+    def wait(self, event: threading.Event, timeout: float | None) -> bool:
+        """Let virtual time pass unless the event is set."""
+        if not event.is_set() and timeout is not None:
+            self.sleep(timeout)
+        return event.is_set()
+
+    def advance(self, us: Micros) -> None:
+        """Move on."""
+        assert us >= 0, us
+        self._now += us
+
+
+class Stage:
+    """Services and workers over one store, driven step by step."""
+
+    def __init__(
+        self, client: Client, settings: Settings, clock: DrivenClock, events: Events, seed: int
+    ) -> None:
+        self.client = client
+        self.clock = clock
+        self.is_scheduling = True
+        self.workers: list[InlineWorker] = []
+        self.on_start: Callable[[RunContext], None] = lambda _: None
+        self._events = events
+        self._seed = seed
+        self._jitter = random.Random(seed).random  # noqa: S311 - a simulation, made repeatable
+        made = services(client.store, settings, events, jitter=self._jitter, clock=clock)
+        self._scheduler, self._admitter, self._sweeper, *self._upkeep = made
+        self._swept_at = self._kept_at = 0
+
+    def hire(self, name: str, slots: int) -> InlineWorker:
+        """A new worker."""
+        options = WorkerOptions(
+            name=name, slots=slots, lease_us=LEASE_US, beat_us=BEAT_US, margin_us=MINUTE
+        )
+        made = inline_worker(
+            self.client.store,
+            PIPELINES,
+            options,
+            clock=self.clock,
+            jitter=self._jitter,
+            seconds=self._seconds,
+            events=self._events,
+        )
+        self.workers.append(made)
+        return made
+
+    def step(self, us: Micros) -> None:
+        """Let time pass, then let everybody do what is due."""
+        self.clock.advance(us)
+        now = self.clock.now()
+        if self.is_scheduling:
+            self._scheduler.run_once()
+        self._admitter.run_once()
+        if now - self._swept_at >= SWEEP_US:
+            self._swept_at = now
+            self._sweeper.run_once()
+        for worker in self.workers:
+            worker.step()
+        if now - self._kept_at >= UPKEEP_US:
+            self._kept_at = now
+            self.upkeep()
+
+    def upkeep(self) -> None:
+        """Relay, seal and prune."""
+        for service in self._upkeep:
+            service.run_once()
+
+    def _seconds(self, run: RunContext) -> float:
+        self.on_start(run)
+        low, high = SECONDS[run.pipeline]
+        return low + (high - low) * stable_fraction(f"{self._seed}/{run.run_id}")

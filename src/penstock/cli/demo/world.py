@@ -1,0 +1,103 @@
+"""The demo's customers and what they scheduled: plain data, the same for the same seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core.clock import DAY, HOUR, to_datetime
+from penstock.core.ids import stable_fraction
+
+ZONES = (
+    "America/New_York", "Europe/London", "Europe/Berlin", "Asia/Tokyo", "Australia/Sydney",
+    "America/Sao_Paulo", "Asia/Kolkata", "UTC",
+)  # fmt: skip
+HOURLY_SHARE = 0.4
+QUARTERLY_SHARE = 0.05
+AUDIT_SHARE = 0.33
+
+Wanted = list[tuple[str, dict[str, Any]]]
+
+
+def customers(n: int) -> list[str]:
+    """Their names."""
+    return [f"customer-{number:04d}" for number in range(1, n + 1)]
+
+
+def quarterly(names: list[str], seed: int) -> list[str]:
+    """Customers that report every 15 minutes; at least a handful, whom the scenario troubles."""
+    chosen = [name for name in names if _luck(seed, name, "report") < QUARTERLY_SHARE]
+    return chosen if len(chosen) >= 8 else names[:8]
+
+
+def configs(names: list[str], start: int, seed: int) -> Wanted:
+    """Every customer's configs, with the settings of the source design's examples."""
+    often = set(quarterly(names, seed))
+    wanted: Wanted = []
+    for name in names:
+        wanted.append((name, _billing(name, seed)))
+        if _luck(seed, name, "audit") < AUDIT_SHARE:
+            wanted.append((name, _audit(name, start)))
+        if name in often:
+            wanted.append((name, _report("*/15 * * * *", "SOC2")))
+        elif _luck(seed, name, "report") < HOURLY_SHARE + QUARTERLY_SHARE:
+            minute = int(60 * _luck(seed, name, "minute"))
+            wanted.append((name, _report(f"{minute} * * * *", "ISO27001")))
+    return wanted
+
+
+def _billing(name: str, seed: int) -> dict[str, Any]:
+    zone = ZONES[int(len(ZONES) * _luck(seed, name, "zone"))]
+    projects = 1 + int(4 * _luck(seed, name, "projects"))
+    return {
+        "pipeline_template": "cost_billing",
+        "provider": "GCP",
+        "domain": "COST",
+        "schedule_cron": "0 2 * * *",
+        "timezone": zone,
+        "parameters": {
+            "billing_account_id": f"{name[-4:]}00-ABCDEF-678900",
+            "project_ids": [f"project-{n}" for n in range(1, projects + 1)],
+            "date_range": "previous_day",
+        },
+        "retry_config": {"max_attempts": 3, "base_delay_minutes": 5, "backoff_multiplier": 2},
+        "max_execution_duration_minutes": 60,
+        "sla_breach_threshold_minutes": 30,
+    }
+
+
+def _audit(name: str, start: int) -> dict[str, Any]:
+    """Weekly at 03:00 UTC, on the weekday that falls into the simulated day."""
+    at = start // DAY * DAY + 3 * HOUR
+    day = to_datetime(at if at > start else at + DAY)
+    return {
+        "pipeline_template": "security_audit",
+        "provider": "AWS",
+        "domain": "SECURITY",
+        "schedule_cron": f"0 3 * * {day.isoweekday() % 7}",
+        "timezone": "UTC",
+        "parameters": {
+            "aws_account_id": f"12345678{name[-4:]}",
+            "regions": ["us-east-1", "us-west-2", "eu-west-1"],
+            "audit_services": ["iam", "s3", "ec2", "rds"],
+            "compliance_framework": "CIS_AWS_FOUNDATIONS",
+        },
+        "retry_config": {"max_attempts": 3, "base_delay_minutes": 15, "backoff_multiplier": 1},
+        "max_execution_duration_minutes": 180,
+        "sla_breach_threshold_minutes": 60,
+    }
+
+
+def _report(cron: str, framework: str) -> dict[str, Any]:
+    return {
+        "pipeline_template": "compliance_report",
+        "provider": "AZURE",
+        "domain": "COMPLIANCE",
+        "schedule_cron": cron,
+        "timezone": "UTC",
+        "parameters": {"framework": framework, "sections": 3},
+        "sla_breach_threshold_minutes": 30,
+    }
+
+
+def _luck(seed: int, name: str, what: str) -> float:
+    return stable_fraction(f"{seed}/{name}/{what}")
