@@ -1,0 +1,103 @@
+"""A crash: kill -9 a worker that holds 100 runs; how long until all of them are in other hands."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from benchmarks.load import customers, settle
+from benchmarks.raw import Raw
+from benchmarks.result import Result, say
+from benchmarks.site import Place, Site
+from benchmarks.work import hold, worker
+from penstock import config
+from penstock.assembly import scheduler_loops, supervise
+from penstock.client import Client
+from penstock.client.runs import Submission
+from penstock.core.model import Finish
+from penstock.events import Events
+from penstock.store.api import Store
+from penstock.store.ending import run_end_many
+
+RUNS = 100
+WAIT_SECONDS = 120
+
+
+def crash(site: Site, *, quick: bool) -> Iterator[Result]:
+    """Default lease and beat; killed right after a beat, which is the worst moment."""
+    del quick  # the lease decides how long this takes
+    place = site.create("crash")
+    raw = place.raw()
+    customers(place, raw, 100)
+    settle(place, raw)
+    store = place.store()
+    client = Client(store)
+    client.register([hold])
+    client.runs.submit_many(
+        [Submission(pipeline="hold", customer=f"c{1 + i}") for i in range(RUNS)]
+    )
+    victim = _victim(place)
+    _await(raw, "claimed_by = 'victim' AND state = 'RUNNING'", RUNS)
+    old = raw.rows("SELECT run_id, token FROM runs WHERE admission = 9")
+    supervisor = supervise(scheduler_loops(store, config.load({}), Events()))
+    heir = worker(store, hold, slots=RUNS, name="heir")
+    supervisor.start()
+    heir.start()
+    heir.started.wait(30)
+    _await_beat(raw)
+    say("killing the worker")
+    victim.send_signal(signal.SIGKILL)
+    killed = time.perf_counter()
+    _await(raw, "claimed_by = 'heir'", RUNS)
+    seconds = time.perf_counter() - killed
+    victim.wait()
+    stale = _finish_stale(store, old)
+    claimed = int(raw.rows("SELECT count(*) FROM runs WHERE claimed_by = 'heir'")[0][0])
+    heir.stop(now=True)
+    supervisor.stop()
+    store.close()
+    raw.close()
+    site.drop(place)
+    yield Result(
+        bench="crash",
+        engine=site.engine,
+        value=seconds,
+        unit="s",
+        n=RUNS,
+        extra={"reclaimed": claimed, "finished_under_stale_token": stale},
+    )
+
+
+def _victim(place: Place) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.victim", place.engine, place.where, str(RUNS)]
+    )
+
+
+def _await(raw: Raw, condition: str, count: int) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        found = int(raw.rows(f"SELECT count(*) FROM runs WHERE {condition}")[0][0])
+        if found >= count:
+            return
+        assert time.monotonic() < deadline, f"{found} of {count} runs: {condition}"
+        time.sleep(0.1)
+
+
+def _await_beat(raw: Raw) -> None:
+    """Wait until the victim has just renewed its session."""
+    beat = "SELECT beat_at FROM sessions WHERE name = 'victim'"
+    before = raw.rows(beat)
+    deadline = time.monotonic() + WAIT_SECONDS
+    while raw.rows(beat) == before:
+        assert time.monotonic() < deadline, "the victim does not beat"
+        time.sleep(0.02)
+
+
+def _finish_stale(store: Store, old: list[tuple[int, int]]) -> int:
+    """What the dead worker would say if it came back: how many ends are accepted (none)."""
+    ends = [Finish(run_id, token, "COMPLETED", "SUCCESS") for run_id, token in old]
+    return len(store.write(lambda tx: run_end_many(tx, ends)))

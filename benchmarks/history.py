@@ -1,0 +1,175 @@
+"""History: a customer's list, a customer's metrics and the overview over millions of ended runs.
+
+10,000,000 rows on PostgreSQL (some minutes to load), 1,000,000 on SQLite, over 90 days: 10,000
+customers plus one with 5 % of everything. The sums are folded by the product's own statements.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+
+from benchmarks.load import CUSTOMERS, customers, declare, series, settle, unchecked, wall_now
+from benchmarks.raw import Raw
+from benchmarks.result import Result, percentile, say
+from benchmarks.site import Place, Site
+from penstock.client import Client
+from penstock.core.clock import DAY, HOUR, MINUTE, WEEK
+from penstock.store.api import Store
+from penstock.store.runs import RunFilter
+
+DAYS = 90
+WHALE = 1
+CONFIGS = 20_000
+LIVE = 20_000
+DELTAS = 20_000
+CUSTOMERS_ASKED = 200
+
+
+def history(site: Site, *, quick: bool) -> Iterator[Result]:
+    """The three questions the console asks, for 200 random customers each, and for the whale."""
+    n = 500_000 if quick else (10_000_000 if site.engine == "postgres" else 1_000_000)
+    place = site.create("history")
+    now = wall_now()
+    began = time.perf_counter()
+    _load(place, n, now)
+    say(f"loaded {n:,} rows in {time.perf_counter() - began:.0f} s")
+    store = place.store()
+    began = time.perf_counter()
+    _fold(store, now)
+    raw = place.raw()
+    settle(place, raw)
+    raw.close()
+    say(f"folded in {time.perf_counter() - began:.0f} s")
+    figures = _ask(Client(store), now)
+    store.close()
+    site.drop(place)
+    yield Result(
+        bench="history",
+        engine=site.engine,
+        value=figures["list_p95_ms"],
+        unit="ms",
+        n=n,
+        extra=figures,
+    )
+
+
+def _ask(client: Client, now: int) -> dict[str, float]:
+    """95th percentiles; every customer is asked for once, so nothing is warm but the indexes."""
+    asked = random.Random(11).sample(range(2, CUSTOMERS + 2), CUSTOMERS_ASKED)
+    month = (now - 30 * DAY, now)
+    lists = [_ms(lambda c=c: _page(client, c)) for c in asked]  # type: ignore[misc]
+    metrics = [_ms(lambda c=c: client.views.metrics(f"c{c}", *month)) for c in asked]  # type: ignore[misc]
+    whale = [_ms(lambda: client.views.metrics(f"c{WHALE}", *month)) for _ in range(20)]
+    whale_list = [_ms(lambda: _page(client, WHALE)) for _ in range(20)]
+    overview = [_ms(client.views.overview) for _ in range(CUSTOMERS_ASKED)]
+    return {
+        "list_p95_ms": percentile(lists, 0.95),
+        "metrics_p95_ms": percentile(metrics, 0.95),
+        "overview_p95_ms": percentile(overview, 0.95),
+        "list_p50_ms": percentile(lists, 0.5),
+        "metrics_p50_ms": percentile(metrics, 0.5),
+        "overview_p50_ms": percentile(overview, 0.5),
+        "whale_list_p95_ms": percentile(whale_list, 0.95),
+        "whale_metrics_p95_ms": percentile(whale, 0.95),
+    }
+
+
+def _page(client: Client, customer: int) -> None:
+    page = client.runs.page(RunFilter(limit=50), customer=f"c{customer}")
+    assert page, customer
+
+
+def _ms(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return (time.perf_counter() - began) * 1_000
+
+
+def _load(place: Place, n: int, now: int) -> None:
+    pipeline, processor, pool = declare(place)
+    raw = unchecked(place)
+    customers(place, raw, CUSTOMERS + 1)
+    raw.run(
+        "INSERT INTO configs (customer, pipeline, provider, domain, schedule_type, "
+        "max_execution_us, sla_us, catch_up_window_us, created_at, created_by, updated_at) "
+        f"SELECT 1 + s.i % {CUSTOMERS + 1}, {pipeline}, 'aws', 'cost', 'EVENT_DRIVEN', {HOUR}, "
+        f"{15 * MINUTE}, {DAY}, {now}, 'bench', {now} FROM {series(place, CONFIGS)}"
+    )
+    indexes = _indexes_drop(place, raw, now)
+    _ended(place, raw, n, now, processor)
+    for definition in indexes:
+        raw.run(definition)
+    _sums(place, raw, now)
+    _live(place, raw, now, processor, pool)
+    raw.close()
+
+
+def _indexes_drop(place: Place, raw: Raw, now: int) -> list[str]:
+    """Drop history's indexes while it is filled; returns what creates them again."""
+    if place.engine != "postgres":
+        return []
+    raw.run(f"SELECT ensure_partitions({now - DAYS * DAY - WEEK}, {DAYS // 7 + 6})")
+    rows = raw.rows("SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'history'")
+    for name, _ in rows:
+        raw.run(f"DROP INDEX {name}")
+    return [definition.replace(" ON ONLY ", " ON ") for _, definition in rows]
+
+
+def _ended(place: Place, raw: Raw, n: int, now: int, processor: int) -> None:
+    """Rows in order of time, as they would have been written; nobody else is 5 % of everything."""
+    start, step = now - DAYS * DAY, DAYS * DAY // n
+    slot = f"({start} + s.i * {step} - 10 * {MINUTE})"
+    # A multiplication scatters neighbours over the customers, the same on both engines.
+    owner = f"CASE WHEN s.i % 20 = 0 THEN {WHALE} ELSE 2 + (s.i * 7919) % {CUSTOMERS} END"
+    raw.run(
+        "INSERT INTO history (run_id, customer, config_id, processor, provider, slot, "
+        "scheduled_time, priority, created_at, claimed_at, claimed_by, started_at, finished_at, "
+        "final_state, status, token, attempt, lapses, was_retried, is_dead, records, sla_met, "
+        "result, trigger_source) "
+        f"SELECT s.i, {owner}, 1 + s.i % {CONFIGS}, {processor}, "
+        "CASE s.i % 3 WHEN 0 THEN 'aws' WHEN 1 THEN 'gcp' ELSE 'azure' END, "
+        f"{slot}, {slot}, 5, {slot}, {slot} + 1000000, 'worker-7', {slot} + 1000000, "
+        f"{slot} + 2000000 + (s.i % 60) * 1000000, "
+        "CASE WHEN s.i % 25 = 3 THEN 'FAILED' ELSE 'COMPLETED' END, "
+        "CASE WHEN s.i % 25 = 3 THEN 'FAILURE' ELSE 'SUCCESS' END, "
+        "s.i, 1, 0, FALSE, FALSE, s.i % 1000, (s.i % 50 <> 7), "
+        """'{"rows": 1234, "path": "s3://bucket/customer/part"}', 'scheduler' """
+        f"FROM {series(place, n)}"
+    )
+
+
+def _sums(place: Place, raw: Raw, now: int) -> None:
+    """Hourly sums as the pruner leaves them, and unfolded deltas of the current hour."""
+    raw.run(
+        "INSERT INTO run_sums (hour_at, final_state, runs, duration_us, sla_breaches) "
+        f"SELECT finished_at - finished_at % {HOUR}, final_state, count(*), "
+        "sum(finished_at - started_at), 0 FROM history GROUP BY 1, 2"
+    )
+    raw.run(
+        "INSERT INTO run_sums (hour_at, final_state, runs, duration_us, sla_breaches) "
+        f"SELECT {now - now % HOUR}, 'COMPLETED', 10, 1000, 0 FROM {series(place, DELTAS)}"
+    )
+
+
+def _live(place: Place, raw: Raw, now: int, processor: int, pool: int) -> None:
+    """A queue of some length: half ready, half due later."""
+    raw.run(
+        "INSERT INTO runs (run_id, customer, processor, pool, slot, scheduled_time, priority, "
+        "level, state, admission, state_at, max_execution_us, trigger_source, created_at) "
+        f"SELECT 100000000 + s.i, 1 + s.i % {CUSTOMERS}, {processor}, {pool}, {now}, {now}, 5, 5, "
+        f"'PENDING', s.i % 2, {now}, {HOUR}, 'manual', {now} FROM {series(place, LIVE)}"
+    )
+
+
+def _fold(store: Store, now: int) -> None:
+    """The product's fold, a week at a time; in production it runs every few minutes."""
+    store.write(lambda tx: tx.rows("fold_horizon"))
+    after = 0
+    until = now - DAYS * DAY
+    while after < now - 10 * MINUTE:
+        until = min(until + WEEK, now - 10 * MINUTE)
+        params = {"after": after, "until": until}
+        store.write(lambda tx, params=params: tx.run("history_fold", params))  # type: ignore[misc]
+        after = until

@@ -1,0 +1,22 @@
+"""The worker process that `crash` kills."""
+
+from __future__ import annotations
+
+import sys
+from typing import cast
+
+from benchmarks.site import Place
+from benchmarks.work import hold, worker
+from penstock.store.statements import Engine
+
+
+def main(engine: str, where: str, slots: int) -> None:
+    """Hold runs until killed."""
+    store = Place(cast("Engine", engine), "crash", where, where).store()
+    subject = worker(store, hold, slots=slots, name="victim")
+    subject.start()
+    subject.stopped.wait()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
