@@ -8,6 +8,7 @@ in the product reads the environment.
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -55,7 +56,9 @@ TABLE: tuple[Setting, ...] = (
     Setting("session_beat", "duration", "10s", "How often a worker renews its session.", 0.5),
     Setting("drain", "duration", "30s", "How long a stopping worker waits for its runs.", 0),
     Setting("scheduler_batch", "int", 5_000, "Configs started per transaction.", 1, 100_000),
-    Setting("catch_up_rate", "float", 500.0, "Late runs started per second, all together.", 0.01),
+    Setting(
+        "catch_up_rate", "float", 500.0, "Late runs started per second, all together.", 0.01, 1e6
+    ),
     Setting("sweep_interval", "duration", "5s", "How often lapsed leases are looked for.", 0.1),
     Setting("seal_interval", "duration", "10s", "How often the journal is sealed.", 0.1),
     Setting("prune_interval", "duration", "60s", "How often upkeep runs.", 1),
@@ -107,7 +110,11 @@ def load(
             if name not in _BY_NAME:
                 raise _unknown(variable, [setting.variable for setting in TABLE])
             values[name] = text
-    values |= {name: value for name, value in (overrides or {}).items() if value is not None}
+    for name, value in (overrides or {}).items():
+        if name not in _BY_NAME:
+            raise _unknown(name, list(_BY_NAME))
+        if value is not None:
+            values[name] = value
     settings = Settings(**{name: _read(_BY_NAME[name], value) for name, value in values.items()})
     _check(settings)
     return settings
@@ -128,8 +135,9 @@ def warnings(settings: Settings) -> list[str]:
 def _from_file(file: Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(file.read_text("utf-8"))
-    except FileNotFoundError:
-        raise SettingsError("config file", "a readable file", str(file)) from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise SettingsError("config file", "a readable file", str(file), reason) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError("config file", "valid TOML", str(file), str(error)) from error
     for name in values:
@@ -145,24 +153,49 @@ def _unknown(name: str, known: list[str]) -> SettingsError:
 
 
 def _read(setting: Setting, value: Any) -> Any:
-    try:
-        if setting.kind == "list":
-            parts = value.split(",") if isinstance(value, str) else value
-            return tuple(part.strip() for part in parts if part.strip())
-        if setting.kind == "duration":
+    if setting.kind == "list":
+        return _list(setting, value)
+    if setting.kind == "text":
+        if not isinstance(value, str) or not value.isprintable():
+            raise _refused(setting, "a text", value)
+        return value
+    if setting.kind == "duration":
+        try:
             micros = parse_duration(value, setting.name)
-            _bounds(setting, micros / 1_000_000, value)
-            return micros
-        if setting.kind == "text":
-            return str(value)
-        number = int(value) if setting.kind == "int" else float(value)
-    except InvalidInput as error:
-        raise SettingsError(setting.name, error.expected, value, error.fix) from None
-    except (TypeError, ValueError):
-        expected = {"int": "a whole number", "float": "a number"}.get(setting.kind, setting.kind)
-        raise SettingsError(setting.name, expected, value, f"Set {setting.variable}.") from None
+        except InvalidInput as error:
+            raise SettingsError(setting.name, error.expected, value, error.fix) from None
+        _bounds(setting, micros / 1_000_000, value)
+        return micros
+    number = _number(setting, value)
     _bounds(setting, number, value)
     return number
+
+
+def _number(setting: Setting, value: Any) -> int | float:
+    """A whole or broken number; no truth value, no fraction cut off, no infinity."""
+    read: type[int] | type[float] = int if setting.kind == "int" else float
+    allowed = (str, int) if setting.kind == "int" else (str, int, float)
+    expected = "a whole number" if setting.kind == "int" else "a number"
+    if isinstance(value, bool) or not isinstance(value, allowed):
+        raise _refused(setting, expected, value)
+    try:
+        number = read(value)
+    except (ValueError, OverflowError):
+        raise _refused(setting, expected, value) from None
+    if isinstance(number, float) and not math.isfinite(number):
+        raise _refused(setting, expected, value)
+    return number
+
+
+def _list(setting: Setting, value: Any) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise _refused(setting, "a list of texts", value)
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _refused(setting: Setting, expected: str, value: Any) -> SettingsError:
+    return SettingsError(setting.name, expected, value, f"Set {setting.variable}.")
 
 
 def _bounds(setting: Setting, number: float, value: Any) -> None:
@@ -179,7 +212,7 @@ def _check(settings: Settings) -> None:
         raise SettingsError(
             "database_url",
             "sqlite:PATH or postgresql://user@host/name",
-            url,
+            url.partition(":")[0],  # what follows may hold a password
             "For a file in this folder: sqlite:penstock.db",
         )
     if settings.log_format not in ("human", "json"):

@@ -7,6 +7,7 @@ happened; nothing may depend on it for correctness.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -119,6 +120,7 @@ class Events:
 
     def __init__(self) -> None:
         self._subscribers: tuple[Callable[[Event], None], ...] = ()
+        self._changing = threading.Lock()
 
     @property
     def is_heard(self) -> bool:
@@ -126,11 +128,17 @@ class Events:
         return bool(self._subscribers)
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
-        """Add a subscriber; returns the call that removes it."""
-        self._subscribers = (*self._subscribers, subscriber)
+        """Add a subscriber; returns the call that removes it, once for each time it was added."""
+
+        def heard(event: Event) -> None:
+            subscriber(event)
+
+        with self._changing:
+            self._subscribers = (*self._subscribers, heard)
 
         def leave() -> None:
-            self._subscribers = tuple(s for s in self._subscribers if s is not subscriber)
+            with self._changing:
+                self._subscribers = tuple(s for s in self._subscribers if s is not heard)
 
         return leave
 

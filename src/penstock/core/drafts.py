@@ -20,7 +20,9 @@ from penstock.core.retry import RetryConfig
 from penstock.core.zone import check_timezone
 
 TEXT_MAX = 200
-CUSTOMER = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")
+JSON_BYTES_MAX = 65_536
+JSON_DEPTH_MAX = 32
+CUSTOMER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 E = TypeVar("E", CatchUp, Overlap, ScheduleType)
 _MISSING = object()
 
@@ -59,6 +61,8 @@ FIELDS = (
 
 def parse_draft(given: Mapping[str, Any], base: ConfigDraft | None = None) -> ConfigDraft:
     """Check what a caller gave; with `base` (an update) fields that are absent keep their value."""
+    if not isinstance(given, Mapping):
+        raise InvalidInput("config", "an object of fields", given)
     for name in given:
         if name not in FIELDS:
             raise InvalidInput(str(name)[:100], f"one of: {', '.join(FIELDS)}", name)
@@ -94,7 +98,7 @@ def parse_draft(given: Mapping[str, Any], base: ConfigDraft | None = None) -> Co
 
 def check_customer(value: object, field: str = "customer_id") -> str:
     """A customer id, or InvalidInput."""
-    if not isinstance(value, str) or not CUSTOMER.match(value):
+    if not isinstance(value, str) or not CUSTOMER.fullmatch(value):
         raise InvalidInput(
             field, "1 to 128 letters, digits or . _ : @ -, starting with a letter or digit", value
         )
@@ -122,18 +126,23 @@ def _with_schedule(given: Mapping[str, Any], draft: ConfigDraft) -> ConfigDraft:
     for other, (name, _) in wanted.items():
         if other is not kind and given.get(name) is not None:
             raise InvalidInput(name, f"nothing, because schedule_type is {kind}", given[name])
+    is_event = kind is ScheduleType.EVENT_DRIVEN
+    if given.get("event_filter") is not None and not is_event:
+        expected = f"nothing, because schedule_type is {kind}"
+        raise InvalidInput("event_filter", expected, given["event_filter"])
     cadence: Cadence | None = None
     if kind is ScheduleType.CRON:
         cadence = cron(expression, timezone)
     elif kind is ScheduleType.INTERVAL:
         cadence = every(_minutes_us(minutes))
+    event_filter = _optional_text(given, "event_filter", draft.event_filter)
     return replace(
         draft,
         schedule_type=kind,
         cadence=cadence,
         timezone=timezone,
-        event_topic=_topic(topic) if kind is ScheduleType.EVENT_DRIVEN else None,
-        event_filter=_optional_text(given, "event_filter", draft.event_filter),
+        event_topic=_topic(topic) if is_event else None,
+        event_filter=event_filter if is_event else None,
     )
 
 
@@ -233,22 +242,43 @@ def _retry(given: Mapping[str, Any], default: str | None) -> str | None:
     if value is None:
         return None
     RetryConfig.parse(value)
-    return json.dumps(value, sort_keys=True)
+    return json.dumps(dict(value), sort_keys=True)
 
 
 def _json_object(given: Mapping[str, Any], field: str, default: str) -> str:
     value = given.get(field, _MISSING)
-    if value is _MISSING or value is None:
-        return default
+    return default if value is _MISSING or value is None else json_object(value, field)
+
+
+def json_object(value: object, field: str = "parameters") -> str:
+    """The canonical text of a JSON object that both engines and the audit can hold."""
     if not isinstance(value, Mapping):
         raise InvalidInput(field, "an object", value)
+    _check_json(value, field, 1)
     try:
         text = json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False)
-        text.encode("utf-8")
-    except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
+        size = len(text.encode("utf-8"))
+    except (TypeError, ValueError) as error:  # also text that is no UTF-8 (lone surrogates)
         raise InvalidInput(field, "plain JSON values", type(value).__name__, str(error)) from None
-    if "\\u0000" in text or "\x00" in text:
-        raise InvalidInput(field, "text without NUL characters", "a NUL character")
-    if len(text) > 65_536:
-        raise InvalidInput(field, "at most 64 KiB of JSON", f"{len(text)} bytes")
+    if size > JSON_BYTES_MAX:
+        raise InvalidInput(field, "at most 64 KiB of JSON", f"{size} bytes")
     return text
+
+
+def _check_json(value: object, field: str, depth: int) -> None:
+    """Refuse what JSON, PostgreSQL or a 64-bit reader cannot hold, naming the place."""
+    if depth > JSON_DEPTH_MAX:
+        raise InvalidInput(field[:TEXT_MAX], f"at most {JSON_DEPTH_MAX} levels", "more")
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            if not isinstance(name, str):
+                raise InvalidInput(field[:TEXT_MAX], "names that are text", name)
+            _check_json(name, field, depth)
+            _check_json(part, f"{field}.{name}", depth + 1)
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            _check_json(part, f"{field}[{index}]", depth + 1)
+    elif isinstance(value, str) and "\x00" in value:
+        raise InvalidInput(field[:TEXT_MAX], "text without NUL characters", "a NUL character")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InvalidInput(field[:TEXT_MAX], "whole numbers of at most 64 bits", value)

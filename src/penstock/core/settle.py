@@ -10,12 +10,16 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 
+from penstock.core.clock import DAY, format_duration
+from penstock.core.errors import InvalidInput
 from penstock.core.model import Finish, HeldRun
 from penstock.core.retry import Dead, ErrorType, RetryConfig, decide
 from penstock.core.states import MAX_LAPSES, RunState, RunStatus
 
 FAILURES_ALERT = 3
 FAILURES_DISABLE = 5
+EXECUTION_MAX = 7 * DAY
+"""A timeout multiplier lengthens the limit up to here; unbounded, it would outgrow its column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,23 +68,26 @@ def failed(
     duration_us: int | None = None,
 ) -> Finish:
     """The run failed: it is retried after a delay, or it is dead."""
-    return _ended(held, RunState.FAILED, RunStatus.FAILURE, failure, jitter, actor, duration_us)
+    state, status = RunState.FAILED, RunStatus.FAILURE
+    return _ended(held, state, status, failure, jitter=jitter, actor=actor, duration_us=duration_us)
 
 
 def timed_out(
     held: HeldRun, *, jitter: float, actor: str = "worker", duration_us: int | None = None
 ) -> Finish:
     """The run took longer than its maximum duration."""
-    details = json.dumps({"message": f"longer than {held.max_execution_us // 1_000_000} s"})
+    details = json.dumps({"message": f"longer than {format_duration(held.max_execution_us)}"})
     failure = Failure(error_type=ErrorType.TIMEOUT, details=details)
-    return _ended(held, RunState.TIMEOUT, RunStatus.TIMEOUT, failure, jitter, actor, duration_us)
+    state, status = RunState.TIMEOUT, RunStatus.TIMEOUT
+    return _ended(held, state, status, failure, jitter=jitter, actor=actor, duration_us=duration_us)
 
 
 def stale(held: HeldRun, *, jitter: float, actor: str = "sweeper") -> Finish:
     """Nothing was heard of a RUNNING run: failed, and retried at once the first time."""
     details = json.dumps({"message": f"no heartbeat from {held.claimed_by or 'its worker'}"})
     failure = Failure(error_type=ErrorType.STALE_EXECUTION, details=details)
-    finish = _ended(held, RunState.FAILED, RunStatus.FAILURE, failure, jitter, actor, None)
+    state, status = RunState.FAILED, RunStatus.FAILURE
+    finish = _ended(held, state, status, failure, jitter=jitter, actor=actor)
     return finish._replace(is_stale=True)
 
 
@@ -111,9 +118,10 @@ def _ended(
     state: RunState,
     status: RunStatus,
     failure: Failure,
+    *,
     jitter: float,
     actor: str,
-    duration_us: int | None,
+    duration_us: int | None = None,
 ) -> Finish:
     verdict = decide(
         error_type=failure.error_type,
@@ -136,13 +144,19 @@ def _ended(
     )
     if isinstance(verdict, Dead):
         return base._replace(is_dead=True, why=verdict.reason)
+    longest = max(held.max_execution_us, EXECUTION_MAX)
+    longer = min(int(held.max_execution_us * verdict.timeout_multiplier), longest)
     return base._replace(
         retry_delay_us=verdict.delay_us,
-        retry_max_execution_us=int(held.max_execution_us * verdict.timeout_multiplier),
+        retry_max_execution_us=longer,
         why=f"attempt {held.attempt} of {verdict.max_attempts}",
     )
 
 
 @lru_cache(maxsize=512)
 def _retry_config(text: str | None) -> RetryConfig | None:
-    return None if text is None else RetryConfig.parse(json.loads(text))
+    try:
+        return None if text is None else RetryConfig.parse(json.loads(text))
+    except (InvalidInput, ValueError):
+        # It was checked when it was stored; a run has to end even if that row was tampered with.
+        return None
