@@ -5,7 +5,7 @@ answers with plain records; bad input raises an error that names the field. Who 
 always said (`actor`), because it is written down.
 
     client = Client(store)
-    client.runs.submit("nightly", customer="acme")
+    client.runs.submit(Submission(pipeline="nightly", customer="acme"))
     client.configs.create("acme", {"pipeline_template": "nightly", "schedule_cron": "0 2 * * *"})
 """
 

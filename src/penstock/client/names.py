@@ -24,6 +24,7 @@ from penstock.store.registry import (
 )
 
 CACHE_MAX = 200_000
+PAGE_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,32 +57,43 @@ class Names:
 
     def customers(self, tx: Tx, customer_ids: Iterable[str]) -> dict[str, int]:
         """Numbers of customers, created on first sight."""
-        wanted = set(customer_ids)
-        unknown = {check_customer(c) for c in wanted if c not in self._customers}
+        known = self._customers
+        wanted = {check_customer(c) for c in customer_ids}
+        unknown = {c for c in wanted if c not in known}
         if unknown:
             found = customer_ensure_many(tx, unknown)
             tx.after_commit(lambda: self._remember(found))
-            return {c: self._customers[c] for c in wanted - unknown} | found
-        return {c: self._customers[c] for c in wanted}
+            return {c: known[c] for c in wanted - unknown} | found
+        return {c: known[c] for c in wanted}
 
     def customer(self, tx: Tx, customer_id: str | None) -> int | None:
         """The number of an existing customer; None stays None, an unknown one is NotFound."""
         if customer_id is None:
             return None
-        if customer_id not in self._customers:
-            number = customer_get(tx, check_customer(customer_id))
+        number = self._customers.get(check_customer(customer_id))
+        if number is None:
+            number = customer_get(tx, customer_id)
             if number is None:
                 raise NotFound("customer", customer_id)
-            self._customers[customer_id] = number
-        return self._customers[customer_id]
+            self._remember({customer_id: number})
+        return number
 
-    def pipeline(self, name: str, field: str = "pipeline_template") -> PipelineInfo:
-        """A registered pipeline, or InvalidInput that names near ones."""
-        if name not in self._pipelines:
-            self._pipelines = self._store.read(_read_pipelines)
-        found = self._pipelines.get(name)
+    def pipeline(
+        self, name: str, field: str = "pipeline_template", tx: Tx | None = None
+    ) -> PipelineInfo:
+        """A registered pipeline, or InvalidInput that names near ones.
+
+        A caller inside a transaction gives it: to open another could wait for itself.
+        """
+        if not isinstance(name, str):
+            raise InvalidInput(field, "the name of a pipeline", name)
+        pipelines = self._pipelines
+        if name not in pipelines:
+            pipelines = self._store.read(_read_pipelines) if tx is None else _read_pipelines(tx)
+            self._pipelines = pipelines
+        found = pipelines.get(name)
         if found is None:
-            known = sorted(self._pipelines)
+            known = sorted(pipelines)
             near = difflib.get_close_matches(name, known, n=1)
             fix = f"Did you mean {near[0]!r}?" if near else _how_to_register(known)
             raise InvalidInput(field, "a registered pipeline", name, fix)
@@ -89,13 +101,19 @@ class Names:
 
     def pipelines(self) -> list[PipelineInfo]:
         """Every registered pipeline, by name."""
-        self._pipelines = self._store.read(_read_pipelines)
-        return [self._pipelines[name] for name in sorted(self._pipelines)]
+        pipelines = self._pipelines = self._store.read(_read_pipelines)
+        return [pipelines[name] for name in sorted(pipelines)]
 
     def _remember(self, found: Mapping[str, int]) -> None:
         if len(self._customers) > CACHE_MAX:
             self._customers = {}
         self._customers.update(found)
+
+
+def check_limit(limit: object, field: str = "limit", most: int = PAGE_MAX) -> None:
+    """Refuse a page size that an engine would read as no limit at all."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
+        raise InvalidInput(field, f"a whole number from 1 to {most}", limit)
 
 
 def _read_pipelines(tx: Tx) -> dict[str, PipelineInfo]:

@@ -47,7 +47,7 @@ class Pauses:
     def _change(
         self, tx: Tx, scope: str, subject: str | None, who: str, reason: str, is_pause: bool
     ) -> bool:
-        number, customer = self._resolve(tx, scope, subject)
+        number, customer = self._resolve(tx, scope, subject, is_pause)
         if is_pause:
             changed = pause_put(tx, scope, number, who, reason)
         else:
@@ -61,7 +61,9 @@ class Pauses:
             audit_append(tx, [Change(customer, action.upper(), config_id, who, reason)])
         return True
 
-    def _resolve(self, tx: Tx, scope: str, subject: str | None) -> tuple[int, int | None]:
+    def _resolve(
+        self, tx: Tx, scope: str, subject: str | None, is_pause: bool
+    ) -> tuple[int, int | None]:
         """(number of the subject, its customer if it has one)."""
         if scope not in SCOPES:
             raise InvalidInput("scope", f"one of {', '.join(SCOPES)}", scope)
@@ -74,9 +76,10 @@ class Pauses:
             assert number is not None
             return number, number
         if scope == "pipeline":
-            return self._names.pipeline(subject, "pipeline").number, None
+            return self._names.pipeline(subject, "pipeline", tx).number, None
         config_id = decode("cfg", subject)
         config = config_get(tx, config_id)
-        if config is None or config.deleted_at is not None:
+        # A pause outlives the deletion of its config: what still waits under it can be resumed.
+        if config is None or (is_pause and config.deleted_at is not None):
             raise NotFound("config", encode("cfg", config_id))
         return config_id, config.customer

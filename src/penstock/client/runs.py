@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.client.names import Names, PipelineInfo
+from penstock.client.names import Names, PipelineInfo, check_limit
+from penstock.client.starting import free_slot
 from penstock.core import settle
-from penstock.core.drafts import check_customer
+from penstock.core.drafts import check_customer, json_object
 from penstock.core.errors import Conflict, IllegalTransition, InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.core.model import DEFAULT_CUSTOMER, NewRun, ProcessorRow, Run
 from penstock.core.parameters import validate
-from penstock.core.states import RunState
+from penstock.core.states import LIVE, RunState
+from penstock.core.zone import TIME_MAX
 from penstock.store.alerts import (
     DeadLetter,
     dead_letter_list,
@@ -27,11 +29,13 @@ from penstock.store.alerts import (
     request_begin,
 )
 from penstock.store.api import Store, Tx
+from penstock.store.configs import config_get
 from penstock.store.ending import run_end_many
 from penstock.store.journal import JournalRow, journal_for
 from penstock.store.leases import progress_get
 from penstock.store.registry import customer_get
 from penstock.store.runs import (
+    FAR_FUTURE,
     RunFilter,
     run_cancel_ask,
     run_cancel_pending,
@@ -44,6 +48,7 @@ from penstock.store.runs import (
 )
 
 KEY_MAX = 255
+DEAD_STATUSES = ("open", "replayed", "discarded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +91,7 @@ class Runs:
         wanted = Submission(pipeline=submission) if isinstance(submission, str) else submission
         if key is None:
             return self.submit_many([wanted], actor=actor)[0]
-        if not 0 < len(key) <= KEY_MAX:
-            raise InvalidInput("key", f"1 to {KEY_MAX} characters", key)
+        _check_text("key", key)
         rows = [self._processor(wanted)]
         scope = f"submit:{check_customer(wanted.customer)}"
 
@@ -139,17 +143,26 @@ class Runs:
         return self._store.read(body)
 
     def page(self, wanted: RunFilter, customer: str | None = None) -> list[Run]:
-        """Runs, live ones first, newest first."""
+        """Runs, live ones first, newest first; `before` names the last run of the page before."""
+        check_limit(wanted.limit)
+        if wanted.state is not None and wanted.state not in tuple(RunState):
+            raise InvalidInput("state", f"one of {', '.join(RunState)}", wanted.state)
 
         def body(tx: Tx) -> list[Run]:
             number = self._names.customer(tx, customer)
-            flt = _with_customer(wanted, number)
-            state = None if wanted.state is None else RunState(wanted.state)
-            live_states = (RunState.PENDING, RunState.CLAIMED, RunState.RUNNING)
-            live = [] if state not in (None, *live_states) else run_list_live(tx, flt)
-            if state in live_states or len(live) >= wanted.limit:
-                return live[: wanted.limit]
-            return (live + run_list_ended(tx, flt))[: wanted.limit]
+            found = replace(wanted, customer=number)
+            last = None if wanted.before == FAR_FUTURE else run_get(tx, wanted.before, number)
+            runs: list[Run] = []
+            if wanted.state in (None, *LIVE) and (last is None or last.finished_at is None):
+                runs = run_list_live(tx, found)
+            if wanted.state in LIVE or len(runs) == wanted.limit:
+                return runs
+            # Live runs go by id, ended ones by slot and id: the second list starts from its top.
+            if last is not None and last.finished_at is None:
+                found = replace(found, before=FAR_FUTURE, slot_before=FAR_FUTURE)
+            elif last is not None:
+                found = replace(found, slot_before=last.slot)
+            return runs + run_list_ended(tx, replace(found, limit=wanted.limit - len(runs)))
 
         return self._store.read(body)
 
@@ -179,7 +192,8 @@ class Runs:
             token = run_cancel_pending(tx, run_id)
             assert token is not None, "the row is locked"
             end = settle.cancelled(held._replace(token=token), actor=who, why=reason or None)
-            assert run_end_many(tx, [end])
+            ended_runs = run_end_many(tx, [end])
+            assert ended_runs, "the row is locked"
             return "cancelled"
 
         return self._store.write(body)
@@ -195,20 +209,23 @@ class Runs:
                 raise NotFound("run", encode("run", run_id))
             if old.finished_at is None:
                 raise IllegalTransition("run", encode("run", run_id), old.state, "PENDING (retry)")
-            info = self._names.pipeline(old.pipeline)
-            row = next(
-                p for p in info.processors if (p.phase, p.name) == (old.phase, old.processor)
-            )
+            row = self._current(tx, old)
             owner = customer_get(tx, old.customer_id)
             assert owner is not None
+            config = None if old.config_id is None else config_get(tx, old.config_id)
             new = NewRun(
                 customer=owner,
                 processor=row.processor,
-                config_id=None,
+                config_id=old.config_id,
                 partition=old.partition,
                 mode=old.mode,
+                slot=None if config is None else free_slot(tx, config),
+                scheduled_time=tx.now(),
                 priority=old.priority,
-                parameters=old.parameters,
+                max_execution_us=None if config is None else config.max_execution_us,
+                sla_us=None if config is None else config.sla_us,
+                ordering_key=old.ordering_key,
+                parameters=None if config is not None else old.parameters,
                 correlation_id=old.correlation_id or encode("run", old.root_run_id or run_id),
                 parent_run_id=run_id,
                 trigger_source="manual",
@@ -231,32 +248,50 @@ class Runs:
         self, *, status: str | None = "open", customer: str | None = None, limit: int = 50
     ) -> list[DeadLetter]:
         """Runs that died, newest first."""
+        check_limit(limit)
+        if status not in (None, *DEAD_STATUSES):
+            raise InvalidInput("status", f"one of {', '.join(DEAD_STATUSES)}", status)
         return self._store.read(
             lambda tx: dead_letter_list(
                 tx, status=status, customer=self._names.customer(tx, customer), limit=limit
             )
         )
 
-    def discard(self, run_id: int, reason: str, *, actor: str | None = None) -> None:
+    def discard(
+        self, run_id: int, reason: str, *, customer: str | None = None, actor: str | None = None
+    ) -> None:
         """Close a dead letter without running it again."""
         if not reason:
             raise InvalidInput("reason", "why the dead letter is discarded", reason)
         who = actor or self._actor
-        done = self._store.write(
-            lambda tx: dead_letter_resolve(
+
+        def body(tx: Tx) -> bool:
+            if run_get(tx, run_id, self._names.customer(tx, customer)) is None:
+                raise NotFound("run", encode("run", run_id))
+            return dead_letter_resolve(
                 tx, kind="run", subject=run_id, status="discarded", actor=who, resolution=reason
             )
-        )
-        if not done:
+
+        if not self._store.write(body):
             raise Conflict(f"{encode('run', run_id)} is not an open dead letter.")
 
     def _processor(self, wanted: Submission) -> ProcessorRow:
         info = self._names.pipeline(wanted.pipeline, "pipeline")
         row = _pick(info, wanted.processor)
-        validate(info.definition.get("parameters"), wanted.parameters or {})
-        if not 1 <= wanted.priority <= 10:
-            raise InvalidInput("priority", "a whole number from 1 to 10", wanted.priority)
+        parameters: object = {} if wanted.parameters is None else wanted.parameters
+        json_object(parameters)
+        validate(info.definition.get("parameters"), parameters)
+        _check(wanted)
         return row
+
+    def _current(self, tx: Tx, old: Run) -> ProcessorRow:
+        """The processor of an ended run, as long as it is still declared."""
+        info = self._names.pipeline(old.pipeline, "pipeline", tx)
+        for row in info.processors:
+            if row.is_current and (row.phase, row.name) == (old.phase, old.processor):
+                return row
+        path = f"{old.pipeline}/{old.phase}/{old.processor}"
+        raise Conflict(f"{path} is no longer declared: submit a run of another processor.")
 
     def _insert(
         self,
@@ -274,7 +309,7 @@ class Runs:
                 scheduled_time=wanted.at,
                 priority=wanted.priority,
                 ordering_key=wanted.ordering_key,
-                parameters=None if wanted.parameters is None else _json(wanted.parameters),
+                parameters=None if wanted.parameters is None else json_object(wanted.parameters),
                 correlation_id=wanted.correlation_id,
             )
             for wanted, row in zip(submissions, rows, strict=True)
@@ -298,18 +333,30 @@ def _pick(info: PipelineInfo, processor: str | None) -> ProcessorRow:
     return rows[0]
 
 
-def _json(value: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps(value, sort_keys=True, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput("parameters", "plain JSON values", str(error)) from None
+def _check(wanted: Submission) -> None:
+    """Refuse, by the name of the field, what the store could not hold."""
+    if not _is_whole(wanted.priority) or not 1 <= wanted.priority <= 10:
+        raise InvalidInput("priority", "a whole number from 1 to 10", wanted.priority)
+    if wanted.at is not None and (not _is_whole(wanted.at) or not 0 <= wanted.at < TIME_MAX):
+        raise InvalidInput("at", "microseconds since 1970, before the year 9990", wanted.at)
+    for name in ("partition", "ordering_key", "correlation_id"):
+        value = getattr(wanted, name)
+        if value is not None:
+            _check_text(name, value)
+    if wanted.ordering_key is not None and wanted.ordering_key.startswith("config:"):
+        expected = 'a key that does not start with "config:", which schedules use'
+        raise InvalidInput("ordering_key", expected, wanted.ordering_key)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_text(field: str, value: object) -> None:
+    if not isinstance(value, str) or not 0 < len(value) <= KEY_MAX or not value.isprintable():
+        raise InvalidInput(field, f"1 to {KEY_MAX} printable characters", value)
 
 
 def _fingerprint(wanted: Submission) -> bytes:
     body = {name: getattr(wanted, name) for name in wanted.__slots__ if name != "parameters"}
     return json.dumps([body, wanted.parameters], sort_keys=True, default=str).encode()
-
-
-def _with_customer(wanted: RunFilter, customer: int | None) -> RunFilter:
-    values = {name: getattr(wanted, name) for name in RunFilter.__slots__}
-    return RunFilter(**(values | {"customer": customer}))

@@ -13,6 +13,8 @@ from penstock.store.api import Store, Tx
 from penstock.store.registry import processor_list
 
 BATCH = 5_000
+BUSY_US = 50_000
+"""How long to leave due runs alone that another transaction holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,8 @@ class Admitter:
             names = {row.pool_no: row.pool for row in self._store.read(processor_list)}
             self._store.wake([f"runs:{names[pool]}" for pool in admitted if pool in names])
         next_at, now = self._store.read(_look)
+        if next_at is not None and next_at <= now and not admitted:
+            next_at = now + BUSY_US
         aged = 0
         if now - self._aged_at >= MINUTE:
             self._aged_at = now

@@ -94,7 +94,8 @@ class Loop:
                 failures += 1
                 pause = min(0.1 * 2 ** min(failures, 10), PAUSE_MAX_SECONDS)
                 pause *= 0.5 + 0.5 * self._jitter()
-                self._events.emit(ServiceError(self._service.name, str(error), pause))
+                told = f"{type(error).__name__}: {error}"
+                self._events.emit(ServiceError(self._service.name, told, pause))
                 self._stopping.wait(pause)
                 continue
             self.steps += 1

@@ -1,8 +1,8 @@
 """The sweeper: what a crash left behind is found and repaired through the ordinary doors.
 
-Sessions and leases that ran out; claims that lapsed (back to the queue, the fifth time dead); running
-runs nobody vouches for (STALE_EXECUTION, retried); runs over their time; releases and pauses that
-slipped. Every repair is compare-and-set on the token that was seen, so any number of sweepers may
+Sessions and leases that ran out; claims that lapsed (back to the queue, the fifth time dead);
+running runs nobody vouches for (STALE_EXECUTION, retried); runs over their time; releases and
+pauses that slipped. Every repair is compare-and-set on the token that was seen, so any number of sweepers may
 look at the same moment and nothing is done twice.
 """
 
@@ -117,6 +117,8 @@ class Sweeper:
     def _time_out(self, tx: Tx) -> int:
         ends = [
             settle.timed_out(run, jitter=self._jitter(), actor="sweeper")
+            if run.cancel_requested_at is None
+            else settle.cancelled(run, actor="sweeper", why="cancel asked, over its time")
             for run in run_overdue(tx, BATCH, OVERDUE_GRACE_US)
         ]
         return len(run_end_many(tx, ends))

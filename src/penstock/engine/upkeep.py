@@ -1,7 +1,7 @@
 """Background upkeep: the relay of the outbox, the sealer of the journal, the pruner of the old.
 
-Each is a service with `run_once`; none is on the path of a run, and any number of replicas may go on
-at once.
+Each is a service with `run_once`; none is on the path of a run, and any number of replicas may go
+on at once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Relay:
 
     def _step(self, tx: Tx) -> int:
         messages = outbox_take(tx, self._batch)
-        for subscriber in self._subscribers:
+        for subscriber in self._subscribers if messages else ():
             subscriber(tx, messages)
         return len(messages)
 

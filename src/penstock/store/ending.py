@@ -41,9 +41,16 @@ def failing_key(config_id: int) -> str:
     return f"config_failing:{config_id}"
 
 
+def disabled_key(config_id: int) -> str:
+    """The dedupe key of the alert about a config that was switched off."""
+    return f"config_disabled:{config_id}"
+
+
 def _warn(tx: Tx, config_id: int, failures: int) -> None:
     config = config_get(tx, config_id)
     assert config is not None, config_id
+    if config.deleted_at is not None:
+        return
     alert_open(
         tx,
         Alert(
@@ -84,7 +91,7 @@ def _disable(tx: Tx, config_id: int, failures: int) -> None:
         tx,
         Alert(
             rule="config_disabled",
-            dedupe_key=f"config_disabled:{config_id}",
+            dedupe_key=disabled_key(config_id),
             severity="HIGH",
             customer=config.customer,
             subject_kind="config",

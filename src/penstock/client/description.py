@@ -1,0 +1,82 @@
+"""A config in the words of the API, as a draft, and as a cadence: three views of one thing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from penstock.core.cadence import Cadence, CatchUp, Overlap, ScheduleType
+from penstock.core.drafts import ConfigDraft
+from penstock.core.ids import stable_fraction
+from penstock.core.model import Config
+
+
+def cadence_of(config: Config) -> Cadence | None:
+    """When a config fires; None for EVENT_DRIVEN."""
+    if config.schedule_type == ScheduleType.EVENT_DRIVEN:
+        return None
+    return Cadence(
+        cron=config.schedule_cron,
+        timezone=config.timezone if config.schedule_cron else "UTC",
+        interval_us=config.interval_us,
+    )
+
+
+def describe(config: Config) -> dict[str, Any]:
+    """A config's settings as the API names them."""
+    return describe_draft(as_draft(config))
+
+
+def describe_draft(draft: ConfigDraft) -> dict[str, Any]:
+    """A draft's settings as the API names them."""
+    interval = draft.cadence.interval_us if draft.cadence else None
+    return {
+        "pipeline_template": draft.pipeline,
+        "provider": draft.provider,
+        "domain": draft.domain,
+        "schedule_type": draft.schedule_type.value,
+        "schedule_cron": draft.cadence.cron if draft.cadence else None,
+        "schedule_interval_minutes": interval / 60_000_000 if interval else None,
+        "timezone": draft.timezone,
+        "event_topic": draft.event_topic,
+        "event_filter": draft.event_filter,
+        "parameters": json.loads(draft.parameters),
+        "retry_config": json.loads(draft.retry) if draft.retry else None,
+        "priority": draft.priority,
+        "max_execution_duration_minutes": draft.max_execution_us / 60_000_000,
+        "sla_breach_threshold_minutes": draft.sla_us / 60_000_000,
+        "catch_up": draft.catch_up.value,
+        "catch_up_window_minutes": draft.catch_up_window_us / 60_000_000,
+        "overlap": draft.overlap.value,
+        "jitter_seconds": draft.jitter_us / 1_000_000,
+        "is_active": draft.is_active,
+    }
+
+
+def as_draft(config: Config) -> ConfigDraft:
+    """A stored config as the draft that would create it."""
+    return ConfigDraft(
+        pipeline=config.pipeline,
+        provider=config.provider,
+        domain=config.domain,
+        schedule_type=ScheduleType(config.schedule_type),
+        cadence=cadence_of(config),
+        timezone=config.timezone,
+        event_topic=config.event_topic,
+        event_filter=config.event_filter,
+        parameters=config.parameters,
+        retry=config.retry,
+        priority=config.priority,
+        max_execution_us=config.max_execution_us,
+        sla_us=config.sla_us,
+        catch_up=CatchUp(config.catch_up),
+        catch_up_window_us=config.catch_up_window_us,
+        overlap=Overlap(config.overlap),
+        jitter_us=config.jitter_us,
+        is_active=config.is_active,
+    )
+
+
+def offset_of(config_id: int, draft: ConfigDraft) -> int:
+    """A config's stable place inside its jitter."""
+    return int(stable_fraction(config_id) * draft.jitter_us)
