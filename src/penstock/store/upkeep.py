@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.core.clock import DAY, HOUR, MINUTE
-from penstock.store.api import Tx, one
+from penstock.store.api import Tx, first, one
 
 FOLD_BEHIND_US = 10 * MINUTE
 CHUNK = 5_000
@@ -37,11 +37,22 @@ def prune(tx: Tx, retention: Retention) -> dict[str, int]:
     chunk = {"n": CHUNK}
     return {
         "history": tx.run("history_prune", {"before": now - retention.history_us, **chunk}),
-        "journal": tx.run("journal_prune", {"before": now - retention.journal_us, **chunk}),
+        "journal": _prune_journal(tx, now - retention.journal_us),
         "ledger": tx.run("ledger_prune", {"before": now - retention.ledger_us}),
         "flows": tx.run("flows_prune", {"before": now - retention.flows_us}),
         "requests": tx.run("requests_prune"),
     }
+
+
+def _prune_journal(tx: Tx, before: int) -> int:
+    """Remove entries of blocks that were sealed before the time, and nothing that was not.
+
+    From then on verification asks of those blocks only that they chain (`journal_pruned_to`).
+    """
+    unsealed = first(tx.rows("journal_unsealed_at", {"before": before}))
+    until = before if unsealed is None else min(before, unsealed[0] - FOLD_BEHIND_US)
+    tx.run("counter_raise", {"name": "journal_pruned_to", "value": before})
+    return tx.run("journal_prune", {"before": until, "n": CHUNK})
 
 
 def fold(tx: Tx) -> int:

@@ -23,6 +23,31 @@ DELETE FROM history_rest WHERE ctid IN (
 DELETE FROM history WHERE run_id IN (
     SELECT run_id FROM history WHERE finished_at < :before LIMIT :n);
 
+-- name: journal_unsealed_at [postgres]
+-- When the first entry happened that is in no block sealed before a time; what is clearly older may go.
+-- scope: system (retention)
+SELECT j.at FROM journal j
+WHERE (j.xid, j.seq) > (
+        coalesce((SELECT s.to_xid FROM seals s WHERE s.sealed_at < :before
+            ORDER BY s.block DESC LIMIT 1), '0')::xid8,
+        coalesce((SELECT s.to_seq FROM seals s WHERE s.sealed_at < :before
+            ORDER BY s.block DESC LIMIT 1), 0))
+ORDER BY j.xid, j.seq LIMIT 1;
+
+-- name: journal_unsealed_at [sqlite]
+-- differs because one writer commits in order: seq alone is safe.
+-- scope: system (retention)
+SELECT j.at FROM journal j
+WHERE j.seq > coalesce((SELECT s.to_seq FROM seals s WHERE s.sealed_at < :before
+    ORDER BY s.block DESC LIMIT 1), 0)
+ORDER BY j.seq LIMIT 1;
+
+-- name: counter_raise
+-- Move a named counter up; it never goes back.
+-- scope: system (counters belong to nobody)
+INSERT INTO counters (name, value) VALUES (:name, :value)
+ON CONFLICT (name) DO UPDATE SET value = greatest(counters.value, excluded.value);
+
 -- name: journal_prune [postgres]
 -- Drop whole sealed partitions older than the retention.
 -- scope: system (retention)
