@@ -7,6 +7,7 @@ start rate, so that a day of downtime does not become a stampede.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from penstock.core.cadence import Cadence, CatchUp
@@ -19,10 +20,14 @@ from penstock.store.registry import processor_list
 from penstock.store.schedule import (
     cadence_list,
     catch_up_reserve,
+    entry_count,
     schedule_next_at,
     schedule_start_many,
     schedule_take_due,
 )
+
+BUSY_US = 50_000
+"""How long to leave due work alone that another scheduler holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +83,7 @@ class Scheduler:
             counts = self._store.write(self._batch)
             if counts is None:
                 # Others hold what is due: they will finish it, or their crash will free it.
+                next_at = now + BUSY_US
                 break
             for place, value in enumerate(
                 (counts.due, counts.runs, counts.overlapped, counts.paused, counts.missed)
@@ -109,9 +115,9 @@ class Scheduler:
         self._learn(tx, groups)
         plans = [(group, self._plan(group)) for group in groups]
         marked = [(group, slots, self._is_late(group, slots)) for group, slots in plans]
-        gap_us = int(SECOND / self._options.catch_up_rate)
-        late = sum(len(group.config_ids) for group, _, is_late in marked if is_late)
-        cursor = catch_up_reserve(tx, late * gap_us) if late else None
+        gap_us = math.ceil(SECOND / self._options.catch_up_rate)
+        late = [i for group, _, is_late in marked if is_late for i in group.config_ids]
+        cursor = catch_up_reserve(tx, entry_count(tx, late) * gap_us) if late else None
         counts = schedule_start_many(tx, marked, cursor=cursor, gap_us=gap_us)
         assert counts.due == counts.advanced, f"taken {counts.due}, advanced {counts.advanced}"
         return counts

@@ -78,6 +78,11 @@ def schedule_next_at(tx: Tx) -> tuple[int | None, int]:
     return (None, tx.now()) if row is None else (row[0], row[1])
 
 
+def entry_count(tx: Tx, config_ids: Sequence[int]) -> int:
+    """How many runs one slot of each of these configs starts."""
+    return int(one(tx.rows("entry_count", {"ids": list(config_ids)}))[0])
+
+
 def catch_up_reserve(tx: Tx, span_us: int) -> int:
     """Reserve a stretch of the global start rate; returns where it begins."""
     return int(one(tx.rows("catch_up_reserve", {"span_us": span_us}))[0])

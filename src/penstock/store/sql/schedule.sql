@@ -173,6 +173,13 @@ SELECT (SELECT count(*) FROM temp.tick),
     (SELECT coalesce(sum(missed_count), 0) FROM temp.tick),
     (SELECT count(*) FROM temp.given);
 
+-- name: entry_count
+-- How many runs one slot of each of these configs starts.
+-- scope: system (the scheduler serves every customer)
+SELECT count(*) FROM configs c
+JOIN processors p ON p.pipeline = c.pipeline AND p.is_entry AND p.is_current
+WHERE c.config_id {{any ids}};
+
 -- name: catch_up_reserve
 -- Reserve a stretch of the global start rate for late runs; answers where it begins.
 -- scope: system (shared by all schedulers)

@@ -1,0 +1,364 @@
+"""What must hold after every commit, whoever made it: the invariants of runs, leases and fairness.
+
+Each check compares the hot state before and after one commit, together with what the commit wrote
+to journal and history, and says what is wrong by raising `Violation`. docs/testing.md lists the
+numbers (I1, I24 ...). Schedules have a module of their own (`invariants_clock`), and so has what
+can be judged only at the end (`invariants_end`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from penstock.core.clock import MINUTE, SECOND
+from penstock.core.states import TRANSITIONS, RunState, path_is_legal
+from penstock.testing.snapshots import EndRow, JournalLine, LedgerRow, RunRow, Snapshot
+
+OVERDUE_GRACE_US = 15 * SECOND
+LAPSES_MAX = 5
+FAILURES_DISABLE = 5
+# Independent of core.retry on purpose: the table of SPEC section 4.
+ATTEMPTS = {
+    "RATE_LIMIT_EXCEEDED": (5, 15),
+    "QUOTA_EXCEEDED": (5, 15),
+    "SERVICE_UNAVAILABLE": (3, 10),
+    "AUTHENTICATION_FAILED": (1, 5),
+    "AUTHORIZATION_FAILED": (1, 5),
+    "INVALID_CONFIGURATION": (1, 5),
+    "RESOURCE_NOT_FOUND": (1, 5),
+    "VALIDATION_ERROR": (1, 5),
+    "PERMANENT_ERROR": (1, 5),
+    "CLAIM_LAPSED": (1, 5),
+}
+ATTEMPTS_DEFAULT = (3, 5)
+
+
+class Violation(BaseException):
+    """An invariant does not hold. Not an Exception: no handler of the product may swallow it."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        self.invariant = invariant
+        self.detail = detail
+        super().__init__(f"{invariant}: {detail}")
+
+
+class Who(Protocol):
+    """The simulated process that committed."""
+
+    @property
+    def name(self) -> str:
+        """Its name; an external worker claims under it."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """worker, external, operator, scheduler, sweeper ..."""
+        ...
+
+    @property
+    def sessions(self) -> set[int]:
+        """The sessions it opened and believes to be its own."""
+        ...
+
+
+@dataclass(slots=True)
+class Commit:
+    """One commit: who, before, after, and what was written down."""
+
+    who: Who
+    before: Snapshot
+    after: Snapshot
+    created: list[JournalLine]
+    ended: list[JournalLine]
+    ends: dict[int, EndRow]
+    ledger: list[LedgerRow]
+    retries: Mapping[int, str | None] = field(default_factory=dict)
+    """Retry settings by processor, for configs that have none."""
+
+    @property
+    def now(self) -> int:
+        """When it was committed."""
+        return self.after.now
+
+
+def _need(truth: bool, invariant: str, detail: Callable[[], str]) -> None:
+    if not truth:
+        raise Violation(invariant, detail())
+
+
+def check_conservation(c: Commit) -> None:
+    """I1, I2: a run is created once and ends once; nothing vanishes, nothing comes back."""
+    before, after = c.before.runs.keys(), c.after.runs.keys()
+    created = {line.run_id for line in c.created}
+    ended = {line.run_id for line in c.ended}
+    _need(len(created) == len(c.created), "I1", lambda: f"created twice: {c.created}")
+    _need(len(ended) == len(c.ended), "I1", lambda: f"ended twice: {c.ended}")
+    expected = (before | created) - ended
+    _need(
+        after == expected,
+        "I1",
+        lambda: f"lost {sorted(expected - after)}, unexpected {sorted(after - expected)}",
+    )
+    _need(ended <= before | created, "I1", lambda: f"ended but not live: {sorted(ended - before)}")
+    _need(c.ends.keys() == ended, "I1", lambda: f"history misses {sorted(ended - c.ends.keys())}")
+
+
+def check_edges(c: Commit) -> None:
+    """I23: only edges of the table, and a run keeps what it was created with."""
+    for run_id in c.before.runs.keys() & c.after.runs.keys():
+        old, new = c.before.runs[run_id], c.after.runs[run_id]
+        if old is new or old == new:
+            continue
+        _need(_edge(old.state, new.state), "I23", lambda o=old, n=new: f"{o} -> {n}")  # type: ignore[misc]
+        same = (
+            old.customer == new.customer
+            and old.config_id == new.config_id
+            and old.processor == new.processor
+            and old.slot == new.slot
+            and old.attempt == new.attempt
+            and old.parent_run_id == new.parent_run_id
+            and old.ordering_key == new.ordering_key
+        )
+        _need(same, "I23", lambda o=old, n=new: f"{o} changed its nature to {n}")  # type: ignore[misc]
+        _check_token(c, old, new)
+    for line in c.ended:
+        end, last = c.ends[line.run_id], c.before.runs.get(line.run_id)
+        if last is not None:
+            path = [RunState(last.state), RunState(end.final_state)]
+            legal = path_is_legal(path) or path_is_legal([path[0], RunState.RUNNING, path[1]])
+            _need(legal, "I23", lambda e=end, r=last: f"{r.state} -> {e.final_state}: {e}")  # type: ignore[misc]
+
+
+def _edge(old: str, new: str) -> bool:
+    if old == new or RunState(new) in TRANSITIONS[RunState(old)]:
+        return True
+    return path_is_legal([RunState(old), RunState.CLAIMED, RunState(new)])
+
+
+def _check_token(c: Commit, old: RunRow, new: RunRow) -> None:
+    """I3, I4: a claim raises the token above all others; a holder never changes under one token."""
+    was_held, is_held = old.admission == 9, new.admission == 9
+    if not was_held and is_held:
+        highest = max(c.before.counters["token"], old.token)
+        _need(new.token > highest, "I4", lambda: f"token {new.token} <= {highest}: {new}")
+        return
+    _need(new.token == old.token, "I4", lambda: f"token changed without a claim: {old} -> {new}")
+    if was_held and is_held:
+        held_by = (old.session_id, old.claimed_by)
+        _need(held_by == (new.session_id, new.claimed_by), "I3", lambda: f"holder changed: {new}")
+
+
+def check_claims(c: Commit) -> None:
+    """I5, I28: only ready, due runs are claimed, by those who may, in order of level and turn."""
+    taken = [
+        new
+        for run_id, new in c.after.runs.items()
+        if new.admission == 9 and c.before.runs[run_id].admission != 9
+    ] if c.who.kind in ("worker", "external") else []  # fmt: skip
+    for new in taken:
+        old = c.before.runs[new.run_id]
+        _need(old.admission == 0, "I5", lambda o=old: f"claimed although not ready: {o}")  # type: ignore[misc]
+        _need(
+            old.scheduled_time <= c.now,
+            "I19",
+            lambda o=old: f"claimed before its time: {o}",  # type: ignore[misc]
+        )
+        if c.who.kind == "worker":
+            mine = new.session_id in c.who.sessions
+            _need(mine, "I3", lambda n=new: f"{c.who.name} claimed for another session: {n}")  # type: ignore[misc]
+        else:
+            leased = c.after.leases.get(new.run_id)
+            good = leased is not None and leased[0] == new.token and leased[1] > c.now
+            _need(good, "I3", lambda n=new: f"claimed from outside without a lease: {n}")  # type: ignore[misc]
+    for pool in {run.pool for run in taken}:
+        last = max(_turn(c.before.runs[run.run_id]) for run in taken if run.pool == pool)
+        left = [
+            run
+            for run in c.after.runs.values()
+            if run.admission == 0 and run.pool == pool and _turn(run) < last
+        ]
+        _need(not left, "I28", lambda p=left, k=last: f"claimed past the turn of {p[0]} at {k}")  # type: ignore[misc]
+
+
+def _turn(run: RunRow) -> tuple[int, int, int]:
+    return (-run.level, run.fair_pass, run.run_id)
+
+
+def check_turns(c: Commit) -> None:
+    """I28: a customer's turns follow each other without gaps, from its last one or the clock."""
+    given: dict[tuple[int, int, int], list[int]] = {}
+    for run_id, new in c.after.runs.items():
+        old = c.before.runs.get(run_id)
+        if new.admission == 0 and (old is None or old.admission != 0):
+            given.setdefault((new.pool, new.priority, new.customer), []).append(new.fair_pass)
+    for key, turns in given.items():
+        clock = c.before.turns.get((key[0], key[1], 0), 0)
+        base = max(c.before.turns.get(key, 0), clock)
+        wanted = list(range(base + 1, base + 1 + len(turns)))
+        _need(
+            sorted(turns) == wanted,
+            "I28",
+            lambda p=turns, w=wanted: f"turns {sorted(p)}, expected {w}",  # type: ignore[misc]
+        )
+    for key, turn in c.before.turns.items():
+        _need(c.after.turns.get(key, 0) >= turn, "I28", lambda k=key: f"turn of {k} went back")  # type: ignore[misc]
+
+
+def check_holders(c: Commit) -> None:
+    """I3, I24: a run leaves its holder's hand only through it, or once the lease is dead."""
+    for run_id, old in c.before.runs.items():
+        if old.admission != 9:
+            continue
+        new = c.after.runs.get(run_id)
+        if new is not None and new.admission == 9:
+            continue
+        if _is_holder(c, old):
+            continue
+        end = c.ends.get(run_id)
+        overdue = (
+            old.state == "RUNNING"
+            and old.started_at is not None
+            and old.started_at + old.max_execution_us + OVERDUE_GRACE_US < c.now
+            and end is not None
+            and end.final_state == "TIMEOUT"
+        )
+        swept = c.who.kind == "sweeper" and (_lease_is_dead(c.before, old, c.now) or overdue)
+        _need(swept, "I24", lambda o=old, n=new: f"{c.who.name} took {o} from its holder: {n}")  # type: ignore[misc]
+        if new is not None:
+            counted = new.lapses == old.lapses + 1 < LAPSES_MAX and old.state == "CLAIMED"
+            _need(counted, "I6", lambda o=old, n=new: f"lapse not counted: {o} -> {n}")  # type: ignore[misc]
+
+
+def _is_holder(c: Commit, run: RunRow) -> bool:
+    if c.who.kind == "worker":
+        return run.session_id is not None and run.session_id in c.who.sessions
+    return c.who.kind == "external" and run.session_id is None and run.claimed_by == c.who.name
+
+
+def _lease_is_dead(before: Snapshot, run: RunRow, now: int) -> bool:
+    if run.session_id is not None:
+        return run.session_id not in before.sessions
+    lease = before.leases.get(run.run_id)
+    return lease is not None and lease[0] == run.token and lease[1] < now
+
+
+def check_sessions(c: Commit) -> None:
+    """I3, I25: nobody ends a live session but its owner; a missed beat alone is not death."""
+    for session_id, until_at in c.before.sessions.items():
+        if session_id in c.after.sessions or session_id in c.who.sessions:
+            continue
+        _need(
+            until_at < c.now,
+            "I24",
+            lambda s=session_id, u=until_at: f"session {s} ended by {c.who.name}, leased to {u}",  # type: ignore[misc]
+        )
+
+
+def check_ends(c: Commit) -> None:
+    """I6, I24, I26: how runs ended: token, attempts, retry or death, backoff."""
+    children = {c.after.runs[line.run_id].parent_run_id: c.after.runs[line.run_id]
+                for line in c.created
+                if c.after.runs[line.run_id].trigger_source == "retry"}  # fmt: skip
+    for run_id, end in c.ends.items():
+        last = c.before.runs.get(run_id)
+        if last is not None:
+            cancelled = end.final_state == "CANCELLED" and last.admission != 9
+            fits = end.token > last.token if cancelled else end.token == last.token
+            _need(fits, "I24", lambda e=end, r=last: f"{e} ended {r}")  # type: ignore[misc]
+            _need(end.attempt == last.attempt, "I6", lambda e=end: f"attempt changed: {e}")  # type: ignore[misc]
+        retry = children.pop(run_id, None)
+        _need(bool(end.was_retried) == (retry is not None), "I26", lambda e=end: f"no retry: {e}")  # type: ignore[misc]
+        failed = end.final_state in ("FAILED", "TIMEOUT")
+        outcomes = int(end.was_retried) + int(end.is_dead)
+        _need(outcomes == int(failed), "I26", lambda e=end: f"neither retried nor dead: {e}")  # type: ignore[misc]
+        if failed and last is not None:
+            _check_retry(c, last, end, retry)
+    _need(not children, "I26", lambda: f"retries of nothing: {children}")
+
+
+def _check_retry(c: Commit, last: RunRow, end: EndRow, retry: RunRow | None) -> None:
+    limit, minutes, multiplier = retry_rule(c, last, end.error_type or "UNKNOWN")
+    if retry is None:
+        return
+    _need(retry.attempt == last.attempt + 1, "I6", lambda: f"attempt {retry.attempt}: {retry}")
+    _need(retry.attempt <= limit, "I26", lambda: f"attempt {retry.attempt} of {limit}: {retry}")
+    _need(
+        retry.root_run_id == (last.root_run_id or last.run_id) and retry.slot == last.slot,
+        "I26",
+        lambda: f"the retry lost its chain: {retry}",
+    )
+    delay = retry.scheduled_time - end.finished_at
+    least = minutes * MINUTE * multiplier ** (last.attempt - 1)
+    if end.error_type == "STALE_EXECUTION" and last.stales == 0:
+        least = 0
+    _need(delay >= least, "I26", lambda: f"retried after {delay} us, not {least}: {retry}")
+
+
+def retry_rule(c: Commit, run: RunRow, error_type: str) -> tuple[int, float, float]:
+    """(attempts, base delay in minutes, multiplier) that a failed run deserves."""
+    config = None if run.config_id is None else c.before.configs.get(run.config_id)
+    text = c.retries.get(run.processor) if config is None or config.retry is None else config.retry
+    given = json.loads(text) if text else {}
+    attempts, minutes = ATTEMPTS.get(error_type, ATTEMPTS_DEFAULT)
+    if attempts > 1 or error_type not in ATTEMPTS:
+        attempts = int(given.get("max_attempts") or attempts)
+    base = given.get("base_delay_minutes")
+    return (
+        attempts,
+        float(minutes if base is None else base),
+        float(given.get("backoff_multiplier") or 2.0),
+    )
+
+
+def check_ordering(c: Commit) -> None:
+    """Ordering keys: of each key at most one run is not blocked, and it is the oldest."""
+    free: dict[str, int] = {}
+    for run in c.after.runs.values():
+        if run.ordering_key is None or run.admission == 3:
+            continue
+        other = free.setdefault(run.ordering_key, run.run_id)
+        _need(
+            other == run.run_id,
+            "ordering",
+            lambda r=run, o=other: f"runs {o} and {r.run_id} of {r.ordering_key} are both free",  # type: ignore[misc]
+        )
+
+
+def check_health(c: Commit) -> None:
+    """Consecutive failures follow the ends; the fifth takes the config off the clock."""
+    by_config: dict[int, list[EndRow]] = {}
+    for end in c.ends.values():
+        if end.config_id is not None:
+            by_config.setdefault(end.config_id, []).append(end)
+    for config_id, ends in by_config.items():
+        before, after = c.before.failures.get(config_id, 0), c.after.failures.get(config_id, 0)
+        dead = sum(int(end.is_dead) for end in ends)
+        wanted = 0 if any(e.final_state == "COMPLETED" for e in ends) else before + dead
+        _need(
+            after == wanted,
+            "failures",
+            lambda i=config_id, a=after, w=wanted: f"config {i}: {a} failures, expected {w}",  # type: ignore[misc]
+        )
+        if dead and after >= FAILURES_DISABLE:
+            off = not c.after.configs[config_id].is_active and config_id not in c.after.clocks
+            _need(off, "failures", lambda i=config_id: f"config {i} still fires")  # type: ignore[misc]
+    for config_id in c.after.failures.keys() - by_config.keys():
+        if c.who.kind != "operator":
+            same = c.after.failures[config_id] == c.before.failures.get(config_id, 0)
+            _need(same, "failures", lambda i=config_id: f"config {i}: failures changed")  # type: ignore[misc]
+
+
+CHECKS: tuple[Callable[[Commit], None], ...] = (
+    check_conservation,
+    check_edges,
+    check_claims,
+    check_turns,
+    check_holders,
+    check_sessions,
+    check_ends,
+    check_ordering,
+    check_health,
+)

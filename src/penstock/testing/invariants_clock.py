@@ -1,0 +1,147 @@
+"""Invariants of schedules, judged at every commit: each slot exactly once, never early.
+
+Slots are recomputed here one by one with `next_after`; the product's planner counts and skips
+instead, so that the two can disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+from penstock.core.cadence import Cadence, next_after
+from penstock.core.misfire import GRACE_DEFAULT
+from penstock.testing.invariants import Commit, Violation
+from penstock.testing.snapshots import ClockRow, ConfigRow, LedgerRow, RunRow
+
+SLOTS_MAX = 20_000
+
+
+class ClockChecks:
+    """Remembers which slots started, over a whole history."""
+
+    def __init__(self, cadences: Mapping[int, Cadence], late_us: int, gap_us: int) -> None:
+        """`cadences` may grow; `late_us` and `gap_us` are the schedulers' catch-up options."""
+        self._cadences = cadences
+        self._late_us = late_us
+        self._gap_us = gap_us
+        self._started: set[tuple[int, int, int]] = set()
+        self.late_starts: list[int] = []
+
+    def check(self, c: Commit) -> None:
+        """I19, I20, I22, I27 for one commit."""
+        new = [c.after.runs[line.run_id] for line in c.created]
+        fired = [run for run in new if run.trigger_source == "scheduler"]
+        if fired and c.who.kind != "scheduler":
+            raise Violation("I19", f"{c.who.name} started slots: {fired}")
+        for run in fired:
+            self._check_start(c, run)
+        self._check_moves(c, fired)
+
+    def finish(self) -> None:
+        """I27: late starts never come closer than the catch-up rate allows."""
+        times = sorted(self.late_starts)
+        for earlier, later in pairwise(times):
+            if later - earlier < self._gap_us:
+                raise Violation("I27", f"late starts {later - earlier} us apart at {later}")
+
+    def _check_start(self, c: Commit, run: RunRow) -> None:
+        assert run.config_id is not None
+        key = (run.config_id, run.slot, run.processor)
+        if key in self._started:
+            raise Violation("I19", f"slot started twice: {run}")
+        self._started.add(key)
+        if run.created_at < run.slot or run.scheduled_time < run.slot:
+            raise Violation("I19", f"started early: {run}")
+        if run.created_at - run.slot > self._late_us:
+            if run.scheduled_time < c.now:
+                raise Violation("I27", f"a late run was not spread: {run}")
+            self.late_starts.append(run.scheduled_time)
+        config = c.before.configs[run.config_id]
+        if _is_paused(c, config):
+            raise Violation("I20", f"started although paused: {run}")
+        live = [old for old in c.before.runs.values() if old.config_id == run.config_id]
+        if config.overlap == "skip" and config.catch_up != "all" and live:
+            raise Violation("I22", f"{run} overlaps {live[0]}")
+        if config.overlap == "queue" and config.catch_up != "all":
+            waiting = [old for old in live if old.admission == 3]
+            if waiting:
+                raise Violation("I22", f"{run} queued behind {waiting[0]}")
+
+    def _check_moves(self, c: Commit, fired: list[RunRow]) -> None:
+        runs: dict[int, set[int]] = {}
+        for run in fired:
+            assert run.config_id is not None
+            runs.setdefault(run.config_id, set()).add(run.slot)
+        ledger: dict[int, list[LedgerRow]] = {}
+        for row in c.ledger:
+            ledger.setdefault(row.config_id, []).append(row)
+        for config_id, new in c.after.clocks.items():
+            old = c.before.clocks.get(config_id)
+            if new.next_run_time <= new.evaluated_to:
+                raise Violation("I20", f"the next slot is evaluated already: {new}")
+            if old is None or new == old:
+                continue
+            if new.evaluated_to < old.evaluated_to:
+                raise Violation("I20", f"evaluated_to went back: {old} -> {new}")
+            self._check_move(c, old, new, runs.pop(config_id, set()), ledger.pop(config_id, []))
+        left = [*runs, *ledger]
+        if left:
+            raise Violation("I20", f"slots recorded without moving the clock: configs {left}")
+
+    def _check_move(
+        self, c: Commit, old: ClockRow, new: ClockRow, runs: set[int], ledger: list[LedgerRow]
+    ) -> None:
+        """Every slot the clock moved past is a run or in the ledger, exactly once."""
+        if c.who.kind != "scheduler" and new.cadence != old.cadence:
+            end = new.evaluated_to + 1  # an edited cadence: what was due before is evaluated here
+        else:
+            end = new.next_run_time
+        slots = self._slots(old, end)
+        missed = [row for row in ledger if row.outcome == "skipped_missed"]
+        single = [row for row in ledger if row.outcome != "skipped_missed"]
+        for slot in slots:
+            found = [f"run {slot}"] if slot in runs else []
+            found += [row.outcome for row in single if row.slot_from == slot == row.slot_to]
+            found += [row.outcome for row in missed if row.slot_from <= slot <= row.slot_to]
+            if len(found) != 1:
+                raise Violation("I20", f"config {old.config_id}: slot {slot} is {found or 'lost'}")
+        counted = len(runs) + sum(row.slots for row in ledger)
+        if counted != len(slots):
+            raise Violation("I20", f"config {old.config_id}: {counted} of {len(slots)} slots")
+        if c.who.kind == "scheduler":
+            self._check_policy(c, slots, runs, single)
+
+    def _check_policy(
+        self, c: Commit, slots: list[int], runs: set[int], single: list[LedgerRow]
+    ) -> None:
+        """Which slot was tried follows from catch_up; whether it may start, from the pauses."""
+        tried = sorted(runs | {row.slot_from for row in single})
+        if len(tried) > 1:
+            raise Violation("I27", f"more than one slot at once: {tried}")
+        for row in single:
+            if (row.outcome == "paused") != _is_paused(c, c.before.configs[row.config_id]):
+                raise Violation("I20", f"wrong reason: {row}")
+        if not tried and c.now - slots[-1] <= GRACE_DEFAULT:
+            raise Violation("I20", f"nothing was tried although {slots[-1]} is fresh")
+
+    def _slots(self, old: ClockRow, end: int) -> list[int]:
+        """The slots in [old.next_run_time, end), one by one."""
+        cadence, anchor = self._cadences[old.cadence], old.next_run_time
+        slots: list[int] = []
+        slot = old.next_run_time
+        while slot < end:
+            slots.append(slot)
+            slot = next_after(cadence, slot, anchor)
+            assert len(slots) < SLOTS_MAX, f"too many slots to check: {old}"
+        return slots
+
+
+def _is_paused(c: Commit, config: ConfigRow) -> bool:
+    covers = {
+        ("all", 0),
+        ("customer", config.customer),
+        ("pipeline", config.pipeline),
+        ("config", config.config_id),
+    }
+    return bool(covers & c.before.pauses)

@@ -1,0 +1,77 @@
+"""What can be judged only over a whole history: journal, seals, audit, sums, dead letters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.store.configs import audit_verify
+from penstock.store.journal import seals_verify
+from penstock.store.sqlite import SqliteStore
+from penstock.testing.invariants import Violation
+from penstock.testing.snapshots import Peek
+
+# Each query finds offenders: it must answer with nothing.
+OFFENDERS = {
+    "journal: created other than once": """
+        SELECT h.run_id FROM history h LEFT JOIN journal j ON j.subject = h.run_id
+            AND j.kind = 'run' AND j.action = 'created'
+        GROUP BY h.run_id HAVING count(j.seq) <> 1""",
+    "journal: ended other than once": """
+        SELECT h.run_id FROM history h LEFT JOIN journal j ON j.subject = h.run_id
+            AND j.kind = 'run' AND j.action = 'ended' AND j.to_state = h.final_state
+            AND j.token = h.token
+        GROUP BY h.run_id HAVING count(j.seq) <> 1""",
+    "journal: ended without history": """
+        SELECT j.subject FROM journal j WHERE j.kind = 'run' AND j.action = 'ended'
+            AND NOT EXISTS (SELECT 1 FROM history h WHERE h.run_id = j.subject)""",
+    "dead letters: one per dead run": """
+        SELECT h.run_id FROM history h LEFT JOIN dead_letters d
+            ON d.kind = 'run' AND d.subject = h.run_id
+        WHERE (d.subject IS NOT NULL) <> h.is_dead""",
+    "chains: attempts without gaps": """
+        SELECT h.run_id FROM history h LEFT JOIN history p ON p.run_id = h.parent_run_id
+        WHERE h.trigger_source = 'retry' AND (p.run_id IS NULL OR p.attempt + 1 <> h.attempt)""",
+    "history: times in order": """
+        SELECT run_id FROM history WHERE finished_at < created_at
+            OR (started_at IS NOT NULL AND (finished_at < started_at OR started_at < created_at))
+            OR (claimed_at IS NOT NULL AND claimed_at < scheduled_time)""",
+    "sums: as many as history": """
+        SELECT final_state FROM (
+            SELECT final_state, count(*) AS n FROM history GROUP BY 1
+            UNION ALL SELECT final_state, -sum(runs) FROM run_sums GROUP BY 1)
+        GROUP BY final_state HAVING sum(n) <> 0""",
+    "days: as many as folded": """
+        SELECT customer FROM (
+            SELECT customer, count(*) AS n FROM history
+            WHERE finished_at <= (SELECT value FROM counters WHERE name = 'folded_to') GROUP BY 1
+            UNION ALL SELECT customer, -sum(runs) FROM customer_days GROUP BY 1)
+        GROUP BY customer HAVING sum(n) <> 0""",
+    "ledger: ranges of one config overlap": """
+        SELECT a.config_id FROM ledger a JOIN ledger b ON a.config_id = b.config_id
+            AND a.rowid < b.rowid AND a.slot_from <= b.slot_to AND b.slot_from <= a.slot_to""",
+    "ledger: a slot that started is not in it": """
+        SELECT h.run_id FROM history h JOIN ledger l ON l.config_id = h.config_id
+            AND h.slot BETWEEN l.slot_from AND l.slot_to
+        WHERE h.trigger_source = 'scheduler'""",
+    "progress of ended runs": "SELECT run_id FROM progress",
+}
+
+
+def check_end(store: SqliteStore, peek: Peek, announced: list[tuple[Any, ...]]) -> int:
+    """Judge a history that came to rest; returns how many checks were made."""
+    for name, sql in OFFENDERS.items():
+        found = peek.rows(sql)
+        if found:
+            raise Violation(name, f"{found[:3]}")
+    assert announced, "nothing was ever announced"
+    _, entries, problem = store.read(seals_verify)
+    if problem is not None:
+        raise Violation("seals", problem)
+    (total,) = peek.rows("SELECT count(*) FROM journal")[0]
+    if entries != total:
+        raise Violation("seals", f"{entries} of {total} entries are sealed")
+    for (customer,) in peek.rows("SELECT customer FROM customers"):
+        _, problem = store.read(lambda tx, c=customer: audit_verify(tx, c))  # type: ignore[misc]
+        if problem is not None:
+            raise Violation("audit", f"customer {customer}: {problem}")
+    return len(OFFENDERS) + 2

@@ -1,0 +1,172 @@
+"""Watches a simulated history: judges each commit, each fault-free step, and the end."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.cadence import Cadence
+from penstock.core.clock import SECOND
+from penstock.store.sqlite import SqliteStore
+from penstock.testing.clock import VirtualClock
+from penstock.testing.invariants import CHECKS, OVERDUE_GRACE_US, Commit, Violation, Who
+from penstock.testing.invariants_clock import ClockChecks
+from penstock.testing.invariants_end import check_end
+from penstock.testing.sim_actors import CATCH_UP_RATE, LATE_US
+from penstock.testing.snapshots import Peek, Snapshot
+
+
+@dataclass(slots=True)
+class Mark:
+    """What a step had before it."""
+
+    now: int
+    lapsed: frozenset[tuple[int, int]] = frozenset()
+
+
+class Observer:
+    """Follows one store through one history."""
+
+    def __init__(self, store: SqliteStore, clock: VirtualClock) -> None:
+        self._store = store
+        self._clock = clock
+        self._peek = Peek(store)
+        self._cadences: dict[int, Cadence] = {}
+        self._clocks = ClockChecks(self._cadences, LATE_US, int(SECOND / CATCH_UP_RATE))
+        self._retries = dict(self._peek.rows("SELECT processor, retry FROM processors"))
+        self._changes = self._peek.changes()
+        self._journal = 0
+        self._ledger = 0
+        self._last = self._peek.snapshot(clock.now())
+        self._ready = sum(1 for run in self._last.runs.values() if run.admission == 0)
+        self._created: set[int] = set(self._last.runs)
+        self.checks = 0
+        self.commits = 0
+        self._learn()
+
+    @property
+    def runs(self) -> int:
+        """How many runs were created."""
+        return len(self._created)
+
+    def committed(self, who: Who, statements: Sequence[str]) -> None:
+        """Judge one commit."""
+        self.commits += 1
+        changes = self._peek.changes()
+        if changes == self._changes:
+            return
+        self._changes = changes
+        before, after = self._last, self._peek.snapshot(self._clock.now())
+        lines = self._peek.journal_after(self._journal)
+        if lines:
+            self._journal = lines[-1].seq
+        ledger, self._ledger = self._peek.ledger_after(self._ledger)
+        if "cadence_ensure" in statements:
+            self._learn()
+        ended = [line for line in lines if line.action == "ended"]
+        created = [line for line in lines if line.action == "created"]
+        again = [line.run_id for line in created if line.run_id in self._created]
+        if again:
+            raise Violation("I1", f"ids used again: {again}")
+        self._created.update(line.run_id for line in created)
+        commit = Commit(
+            who=who,
+            before=before,
+            after=after,
+            created=created,
+            ended=ended,
+            ends=self._peek.ended([line.run_id for line in ended]),
+            ledger=ledger,
+            retries=self._retries,
+        )
+        self._last = after
+        for check in CHECKS:
+            check(commit)
+        self._clocks.check(commit)
+        self.checks += len(CHECKS) + 1
+        for run_id, run in after.runs.items():
+            old = before.runs.get(run_id)
+            if run.admission == 0 and (old is None or old.admission != 0):
+                self._ready += 1
+
+    def before_step(self, who: Who) -> Mark:
+        """What a fault-free step of this actor must have dealt with when it returns."""
+        now = self._clock.now()
+        if who.kind != "sweeper":
+            return Mark(now)
+        state = self._last
+        return Mark(now, frozenset(_lapsed(state, now)))
+
+    def after_step(self, who: Who, mark: Mark) -> None:
+        """I25 for a sweep without faults, and the same for a tick: nothing due is left behind."""
+        if who.kind == "sweeper":
+            left = mark.lapsed & set(_lapsed(self._last, mark.now))
+            if left:
+                raise Violation("I25", f"{who.name} left {sorted(left)} in dead hands")
+        if who.kind == "scheduler":
+            due = [c for c in self._last.clocks.values() if c.next_run_time <= mark.now]
+            if due:
+                raise Violation("I20", f"{who.name} left due configs behind: {due}")
+        self.checks += 1
+
+    def is_quiet(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self.unrest()
+
+    def unrest(self) -> list[Any]:
+        """What is left to do."""
+        left: list[Any] = list(self._last.runs.values())
+        left += self._peek.rows("SELECT outbox_id FROM outbox")
+        left += list(self._last.leases.items())
+        return left[:3]
+
+    def next_due(self) -> int | None:
+        """When the next waiting run becomes due, if all there is to do is to wait for it."""
+        runs = self._last.runs.values()
+        if any(run.admission != 1 for run in runs):
+            return None
+        return min((run.scheduled_time for run in runs), default=None)
+
+    def state_digest(self) -> str:
+        """A hash over what ended."""
+        rows = self._peek.rows("SELECT * FROM history ORDER BY run_id")
+        return hashlib.sha256(repr(rows).encode()).hexdigest()
+
+    def finish(self, delivered: Sequence[int], accepted: Sequence[int]) -> None:
+        """Judge the history as a whole."""
+        lost = set(accepted) - self._created
+        if lost:
+            raise Violation("I2", f"accepted and lost: {sorted(lost)}")
+        if len(set(delivered)) != len(delivered):
+            raise Violation("I17", "a message was delivered twice")
+        announced = self._peek.rows("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'")
+        self._clocks.finish()
+        self.checks += check_end(self._store, self._peek, announced)
+
+    def _learn(self) -> None:
+        for number, cron, zone, interval in self._peek.rows(
+            "SELECT cadence, cron, timezone, interval_us FROM cadences"
+        ):
+            self._cadences[number] = Cadence(cron or None, zone, interval or None)
+
+
+def _lapsed(state: Snapshot, now: int) -> list[tuple[int, int]]:
+    """(run, token) whose holder is dead or which is overdue, as of a moment."""
+    found = []
+    for run in state.runs.values():
+        if run.admission != 9:
+            continue
+        if run.session_id is not None:
+            dead = state.sessions.get(run.session_id, 0) < now
+        else:
+            lease = state.leases.get(run.run_id)
+            dead = lease is None or lease[1] < now
+        overdue = (
+            run.started_at is not None
+            and run.started_at + run.max_execution_us + OVERDUE_GRACE_US < now
+        )
+        if dead or overdue:
+            found.append((run.run_id, run.token))
+    return found

@@ -1,0 +1,377 @@
+"""The cast of the simulation: the real services, and the people and machines outside.
+
+An actor is a process that takes a step whenever its time has come. A crash forgets everything it
+had in memory and starts it again later; an error of the store makes it wait and try again, as the
+supervisor would. Workers have a module of their own (`sim_workers`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from penstock.client import Client
+from penstock.client.runs import Submission
+from penstock.core import settle
+from penstock.core.clock import MINUTE, SECOND
+from penstock.core.errors import PenstockError, StoreError
+from penstock.core.ids import encode
+from penstock.core.model import Finish, HeldRun
+from penstock.core.settle import Failure
+from penstock.engine.admitter import Admitter
+from penstock.engine.scheduler import Scheduler, SchedulerOptions
+from penstock.engine.sweeper import Sweeper
+from penstock.engine.upkeep import Pruner, Relay, Sealer
+from penstock.store.api import Store, Tx
+from penstock.store.ending import run_end_many
+from penstock.store.journal import Message
+from penstock.store.leases import lease_extend_many, lease_take_many
+from penstock.store.runs import Claim, run_claim, run_start_many
+from penstock.testing.clock import VirtualClock
+from penstock.testing.faults import Fault, FaultyStore
+
+LATE_US = MINUTE
+CATCH_UP_RATE = 0.5
+ERRORS = (
+    "TRANSIENT_NETWORK",
+    "SERVICE_UNAVAILABLE",
+    "RATE_LIMIT_EXCEEDED",
+    "VALIDATION_ERROR",
+    "SOMETHING_ELSE",
+)
+
+
+class Stage(Protocol):
+    """What an actor sees of the simulation."""
+
+    clock: VirtualClock
+    rng: random.Random
+    delivered: list[int]
+    accepted: list[int]
+
+    def strikes(self, fault: Fault, odds: float) -> bool:
+        """Whether a fault of the surroundings happens now."""
+        ...
+
+    def store_for(self, actor: str) -> FaultyStore:
+        """The way to the store for one actor."""
+        ...
+
+
+class Actor:
+    """A process: `step` when its time has come."""
+
+    kind = "service"
+
+    def __init__(self, stage: Stage, name: str, period_us: int) -> None:
+        self.stage = stage
+        self.name = name
+        self.period_us = period_us
+        self.next_at = stage.clock.now() + stage.rng.randrange(period_us)
+        self.sessions: set[int] = set()
+        self.store: Store = stage.store_for(name)
+        self.is_healing = False
+
+    def step(self) -> None:
+        """Do what is due."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """A fresh process: nothing of the one before is in memory."""
+
+    def later(self) -> None:
+        """Plan the next step, a little irregularly."""
+        self.next_at = self.stage.clock.now() + round(
+            self.period_us * self.stage.rng.uniform(0.5, 1.5)
+        )
+
+
+class ServiceActor(Actor):
+    """A service of the engine; `make` builds it afresh after each crash."""
+
+    def __init__(
+        self, stage: Stage, name: str, period_us: int, kind: str, make: Callable[[Store], Any]
+    ) -> None:
+        super().__init__(stage, name, period_us)
+        self.kind = kind
+        self._make = make
+        self.service: Any = None
+        self.start()
+
+    def start(self) -> None:
+        """Build the service anew."""
+        self.service = self._make(self.store)
+
+    def step(self) -> None:
+        """One `run_once`."""
+        self.service.run_once()
+
+
+def services(stage: Stage, schedulers: int, sweepers: int, batch: int) -> list[Actor]:
+    """Every background service, in replicas; tiny batches, so that loops go round."""
+    options = SchedulerOptions(batch=batch, late_us=LATE_US, catch_up_rate=CATCH_UP_RATE)
+    cast: list[Actor] = [
+        ServiceActor(stage, f"scheduler-{n}", 50 * SECOND, "scheduler",
+                     lambda store: Scheduler(store, options, clock=stage.clock))
+        for n in range(schedulers)
+    ]  # fmt: skip
+    cast += [
+        ServiceActor(stage, f"sweeper-{n}", 60 * SECOND, "sweeper",
+                     lambda store: Sweeper(store, jitter=stage.rng.random))
+        for n in range(sweepers)
+    ]  # fmt: skip
+    cast += [
+        ServiceActor(stage, f"admitter-{n}", 30 * SECOND, "admitter",
+                     lambda store: Admitter(store, batch=batch))
+        for n in range(2)
+    ]  # fmt: skip
+
+    def relay(store: Store) -> Relay:
+        made = Relay(store, batch=batch)
+        made.subscribe(lambda tx, messages: _deliver(stage, tx, messages))
+        return made
+
+    cast += [
+        ServiceActor(stage, "relay-0", 90 * SECOND, "relay", relay),
+        ServiceActor(stage, "relay-1", 240 * SECOND, "relay", relay),
+        ServiceActor(stage, "sealer-0", 200 * SECOND, "sealer", lambda s: Sealer(s, block=7)),
+        ServiceActor(stage, "sealer-1", 300 * SECOND, "sealer", lambda s: Sealer(s, block=50)),
+        ServiceActor(stage, "pruner-0", 600 * SECOND, "pruner", Pruner),
+    ]
+    return cast
+
+
+def _deliver(stage: Stage, tx: Tx, messages: Sequence[Message]) -> None:
+    """A subscriber that remembers what reached it, once the relay's transaction is durable."""
+    ids = [message.outbox_id for message in messages if message.topic == "penstock.runs"]
+    tx.after_commit(lambda: stage.delivered.extend(ids))
+
+
+class ExternalWorker(Actor):
+    """A machine that claims single runs from outside: its own lease row, heartbeats, one by one."""
+
+    kind = "external"
+    lease_us = 300 * SECOND
+
+    def __init__(self, stage: Stage, name: str, pool: int, processors: Sequence[int]) -> None:
+        super().__init__(stage, name, 45 * SECOND)
+        self._pool = pool
+        self._processors = list(processors)
+        self._held: HeldRun | None = None
+        self._ends_at = 0
+        self._late: list[Finish] = []
+
+    def start(self) -> None:
+        """Whatever it held is forgotten; the lease will run out."""
+        self._held = None
+        self._late = []
+
+    def step(self) -> None:
+        """Claim, heartbeat or report; now and then repeat an old report."""
+        now, rng = self.stage.clock.now(), self.stage.rng
+        if self._late and rng.random() < 0.5:
+            late = [self._late.pop()]
+            self.store.write(lambda tx: run_end_many(tx, late))
+        if self._held is None:
+            self._held = self.store.write(self._claim)
+            if self._held is not None:
+                self._ends_at = now + rng.randrange(600 * SECOND)
+        elif now >= self._ends_at or self.is_healing:
+            self._report(self._held)
+        else:
+            self._beat(self._held)
+
+    def _claim(self, tx: Tx) -> HeldRun | None:
+        claim = Claim(pool=self._pool, processors=self._processors, n=1, claimed_by=self.name)
+        found = run_claim(tx, claim)
+        lease_take_many(
+            tx, [("run", run.run_id, run.token, self.name, self.lease_us) for run in found]
+        )
+        return found[0] if found else None
+
+    def _beat(self, held: HeldRun) -> None:
+        def body(tx: Tx) -> bool:
+            run_start_many(tx, [(held.run_id, held.token)])
+            return bool(lease_extend_many(tx, [("run", held.run_id, held.token, self.lease_us)]))
+
+        if not self.store.write(body):
+            # Lost: it may stop, or go on and be refused.
+            if self.stage.strikes(Fault.LATE, 0.5):
+                self._ends_at = 0
+            else:
+                self._held = None
+
+    def _report(self, held: HeldRun) -> None:
+        finish = _verdict(self.stage.rng, held, self.name)
+        self.store.write(lambda tx: run_end_many(tx, [finish]))
+        if self.stage.strikes(Fault.DUPLICATE, 0.3):
+            self._late.append(finish)
+        self._held = None
+
+
+def _verdict(rng: random.Random, held: HeldRun, actor: str) -> Finish:
+    if rng.random() < 0.7:
+        return settle.completed(held, actor=actor)
+    failure = Failure(error_type=rng.choice(ERRORS))
+    return settle.failed(held, failure, jitter=rng.random(), actor=actor)
+
+
+class Operator(Actor):
+    """People and programs: submit, cancel, pause, resume, create, change, enable, retry."""
+
+    kind = "operator"
+
+    def __init__(self, stage: Stage, name: str, customers: Sequence[str]) -> None:
+        super().__init__(stage, name, 40 * SECOND)
+        self._customers = list(customers)
+        self._unsure: list[tuple[Submission, str]] = []
+        self._keys = 0
+        self.client = Client(self.store, actor=name)
+
+    def step(self) -> None:
+        """One deed, chosen by the seed; refusals are part of life, lost answers are repeated."""
+        rng = self.stage.rng
+        deeds: list[tuple[int, Callable[[], None]]] = [
+            (8, self._submit), (3, self._repeat), (2, self._cancel), (1, self._pause),
+            (3, self._resume), (1, self._create), (2, self._change), (1, self._switch),
+            (1, self._retry), (1, self._start_config),
+        ]  # fmt: skip
+        deed = rng.choices([d for _, d in deeds], [w for w, _ in deeds])[0]
+        try:
+            deed()
+        except StoreError:
+            raise
+        except PenstockError:
+            return
+
+    def resume_all(self) -> None:
+        """Lift every pause (the heal phase)."""
+        for pause in self.client.pauses.in_force():
+            subject = {
+                "all": None,
+                "customer": pause.customer_id,
+                "pipeline": pause.pipeline,
+                "config": encode("cfg", pause.subject),
+            }[pause.scope]
+            self.client.pauses.resume(pause.scope, subject)
+
+    def _submit(self) -> None:
+        rng = self.stage.rng
+        self._keys += 1
+        later = self.stage.clock.now() + rng.randrange(600 * SECOND)
+        wanted = Submission(
+            pipeline="single",
+            customer=rng.choice(self._customers),
+            priority=rng.choice((5, 5, 5, 1, 9)),
+            at=later if rng.random() < 0.3 else None,
+            ordering_key=f"key-{rng.randrange(2)}" if rng.random() < 0.3 else None,
+        )
+        key = f"{self.name}-{self._keys}"
+        self._unsure.append((wanted, key))
+        self._send(wanted, key)
+
+    def _repeat(self) -> None:
+        if self._unsure:
+            self._send(*self._unsure[-1])
+
+    def _send(self, wanted: Submission, key: str) -> None:
+        """A submit with its key: repeated after a lost answer it must not run twice."""
+        run_id = self.client.runs.submit(wanted, key=key)
+        self.stage.accepted.append(run_id)
+        self._unsure = [pair for pair in self._unsure if pair[1] != key]
+        if self.stage.strikes(Fault.DUPLICATE, 0.1):
+            assert self.client.runs.submit(wanted, key=key) == run_id, "a repeated key ran twice"
+
+    def _cancel(self) -> None:
+        if self.stage.accepted:
+            self.client.runs.cancel(self.stage.rng.choice(self.stage.accepted[-20:]))
+
+    def _retry(self) -> None:
+        dead = self.client.runs.dead_letters(limit=10)
+        if dead:
+            letter = self.stage.rng.choice(dead)
+            self.stage.accepted.append(self.client.runs.retry(letter.subject))
+
+    def _pause(self) -> None:
+        scope, subject = self._scope()
+        self.client.pauses.pause(scope, subject, reason="simulated")
+
+    def _resume(self) -> None:
+        pauses = self.client.pauses.in_force()
+        if pauses:
+            self.resume_all()
+
+    def _scope(self) -> tuple[str, str | None]:
+        rng = self.stage.rng
+        scope = rng.choice(("all", "customer", "pipeline", "config"))
+        if scope == "customer":
+            return scope, rng.choice(self._customers)
+        if scope == "pipeline":
+            return scope, rng.choice(("single", "double", "outside"))
+        if scope == "config":
+            return scope, encode("cfg", self._config())
+        return scope, None
+
+    def _config(self) -> int:
+        found = self.client.configs.page(limit=50)
+        return self.stage.rng.choice(found).config_id if found else 1
+
+    def _create(self) -> None:
+        rng = self.stage.rng
+        self.client.configs.create(rng.choice(self._customers), new_config(rng))
+
+    def _change(self) -> None:
+        rng = self.stage.rng
+        change: dict[str, Any] = {"priority": rng.randint(1, 10)}
+        if rng.random() < 0.5:
+            change = cadence(rng)
+        if rng.random() < 0.3:
+            change["catch_up"] = rng.choice(("one", "all", "none"))
+        self.client.configs.update(self._config(), change)
+
+    def _switch(self) -> None:
+        config_id = self._config()
+        if self.client.configs.get(config_id).is_active:
+            self.client.configs.disable(config_id, reason="simulated")
+        else:
+            self.client.configs.enable(config_id, reason="simulated")
+
+    def _start_config(self) -> None:
+        self.stage.accepted += self.client.configs.start(self._config())
+
+
+def cadence(rng: random.Random) -> dict[str, Any]:
+    """A cadence in the API's words: an interval, or a cron line in some zone."""
+    if rng.random() < 0.6:
+        minutes = rng.choice((2, 3, 5, 7, 11, 30))
+        return {"schedule_type": "INTERVAL", "schedule_interval_minutes": minutes}
+    return {
+        "schedule_type": "CRON",
+        "schedule_cron": rng.choice(("*/5 * * * *", "*/7 * * * *", "3 * * * *", "30 2 * * *")),
+        "timezone": rng.choice(("UTC", "America/New_York", "Australia/Lord_Howe")),
+    }
+
+
+def new_config(rng: random.Random) -> dict[str, Any]:
+    """A config of any kind, in the API's words."""
+    overlap = rng.choice(("allow", "skip", "skip", "queue"))
+    catch_up = rng.choice(("one", "one", "all", "none"))
+    ordered = overlap == "queue" or catch_up == "all"
+    pipeline = "single" if ordered else rng.choice(("single", "double", "outside"))
+    given: dict[str, Any] = {
+        "pipeline_template": pipeline,
+        "overlap": overlap,
+        "catch_up": catch_up,
+        "catch_up_window_minutes": rng.choice((20, 60)),
+        "priority": rng.choice((5, 5, 2, 8)),
+        "jitter_seconds": rng.choice((0, 0, 45)),
+        "max_execution_duration_minutes": rng.choice((3, 10)),
+        **cadence(rng),
+    }
+    if rng.random() < 0.5:
+        given["retry_config"] = {
+            "max_attempts": rng.choice((1, 2, 4)),
+            "base_delay_minutes": rng.choice((0, 1, 2)),
+        }
+    return given

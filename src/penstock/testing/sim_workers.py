@@ -1,0 +1,193 @@
+"""Simulated workers: the real `WorkerSteps`, driven without threads on virtual time.
+
+One process has two actors, as the real one has threads: the beat, and the loop that claims, begins,
+marks, ends and flushes. A run takes as long as the seed says; the processor then returns, fails,
+overstays or stops because it was told to. A paused process wakes up late and goes on as if nothing
+had happened, which is what fencing tokens are for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.core.clock import MINUTE, SECOND
+from penstock.core.model import Finish, HeldRun
+from penstock.core.pipeline import Pipeline
+from penstock.engine.context import RunContext, Signal
+from penstock.engine.options import WorkerOptions
+from penstock.engine.outcome import Outcome
+from penstock.engine.session import Renewal
+from penstock.engine.steps import WorkerSteps
+from penstock.store.ending import run_end_many
+from penstock.testing.faults import Fault
+from penstock.testing.sim_actors import ERRORS, Actor, Stage
+
+LEASE_US = 2 * MINUTE
+BEAT_US = 40 * SECOND
+MARK_US = 20 * SECOND
+INTERRUPTED = Outcome(error_type="LEASE_LOST", is_interrupted=True)
+
+
+@dataclass(slots=True)
+class _Execution:
+    context: RunContext
+    ends_at: int
+    outcome: Outcome
+
+
+class SimWorker(Actor):
+    """The loop of one worker process."""
+
+    kind = "worker"
+
+    def __init__(self, stage: Stage, name: str, pipelines: Sequence[Pipeline]) -> None:
+        super().__init__(stage, name, 30 * SECOND)
+        self._pipelines = list(pipelines)
+        self._boots = itertools.count(1)
+        self._slots = stage.rng.randint(1, 4)
+        self._starts = stage.rng.random() < 0.5
+        self._executions: dict[int, _Execution] = {}
+        self._waiting: list[HeldRun] = []
+        self._sent: list[Finish] = []
+        self.is_open = False
+        self.start()
+
+    def start(self) -> None:
+        """A fresh process: no session, nothing in hand."""
+        stage = self.stage
+        options = WorkerOptions(
+            name=self.name, slots=self._slots, batch_max=3, lease_us=LEASE_US, beat_us=BEAT_US,
+            margin_us=15 * SECOND, mark_us=MARK_US,
+        )  # fmt: skip
+        self.steps = WorkerSteps(
+            self.store,
+            self._pipelines,
+            options,
+            clock=stage.clock,
+            jitter=stage.rng.random,
+            boot_id=lambda: f"{self.name}-{next(self._boots)}",
+        )
+        self.sessions.clear()
+        self._executions = {}
+        self._waiting = []
+        self._sent = []
+        self.is_open = False
+
+    def step(self) -> None:
+        """Open, then claim, begin, mark, end, flush; each may break off at any transaction."""
+        if not self.is_open:
+            self.steps.open()
+            self.is_open = True
+            self.know()
+        self._claim()
+        self._begin()
+        self._mark()
+        self._end()
+        self._flush()
+
+    def know(self) -> None:
+        """Remember which session is ours."""
+        if self.steps.session.session_id is not None:
+            self.sessions.add(self.steps.session.session_id)
+
+    def lost(self) -> None:
+        """The session is gone: what has not begun is forgotten, what runs was told to stop."""
+        self.steps.forget(self._waiting)
+        self._waiting = []
+
+    def _claim(self) -> None:
+        self.know()
+        free = self._slots - len(self._executions) - len(self._waiting)
+        self._waiting += self.steps.claim_once(free, start=self._starts)
+
+    def _begin(self) -> None:
+        rng, clock = self.stage.rng, self.stage.clock
+        while self._waiting:
+            held = self._waiting[0]
+            context = self.steps.begin(held, clock.monotonic())
+            self._waiting = [run for run in self._waiting if run.token != held.token]
+            if context is None:
+                continue
+            spread = 1 if self.is_healing else 6 * MINUTE
+            self._executions[held.token] = _Execution(
+                context, clock.now() + rng.randrange(spread), self._outcome()
+            )
+
+    def _outcome(self) -> Outcome:
+        rng = self.stage.rng
+        if self.is_healing or rng.random() < 0.65:
+            return Outcome()
+        return Outcome(error_type=rng.choice(ERRORS))
+
+    def _mark(self) -> None:
+        """What runs longer is marked RUNNING, in a batch."""
+        before = self.stage.clock.monotonic() - MARK_US / SECOND
+        old = [
+            e.context
+            for e in self._executions.values()
+            if not e.context.is_marked and e.context.began < before
+        ]
+        unmarked = [context for context in old if context.held.started_at is None]
+        if unmarked:
+            self.steps.start_many([context.held for context in unmarked])
+        for context in old:
+            context.is_marked = True
+
+    def _end(self) -> None:
+        now = self.stage.clock.now()
+        for token, execution in list(self._executions.items()):
+            context = execution.context
+            if context.signal is not None and self.stage.strikes(Fault.LATE, 0.3):
+                continue  # a processor that does not listen
+            if context.signal is not None:
+                self.steps.end(context, INTERRUPTED)
+            elif self.stage.clock.monotonic() > context.due and not self.stage.strikes(
+                Fault.LATE, 0.3
+            ):
+                context.tell(Signal.TIMEOUT, self.stage.clock.monotonic())
+                self.steps.end(context, INTERRUPTED)
+            elif now >= execution.ends_at or self.is_healing:
+                self.steps.end(context, execution.outcome)
+            else:
+                continue
+            self._executions.pop(token)
+
+    def _flush(self) -> None:
+        if self._sent and self.stage.strikes(Fault.DUPLICATE, 0.3):
+            again = [self._sent.pop()]
+            self.store.write(lambda tx: run_end_many(tx, again))
+        waiting = list(self.steps.ends._queue)
+        self.steps.flush_once()
+        self._sent = (self._sent + waiting)[-4:]
+        if not self._executions and self.stage.rng.random() < 0.02:
+            self._leave()
+
+    def _leave(self) -> None:
+        """An orderly stop: give back, close; the next step opens again."""
+        self.steps.release_all()
+        self._waiting = []
+        self.steps.close()
+        self.start()
+
+
+class SimBeat(Actor):
+    """The thread of a worker process that renews its session."""
+
+    kind = "worker"
+
+    def __init__(self, worker: SimWorker) -> None:
+        super().__init__(worker.stage, f"{worker.name}-beat", BEAT_US)
+        self.worker = worker
+        self.store = worker.store
+        self.sessions = worker.sessions
+
+    def step(self) -> None:
+        """Renew; an unknown answer changes nothing."""
+        if not self.worker.is_open:
+            return
+        renewal = self.worker.steps.beat_once()
+        self.worker.know()
+        if renewal is Renewal.LOST:
+            self.worker.lost()

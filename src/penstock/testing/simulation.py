@@ -1,0 +1,367 @@
+"""Deterministic simulation: the real services over the real SQL on virtual time, seed by seed.
+
+One thread. The seed decides who acts next, what fails and when; between any two transactions of one
+process others may act, time may pass, or the process may be gone. Invariants are judged after every
+commit; after the chaos everything is healed and must come to rest. The same seed gives the same
+history, proven by the hash of its trace.
+
+    python -m penstock.testing.simulation --seed 42
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import random
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
+from penstock.core.errors import StoreError
+from penstock.core.pipeline import Pipeline
+from penstock.store.registry import topic_ensure
+from penstock.store.sqlite import SqliteStore
+from penstock.testing.clock import VirtualClock
+from penstock.testing.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
+from penstock.testing.invariants import Violation
+from penstock.testing.observer import Observer
+from penstock.testing.sim_actors import Actor, ExternalWorker, Operator, new_config, services
+from penstock.testing.sim_workers import SimBeat, SimWorker
+
+START = 1_767_225_600 * SECOND
+DEPTH_MAX = 3
+HEAL_ROUNDS = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The size of a history and what may go wrong in it."""
+
+    steps: int = 400
+    workers: int = 3
+    externals: int = 2
+    schedulers: int = 2
+    sweepers: int = 2
+    customers: int = 3
+    configs: int = 6
+    batch: int = 2
+    fault_odds: float = 0.02
+    nest_odds: float = 0.05
+    faults: frozenset[Fault] = frozenset(Fault)
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What a history was like."""
+
+    seed: int
+    steps: int = 0
+    commits: int = 0
+    checks: int = 0
+    runs: int = 0
+    digest: str = ""
+    faults: Counter[str] = field(default_factory=Counter)
+
+
+class SimulationFailed(AssertionError):
+    """A seed broke an invariant (or the product raised); says how to see it again."""
+
+    def __init__(self, report: Report, invariant: str, detail: str) -> None:
+        self.report = report
+        self.invariant = invariant
+        super().__init__(
+            f"seed {report.seed}, step {report.steps}: {invariant}: {detail}\n"
+            f"faults so far: {dict(report.faults)}\n"
+            f"reproduce: python -m penstock.testing.simulation --seed {report.seed}\n"
+            f"       or: PENSTOCK_SEED={report.seed} .venv/bin/python -m pytest "
+            "tests/simulation -k one_seed"
+        )
+
+
+class World:
+    """One history."""
+
+    def __init__(self, seed: int, options: Options | None = None) -> None:
+        self.options = options or Options()
+        self.report = Report(seed=seed)
+        self.rng = random.Random(seed)  # noqa: S311 - chance from a seed is the point
+        self.clock = VirtualClock(START + self.rng.randrange(360) * DAY)
+        self.delivered: list[int] = []
+        self.accepted: list[int] = []
+        self._store = SqliteStore(":memory:", self.clock)
+        self._store.migrate()
+        self._trace = hashlib.sha256()
+        self._stack: list[Actor] = []
+        self._crashes: Counter[str] = Counter()
+        self._healing = True  # no faults while the stage is set
+        self.actors: dict[str, Actor] = {}
+        self._groups: dict[str, tuple[Actor, ...]] = {}
+        self.observer: Observer | None = None
+        self._pipelines = declared()
+        self._build()
+
+    def run(self) -> Report:
+        """Chaos, then healing, then the reckoning."""
+        assert self.observer is not None
+        try:
+            while self.report.steps < self.options.steps:
+                self._surroundings()
+                self._act(self._next())
+            self._heal()
+            self.observer.finish(self.delivered, self.accepted)
+        except Violation as error:
+            raise SimulationFailed(self.report, error.invariant, error.detail) from error
+        except (Crash, Exception) as error:
+            raise SimulationFailed(self.report, "unexpected", repr(error)) from error
+        finally:
+            self.report.checks = self.observer.checks
+            self.report.commits = self.observer.commits
+            self.report.runs = self.observer.runs
+            self._store.close()
+        self.report.digest = self._trace.hexdigest()
+        return self.report
+
+    # What actors and their stores ask (Stage, Director)
+
+    def store_for(self, actor: str) -> FaultyStore:
+        """The way to the store for one actor."""
+        return FaultyStore(self._store, actor, self)
+
+    def strikes(self, fault: Fault, odds: float) -> bool:
+        """Whether a fault of the surroundings happens now."""
+        hit = self.rng.random() < odds
+        if self._healing or fault not in self.options.faults or not hit:
+            return False
+        self.report.faults[fault] += 1
+        return True
+
+    def between(self, actor: str) -> None:
+        """Others may act before this transaction; the process may be paused meanwhile, or die."""
+        if self._healing or len(self._stack) >= DEPTH_MAX or not self._stack:
+            return
+        crashes = self._crashes[actor]
+        if self.strikes(Fault.PAUSE, 0.004):
+            self._pause(self._stack[-1])
+        elif self.rng.random() < self.options.nest_odds:
+            for _ in range(self.rng.randint(1, 3)):
+                self._act(self._next())
+        if self._crashes[actor] != crashes:
+            raise Crash
+
+    def draw(self, actor: str) -> tuple[Fault | None, int]:
+        """The fault of the next transaction."""
+        if self._healing or self.rng.random() >= self.options.fault_odds:
+            return None, 0
+        fault = self.rng.choice(OF_TRANSACTIONS)
+        if fault not in self.options.faults:
+            return None, 0
+        self.report.faults[fault] += 1
+        self._note("fault", actor, fault)
+        return fault, self.rng.randrange(6)
+
+    def committed(self, actor: str, statements: Sequence[str]) -> None:
+        """Judge every commit."""
+        self._note("commit", actor, " ".join(statements))
+        if self.observer is not None:
+            self.observer.committed(self.actors[actor], statements)
+
+    # The stage
+
+    def _build(self) -> None:
+        options = self.options
+        names = [f"customer-{n}" for n in range(options.customers)]
+        operator = Operator(self, "operator", names)
+        operator.client.register(self._pipelines)
+        operator.client.store.write(lambda tx: topic_ensure(tx, "penstock.runs"))
+        for _ in range(options.configs):
+            operator.client.configs.create(self.rng.choice(names), new_config(self.rng))
+        cast: list[Actor] = [operator, Operator(self, "operator-2", names)]
+        cast += services(self, options.schedulers, options.sweepers, options.batch)
+        for n in range(options.workers):
+            worker = SimWorker(self, f"worker-{n}", self._pipelines)
+            beat = SimBeat(worker)
+            cast += [worker, beat]
+            self._groups[worker.name] = self._groups[beat.name] = (worker, beat)
+        outside = self._outside()
+        cast += [ExternalWorker(self, f"outside-{n}", *outside) for n in range(options.externals)]
+        self.actors = {actor.name: actor for actor in cast}
+        self.observer = Observer(self._store, self.clock)
+        self._healing = False
+
+    def _outside(self) -> tuple[int, list[int]]:
+        rows = self._store._writer.execute(
+            "SELECT p.pool, p.processor FROM processors p JOIN pools o ON o.pool = p.pool"
+            " WHERE o.name = 'external'"
+        ).fetchall()
+        return rows[0][0], [row[1] for row in rows]
+
+    def _next(self) -> Actor:
+        """Whose turn it is: the earliest that is not in the middle of something."""
+        idle = [actor for actor in self.actors.values() if actor not in self._stack]
+        return min(idle, key=lambda actor: actor.next_at)
+
+    def _act(self, actor: Actor) -> None:
+        self.clock.advance_to(actor.next_at)
+        self.report.steps += 1
+        self._stack.append(actor)
+        crashes = self._crashes[actor.name]
+        faults = self.report.faults.total()
+        assert self.observer is not None
+        mark = self.observer.before_step(actor)
+        try:
+            actor.step()
+            actor.later()
+            if faults == self.report.faults.total():
+                self.observer.after_step(actor, mark)
+        except Crash:
+            if crashes == self._crashes[actor.name]:
+                self._crash(actor)
+        except StoreError as error:
+            self._note("error", actor.name, type(error).__name__)
+            actor.later()
+        finally:
+            self._stack.pop()
+
+    def _crash(self, actor: Actor) -> None:
+        """The whole process dies; a new one starts after a while."""
+        down_until = self.clock.now() + self.rng.randrange(5 * MINUTE)
+        for member in self._groups.get(actor.name, (actor,)):
+            self._crashes[member.name] += 1
+            self._note("crash", member.name, "")
+            member.start()
+            member.next_at = down_until
+
+    def _pause(self, actor: Actor) -> None:
+        """A process stands still for longer than its lease while the others go on."""
+        until = self.clock.now() + self.rng.randrange(2 * MINUTE, 8 * MINUTE)
+        members = self._groups.get(actor.name, (actor,))
+        if self.rng.random() < 0.3:
+            members = (actor,)  # only one thread hangs, the beat goes on
+        for member in members:
+            member.next_at = max(member.next_at, until)
+        budget = 60
+        while self.clock.now() < until and budget:
+            self._act(self._next())
+            budget -= 1
+        self.clock.advance_to(until)
+
+    def _surroundings(self) -> None:
+        """Clock jumps and downtimes."""
+        if self.strikes(Fault.CLOCK_JUMP, 0.004):
+            self.clock.advance(self.rng.randrange(20 * MINUTE))
+        if self.strikes(Fault.DOWNTIME, 0.0015):
+            self.clock.advance(self.rng.randrange(2 * HOUR, 26 * HOUR))
+        if self.strikes(Fault.NO_SCHEDULERS, 0.003):
+            until = self.clock.now() + self.rng.randrange(10 * MINUTE, 40 * MINUTE)
+            for actor in self.actors.values():
+                if actor.kind == "scheduler":
+                    actor.next_at = max(actor.next_at, until)
+
+    def _heal(self) -> None:
+        """No more faults, no new slots: everything must come to rest."""
+        assert self.observer is not None
+        self._healing = True
+        for actor in self.actors.values():
+            actor.next_at = self.clock.now()
+            actor.is_healing = True
+        operator = self.actors["operator"]
+        assert isinstance(operator, Operator)
+        for config in operator.client.configs.page(limit=500):
+            if config.is_active:
+                operator.client.configs.disable(config.config_id)
+        operator.resume_all()
+        everybody = [actor for actor in self.actors.values() if actor.kind != "operator"]
+        first = ("sweeper-0", "admitter-0", "relay-0")
+        movers: list[Actor] = [actor for actor in everybody if isinstance(actor, SimBeat)]
+        movers += [self.actors[name] for name in first]
+        movers += [a for a in everybody if isinstance(a, SimWorker | ExternalWorker)]
+        self._all_act(everybody)
+        for _ in range(HEAL_ROUNDS):
+            self._all_act(movers)
+            if self.observer.is_quiet():
+                self._all_act(everybody)  # what comes to rest last is sealed and folded here
+                self._note("quiet", "", str(self.observer.state_digest()))
+                return
+            due = self.observer.next_due()
+            self.clock.advance(20 * SECOND)
+            if due is not None:
+                self.clock.advance_to(due)
+        raise Violation("liveness", f"no rest after healing: {self.observer.unrest()}")
+
+    def _all_act(self, cast: Sequence[Actor]) -> None:
+        for actor in cast:
+            actor.next_at = self.clock.now()
+            self._act(actor)
+
+    def _note(self, what: str, actor: str, detail: str) -> None:
+        self._trace.update(f"{self.clock.now()}|{what}|{actor}|{detail}\n".encode())
+
+
+def declared() -> list[Pipeline]:
+    """Three small pipelines: one processor, two that start together, one for outside workers."""
+    single = Pipeline("single")
+    single.phase("main").processor("only", timeout="10m")(_work)
+    double = Pipeline("double")
+    pair = double.phase("main")
+    pair.processor("left", timeout="8m")(_work)
+    pair.processor("right", timeout="8m", retry={"max_attempts": 2, "base_delay_minutes": 1})(_work)
+    outside = Pipeline("outside")
+    outside.phase("main").external("far", timeout="20m")
+    return [single, double, outside]
+
+
+def _work(run: object) -> None:
+    """A processor's body; the simulation decides what comes of it."""
+
+
+def run_seed(seed: int, options: Options | None = None) -> Report:
+    """Run one history; raises SimulationFailed with the way to see it again."""
+    return World(seed, options).run()
+
+
+def shrink(seed: int, options: Options | None = None) -> Options:
+    """Drop kinds of faults, then steps, as long as the seed still fails."""
+    smallest = options or Options()
+    for fault in sorted(smallest.faults):
+        tried = replace(smallest, faults=smallest.faults - {fault})
+        if _fails(seed, tried):
+            smallest = tried
+    while smallest.steps > 20 and _fails(seed, replace(smallest, steps=smallest.steps // 2)):
+        smallest = replace(smallest, steps=smallest.steps // 2)
+    return smallest
+
+
+def _fails(seed: int, options: Options) -> bool:
+    try:
+        run_seed(seed, options)
+    except SimulationFailed:
+        return True
+    return False
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one seed twice (it must give the same trace) and say what it was like."""
+    parser = argparse.ArgumentParser(description="Run one simulated history.")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--steps", type=int, default=Options().steps)
+    parser.add_argument("--shrink", action="store_true", help="look for a smaller failing history")
+    given = parser.parse_args(arguments)
+    options = Options(steps=given.steps)
+    try:
+        first, second = run_seed(given.seed, options), run_seed(given.seed, options)
+    except SimulationFailed as error:
+        sys.stdout.write(f"{error}\n")
+        if given.shrink:
+            small = shrink(given.seed, options)
+            names = ", ".join(sorted(small.faults)) or "none"
+            sys.stdout.write(f"still fails with steps={small.steps}, faults: {names}\n")
+        return 1
+    assert first.digest == second.digest, "the same seed gave two histories"
+    sys.stdout.write(f"{first}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

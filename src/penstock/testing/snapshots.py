@@ -1,0 +1,205 @@
+"""What the invariants look at: the hot tables as plain records, read beside the product.
+
+Only the harness reads like this; the product speaks through named statements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.store.sqlite import SqliteStore
+
+
+class RunRow(NamedTuple):
+    """A live run."""
+
+    run_id: int
+    customer: int
+    config_id: int | None
+    processor: int
+    pool: int
+    slot: int
+    scheduled_time: int
+    priority: int
+    level: int
+    fair_pass: int
+    state: str
+    admission: int
+    session_id: int | None
+    claimed_by: str | None
+    claimed_at: int | None
+    started_at: int | None
+    token: int
+    lapses: int
+    attempt: int
+    max_execution_us: int
+    ordering_key: str | None
+    parent_run_id: int | None
+    root_run_id: int | None
+    stales: int
+    trigger_source: str
+    cancel_requested_at: int | None
+    created_at: int
+
+
+class EndRow(NamedTuple):
+    """An ended run."""
+
+    run_id: int
+    config_id: int | None
+    processor: int
+    slot: int
+    final_state: str
+    token: int
+    attempt: int
+    lapses: int
+    was_retried: int
+    is_dead: int
+    error_type: str | None
+    finished_at: int
+    started_at: int | None
+    claimed_by: str | None
+    trigger_source: str
+
+
+class ClockRow(NamedTuple):
+    """A config's place on the clock."""
+
+    config_id: int
+    cadence: int
+    next_run_time: int
+    evaluated_to: int
+
+
+class ConfigRow(NamedTuple):
+    """What the invariants need of a config."""
+
+    config_id: int
+    customer: int
+    pipeline: int
+    overlap: str
+    catch_up: str
+    is_active: int
+    retry: str | None
+
+
+class JournalLine(NamedTuple):
+    """A journal entry about a run."""
+
+    seq: int
+    run_id: int
+    action: str
+    from_state: str | None
+    to_state: str | None
+    token: int | None
+
+
+class LedgerRow(NamedTuple):
+    """Slots that did not start."""
+
+    config_id: int
+    slot_from: int
+    slot_to: int
+    slots: int
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The hot state after one commit."""
+
+    now: int
+    runs: dict[int, RunRow]
+    sessions: dict[int, int]
+    leases: dict[int, tuple[int, int]]
+    turns: dict[tuple[int, int, int], int]
+    counters: dict[str, int]
+    clocks: dict[int, ClockRow]
+    configs: dict[int, ConfigRow]
+    failures: dict[int, int]
+    pauses: frozenset[tuple[str, int]]
+
+
+_RUNS = """SELECT run_id, customer, config_id, processor, pool, slot, scheduled_time, priority,
+    level, pass, state, admission, session_id, claimed_by, claimed_at, started_at, token, lapses,
+    attempt, max_execution_us, ordering_key, parent_run_id, root_run_id, stales, trigger_source,
+    cancel_requested_at, created_at FROM runs"""
+_ENDED = """SELECT run_id, config_id, processor, slot, final_state, token, attempt, lapses,
+    was_retried, is_dead, error_type, finished_at, started_at, claimed_by, trigger_source
+    FROM history WHERE run_id IN (SELECT value FROM json_each(?))"""
+
+
+class Peek:
+    """Reads the simulation's store without going through the product."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._connection = store._writer
+
+    def rows(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
+        """Any query."""
+        return self._connection.execute(sql, params).fetchall()
+
+    def changes(self) -> int:
+        """A number that grows with every changed row."""
+        return self._connection.total_changes
+
+    def snapshot(self, now: int) -> Snapshot:
+        """The hot state."""
+        rows = self.rows
+        return Snapshot(
+            now=now,
+            runs={r[0]: RunRow._make(r) for r in rows(_RUNS)},
+            sessions=dict(rows("SELECT session_id, until_at FROM sessions")),
+            leases={
+                r[0]: (r[1], r[2])
+                for r in rows("SELECT subject, token, until_at FROM leases WHERE kind = 'run'")
+            },
+            turns={
+                (pool, level, customer): turn
+                for pool, level, customer, turn in rows(
+                    "SELECT pool, level, customer, pass FROM turns"
+                )
+            },
+            counters=dict(rows("SELECT name, value FROM counters")),
+            clocks={
+                r[0]: ClockRow._make(r)
+                for r in rows(
+                    "SELECT config_id, cadence, next_run_time, evaluated_to FROM schedule"
+                )
+            },
+            configs={
+                r[0]: ConfigRow._make(r)
+                for r in rows(
+                    "SELECT config_id, customer, pipeline, overlap, catch_up, is_active, retry"
+                    " FROM configs"
+                )
+            },
+            failures=dict(rows("SELECT config_id, consecutive_failures FROM config_health")),
+            pauses=frozenset(rows("SELECT scope, subject FROM pauses")),
+        )
+
+    def journal_after(self, seq: int) -> list[JournalLine]:
+        """New entries about runs, oldest first."""
+        found = self.rows(
+            "SELECT seq, subject, action, from_state, to_state, token FROM journal"
+            " WHERE seq > ? AND kind = 'run' ORDER BY seq",
+            seq,
+        )
+        return [JournalLine._make(row) for row in found]
+
+    def ended(self, run_ids: list[int]) -> dict[int, EndRow]:
+        """Ended runs by id."""
+        if not run_ids:
+            return {}
+        return {r[0]: EndRow._make(r) for r in self.rows(_ENDED, str(run_ids))}
+
+    def ledger_after(self, rowid: int) -> tuple[list[LedgerRow], int]:
+        """New ledger rows, and the mark to continue from."""
+        found = self.rows(
+            "SELECT rowid, config_id, slot_from, slot_to, slots, outcome FROM ledger"
+            " WHERE rowid > ? ORDER BY rowid",
+            rowid,
+        )
+        mark = found[-1][0] if found else rowid
+        return [LedgerRow._make(row[1:]) for row in found], mark

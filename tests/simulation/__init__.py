@@ -1,0 +1,1 @@
+"""The deterministic simulation as tests: seeds, determinism, and the bugs it must catch."""
