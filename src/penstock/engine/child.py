@@ -46,25 +46,28 @@ class _Child:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._sending = threading.Lock()
-        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[str, RunContext]] = queue.SimpleQueue()
         self._context: RunContext | None = None
         self._clock = SystemClock()
 
     def serve(self) -> None:
         threading.Thread(target=self._listen, name="penstock-child", daemon=True).start()
         while True:
-            self._send("done", self._execute(self._jobs.get()))
+            outcome = self._execute(*self._jobs.get())
+            self._context = None
+            self._send("done", outcome)
 
-    def _execute(self, job: Job) -> Outcome:
-        known = Known(job.held.processor, job.processor, job.defaults)
-        context = RunContext(job.held, known, self._clock, self._clock.monotonic())
-        self._context = context
+    def _execute(self, reference: str, context: RunContext) -> Outcome:
         try:
-            return outcome_of_value(context, body_of(job.reference)(context))
+            return outcome_of_value(context, body_of(reference)(context))
         except BaseException as error:
             return outcome_of_error(error)
-        finally:
-            self._context = None
+
+    def _accept(self, job: Job) -> None:
+        # Built by the listening thread: a signal right behind the run must find its context.
+        known = Known(job.held.processor, job.processor, job.defaults)
+        self._context = RunContext(job.held, known, self._clock, self._clock.monotonic())
+        self._jobs.put((job.reference, self._context))
 
     def _listen(self) -> None:
         try:
@@ -74,7 +77,7 @@ class _Child:
                     continue
                 kind, value = self._connection.recv()
                 if kind == "run":
-                    self._jobs.put(value)
+                    self._accept(value)
                 elif self._context is not None:
                     self._context.tell(Signal(value), self._clock.monotonic())
         except (EOFError, OSError):

@@ -8,6 +8,7 @@ with nothing in hand is not ticked at all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from penstock.core.clock import SECOND
@@ -25,10 +26,18 @@ SLOW_SECONDS: Final = 1.0
 class Watch:
     """Looks after the runs of one worker; one thread ticks it."""
 
-    def __init__(self, steps: WorkerSteps, threads: ThreadLane, loop: LoopLane) -> None:
+    def __init__(
+        self,
+        steps: WorkerSteps,
+        threads: ThreadLane,
+        loop: LoopLane,
+        *,
+        on_ends: Callable[[], None],
+    ) -> None:
         self._steps = steps
         self._threads = threads
         self._loop = loop
+        self._on_ends = on_ends
         self._returns: list[HeldRun] = []
         self._marking = steps.options.mark_us / SECOND
         self._holding = steps.options.hold_us / SECOND
@@ -100,3 +109,4 @@ class Watch:
     def _abandon(self, context: RunContext) -> None:
         if self._steps.end(context, Outcome(is_timed_out=True)):
             self._threads.abandon(context)
+            self._on_ends()

@@ -68,7 +68,7 @@ class Worker:
             self.steps, self._pace, call_process=self._children.call, on_ends=self._on_ends
         )
         self._loop = LoopLane(self.steps, self._pace, on_ends=self._on_ends)
-        self._watch = Watch(self.steps, self._threads, self._loop)
+        self._watch = Watch(self.steps, self._threads, self._loop, on_ends=self._on_ends)
         self._claimer = Claimer(
             self.steps,
             self._pace,

@@ -117,7 +117,7 @@ class TestMistakes:
         pipeline = Pipeline("p")
         for name, after in (("a", "c"), ("b", "a"), ("c", "b")):
             pipeline.phase(name, after=after).processor(work)
-        with pytest.raises(DeclarationError, match="wait for each other: .*→"):
+        with pytest.raises(DeclarationError, match=r"wait for each other: .*→"):
             pipeline.check()
 
     def test_a_phase_without_processors(self) -> None:
@@ -155,7 +155,7 @@ class TestMistakes:
         async def later(run: Any) -> None: ...
 
         def many(run: Any) -> Iterator[int]:
-            yield 1
+            yield run
 
         def nothing() -> None: ...
 

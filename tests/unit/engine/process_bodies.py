@@ -1,0 +1,34 @@
+"""Processors that child processes can import, for the worker's tests."""
+
+import os
+import signal
+import threading
+from typing import Any
+
+from penstock.core.errors import PermanentError
+from penstock.core.pipeline import Pipeline
+from penstock.engine.context import RunContext
+
+pipeline = Pipeline("children", parameters={"properties": {"do": {"default": "pid"}}})
+
+
+@pipeline.processor(runs="process", timeout="30s")
+def body(run: RunContext) -> dict[str, Any] | None:
+    """Do what the parameters say."""
+    what = run.parameters["do"]
+    if what == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "exit":
+        os._exit(3)
+    if what == "raise":
+        raise PermanentError("no such account")
+    if what == "unpicklable":
+        return {"value": threading.Lock()}
+    if what in ("heed", "ignore"):
+        run.progress(50, "waiting")
+        while True:
+            if what == "heed":
+                run.check()
+            threading.Event().wait(0.01)
+    run.records += 3
+    return {"pid": os.getpid(), "parent": os.getppid(), "run_id": run.run_id}

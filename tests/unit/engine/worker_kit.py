@@ -1,0 +1,143 @@
+"""What the worker's tests share: a stocked store, events to wait for, waiting with a limit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.core.clock import SystemClock
+from penstock.core.model import HeldRun, NewRun, Run
+from penstock.core.pipeline import Pipeline
+from penstock.engine.options import WorkerOptions
+from penstock.engine.steps import WorkerSteps
+from penstock.engine.worker import Worker
+from penstock.events import Event, Events
+from penstock.store.api import Store, Tx
+from penstock.store.declare import pipeline_register
+from penstock.store.leases import session_expire
+from penstock.store.registry import customer_ensure_many
+from penstock.store.runs import run_get, run_insert_many
+
+WAIT = 20.0
+SECOND = 1_000_000
+
+
+def held_run(**changes: Any) -> HeldRun:
+    """A run in hand, as a claim answers it."""
+    values: dict[str, Any] = dict.fromkeys(HeldRun._fields)
+    values.update(
+        run_id=7, token=3, state="RUNNING", customer=1, customer_id="acme", processor=1,
+        slot=1_700_000_000_000_000, scheduled_time=1_700_000_060_000_000, priority=5, fair_pass=1,
+        attempt=1, lapses=0, stales=0, max_execution_us=60 * SECOND, trigger_source="manual",
+        created_at=1_700_000_000_000_000,
+    )  # fmt: skip
+    return HeldRun(**{**values, **changes})
+
+
+def no_jitter() -> float:
+    return 0.0
+
+
+def submit(store: Store, pipeline: Pipeline, n: int = 1, **fields: Any) -> list[int]:
+    """Add runs of the pipeline's first processor and wake the workers."""
+    first = pipeline.processors[0]
+
+    def body(tx: Tx) -> list[int]:
+        number = pipeline_register(tx, pipeline)[first.phase, first.name]
+        customer = customer_ensure_many(tx, ["acme"])["acme"]
+        runs = [NewRun(customer=customer, processor=number, **fields) for _ in range(n)]
+        return run_insert_many(tx, runs, "test")
+
+    ids = store.write(body)
+    store.wake([f"runs:{first.pool}"])
+    return ids
+
+
+def run_of(store: Store, run_id: int) -> Run:
+    found = store.read(lambda tx: run_get(tx, run_id))
+    assert found is not None
+    return found
+
+
+def lose_sessions(store: Store, clock: Any, seconds: float) -> int:
+    """Let time pass and the sweeper end what lapsed."""
+    clock.advance(seconds=seconds)
+    return len(store.write(session_expire))
+
+
+def steps_of(store: Store, pipeline: Pipeline, clock: Any, **options: Any) -> WorkerSteps:
+    made = WorkerSteps(
+        store, [pipeline], WorkerOptions(**options), clock=clock, jitter=no_jitter, events=Events()
+    )
+    made.open()
+    return made
+
+
+class Heard:
+    """Collects events and lets a test wait for one."""
+
+    def __init__(self, events: Events) -> None:
+        self.seen: list[Event] = []
+        self._changed = threading.Condition()
+        events.subscribe(self._hear)
+
+    def _hear(self, event: Event) -> None:
+        with self._changed:
+            self.seen.append(event)
+            self._changed.notify_all()
+
+    def of(self, kind: type[Event], **fields: Any) -> list[Any]:
+        with self._changed:
+            return [e for e in self.seen if isinstance(e, kind) and _fits(e, fields)]
+
+    def until(self, kind: type[Event], n: int = 1, **fields: Any) -> list[Any]:
+        """Wait until `n` events of a kind were heard."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self.of(kind, **fields)) >= n, WAIT)
+            found = self.of(kind, **fields)
+        assert len(found) >= n, f"heard {len(found)} of {n} {kind.__name__}: {self.seen[-10:]}"
+        return found
+
+
+def _fits(event: Event, fields: dict[str, Any]) -> bool:
+    return all(getattr(event, name) == value for name, value in fields.items())
+
+
+class Running:
+    """A worker that is stopped when the block ends, and what it said."""
+
+    def __init__(self, store: Store, pipelines: Sequence[Pipeline], **options: Any) -> None:
+        events = Events()
+        self.heard = Heard(events)
+        options = {"grace_us": SECOND // 2, "drain_us": 5 * SECOND, **options}
+        self.worker = Worker(
+            store,
+            pipelines,
+            WorkerOptions(**options),
+            clock=SystemClock(),
+            jitter=no_jitter,
+            events=events,
+        )
+
+    def __enter__(self) -> Running:
+        self.worker.start()
+        assert self.worker.started.wait(WAIT)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.worker.stop()
+        assert self.worker.stopped.is_set()
+
+
+def reached(event: threading.Event) -> None:
+    """Fail unless the event is set in good time."""
+    assert event.wait(WAIT), "waited in vain"
+
+
+def spin(run: Any, until: Callable[[], bool]) -> None:
+    """A processor's loop that heeds its context."""
+    pause = threading.Event()
+    while not until():
+        run.check()
+        pause.wait(0.005)
