@@ -52,7 +52,7 @@ def span(us: int | None) -> str:
         return "-"
     for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (SECOND, "s")):
         if us >= 2 * unit or (us >= unit and unit != DAY):
-            return f"{us / unit:.0f} {name}" if us >= 10 * unit else f"{us / unit:.3g} {name}"
+            return f"{us / unit:.0f} {name}" if us >= 10 * unit else f"{us / unit:.2g} {name}"
     return f"{us / 1000:.0f} ms"
 
 
@@ -83,10 +83,16 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
 
 def facts(pairs: Sequence[tuple[str, object]]) -> None:
     """Print name and value, one pair a line, names aligned; empty values are left out."""
-    shown = [(name, str(value)) for name, value in pairs if value not in (None, "", "-")]
+    shown = [(name, _plain(value)) for name, value in pairs if value not in (None, "", "-")]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
         click.echo(f"  {name:<{width}}  {value}")
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return json.dumps(value) if isinstance(value, dict | list) else str(value)
 
 
 def console() -> Console:

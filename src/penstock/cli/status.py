@@ -53,8 +53,7 @@ def status(app: App) -> None:
 
     def people() -> None:
         click.echo(f"{click.style('Penstock', bold=True)} · {where} · {shapes.when(now)}")
-        _print_queue(overview, now)
-        shapes.facts([("next slot", shapes.when(next_at, now))])
+        _print_queue(overview, next_at, now)
         _print_sessions(sessions, overview, now)
         for n, what, how in (
             (len(alerts), "open alert", "penstock alerts list"),
@@ -70,7 +69,7 @@ def status(app: App) -> None:
     app.emit(record, people)
 
 
-def _print_queue(overview: Overview, now: int) -> None:
+def _print_queue(overview: Overview, next_at: int | None, now: int) -> None:
     oldest = overview.oldest_ready_at
     age = f", oldest {shapes.span(max(0, now - oldest))}" if oldest and overview.ready else ""
     waiting = [
@@ -88,6 +87,7 @@ def _print_queue(overview: Overview, now: int) -> None:
             ("today", f"{overview.completed_today:,} completed, {overview.failed_today:,} failed"
              f"{share}, {overview.cancelled_today:,} cancelled, "
              f"{overview.sla_breaches_today:,} started late"),
+            ("next slot", shapes.when(next_at, now)),
         ]
     )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """`penstock demo`: a day of a SaaS platform in about a minute, with everything that goes wrong.
 
-The real services and the real worker steps over a real database, under driven time. It ends with a
-summary in which every claim was checked against the database; a claim that does not hold is an error.
+The real services and the real worker steps over a real database, under driven time. It ends with
+a summary in which every claim was checked against the database; one that does not hold is an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
-LEAD_US = 27 * HOUR
+LEAD_US = 26 * HOUR
 """The simulated day begins so long before now: it and its aftermath lie in the past."""
 
 
@@ -32,7 +32,13 @@ LEAD_US = 27 * HOUR
               help="Runs one customer submits at once.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(1, 3_600), default=75.0, show_default=True,
               help="How long the simulated day should take.")  # fmt: skip
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed, the same day.")
+@click.option(
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="The same seed: the same customers and luck.",
+)
 @click.option("--engine", type=click.Choice(["sqlite", "postgres"]), default=None,
               help="postgres needs --database-url with an empty database.")  # fmt: skip
 @click.pass_obj

@@ -1,4 +1,4 @@
-"""Playing the day: virtual time at a steady pace, the acts in their turn, the screen kept current."""
+"""Playing the day: virtual time at a steady pace, the acts in turn, the screen kept current."""
 
 from __future__ import annotations
 

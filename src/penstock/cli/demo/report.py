@@ -242,8 +242,8 @@ def _outage(client: Client, runs: list[Run], configs: list[Config], scene: Scene
         for entry in client.configs.ledger(config.config_id, 100):
             if entry.outcome == "skipped_missed" and entry.slot_from >= begin - HOUR:
                 missed += entry.slots
-    caught = [r for r in runs
-              if r.attempt == 1 and r.config_id and begin < r.slot <= end <= r.created_at]  # fmt: skip
+    first = [r for r in runs if r.attempt == 1 and r.config_id is not None]
+    caught = [r for r in first if begin < r.slot <= end <= r.created_at]
     spread = max((r.scheduled_time for r in caught), default=end) - end
     late = [r for r in runs if r.sla_met is False]
     text = (

@@ -1,7 +1,7 @@
 """The pipelines of a small SaaS platform, declared as a user would: bills, audits, reports.
 
 The settings are those of the source design's examples. `penstock demo` runs them in driven time;
-`penstock up --pipelines penstock.cli.demo.saas` runs them for real. `examples/saas` shows this file.
+`penstock up --pipelines penstock.cli.demo.saas` runs them for real. `examples/saas` offers them.
 """
 
 from __future__ import annotations

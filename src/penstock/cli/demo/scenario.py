@@ -1,8 +1,8 @@
 """What happens on the simulated day: incidents at given hours, and what people do about them.
 
-Each act is a function over the scene. An act changes the world the way a real incident would (a cloud
-throttles, a worker is gone, the scheduler is down) or calls a use case as a person would. None of
-them touches the store; what came of it is read from the store afterwards.
+Each act is a function over the scene. An act changes the world the way a real incident would (a
+cloud throttles, a worker is gone, the scheduler is down) or calls a use case as a person would.
+None of them touches the store; what came of it is read from the store afterwards.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FLOOD = 5_000
 WORKERS = 4
 SLOTS = 16
+CRASH_EARLIEST, CRASH_LATEST = 6 * HOUR, 10 * HOUR
 FLOOD_AT = 11 * HOUR
 OUTAGE_HOURS = 3
 THROTTLE_MINUTES = 40
@@ -44,6 +45,7 @@ class Scene:
     flooder: str = ""
     revoked: list[str] = field(default_factory=list)
     ghost: InlineWorker | None = None
+    has_crashed: bool = False
     throttled_until: Micros = 0
 
     def tell(self, text: str) -> None:
@@ -68,9 +70,8 @@ def acts(scene: Scene) -> list[Act]:
             Act(0, _open),
             Act(max(0, throttle - 5 * MINUTE), _throttle),
             Act(4 * HOUR + 50 * MINUTE, _revoke),
-            Act(8 * HOUR + 3 * MINUTE, _crash),
-            Act(8 * HOUR + 20 * MINUTE, _replace),
-            Act(8 * HOUR + 40 * MINUTE, _haunt),
+            Act(CRASH_LATEST, _crash),
+            Act(CRASH_LATEST + 40 * MINUTE, _haunt),
             Act(FLOOD_AT, _flood),
             Act(FLOOD_AT + 20 * MINUTE, _regret),
             Act(13 * HOUR + 30 * MINUTE, _mend),
@@ -86,6 +87,11 @@ def weather(scene: Scene) -> None:
     """What changes by itself from step to step."""
     left = (scene.throttled_until - scene.stage.clock.now()) / 1_000_000
     CLOUD.throttled_seconds = {"AWS": left} if left > 0 else {}
+    passed = scene.stage.clock.now() - scene.start
+    if CRASH_EARLIEST <= passed < CRASH_LATEST and all(
+        worker.held > SLOTS // 2 for worker in scene.stage.workers
+    ):
+        _crash(scene)
 
 
 def _open(scene: Scene) -> None:
@@ -107,15 +113,15 @@ def _revoke(scene: Scene) -> None:
 
 
 def _crash(scene: Scene) -> None:
-    """The worker that holds most dies: it does not beat, and nobody tells the store."""
+    """The worker that holds most dies, in a busy moment if there is one: it just beats no more."""
+    if scene.has_crashed:
+        return
+    scene.has_crashed = True
     scene.ghost = max(scene.stage.workers, key=lambda worker: worker.held)
     scene.stage.workers.remove(scene.ghost)
     scene.tell(f"{scene.ghost.name} is killed while it holds {scene.ghost.held} runs")
-
-
-def _replace(scene: Scene) -> None:
-    scene.stage.hire(f"worker-{WORKERS + 1}", SLOTS)
-    scene.tell(f"worker-{WORKERS + 1} takes its place")
+    new = scene.stage.hire(f"worker-{WORKERS + 1}", SLOTS)
+    scene.tell(f"{new.name} is started in its place")
 
 
 def _haunt(scene: Scene) -> None:

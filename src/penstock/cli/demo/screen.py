@@ -128,7 +128,7 @@ def _flood(glance: Glance) -> str:
     left = glance.flood_size - waits.flood_started
     return (
         f"{glance.flooder}: {max(0, left):,} of {glance.flood_size:,} runs still wait.  "
-        f"Others: {len(waits.others_us):,} runs of {len(waits.seen):,} customers started meanwhile, "
+        f"Others: {len(waits.others_us):,} runs of {len(waits.seen):,} customers started since, "
         f"median wait {shapes.span(waits.median_us())}; "
         f"{shapes.plural(len(waits.hurt), 'customer')} waited over 5 min."
     )

@@ -1,7 +1,7 @@
 """The demo's stage: driven time, the real services, a few workers without threads.
 
-One `step` moves virtual time on and lets every service and worker do what is due. Nothing here knows
-the scenario; nothing here runs on a clock of its own.
+One `step` moves virtual time on and lets every service and worker do what is due. Nothing here
+knows the scenario; nothing here runs on a clock of its own.
 """
 
 from __future__ import annotations
