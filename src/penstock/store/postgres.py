@@ -21,7 +21,7 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from penstock.core.clock import Clock, SystemClock
-from penstock.core.errors import SchemaMismatch, StoreBusy, StoreUnavailable
+from penstock.core.errors import SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
 from penstock.store import migrate
 from penstock.store.api import Capabilities, Row, Tx
 from penstock.store.statements import Engine, load
@@ -116,6 +116,7 @@ class PostgresStore:
         self._pool_max = pool_max
         self._name = name
         self._closed = False
+        self._inside = threading.local()
         self._hub = WakeHub()
         self._relay = Relay(self._send_hints, "penstock-notify")
         self._notify_connection: psycopg.Connection[Row] | None = None
@@ -221,9 +222,12 @@ class PostgresStore:
 
     def _attempt(self, body: Callable[[Tx], T], begin: LiteralString) -> T:
         """Run the body; again when the engine asks for it or the connection was dead at once."""
+        assert not getattr(self._inside, "body", False), "a transaction body must not open another"
         last: Exception | None = None
-        for attempt in range(TRIES):
+        # After a restart every pooled connection is dead: each costs a try of its own.
+        for attempt in range(TRIES + self._pool_max):
             injected = None if self._clock is None else self._clock.now()
+            self._inside.body = True
             try:
                 with self._pool.connection() as connection:
                     if not _began(connection, begin):
@@ -236,6 +240,8 @@ class PostgresStore:
                 continue
             except (psycopg.Error, PoolTimeout) as error:
                 raise _translated(error) from error
+            finally:
+                self._inside.body = False
             for call in tx.callbacks:
                 call()
             return value
@@ -302,12 +308,15 @@ def _commit(connection: psycopg.Connection[Row], tx: PostgresTx, body: Callable[
             connection.execute("ROLLBACK")
         raise
     try:
-        connection.execute("COMMIT")
+        outcome = connection.execute("COMMIT").statusmessage
     except psycopg.OperationalError as error:
         raise StoreUnavailable(
             f"PostgreSQL: the connection broke at COMMIT, the outcome is unknown: {error}",
             ambiguous=True,
         ) from error
+    if outcome != "COMMIT":
+        # After an error PostgreSQL turns COMMIT into ROLLBACK, without an error of its own.
+        raise StoreError("PostgreSQL: the body swallowed a database error; nothing was written")
     return value
 
 
