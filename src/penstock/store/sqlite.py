@@ -107,9 +107,9 @@ class SqliteStore:
 
     def read(self, body: Callable[[Tx], T]) -> T:
         """Run `body` in a read-only transaction (a snapshot, beside the writer)."""
+        assert self._holder != threading.get_ident(), "a transaction body must not open another"
         if self._is_memory:
-            with self._exclusive():
-                return body(SqliteTx(self._writer, self.now))
+            return self._read_memory(body)
         connection = self._take_reader()
         try:
             connection.execute("BEGIN")
@@ -121,6 +121,16 @@ class SqliteStore:
             raise _translated(error) from error
         finally:
             self._readers.put(connection)
+
+    def _read_memory(self, body: Callable[[Tx], T]) -> T:
+        with self._exclusive():
+            self._writer.execute("PRAGMA query_only = ON")
+            try:
+                return body(SqliteTx(self._writer, self.now))
+            except sqlite3.Error as error:
+                raise _translated(error) from error
+            finally:
+                self._writer.execute("PRAGMA query_only = OFF")
 
     def write(self, body: Callable[[Tx], T]) -> T:
         """Run `body` in one durable transaction, perhaps together with others' bodies."""
@@ -184,7 +194,7 @@ class SqliteStore:
         with contextlib.suppress(queue.Empty):
             while True:
                 self._readers.get_nowait().close()
-        with self._exclusive():
+        with self._writing:
             self._writer.close()
 
     def _open_bell(self) -> None:
@@ -218,6 +228,8 @@ class SqliteStore:
         return connection
 
     def _take_reader(self) -> sqlite3.Connection:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
         with contextlib.suppress(queue.Empty):
             return self._readers.get_nowait()
         with self._reader_lock:
@@ -232,7 +244,7 @@ class SqliteStore:
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
         with self._writing:
-            if self._closed and self._writer is None:
+            if self._closed:
                 raise StoreUnavailable("the store is closed")
             self._holder = threading.get_ident()
             try:
