@@ -67,7 +67,7 @@ $$;
 
 -- both
 CREATE TABLE counters (
-    name text PRIMARY KEY,
+    name text NOT NULL PRIMARY KEY,
     value bigint NOT NULL
 );
 INSERT INTO counters (name, value) VALUES ('token', 0), ('catch_up_cursor', 0);
@@ -379,7 +379,7 @@ CREATE TABLE requests (
 CREATE INDEX requests_expired ON requests (expires_at);
 
 CREATE TABLE topics (
-    topic text PRIMARY KEY,
+    topic text NOT NULL PRIMARY KEY,
     created_at bigint NOT NULL
 );
 
