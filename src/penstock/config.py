@@ -108,11 +108,11 @@ def load(
         if variable.startswith(PREFIX) and not variable.startswith(PREFIX + "TEST_"):
             name = variable.removeprefix(PREFIX).lower()
             if name not in _BY_NAME:
-                raise _unknown(variable, [setting.variable for setting in TABLE])
+                raise _unknown(variable, name)
             values[name] = text
     for name, value in (overrides or {}).items():
         if name not in _BY_NAME:
-            raise _unknown(name, list(_BY_NAME))
+            raise _unknown(name, name)
         if value is not None:
             values[name] = value
     settings = Settings(**{name: _read(_BY_NAME[name], value) for name, value in values.items()})
@@ -142,14 +142,17 @@ def _from_file(file: Path) -> dict[str, Any]:
         raise SettingsError("config file", "valid TOML", str(file), str(error)) from error
     for name in values:
         if name not in _BY_NAME:
-            raise _unknown(name, list(_BY_NAME))
+            raise _unknown(name, name)
     return values
 
 
-def _unknown(name: str, known: list[str]) -> SettingsError:
-    near = difflib.get_close_matches(name, known, n=1)
-    fix = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(sorted(known))}."
-    return SettingsError(name, "a known setting", name, fix)
+def _unknown(shown: str, name: str) -> SettingsError:
+    """Judged without the prefix, which would make every variable look alike."""
+    is_variable = shown != name
+    near = difflib.get_close_matches(name, _BY_NAME, n=1)
+    names = [_BY_NAME[n].variable if is_variable else n for n in near or sorted(_BY_NAME)]
+    fix = f"Did you mean {names[0]}?" if near else f"Known: {', '.join(names)}."
+    return SettingsError(shown, "a known setting", shown, fix)
 
 
 def _read(setting: Setting, value: Any) -> Any:

@@ -2,8 +2,8 @@
 
 Sessions and leases that ran out; claims that lapsed (back to the queue, the fifth time dead);
 running runs nobody vouches for (STALE_EXECUTION, retried); runs over their time; releases and
-pauses that slipped. Every repair is compare-and-set on the token that was seen, so any number of sweepers may
-look at the same moment and nothing is done twice.
+pauses that slipped. Every repair is compare-and-set on the token that was seen, so any number of
+sweepers may look at the same moment and nothing is done twice.
 """
 
 from __future__ import annotations

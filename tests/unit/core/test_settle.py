@@ -1,0 +1,207 @@
+"""How runs end: every ending's verdict, and bounds that hold whatever is thrown at them."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core import settle
+from penstock.core.clock import DAY, MINUTE, SECOND
+from penstock.core.model import Finish, HeldRun
+from penstock.core.retry import ATTEMPTS_MAX, DELAY_CAP_MAX
+from penstock.core.states import MAX_LAPSES, RunState, RunStatus, status_fits
+
+
+def held(**fields: Any) -> HeldRun:
+    """A run in hand, on its first attempt."""
+    values: dict[str, Any] = dict.fromkeys(HeldRun._fields)
+    values |= {
+        "run_id": 7, "token": 3, "state": "RUNNING", "attempt": 1, "lapses": 0, "stales": 0,
+        "max_execution_us": 60 * MINUTE, "claimed_by": "w1", **fields,
+    }  # fmt: skip
+    return HeldRun(**values)
+
+
+def failed(run: HeldRun, error_type: str, jitter: float = 0.0, **failure: Any) -> Finish:
+    return settle.failed(run, settle.Failure(error_type=error_type, **failure), jitter=jitter)
+
+
+class TestCompleted:
+    """Work that was done."""
+
+    @pytest.mark.parametrize("status", [RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS])
+    def test_completed(self, status: RunStatus) -> None:
+        """A completed run keeps its figures and is neither retried nor dead."""
+        finish = settle.completed(held(), status=status, result="{}", records=5, bytes=9)
+        assert (finish.run_id, finish.token) == (7, 3)
+        assert (finish.final_state, finish.status) == ("COMPLETED", status.value)
+        assert (finish.records, finish.bytes, finish.result) == (5, 9, "{}")
+        assert finish.retry_delay_us is None
+        assert not finish.is_dead
+
+    def test_a_failure_is_no_completion(self) -> None:
+        """A status that means failure cannot complete a run."""
+        with pytest.raises(AssertionError):
+            settle.completed(held(), status=RunStatus.FAILURE)
+
+
+class TestFailed:
+    """Work that failed."""
+
+    @pytest.mark.parametrize(("attempt", "minutes"), [(1, 5), (2, 10)])
+    def test_retryable(self, attempt: int, minutes: int) -> None:
+        """A passing failure is retried after base × 2^(attempt − 1)."""
+        finish = failed(held(attempt=attempt), "TRANSIENT_NETWORK")
+        assert finish.retry_delay_us == minutes * MINUTE
+        assert (finish.final_state, finish.status) == ("FAILED", "FAILURE")
+        assert not finish.is_dead
+        assert finish.why == f"attempt {attempt} of 3"
+        assert finish.retry_max_execution_us == 60 * MINUTE
+
+    def test_the_last_attempt_is_dead(self) -> None:
+        """After the last attempt the run is dead and says why."""
+        finish = failed(held(attempt=3), "TRANSIENT_NETWORK")
+        assert finish.is_dead
+        assert finish.retry_delay_us is None
+        assert "all 3 attempts" in (finish.why or "")
+
+    def test_permanent(self) -> None:
+        """A permanent error is dead at once."""
+        finish = failed(held(), "AUTHENTICATION_FAILED")
+        assert finish.is_dead
+        assert "permanent" in (finish.why or "")
+
+    def test_insisting(self) -> None:
+        """The caller may insist on a retry of a permanent error, and forbid any other."""
+        assert failed(held(), "AUTHENTICATION_FAILED", insist=True).retry_delay_us is not None
+        assert failed(held(), "TRANSIENT_NETWORK", insist=False).is_dead
+        assert failed(held(attempt=3), "AUTHENTICATION_FAILED", insist=True).is_dead
+
+    def test_the_configs_retries_win(self) -> None:
+        """A config's own attempts and delays win over the error type's."""
+        run = held(attempt=1, retry=json.dumps({"max_attempts": 2, "base_delay_minutes": 1}))
+        assert failed(run, "RATE_LIMIT_EXCEEDED").retry_delay_us == MINUTE
+        assert failed(run._replace(attempt=2), "RATE_LIMIT_EXCEEDED").is_dead
+
+    def test_the_other_sides_wish(self) -> None:
+        """A Retry-After longer than the backoff is respected, up to 30 days."""
+        wish = 3 * DAY
+        assert failed(held(), "RATE_LIMIT_EXCEEDED", retry_after_us=wish).retry_delay_us == wish
+        far = failed(held(), "RATE_LIMIT_EXCEEDED", retry_after_us=400 * DAY)
+        assert far.retry_delay_us == DELAY_CAP_MAX
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", '{"max_attempts": 0}', '{"nonsense": 1}'])
+    def test_a_stored_retry_that_cannot_be_read(self, text: str) -> None:
+        """A run ends by its error type's defaults when its stored retry settings are unreadable."""
+        assert failed(held(retry=text), "TRANSIENT_NETWORK").retry_delay_us == 5 * MINUTE
+
+
+class TestTimedOut:
+    """Runs over their time."""
+
+    def test_timeout(self) -> None:
+        """A timed-out run is TIMEOUT with status TIMEOUT and is retried."""
+        finish = settle.timed_out(held(max_execution_us=90 * SECOND), jitter=0.0)
+        assert (finish.final_state, finish.status) == ("TIMEOUT", "TIMEOUT")
+        assert finish.retry_delay_us == 5 * MINUTE
+        assert finish.retry_max_execution_us == 90 * SECOND
+        assert "1m30s" in (finish.error_details or "")
+
+    def test_the_multiplier_lengthens_the_limit(self) -> None:
+        """A timeout multiplier gives the next attempt more time; other failures do not."""
+        run = held(retry=json.dumps({"timeout_multiplier": 1.5}))
+        assert settle.timed_out(run, jitter=0.0).retry_max_execution_us == 90 * MINUTE
+        assert failed(run, "SERVICE_UNAVAILABLE").retry_max_execution_us == 60 * MINUTE
+
+    def test_the_multiplier_is_bounded(self) -> None:
+        """However often a limit is multiplied it stays within a week, or where it was set."""
+        retry = json.dumps({"timeout_multiplier": 10, "max_attempts": 100})
+        run = held(retry=retry)
+        for attempt in range(1, ATTEMPTS_MAX):
+            finish = settle.timed_out(run._replace(attempt=attempt), jitter=1.0)
+            assert finish.retry_max_execution_us is not None
+            run = run._replace(max_execution_us=finish.retry_max_execution_us)
+        assert run.max_execution_us == 7 * DAY
+        longer = held(retry=retry, max_execution_us=30 * DAY)
+        assert settle.timed_out(longer, jitter=0.0).retry_max_execution_us == 30 * DAY
+
+
+class TestLost:
+    """Runs whose holder is gone, and runs that were stopped."""
+
+    def test_stale_first_and_again(self) -> None:
+        """A stale run is retried at once the first time, with backoff the second."""
+        first = settle.stale(held(), jitter=0.5)
+        assert first.is_stale
+        assert (first.retry_delay_us, first.error_type) == (0, "STALE_EXECUTION")
+        assert "w1" in (first.error_details or "")
+        second = settle.stale(held(attempt=2, stales=1), jitter=0.0)
+        assert second.retry_delay_us == 10 * MINUTE
+        assert settle.stale(held(attempt=3, stales=2), jitter=0.0).is_dead
+
+    def test_stale_without_a_name(self) -> None:
+        """A holder that gave no name is still spoken of."""
+        assert "its worker" in (settle.stale(held(claimed_by=None), jitter=0.0).error_details or "")
+
+    def test_lapsed_out(self) -> None:
+        """A run claimed for the last time and never started is dead, not retried."""
+        finish = settle.lapsed_out(held(state="CLAIMED", lapses=MAX_LAPSES - 1))
+        assert finish.is_dead
+        assert finish.retry_delay_us is None
+        assert finish.error_type == "CLAIM_LAPSED"
+        with pytest.raises(AssertionError):
+            settle.lapsed_out(held(state="CLAIMED", lapses=MAX_LAPSES - 2))
+
+    def test_cancelled(self) -> None:
+        """A cancelled run carries who and why, no status, no retry, no death."""
+        finish = settle.cancelled(held(), actor="ann", why="wrong day")
+        assert (finish.final_state, finish.status) == ("CANCELLED", None)
+        assert (finish.actor, finish.why) == ("ann", "wrong day")
+        assert not finish.is_dead
+        assert finish.retry_delay_us is None
+
+
+@given(
+    error_type=st.text(min_size=1, max_size=20) | st.sampled_from(["TIMEOUT", "STALE_EXECUTION"]),
+    attempt=st.integers(1, 200),
+    stales=st.integers(0, 5),
+    insist=st.none() | st.booleans(),
+    jitter=st.floats(0, 1),
+    retry_after=st.none() | st.integers(0, 10**18),
+    retry=st.none()
+    | st.fixed_dictionaries({"max_attempts": st.integers(1, 100)}).map(json.dumps)
+    | st.fixed_dictionaries(
+        {"backoff_multiplier": st.floats(1, 10), "timeout_multiplier": st.floats(1, 10)}
+    ).map(json.dumps),
+    how=st.sampled_from(["failed", "timed_out", "stale"]),
+)
+def test_every_failure_is_retried_or_dead(
+    error_type: str,
+    attempt: int,
+    stales: int,
+    insist: bool | None,
+    jitter: float,
+    retry_after: int | None,
+    retry: str | None,
+    how: str,
+) -> None:
+    """Each failure is either retried within bounds or dead, and never beyond its attempts."""
+    run = held(attempt=attempt, stales=stales, retry=retry)
+    if how == "failed":
+        failure = settle.Failure(error_type=error_type, insist=insist, retry_after_us=retry_after)
+        finish = settle.failed(run, failure, jitter=jitter)
+    elif how == "timed_out":
+        finish = settle.timed_out(run, jitter=jitter)
+    else:
+        finish = settle.stale(run, jitter=jitter)
+    assert finish.is_dead == (finish.retry_delay_us is None)
+    assert status_fits(RunState(finish.final_state), RunStatus(finish.status or ""))
+    assert finish.why
+    if finish.retry_delay_us is not None:
+        assert 0 <= finish.retry_delay_us <= DELAY_CAP_MAX
+        assert 0 < (finish.retry_max_execution_us or 0) <= 7 * DAY
+        assert attempt < ATTEMPTS_MAX
+    if attempt >= ATTEMPTS_MAX:
+        assert finish.is_dead

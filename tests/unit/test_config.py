@@ -1,0 +1,213 @@
+"""Settings: what wins over what, what is refused and how the refusal reads."""
+
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.config import DEFAULT_DATABASE, PREFIX, TABLE, Settings, load, warnings
+from penstock.core.clock import DAY, SECOND
+from penstock.core.errors import SettingsError
+
+
+def refused(**overrides: Any) -> SettingsError:
+    with pytest.raises(SettingsError) as caught:
+        load({}, overrides=overrides)
+    return caught.value
+
+
+class TestDefaults:
+    """Nothing given."""
+
+    def test_defaults(self) -> None:
+        """Without file, environment and overrides every setting has its default, checked."""
+        settings = load({})
+        assert settings.database_url == DEFAULT_DATABASE
+        assert settings.pipelines == ()
+        assert settings.session_lease == 30 * SECOND
+        assert settings.session_beat == 10 * SECOND
+        assert settings.history_retention == 365 * DAY
+        assert settings.worker_slots == 5
+        assert warnings(settings) == []
+
+    def test_settings_are_frozen(self) -> None:
+        """Nobody changes a setting after it was read."""
+        with pytest.raises(FrozenInstanceError):
+            load({}).pool = "other"  # type: ignore[misc]
+
+    def test_table_and_record_agree(self) -> None:
+        """Each line of the table is a field of Settings, named once, with a sentence of help."""
+        names = [setting.name for setting in TABLE]
+        assert names == [field.name for field in fields(Settings)]
+        assert len(set(names)) == len(names)
+        for setting in TABLE:
+            assert setting.variable == PREFIX + setting.name.upper()
+            assert setting.help.endswith((".", "…")), setting.name
+            assert setting.help[0].isupper() or setting.help.startswith(("human", "debug"))
+            if setting.kind in ("text", "list"):
+                assert setting.low is None
+                assert setting.high is None
+            else:
+                assert setting.low is not None, f"{setting.name} has no lower bound"
+
+    @pytest.mark.parametrize("setting", TABLE, ids=lambda s: s.name)
+    def test_defaults_lie_within_their_bounds(self, setting: Any) -> None:
+        """Giving a default explicitly changes nothing, from the environment or as an override."""
+        default = setting.default
+        text = ",".join(default) if setting.kind == "list" else str(default)
+        assert load({setting.variable: text}) == load({})
+        assert load({}, overrides={setting.name: default}) == load({})
+
+
+class TestPrecedence:
+    """File, environment, overrides."""
+
+    def test_later_sources_win(self, tmp_path: Path) -> None:
+        """A file is overruled by the environment, and that by an explicit override."""
+        file = tmp_path / "penstock.toml"
+        file.write_text('pool = "file"\nworker_slots = 7\npipelines = ["a", " b "]\n')
+        environment = {"PENSTOCK_POOL": "env", "PENSTOCK_SESSION_LEASE": "1m"}
+        settings = load(environment, file, {"pool": "flag", "drain": 5})
+        assert settings.pool == "flag"
+        assert settings.session_lease == 60 * SECOND
+        assert settings.worker_slots == 7
+        assert settings.pipelines == ("a", "b")
+        assert settings.drain == 5 * SECOND
+        assert load(environment, file).pool == "env"
+        assert load({}, file).pool == "file"
+
+    def test_an_override_of_none_is_no_override(self) -> None:
+        """A flag that was not given leaves the environment's value in force."""
+        assert load({"PENSTOCK_POOL": "env"}, overrides={"pool": None}).pool == "env"
+
+    def test_other_variables_are_ignored(self) -> None:
+        """Variables of other programs and of the test harness are nobody's business here."""
+        environment = {"POOL": "x", "penstock_pool": "x", "PENSTOCK_TEST_DATABASE_URL": "x"}
+        assert load(environment) == load({})
+
+
+class TestUnknownNames:
+    """Names that are not in the table."""
+
+    @pytest.mark.parametrize("source", ["environment", "file", "override"])
+    def test_a_near_name_is_suggested(self, source: str, tmp_path: Path) -> None:
+        """A misspelt name is refused wherever it stands, with the name that was meant."""
+        file = tmp_path / "p.toml"
+        file.write_text('databse_url = "sqlite:x.db"' if source == "file" else "")
+        environment = {"PENSTOCK_DATABSE_URL": "x"} if source == "environment" else {}
+        overrides = {"databse_url": "x"} if source == "override" else {}
+        with pytest.raises(SettingsError) as caught:
+            load(environment, file, overrides)
+        assert "databse_url" in caught.value.field.lower()
+        assert "database_url" in caught.value.message.lower()
+        assert "Did you mean" in caught.value.message
+
+    def test_a_far_name_lists_what_is_known(self) -> None:
+        """When nothing is near, the names that exist are listed."""
+        with pytest.raises(SettingsError, match="Known: PENSTOCK_CATCH_UP_RATE"):
+            load({"PENSTOCK_ZZZZZZ": "1"})
+
+
+class TestValues:
+    """Values that cannot be used."""
+
+    @pytest.mark.parametrize(
+        ("name", "value", "expected"),
+        [
+            ("worker_slots", "five", "a whole number"),
+            ("worker_slots", "5.0", "a whole number"),
+            ("worker_slots", 5.7, "a whole number"),
+            ("worker_slots", True, "a whole number"),
+            ("worker_slots", [5], "a whole number"),
+            ("worker_slots", "", "a whole number"),
+            ("worker_slots", 0, "at least 1"),
+            ("worker_slots", "-3", "at least 1"),
+            ("worker_slots", 10_001, "at most 10000"),
+            ("worker_slots", "9" * 400, "at most 10000"),
+            ("worker_slots", "9" * 5000, "a whole number"),
+            ("pool_size", 1, "at least 2"),
+            ("catch_up_rate", "nan", "a number"),
+            ("catch_up_rate", float("inf"), "a number"),
+            ("catch_up_rate", "1e999", "a number"),
+            ("catch_up_rate", False, "a number"),
+            ("catch_up_rate", 0, "at least 0.01"),
+            ("catch_up_rate", "2e6", "at most 1e+06"),
+            ("session_lease", "4s", "at least 5 seconds"),
+            ("session_lease", "soon", "a duration"),
+            ("session_lease", -1, "a duration"),
+            ("session_lease", True, "a duration"),
+            ("session_lease", None, "a duration"),
+            ("history_retention", "59m", "at least 3600 seconds"),
+            ("history_retention", "200000d", "a duration"),
+            ("pipelines", 3, "a list of texts"),
+            ("pipelines", ["a", 3], "a list of texts"),
+            ("pipelines", {"a": 1}, "a list of texts"),
+            ("pool", 3, "a text"),
+            ("pool", "a\x00b", "a text"),
+            ("database_url", {}, "a text"),
+            ("log_format", "xml", "human or json"),
+            ("log_level", "loud", "debug, info, warning or error"),
+            ("session_beat", "30s", "less than session_lease"),
+        ],
+    )
+    def test_a_bad_value_names_its_setting(self, name: str, value: Any, expected: str) -> None:
+        """A value of a wrong type or out of bounds is refused by the name of its setting."""
+        if value is None:
+            with pytest.raises(SettingsError) as caught:
+                load({f"PENSTOCK_{name.upper()}": ""})
+            error = caught.value
+        else:
+            error = refused(**{name: value})
+        assert error.field == name
+        assert expected in error.message
+        assert error.code == "settings.invalid"
+
+    @pytest.mark.parametrize("url", ["mysql://u:hunter2@h/db", "/var/lib/x.db", "", "sqlite"])
+    def test_a_database_of_another_kind_is_refused(self, url: str) -> None:
+        """An unusable URL is refused with an example, and without the password it may hold."""
+        error = refused(database_url=url)
+        assert error.field == "database_url"
+        assert "sqlite:penstock.db" in error.message
+        assert "hunter2" not in str(error.detail) + error.message
+
+    @pytest.mark.parametrize("text", ["pool = ", "\x00", "pool = 'a'\npool = 'b'"])
+    def test_a_file_that_is_no_toml(self, text: str, tmp_path: Path) -> None:
+        """A file that cannot be parsed is refused by its name."""
+        file = tmp_path / "bad.toml"
+        file.write_text(text)
+        with pytest.raises(SettingsError, match=r"valid TOML.*bad\.toml"):
+            load({}, file)
+
+    def test_a_file_that_cannot_be_read(self, tmp_path: Path) -> None:
+        """A file that is missing, a folder, or not text is refused by its name."""
+        with pytest.raises(SettingsError, match="a readable file"):
+            load({}, tmp_path / "missing.toml")
+        with pytest.raises(SettingsError, match="a readable file"):
+            load({}, tmp_path)
+        (tmp_path / "raw").write_bytes(b"\xff\xfe\x00")
+        with pytest.raises(SettingsError, match="valid TOML"):
+            load({}, tmp_path / "raw")
+
+    @pytest.mark.parametrize(
+        ("text", "micros"),
+        [("90s", 90 * SECOND), ("1h30m", 5400 * SECOND), ("45", 45 * SECOND), ("2d", 2 * DAY)],
+    )
+    def test_durations_are_read_in_words(self, text: str, micros: int) -> None:
+        """A duration is text with units, or a number of seconds."""
+        assert load({"PENSTOCK_DRAIN": text}).drain == micros
+
+
+class TestWarnings:
+    """Settings that work and are probably not meant."""
+
+    def test_a_beat_too_rare(self) -> None:
+        """A beat of more than a third of the lease is pointed out."""
+        settings = load({"PENSTOCK_SESSION_BEAT": "11s"})
+        assert any("session_beat" in line for line in warnings(settings))
+
+    def test_a_pool_too_small(self) -> None:
+        """A tiny pool is pointed out on PostgreSQL, where it matters, and not on SQLite."""
+        small = {"pool_size": 3, "database_url": "postgresql://h/db"}
+        assert any("pool_size" in line for line in warnings(load({}, overrides=small)))
+        assert warnings(load({}, overrides={"pool_size": 3})) == []
