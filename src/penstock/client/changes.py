@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.client.description import describe, describe_draft, offset_of
+from penstock.client.description import cadence_of, describe, describe_draft, offset_of
 from penstock.client.names import Names
-from penstock.core.cadence import Cadence, next_after
+from penstock.core.cadence import Cadence, CatchUp, next_after
 from penstock.core.drafts import ConfigDraft
+from penstock.core.misfire import plan
 from penstock.core.model import Config
 from penstock.store.alerts import alert_resolve
 from penstock.store.api import Tx
@@ -26,6 +27,7 @@ from penstock.store.configs import (
 from penstock.store.ending import disabled_key, failing_key
 from penstock.store.schedule import (
     cadence_ensure,
+    ledger_put,
     schedule_drop,
     schedule_get,
     schedule_put,
@@ -137,6 +139,8 @@ def _put_on_clock(tx: Tx, old: Config, draft: ConfigDraft, cadence: int | None) 
     if row is not None and row[0] == cadence:
         next_run_time = row[1]
     else:
+        if row is not None and row[1] <= now:
+            _write_off(tx, old, row[1], now)
         evaluated_to = max(evaluated_to, now)
         next_run_time = next_after(draft.cadence, now, now)
     schedule_put(
@@ -150,3 +154,10 @@ def _put_on_clock(tx: Tx, old: Config, draft: ConfigDraft, cadence: int | None) 
             "window_us": draft.catch_up_window_us,
         },
     )
+
+
+def _write_off(tx: Tx, old: Config, slot: int, now: int) -> None:
+    """Slots of the old cadence that were due and not looked at yet will never be: missed."""
+    before = cadence_of(old)
+    assert before is not None, "a config on the clock has a cadence"
+    ledger_put(tx, old.config_id, plan(before, slot, now, CatchUp.NONE, grace_us=-1))

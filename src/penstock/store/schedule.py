@@ -128,6 +128,17 @@ def schedule_drop(tx: Tx, config_id: int) -> None:
     tx.run("schedule_drop", {"config_id": config_id})
 
 
+def ledger_put(tx: Tx, config_id: int, missed: SlotPlan) -> None:
+    """Write down slots that an edit of the config left behind."""
+    params = {
+        "config_id": config_id,
+        "slot_from": missed.missed_from,
+        "slot_to": missed.missed_to,
+        "slots": missed.missed_count,
+    }
+    tx.run("ledger_put", params)
+
+
 def ledger_list(tx: Tx, config_id: int, limit: int, before: int = 2**62) -> list[LedgerEntry]:
     """Slots of a config that did not start, newest first."""
     params = {"config_id": config_id, "limit": limit, "before": before}

@@ -223,7 +223,7 @@ def check_holders(c: Commit) -> None:
             and old.started_at is not None
             and old.started_at + old.max_execution_us + OVERDUE_GRACE_US < c.now
             and end is not None
-            and end.final_state == "TIMEOUT"
+            and end.final_state == ("CANCELLED" if old.cancel_requested_at else "TIMEOUT")
         )
         swept = c.who.kind == "sweeper" and (_lease_is_dead(c.before, old, c.now) or overdue)
         _need(swept, "I24", lambda o=old, n=new: f"{c.who.name} took {o} from its holder: {n}")  # type: ignore[misc]

@@ -228,6 +228,12 @@ SELECT cadence, next_run_time, evaluated_to FROM schedule WHERE config_id = :con
 -- scope: system (the caller checked the config)
 DELETE FROM schedule WHERE config_id = :config_id;
 
+-- name: ledger_put
+-- Slots that were due when their cadence was edited away.
+-- scope: system (the caller checked the config)
+INSERT INTO ledger (config_id, slot_from, slot_to, slots, outcome, at)
+VALUES (:config_id, :slot_from, :slot_to, :slots, 'skipped_missed', {{now}});
+
 -- name: ledger_list
 -- Slots of a config that did not start, newest first.
 -- scope: system (the caller checked the config)

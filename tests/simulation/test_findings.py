@@ -1,0 +1,44 @@
+"""What the harness found in the product, pinned by small stories of their own."""
+
+from penstock.client import Client
+from penstock.core.clock import DAY, MINUTE, SECOND
+from penstock.engine.scheduler import Scheduler, SchedulerOptions
+from penstock.store.sqlite import SqliteStore
+from penstock.testing.clock import VirtualClock
+from penstock.testing.simulation import START, declared
+from penstock.testing.snapshots import Peek
+
+
+def _open() -> tuple[SqliteStore, VirtualClock, Client]:
+    clock = VirtualClock(START)
+    store = SqliteStore(":memory:", clock)
+    store.migrate()
+    client = Client(store)
+    client.register(declared())
+    return store, clock, client
+
+
+def test_a_late_slot_takes_the_start_rate_once_per_run() -> None:
+    store, clock, client = _open()
+    given = {"pipeline_template": "double", "schedule_type": "INTERVAL",
+             "schedule_interval_minutes": 5}  # fmt: skip
+    for n in range(3):
+        client.configs.create(f"customer-{n}", given)
+    clock.advance(DAY)
+    Scheduler(store, SchedulerOptions(batch=1, catch_up_rate=0.5), clock=clock).run_once()
+    times = [t for (t,) in Peek(store).rows("SELECT scheduled_time FROM runs ORDER BY 1")]
+    assert [b - a for a, b in zip(times, times[1:], strict=False)] == [2 * SECOND] * 5
+
+
+def test_slots_due_when_the_cadence_is_edited_are_in_the_ledger() -> None:
+    _, clock, client = _open()
+    config = client.configs.create(
+        "acme",
+        {"pipeline_template": "single", "schedule_type": "INTERVAL",
+         "schedule_interval_minutes": 5},
+    )  # fmt: skip
+    clock.advance(17 * MINUTE)
+    client.configs.update(config.config_id, {"schedule_interval_minutes": 7})
+    (entry,) = client.configs.ledger(config.config_id)
+    assert (entry.slots, entry.outcome) == (3, "skipped_missed")
+    assert (entry.slot_from, entry.slot_to) == (START + 5 * MINUTE, START + 15 * MINUTE)
