@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from benchmarks.load import CUSTOMERS, customers, declare, settle
 from benchmarks.raw import Raw
@@ -16,13 +17,45 @@ from penstock.client.runs import Submission
 
 ENQUEUE_BATCH = 1_000
 CLAIM_BATCH = 500
+ROUNDS = 2
 
 
 def queue(site: Site, *, quick: bool) -> Iterator[Result]:
-    """Bulk enqueue, then drain; both per second, and end to end."""
+    """Bulk enqueue, then drain; both per second, and end to end; the best of two rounds."""
     n = 10_000 if quick else (60_000 if site.engine == "postgres" else 100_000)
-    enqueue_limit, limit = _limits(site, n)
-    say(f"hand-written: enqueue {enqueue_limit:,.0f}/s, drain {limit:,.0f}/s")
+    limits: list[tuple[float, float]] = []
+    rounds: list[_Round] = []
+    for _ in range(ROUNDS):
+        limits.append(_limits(site, n))
+        rounds.append(_round(site, n))
+        say(f"{rounds[-1]}; hand-written enqueue, drain: {limits[-1]}")
+    best = max(rounds, key=lambda r: r.value)
+    limit = max(drain for _, drain in limits)
+    yield Result(
+        bench="queue",
+        engine=site.engine,
+        value=best.value,
+        unit="runs/s",
+        limit=limit,
+        ratio=best.drain / limit,
+        n=n,
+        extra={
+            "drain": best.drain,
+            "enqueue": best.enqueue,
+            "enqueue_limit": max(enqueue for enqueue, _ in limits),
+        },
+    )
+
+
+class _Round(NamedTuple):
+    """Runs per second of one round."""
+
+    value: float
+    drain: float
+    enqueue: float
+
+
+def _round(site: Site, n: int) -> _Round:
     place = site.create("queue")
     raw = place.raw()
     customers(place, raw)
@@ -51,21 +84,7 @@ def queue(site: Site, *, quick: bool) -> Iterator[Result]:
     _check(raw, n)
     raw.close()
     site.drop(place)
-    rate = n / (drained - enqueued)
-    yield Result(
-        bench="queue",
-        engine=site.engine,
-        value=n / (drained - began),
-        unit="runs/s",
-        limit=limit,
-        ratio=rate / limit,
-        n=n,
-        extra={
-            "drain": rate,
-            "enqueue": n / (enqueued - began),
-            "enqueue_limit": enqueue_limit,
-        },
-    )
+    return _Round(n / (drained - began), n / (drained - enqueued), n / (enqueued - began))
 
 
 def _limits(site: Site, n: int) -> tuple[float, float]:

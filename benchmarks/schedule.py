@@ -16,35 +16,42 @@ from penstock.engine.scheduler import Scheduler, SchedulerOptions
 
 BATCH = 5_000
 SCHEDULERS = 4
+ROUNDS = 2
 # The load is some minutes old when it is used; production calls a slot late after one.
 OPTIONS = SchedulerOptions(batch=BATCH, late_us=HOUR, grace_us=HOUR)
 
 
 def sched_due(site: Site, *, quick: bool) -> Iterator[Result]:
-    """100,000 of 1,000,000 configs are due: slots started per second by one scheduler."""
+    """100,000 of 1,000,000 configs are due: slots started per second by one scheduler.
+
+    Hand-written SQL and the product take turns, each on a copy of its own; the best of each counts.
+    """
     due = _due(quick)
     template = _template(site, quick)
-    limit_place = site.copy(template, "due_limit")
-    limit = due / _raw_seconds(limit_place, due)
-    say(f"hand-written: {limit:,.0f}/s")
-    site.drop(limit_place)
-    place = site.copy(template, "due")
-    store = place.store()
-    began = time.perf_counter()
-    tick = Scheduler(store, OPTIONS).run_once()
-    seconds = time.perf_counter() - began
-    store.close()
-    assert tick.runs == due, tick
-    extra = _exactness(place, due)
-    site.drop(place)
-    rate = due / seconds
+    limits: list[float] = []
+    rates: list[float] = []
+    extra: dict[str, int] = {}
+    for _ in range(ROUNDS):
+        place = site.copy(template, "due_limit")
+        limits.append(due / _raw_seconds(place, due))
+        site.drop(place)
+        place = site.copy(template, "due")
+        store = place.store()
+        began = time.perf_counter()
+        tick = Scheduler(store, OPTIONS).run_once()
+        rates.append(due / (time.perf_counter() - began))
+        store.close()
+        assert tick.runs == due, tick
+        extra = _exactness(place, due)
+        site.drop(place)
+        say(f"{rates[-1]:,.0f}/s, hand-written {limits[-1]:,.0f}/s")
     yield Result(
         bench="sched_due",
         engine=site.engine,
-        value=rate,
+        value=max(rates),
         unit="slots/s",
-        limit=limit,
-        ratio=rate / limit,
+        limit=max(limits),
+        ratio=max(rates) / max(limits),
         n=due,
         extra={"configs": _total(quick), "batch": BATCH, **extra},
     )
@@ -105,6 +112,7 @@ def sched_race(site: Site, *, quick: bool) -> Iterator[Result]:
     started = [int(racer.communicate()[0]) for racer in racers]
     seconds = time.perf_counter() - began
     extra = _exactness(place, due)
+    deadlocks = _deadlocks(place)
     site.drop(place)
     yield Result(
         bench="sched_race",
@@ -112,8 +120,23 @@ def sched_race(site: Site, *, quick: bool) -> Iterator[Result]:
         value=due / seconds,
         unit="slots/s",
         n=due,
-        extra={**extra, "schedulers": SCHEDULERS, "started_by_each": started},
+        extra={
+            **extra,
+            "schedulers": SCHEDULERS,
+            "started_by_each": started,
+            "deadlocks": deadlocks,
+        },
     )
+
+
+def _deadlocks(place: Place) -> int | None:
+    """Deadlocks the server resolved (the product repeats the batch): lost time, never lost work."""
+    if place.engine != "postgres":
+        return None
+    raw = place.raw()
+    rows = raw.rows("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+    raw.close()
+    return int(rows[0][0])
 
 
 def _template(site: Site, quick: bool) -> Place:
