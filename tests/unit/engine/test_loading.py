@@ -1,0 +1,88 @@
+"""Finding pipelines: by module, by attribute, by file; every failure names the target."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import DeclarationError, InvalidInput
+from penstock.engine.loading import load_pipelines
+
+GOOD = """
+from penstock.core.pipeline import Pipeline
+{name} = Pipeline("{name}")
+alias = {name}
+
+@{name}.processor
+def work(run): ...
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    return tmp_path
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}.py"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_three_ways_find_the_same_pipeline(folder: Path) -> None:
+    path = write(folder, "loading_good", GOOD.format(name="good"))
+    targets = ["loading_good", "loading_good:good", "loading_good:alias", str(path)]
+    (found,) = load_pipelines(targets)
+    assert found.name == "good"
+    assert load_pipelines(targets) == [found]
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "fix"),
+    [
+        (None, "loading_none", "no module 'loading_none'"),
+        ("import loading_absent", "loading_dep", "imports 'loading_absent'"),
+        ("1 / 0", "loading_raises", "ZeroDivisionError: division by zero"),
+        ("def broken(:", "loading_syntax", "SyntaxError"),
+        ("x = 1", "loading_empty", "Declare one at the top level"),
+        ("x = 1", "loading_attr:y", "Check its spelling"),
+        ("x = 1", "loading_int:x", "got 'int'"),
+        (None, "loading_missing.py", "Check the path"),
+    ],
+)
+def test_each_failure_says_what_to_do(
+    folder: Path, text: str | None, target: str, fix: str
+) -> None:
+    if text is not None:
+        write(folder, target.partition(":")[0], text)
+    with pytest.raises(InvalidInput) as caught:
+        load_pipelines([target])
+    assert fix in caught.value.message
+
+
+def test_a_file_needs_a_name_of_its_own(folder: Path) -> None:
+    path = write(folder, "json", GOOD.format(name="good"))
+    with pytest.raises(InvalidInput, match="rename the file"):
+        load_pipelines([str(path)])
+    path = write(folder, "not-a-name", GOOD.format(name="good"))
+    with pytest.raises(InvalidInput, match="can be imported"):
+        load_pipelines([str(path)])
+
+
+def test_one_name_twice_is_refused(folder: Path) -> None:
+    write(folder, "loading_one", GOOD.format(name="same"))
+    write(folder, "loading_two", GOOD.format(name="same"))
+    with pytest.raises(InvalidInput, match="rename one"):
+        load_pipelines(["loading_one", "loading_two"])
+
+
+def test_a_contradiction_is_found_before_anything_starts(folder: Path) -> None:
+    write(
+        folder,
+        "loading_bad",
+        "from penstock.core.pipeline import Pipeline\np = Pipeline('p')\np.phase('a')",
+    )
+    with pytest.raises(DeclarationError, match="phase p/a has no processors"):
+        load_pipelines(["loading_bad"])
