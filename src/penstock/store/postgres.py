@@ -24,6 +24,7 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
 from penstock.store import migrate
 from penstock.store.api import Capabilities, Row, Tx
+from penstock.store.arrays import array_literal
 from penstock.store.statements import Engine, load
 from penstock.store.wake import HubWaiter, Relay, WakeHub
 
@@ -32,12 +33,13 @@ T = TypeVar("T")
 
 CHANNEL = "penstock"
 TRIES = 8
+PREPARED_ROWS_MAX = 32
 # A plan prepared while a queue table was empty must not scan the table once it has filled.
 BEGIN_WRITE: LiteralString = "BEGIN; SET LOCAL enable_seqscan = off"
 MIGRATION_LOCK = 8_207_314
 SESSION = (
     "-c idle_in_transaction_session_timeout=60000 -c statement_timeout=120000 "
-    "-c lock_timeout=30000 -c jit=off"
+    "-c lock_timeout=30000 -c jit=off -c random_page_cost=1.1"
 )
 
 
@@ -96,10 +98,12 @@ class PostgresTx:
             if not batch:
                 return None
             for column, values in zip(statement.batch, zip(*batch, strict=True), strict=True):
-                bound[f"b_{column.name}"] = list(values)
+                bound[f"b_{column.name}"] = array_literal(values, column.type)
+        # A prepared plan takes every batch for ten rows: a large one is planned by its own size.
+        prepare = batch is None or len(batch) <= PREPARED_ROWS_MAX
         cursor = None
         for text in statement.texts:
-            cursor = self._connection.execute(text, bound, prepare=True)
+            cursor = self._connection.execute(text, bound, prepare=prepare)
         return cursor
 
 

@@ -107,10 +107,8 @@ def run_finish_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
         for finish in finishes:
             firsts.setdefault((finish.run_id, finish.token), finish)
         finishes = list(firsts.values())
-    finished = [
-        Finished._make(row)._replace(is_dead=bool(row[3]))
-        for row in tx.rows("run_finish_many", batch=finishes)
-    ]
+    rows = tx.rows("run_finish_many", batch=finishes)
+    finished = [Finished._make(row) for row in rows]
     keys = sorted({f.ordering_key for f in finished if f.ordering_key and not f.retry_run_id})
     if keys:
         run_unblock(tx, keys)

@@ -11,6 +11,7 @@ WITH due AS MATERIALIZED (
 ), locked AS MATERIALIZED (
     SELECT g.*, {{turn_base}} AS base, {{is_paused}} AS paused
     FROM (SELECT * FROM due ORDER BY pool, priority, customer, scheduled_time, run_id) AS g
+        {{turn_clock}}
 ), seated AS MATERIALIZED (
     SELECT l.run_id, l.pool, l.priority, l.customer, l.paused, CASE WHEN l.paused THEN 0 ELSE
         l.base + row_number() OVER (PARTITION BY l.customer, l.pool, l.priority, l.paused

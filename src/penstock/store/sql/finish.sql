@@ -95,7 +95,8 @@ WITH x AS MATERIALIZED (
     SELECT batch.* FROM {{batch}}
 ), gone AS (
     DELETE FROM runs r USING x
-    WHERE r.run_id = x.run_id AND r.token = x.token AND r.state IN ('CLAIMED', 'RUNNING')
+    WHERE r.run_id = x.run_id AND r.run_id = ANY(:b_run_id::bigint[]) AND r.token = x.token
+        AND r.state IN ('CLAIMED', 'RUNNING')
     RETURNING {{gone_columns}}
 ), kept AS (
     {{history_from_gone}}

@@ -82,6 +82,7 @@ RETURNING subject, until_at;
 -- batch: kind text, subject bigint, token bigint, lease_us bigint
 UPDATE leases SET until_at = {{now}} + batch.lease_us FROM {{batch}}
 WHERE leases.kind = batch.kind AND leases.subject = batch.subject AND leases.token = batch.token
+    {{pg:AND leases.subject = ANY(:b_subject::bigint[])}}
 RETURNING leases.subject, leases.until_at;
 
 -- name: lease_release_many

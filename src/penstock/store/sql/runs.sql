@@ -33,12 +33,12 @@ ordering_key, parameters, correlation_id, parent_run_id, root_run_id, stales,
 trigger_source, trigger_message_id, created_at
 
 -- fragment: turn_base [postgres]
--- The turn row `g` counts on from: its customer's last one (locked), or the clock.
-greatest(
-    coalesce((SELECT t.pass FROM turns t WHERE t.pool = g.pool AND t.level = g.priority
-        AND t.customer = g.customer FOR UPDATE), 0),
-    coalesce((SELECT t.pass FROM turns t WHERE t.pool = g.pool AND t.level = g.priority
-        AND t.customer = 0), 0))
+-- The turn row `g` counts on from: its customer's last one (locked), or the clock `k`.
+greatest(coalesce(k.pass, 0), coalesce((SELECT t.pass FROM turns t WHERE t.pool = g.pool
+    AND t.level = g.priority AND t.customer = g.customer FOR UPDATE), 0))
+
+-- fragment: turn_clock [postgres]
+LEFT JOIN turns k ON k.pool = g.pool AND k.level = g.priority AND k.customer = 0
 
 -- fragment: turns_from_staged [sqlite]
 -- Takes the temporary table `staged` (pool, level, customer, admission, rank): a turn of staged row
@@ -73,11 +73,10 @@ behind AS MATERIALIZED (
         FROM given g WHERE g.ordering_key IS NOT NULL) AS b WHERE b.place > 1
 ), locked AS MATERIALIZED (
     SELECT g.*, {{turn_base}} AS base
-    FROM (SELECT * FROM given ORDER BY pool, priority, customer, ord) AS g
+    FROM (SELECT * FROM given ORDER BY pool, priority, customer, ord) AS g {{turn_clock}}
 ), seated AS MATERIALIZED (
-    SELECT j.*, CASE WHEN j.admission = 0 THEN j.base + row_number() OVER (
-        PARTITION BY j.customer, j.pool, j.priority, j.admission ORDER BY j.ord)
-        ELSE 0 END AS seat
+    SELECT j.*, CASE WHEN j.admission = 0 THEN j.base + count(*) FILTER (WHERE j.admission = 0)
+        OVER (PARTITION BY j.pool, j.priority, j.customer ORDER BY j.ord) ELSE 0 END AS seat
     FROM (SELECT g.*, {{admission_of_given}} AS admission FROM locked g) AS j
 ), passes AS (
     INSERT INTO turns (pool, level, customer, pass)
@@ -216,6 +215,8 @@ LEFT JOIN configs f ON f.config_id = r.config_id
 
 -- name: run_claim [postgres]
 -- Take the next ready runs of a pool: level, then fair turn, then age.
+-- Found again by an array of ids, not by a join: a plan made while the queue was empty would walk
+-- all of it once it has filled (measured: a tenth of the rate).
 -- scope: system (a worker serves every customer; a bound key adds :customer)
 WITH picked AS MATERIALIZED (
     SELECT run_id FROM runs
@@ -227,7 +228,7 @@ WITH picked AS MATERIALIZED (
         session_id = :session_id, claimed_by = :claimed_by, claimed_at = {{now}},
         started_at = CASE WHEN :start THEN {{now}} END, state_at = {{now}},
         token = nextval('token_seq')
-    FROM picked WHERE u.run_id = picked.run_id
+    WHERE u.run_id = ANY(ARRAY(SELECT run_id FROM picked))
     RETURNING u.*
 )
 SELECT {{held_columns}} FROM r {{held_joins}}
@@ -297,13 +298,20 @@ SELECT batch.pool, batch.level, 0, batch.pass FROM {{batch}} WHERE TRUE ORDER BY
 ON CONFLICT (pool, level, customer) DO UPDATE SET pass = excluded.pass
 WHERE turns.pass < excluded.pass;
 
+-- fragment: ids_known [postgres]
+-- The ids once more, as an array: no plan, however old, then walks the whole queue.
+AND runs.run_id = ANY(:b_run_id::bigint[])
+
+-- fragment: ids_known [sqlite]
+AND TRUE
+
 -- name: run_start_many
 -- CLAIMED becomes RUNNING for holders whose token is current.
 -- scope: system (holders are known by token)
 -- batch: run_id bigint, token bigint
 UPDATE runs SET state = 'RUNNING', started_at = {{now}}, state_at = {{now}}
 FROM {{batch}}
-WHERE runs.run_id = batch.run_id AND runs.token = batch.token AND runs.state = 'CLAIMED'
+WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.token = batch.token AND runs.state = 'CLAIMED'
 RETURNING runs.run_id;
 
 -- name: run_release_many
@@ -313,7 +321,7 @@ RETURNING runs.run_id;
 UPDATE runs SET state = 'PENDING', admission = 1, scheduled_time = {{now}} + batch.delay_us,
     session_id = NULL, claimed_by = NULL, claimed_at = NULL, started_at = NULL, state_at = {{now}}
 FROM {{batch}}
-WHERE runs.run_id = batch.run_id AND runs.token = batch.token
+WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.token = batch.token
     AND runs.state IN ('CLAIMED', 'RUNNING')
 RETURNING runs.run_id;
 
@@ -324,5 +332,5 @@ RETURNING runs.run_id;
 UPDATE runs SET state = 'PENDING', admission = 1, session_id = NULL, claimed_by = NULL,
     claimed_at = NULL, lapses = lapses + 1, state_at = {{now}}
 FROM {{batch}}
-WHERE runs.run_id = batch.run_id AND runs.token = batch.token AND runs.state = 'CLAIMED'
+WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.token = batch.token AND runs.state = 'CLAIMED'
 RETURNING runs.run_id;

@@ -45,7 +45,7 @@ FROM (
     SELECT s.config_id, s.next_run_time AS slot, s.catch_up, batch.run_slot, batch.next_slot,
         batch.missed_from, batch.missed_to, batch.missed_count, batch.is_late,
         c.customer, c.pipeline, c.priority, c.max_execution_us, c.sla_us, c.overlap, c.offset_us,
-        l.has_flow
+        l.has_flow{{pg:, s.ctid AS place}}
     FROM {{taken_rows}}
     JOIN pipelines l ON l.pipeline = c.pipeline
 ) AS g
@@ -118,6 +118,7 @@ ON CONFLICT (config_id, slot_from) DO NOTHING
 
 -- name: schedule_start_many [postgres]
 -- Advance the taken configs and start their slots: runs, flows, ledger, journal, in one statement.
+-- The rows are locked by this transaction, so their place (ctid) finds them again at once.
 -- scope: system (the scheduler serves every customer)
 -- batch: config_id bigint, run_slot bigint, next_slot bigint, missed_from bigint,
 --   missed_to bigint, missed_count bigint, is_late boolean
@@ -126,7 +127,8 @@ WITH tick AS MATERIALIZED (
 ), advanced AS (
     UPDATE schedule s SET next_run_time = t.next_slot,
         evaluated_to = greatest(s.evaluated_to, coalesce(t.run_slot, t.missed_to))
-    FROM tick t WHERE s.config_id = t.config_id AND s.next_run_time = t.slot
+    FROM tick t WHERE s.ctid = t.place AND s.config_id = t.config_id
+        AND s.next_run_time = t.slot
     RETURNING s.config_id
 ), opened AS (
     {{tick_flows}}

@@ -1,0 +1,32 @@
+"""Arrays as PostgreSQL reads them, built quickly: a batch of 500 rows is 8,500 values.
+
+The driver's own list adaptation costs a third of a drain's Python time; columns that are all NULL or
+all the same cost nothing here. An empty array is enough for a column of NULLs: `unnest` pads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def array_literal(values: Sequence[Any], kind: str) -> str:
+    """The text of an array of `kind` (text, or a number or boolean type) holding `values`."""
+    first = values[0]
+    if values.count(first) == len(values):
+        if first is None:
+            return "{}"
+        return "{" + ",".join([_item(first, kind)] * len(values)) + "}"
+    if kind in ("bigint", "smallint") and None not in values:
+        return "{" + ",".join(map(str, values)) + "}"
+    return "{" + ",".join([_item(value, kind) for value in values]) + "}"
+
+
+def _item(value: Any, kind: str) -> str:
+    if value is None:
+        return "NULL"
+    if kind == "text":
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if kind == "boolean":
+        return "t" if value else "f"
+    return str(value)
