@@ -1,0 +1,306 @@
+"""Statement by statement: transactions of several processes on a real PostgreSQL, in any order.
+
+SQLite has one writer, so races between statements show only on PostgreSQL. Each act (a callable
+over a store: a service's step, a few verbs) runs in a thread and on a connection of its own, and
+parks before every statement and every commit; a chooser says who goes on. A statement that waits
+for a lock is noticed through `pg_blocking_pids`; deadlocks are resolved by the server and repeated
+as the store would. `explore` draws orders from seeds, `exhaust` walks through all of them.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, LiteralString, TypeVar, cast
+
+import psycopg
+from psycopg import errors as pgerrors
+
+from penstock.core.clock import Clock
+from penstock.core.errors import StoreBusy
+from penstock.store.api import Capabilities, Row, Store, Tx, Waiter
+from penstock.store.postgres import BEGIN_WRITE, SESSION, TRIES, PostgresTx, _configure
+
+T = TypeVar("T")
+Act = Callable[[Store], Any]
+Chooser = Callable[[int], int]
+
+BEGIN_READ: LiteralString = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+POLL_SECONDS = 0.003
+PATIENCE_POLLS = 5_000
+
+
+class InterleavingFailed(AssertionError):
+    """An order of statements broke something; says which order, and how to see it again."""
+
+    def __init__(self, order: str, trace: Sequence[str], cause: BaseException) -> None:
+        self.cause = cause
+        steps = "\n".join(f"  {n:3d} {step}" for n, step in enumerate(trace))
+        super().__init__(f"{order}: {cause!r}\n{steps}")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one act."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """One thread with its connection."""
+
+    name: str
+    connection: psycopg.Connection[Row]
+    state: str = "idle"
+    is_granted: bool = False
+    label: str = ""
+    outcome: Outcome = field(default_factory=Outcome)
+
+    @property
+    def pid(self) -> int:
+        """The server process behind it."""
+        return self.connection.info.backend_pid
+
+
+class Arena:
+    """Connections to one database, on which acts are played in chosen orders."""
+
+    def __init__(self, dsn: str, clock: Clock, lanes: int = 3) -> None:
+        """Open one connection per lane and one to watch them."""
+        options = f"{SESSION} -c deadlock_timeout=20ms"
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._watch = psycopg.connect(dsn, autocommit=True)
+        self._lanes: list[_Lane] = []
+        for n in range(lanes):
+            connection = psycopg.connect(dsn, autocommit=True, options=options)
+            _configure(cast("psycopg.Connection[Row]", connection))
+            self._lanes.append(_Lane(f"{chr(65 + n)}", connection))
+        self.trace: list[str] = []
+
+    def close(self) -> None:
+        """Close every connection."""
+        for lane in self._lanes:
+            lane.connection.close()
+        self._watch.close()
+
+    def play(self, acts: Sequence[Act], choose: Chooser) -> list[Outcome]:
+        """Run the acts to their ends, one statement at a time, in the order the chooser draws."""
+        assert len(acts) <= len(self._lanes), "more acts than lanes"
+        self.trace = []
+        lanes = self._lanes[: len(acts)]
+        threads = []
+        for lane, act in zip(lanes, acts, strict=True):
+            lane.state, lane.is_granted, lane.outcome = "running", False, Outcome()
+            thread = threading.Thread(target=self._run, args=(lane, act), daemon=True)
+            threads.append(thread)
+            thread.start()
+        while True:
+            self._settle(lanes)
+            parked = [lane for lane in lanes if lane.state == "parked"]
+            if not parked:
+                if all(lane.state == "done" for lane in lanes):
+                    break
+                continue
+            lane = parked[choose(len(parked)) if len(parked) > 1 else 0]
+            self.trace.append(f"{lane.name}: {lane.label}")
+            with self._changed:
+                lane.is_granted, lane.state = True, "running"
+                self._changed.notify_all()
+        for thread in threads:
+            thread.join()
+        return [lane.outcome for lane in lanes]
+
+    def park(self, lane: _Lane, label: str) -> None:
+        """Called by a lane's thread before each statement: wait to be chosen."""
+        with self._changed:
+            lane.label, lane.state = label, "parked"
+            self._changed.notify_all()
+            while not lane.is_granted:
+                self._changed.wait()
+            lane.is_granted = False
+
+    def _run(self, lane: _Lane, act: Act) -> None:
+        try:
+            lane.outcome.value = act(cast("Store", LaneStore(self, lane, self._clock)))
+        except BaseException as error:
+            lane.outcome.error = error
+        with self._changed:
+            lane.state = "done"
+            self._changed.notify_all()
+
+    def _settle(self, lanes: Sequence[_Lane]) -> None:
+        """Wait until every lane is parked, done, or waits for a lock in the server."""
+        for _ in range(PATIENCE_POLLS):
+            with self._changed:
+                moving = [lane for lane in lanes if lane.state == "running"]
+                if not moving:
+                    return
+                self._changed.wait(POLL_SECONDS)
+                moving = [lane for lane in lanes if lane.state == "running"]
+            if not moving:
+                return
+            blocked = self._blocked([lane.pid for lane in moving])
+            parked = any(lane.state == "parked" for lane in lanes)
+            if parked and all(lane.pid in blocked for lane in moving):
+                return
+        raise AssertionError(f"nothing moves any more: {self.trace[-5:]}")
+
+    def _blocked(self, pids: list[int]) -> set[int]:
+        rows = self._watch.execute(
+            "SELECT pid FROM unnest(%s::int[]) AS pid WHERE cardinality(pg_blocking_pids(pid)) > 0",
+            (pids,),
+        )
+        return {row[0] for row in rows}
+
+
+class _ParkingTx(PostgresTx):
+    """A transaction that asks before each of its statements."""
+
+    def __init__(self, arena: Arena, lane: _Lane, injected: int | None) -> None:
+        super().__init__(cast("psycopg.Connection[Row]", self), injected)
+        self._arena = arena
+        self._lane = lane
+        self._name = ""
+
+    def _execute(self, name: str, *args: Any) -> Any:
+        self._name = name
+        return super()._execute(name, *args)
+
+    def execute(self, text: LiteralString, *args: Any, **more: Any) -> psycopg.Cursor[Row]:
+        """Stands in for the connection."""
+        self._arena.park(self._lane, self._name)
+        return self._lane.connection.execute(text, *args, **more)
+
+
+class LaneStore:
+    """A store whose statements wait for their turn."""
+
+    def __init__(self, arena: Arena, lane: _Lane, clock: Clock) -> None:
+        self._arena = arena
+        self._lane = lane
+        self._clock = clock
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of PostgreSQL."""
+        return Capabilities(
+            engine="postgres",
+            concurrent_writers=True,
+            cross_process_wake=True,
+            partitioned_history=True,
+            row_level_security=True,
+        )
+
+    def read(self, body: Callable[[Tx], T]) -> T:
+        """A snapshot."""
+        return self._attempt(body, BEGIN_READ)
+
+    def write(self, body: Callable[[Tx], T]) -> T:
+        """A transaction; it also parks before its commit."""
+        return self._attempt(body, BEGIN_WRITE)
+
+    def reserved(self) -> LaneStore:
+        """The same connection."""
+        return self
+
+    def wake(self, channels: Iterable[str]) -> None:
+        """Hints are lost here."""
+
+    def listen(self, channels: Iterable[str]) -> Waiter:
+        """Not part of this harness."""
+        raise NotImplementedError
+
+    def migrate(self) -> list[str]:
+        """Not part of this harness."""
+        raise NotImplementedError
+
+    def verify(self) -> list[str]:
+        """Not part of this harness."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """The arena owns the connection."""
+
+    def _attempt(self, body: Callable[[Tx], T], begin: LiteralString) -> T:
+        connection = self._lane.connection
+        for _ in range(TRIES):
+            tx = _ParkingTx(self._arena, self._lane, self._clock.now())
+            connection.execute(begin)
+            try:
+                value = body(tx)
+                if begin is BEGIN_WRITE:
+                    self._arena.park(self._lane, "COMMIT")
+                connection.execute("COMMIT")
+            except (pgerrors.DeadlockDetected, pgerrors.SerializationFailure):
+                connection.execute("ROLLBACK")
+                continue
+            except BaseException:
+                with suppress(psycopg.Error):
+                    connection.execute("ROLLBACK")
+                raise
+            for call in tx.callbacks:
+                call()
+            return value
+        raise StoreBusy(f"gave up after {TRIES} tries")
+
+
+Scene = Callable[[], tuple[Sequence[Act], Callable[[list[Outcome]], None]]]
+"""Sets the stage afresh; answers the acts, and the check of what came of them."""
+
+
+def explore(arena: Arena, scene: Scene, seeds: Iterable[int]) -> int:
+    """Play the scene in one random order per seed; returns how many orders were different."""
+    orders: set[tuple[str, ...]] = set()
+    for seed in seeds:
+        rng = random.Random(seed)  # noqa: S311 - chance from a seed is the point
+        _play(arena, scene, rng.randrange, f"seed {seed}")
+        orders.add(tuple(arena.trace))
+    return len(orders)
+
+
+def exhaust(arena: Arena, scene: Scene, limit: int) -> int:
+    """Play the scene in every order, up to `limit` of them; returns how many were played."""
+    played = 0
+    for choose, order in _all_orders(limit):
+        _play(arena, scene, choose, order)
+        played += 1
+    return played
+
+
+def _all_orders(limit: int) -> Iterator[tuple[Chooser, str]]:
+    """Choosers that walk the tree of choices depth first."""
+    prefix: list[int] = []
+    for _ in range(limit):
+        widths: list[int] = []
+
+        def choose(n: int, path: list[int] = prefix, widths: list[int] = widths) -> int:
+            place = len(widths)
+            widths.append(n)
+            return min(path[place], n - 1) if place < len(path) else 0
+
+        yield choose, f"order {prefix}"
+        path = [prefix[i] if i < len(prefix) else 0 for i in range(len(widths))]
+        while path and path[-1] + 1 >= widths[len(path) - 1]:
+            path.pop()
+        if not path:
+            return
+        path[-1] += 1
+        prefix = path
+
+
+def _play(arena: Arena, scene: Scene, choose: Chooser, order: str) -> None:
+    acts, check = scene()
+    outcomes = arena.play(acts, choose)
+    try:
+        for outcome in outcomes:
+            if outcome.error is not None:
+                raise outcome.error
+        check(outcomes)
+    except BaseException as error:
+        raise InterleavingFailed(order, arena.trace, error) from error

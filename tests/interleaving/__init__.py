@@ -1,0 +1,1 @@
+"""Races between statements on a real PostgreSQL, played out in chosen orders."""

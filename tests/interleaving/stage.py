@@ -1,0 +1,124 @@
+"""The stage of the interleaving tests: a database, an arena on it, short verbs to set scenes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.client import Client
+from penstock.client.runs import Submission
+from penstock.core import settle
+from penstock.core.clock import MINUTE, SECOND
+from penstock.core.model import HeldRun
+from penstock.store.api import Store
+from penstock.store.ending import run_end_many
+from penstock.store.leases import session_open
+from penstock.store.postgres import PostgresStore
+from penstock.store.runs import Claim, run_claim
+from penstock.testing.clock import VirtualClock
+from penstock.testing.interleaving import Act, Arena
+from penstock.testing.simulation import START, declared
+
+LEASE_US = 30 * SECOND
+_EMPTY = (
+    "runs", "history", "journal", "seals", "outbox", "leases", "sessions", "ledger", "schedule",
+    "config_health", "dead_letters", "pauses", "turns", "audit", "configs", "progress", "alerts",
+    "requests", "run_sums", "flows",
+)  # fmt: skip
+
+
+class Stage:
+    """One database, emptied for every scene."""
+
+    def __init__(self, dsn: str) -> None:
+        self.clock = VirtualClock(START)
+        self.store = PostgresStore(dsn, self.clock)
+        self.store.migrate()
+        self.client = Client(self.store)
+        self.client.register(declared())
+        self.arena = Arena(dsn, self.clock, lanes=4)
+        self.pool = int(self.value("SELECT pool FROM pools WHERE name = 'default'"))
+        self.processors = [
+            row[0]
+            for row in self.sql("SELECT processor FROM processors WHERE pool = %s", self.pool)
+        ]
+        self._boots = 0
+
+    def close(self) -> None:
+        """Release everything."""
+        self.arena.close()
+        self.store.close()
+
+    def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
+        """Any statement, beside the product."""
+        cursor = self.arena._watch.execute(text.encode(), params)
+        return cursor.fetchall() if cursor.description else []
+
+    def value(self, text: str, *params: Any) -> Any:
+        """The one value of a query."""
+        return self.sql(text, *params)[0][0]
+
+    def empty(self) -> None:
+        """A fresh scene: no runs, no configs, no sessions."""
+        self.arena._watch.execute(
+            ";".join([*(f"DELETE FROM {name}" for name in _EMPTY),
+                      "UPDATE customers SET audit_n = 0, audit_head = ''"]).encode()
+        )  # fmt: skip
+
+    def submit(self, n: int = 1, *, customer: str = "acme", key: str | None = None) -> list[int]:
+        """Ready runs of the pipeline `single`."""
+        return [
+            self.client.runs.submit(
+                Submission(pipeline="single", customer=customer, ordering_key=key)
+            )
+            for _ in range(n)
+        ]
+
+    def session(self, lease_us: int = LEASE_US) -> int:
+        """A live session of a worker."""
+        self._boots += 1
+        params = {"boot_id": f"boot-{self._boots}", "kind": "worker", "name": f"w{self._boots}",
+                  "host": "here", "pid": 1, "pool": self.pool, "slots": 5,
+                  "lease_us": lease_us}  # fmt: skip
+        return self.store.write(lambda tx: session_open(tx, params))
+
+    def claim(self, session_id: int, n: int = 5, *, start: bool = False) -> list[HeldRun]:
+        """Claim at once, outside the arena."""
+        return claim_act(self, session_id, n, start=start)(self.store)  # type: ignore[no-any-return]
+
+    def lapse(self) -> None:
+        """Let every lease run out."""
+        self.clock.advance(10 * MINUTE)
+
+    def config(self, **more: Any) -> int:
+        """A config of the pipeline `single`, every five minutes, due at the next advance."""
+        given = {"pipeline_template": "single", "schedule_type": "INTERVAL",
+                 "schedule_interval_minutes": 5, **more}  # fmt: skip
+        return self.client.configs.create("acme", given).config_id
+
+
+def claim_act(stage: Stage, session_id: int, n: int = 5, *, start: bool = False) -> Act:
+    """A worker's claim."""
+    claim = Claim(
+        pool=stage.pool, processors=stage.processors, n=n, session_id=session_id,
+        claimed_by=f"s{session_id}", start=start,
+    )  # fmt: skip
+    return lambda store: store.write(lambda tx: run_claim(tx, claim))
+
+
+def finish_act(held: Sequence[HeldRun]) -> Act:
+    """A worker's end of what it holds."""
+    ends = [settle.completed(run) for run in held]
+    return lambda store: store.write(lambda tx: run_end_many(tx, ends))
+
+
+def submit_act(stage: Stage, *, customer: str = "acme", key: str | None = None, n: int = 1) -> Act:
+    """A client's submit."""
+
+    def act(store: Store) -> list[int]:
+        wanted = Submission(pipeline="single", customer=customer, ordering_key=key)
+        client = Client(store)
+        client._names._pipelines = stage.client._names._pipelines
+        return client.runs.submit_many([wanted] * n)
+
+    return act

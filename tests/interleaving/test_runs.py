@@ -1,0 +1,187 @@
+"""Claim, start, finish, rescue and sessions against each other, statement by statement."""
+
+import pytest
+
+from penstock.core import settle
+from penstock.core.model import Finished, HeldRun
+from penstock.engine.admitter import Admitter
+from penstock.engine.sweeper import Sweeper
+from penstock.store.api import Store
+from penstock.store.ending import run_end_many
+from penstock.store.leases import session_beat, session_expire
+from penstock.store.runs import run_start_many
+from penstock.testing.interleaving import Outcome, exhaust, explore
+from tests.interleaving.stage import LEASE_US, Stage, claim_act, finish_act, submit_act
+
+pytestmark = pytest.mark.postgres
+
+
+def sweep(store: Store) -> object:
+    return Sweeper(store, jitter=lambda: 0.0).run_once()
+
+
+def conserved(stage: Stage, ids: list[int]) -> None:
+    """Each run is live or ended, exactly once; nobody was created besides retries."""
+    rows = stage.sql(
+        "SELECT run_id FROM runs WHERE parent_run_id IS NULL"
+        " UNION ALL SELECT run_id FROM history WHERE parent_run_id IS NULL"
+    )
+    assert sorted(row[0] for row in rows) == sorted(ids)
+
+
+def test_two_claims_never_share_a_run(stage: Stage) -> None:
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        ids = stage.submit(3)
+        first, second = stage.session(), stage.session()
+
+        def check(outcomes: list[Outcome]) -> None:
+            taken = [run.run_id for outcome in outcomes for run in outcome.value]
+            assert len(taken) == len(set(taken))
+            tokens = [run.token for outcome in outcomes for run in outcome.value]
+            assert len(tokens) == len(set(tokens))
+            conserved(stage, ids)
+
+        return [claim_act(stage, first, 2), claim_act(stage, second, 2)], check
+
+    assert exhaust(stage.arena, scene, 100) > 1
+
+
+def test_a_claim_against_the_rescue_of_the_same_runs(stage: Stage) -> None:
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        ids = stage.submit(2)
+        stage.claim(stage.session())
+        stage.lapse()
+        live = stage.session()
+
+        def admit_and_claim(store: Store) -> list[HeldRun]:
+            Admitter(store).run_once()
+            taken: list[HeldRun] = claim_act(stage, live)(store)
+            return taken
+
+        def check(outcomes: list[Outcome]) -> None:
+            conserved(stage, ids)
+            for run in outcomes[2].value:
+                held = stage.sql("SELECT session_id, token FROM runs WHERE run_id = %s", run.run_id)
+                assert held == [(live, run.token)]
+
+        return [sweep, sweep, admit_and_claim], check
+
+    assert explore(stage.arena, scene, range(25)) > 5
+
+
+def test_a_completed_run_never_comes_back(stage: Stage) -> None:
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        ids = stage.submit(2)
+        held = stage.claim(stage.session(), start=True)
+        stage.lapse()
+
+        def check(outcomes: list[Outcome]) -> None:
+            conserved(stage, ids)
+            done = {end.run_id for end in outcomes[0].value}
+            states = dict(stage.sql("SELECT run_id, final_state FROM history"))
+            assert all(states[run_id] == "COMPLETED" for run_id in done)
+            retried = {row[0] for row in stage.sql("SELECT parent_run_id FROM runs")}
+            assert retried == set(ids) - done
+
+        return [finish_act(held), sweep], check
+
+    assert explore(stage.arena, scene, range(25)) > 3
+
+
+def test_a_lapse_against_the_start_of_the_same_run(stage: Stage) -> None:
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        stage.submit(1)
+        held = stage.claim(stage.session())
+        stage.lapse()
+        pairs = [(run.run_id, run.token) for run in held]
+
+        def start_and_finish(store: Store) -> list[Finished]:
+            if not store.write(lambda tx: run_start_many(tx, pairs)):
+                return []
+            ends = [settle.completed(run) for run in held]
+            return store.write(lambda tx: run_end_many(tx, ends))
+
+        def check(outcomes: list[Outcome]) -> None:
+            rows = stage.sql("SELECT state, lapses FROM runs WHERE parent_run_id IS NULL")
+            ended = stage.sql("SELECT final_state FROM history")
+            retries = stage.sql("SELECT state FROM runs WHERE parent_run_id IS NOT NULL")
+            if outcomes[0].value:
+                assert (rows, ended, retries) == ([], [("COMPLETED",)], [])
+            elif ended:
+                assert (rows, ended, len(retries)) == ([], [("FAILED",)], 1)
+            else:
+                assert rows == [("PENDING", 1)]
+
+        return [start_and_finish, sweep], check
+
+    assert explore(stage.arena, scene, range(25)) > 3
+
+
+def test_a_session_that_beats_in_time_is_not_expired_and_a_swept_one_knows(stage: Stage) -> None:
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        session_id = stage.session()
+        stage.lapse()
+
+        def beat(store: Store) -> bool:
+            return store.write(lambda tx: session_beat(tx, session_id, LEASE_US))
+
+        def check(outcomes: list[Outcome]) -> None:
+            alive, expired = outcomes[0].value, bool(outcomes[1].value)
+            there = bool(stage.sql("SELECT 1 FROM sessions WHERE session_id = %s", session_id))
+            assert alive == there
+            assert alive != expired
+
+        return [beat, lambda store: store.write(session_expire)], check
+
+    assert exhaust(stage.arena, scene, 60) > 1
+
+
+def test_of_an_ordering_key_one_run_is_free_and_none_is_stuck(stage: Stage) -> None:
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        stage.submit(1, key="k")
+        held = stage.claim(stage.session())
+        add = submit_act(stage, key="k")
+
+        def check(_: list[Outcome]) -> None:
+            one_free(stage, at_least=0)
+            sweep(stage.store)
+            one_free(stage, at_least=1)
+
+        return [finish_act(held), add, add], check
+
+    assert explore(stage.arena, scene, range(30)) > 5
+
+
+def one_free(stage: Stage, *, at_least: int) -> None:
+    free = stage.value("SELECT count(*) FROM runs WHERE ordering_key = 'k' AND admission <> 3")
+    assert at_least <= free <= 1, f"{free} runs of one key are free"
+
+
+def test_two_inserts_of_a_new_ordering_key(stage: Stage) -> None:
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        return [submit_act(stage, key="k")] * 2, lambda _: one_free(stage, at_least=1)
+
+    assert exhaust(stage.arena, scene, 60) > 1
+
+
+def test_turns_of_a_customer_are_given_once(stage: Stage) -> None:
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        stage.submit(1)  # from then on the customer's row is there to be locked
+        before = stage.value("SELECT max(pass) FROM turns WHERE customer > 0")
+
+        def check(_: list[Outcome]) -> None:
+            passes = [row[0] for row in stage.sql("SELECT pass FROM runs ORDER BY pass")]
+            assert passes == list(range(before, before + 7))
+            assert stage.value("SELECT max(pass) FROM turns WHERE customer > 0") == before + 6
+
+        return [submit_act(stage, n=2)] * 3, check
+
+    assert explore(stage.arena, scene, range(15)) > 3
