@@ -1,7 +1,7 @@
 """Arrays as PostgreSQL reads them, built quickly: a batch of 500 rows is 8,500 values.
 
-The driver's own list adaptation costs a third of a drain's Python time; columns that are all NULL or
-all the same cost nothing here. An empty array is enough for a column of NULLs: `unnest` pads it.
+The driver's own list adaptation costs a third of a drain's Python time; columns that are all NULL
+or all the same cost nothing here. An empty array is enough for a column of NULLs: `unnest` pads it.
 """
 
 from __future__ import annotations
