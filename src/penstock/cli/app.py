@@ -105,13 +105,13 @@ class _Global(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._globals = _global_options()
-        self.params.extend(self._globals)
+        self.global_options = _global_options()
+        self.params.extend(self.global_options)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The command's options, then the global ones."""
-        own = [p for p in self.get_params(ctx) if p not in self._globals]
-        for title, params in (("Options", own), ("Global options", self._globals)):
+        own = [p for p in self.get_params(ctx) if p not in self.global_options]
+        for title, params in (("Options", own), ("Global options", self.global_options)):
             lines = [line for p in params if (line := p.get_help_record(ctx)) is not None]
             if lines:
                 with formatter.section(title):

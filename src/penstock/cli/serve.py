@@ -43,7 +43,7 @@ def _worker_options(function: F) -> F:
 
 def _pipeline_option(function: F) -> F:
     return click.option(
-        "--pipelines", multiple=True, metavar="MODULE|FILE", help="Declared pipelines; repeatable."
+        "--pipelines", multiple=True, metavar="MODULE|FILE", help="Where pipelines are declared."
     )(function)
 
 

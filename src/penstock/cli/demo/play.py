@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DAY_US = 24 * HOUR
 STEPS_PER_SECOND = 32
-STEP_MIN_US, STEP_MAX_US = 20 * SECOND, 5 * MINUTE
+STEP_MIN_US, STEP_MAX_US = 20 * SECOND, 10 * MINUTE
 DRAIN_STEP_US = 5 * MINUTE
 DRAIN_MAX_US = 12 * HOUR
 LOOK_SECONDS = 0.4
@@ -82,6 +82,7 @@ class Play:
         scene, clock = self._scene, self._scene.stage.clock
         step = int(DAY_US / max(1.0, self._seconds * STEPS_PER_SECOND))
         step = min(max(step, STEP_MIN_US), STEP_MAX_US)
+        scene.stage.lease_us = max(scene.stage.lease_us, 4 * step)
         acts = scenario.acts(scene)
         end = scene.start + DAY_US
         while clock.now() < end:

@@ -193,10 +193,11 @@ def _crashed(runs: list[Run], facts: Facts) -> Claim:
     stale = [r for r in runs if r.error_type == "STALE_EXECUTION"]
     holders = sorted({r.claimed_by for r in stale if r.claimed_by})
     ends = _ends_of(runs, "STALE_EXECUTION")
+    lease = shapes.span(facts.scene.stage.lease_us)
     found = max(((r.finished_at or 0) - (r.started_at or 0) for r in stale), default=0)
     text = (
         f"{' and '.join(holders) or 'The worker'} died with {len(stale)} runs in hand. They were "
-        f"found at most {shapes.span(found)} after they had started (the lease is 10 min) and ran "
+        f"found at most {shapes.span(found)} after they had started (the lease is {lease}) and ran "
         f"again elsewhere: {ends['completed']} completed. {facts.refused} results that the dead "
         "worker delivered late were refused by their fencing tokens."
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FLOOD = 5_000
 WORKERS = 4
 SLOTS = 16
-CRASH_EARLIEST, CRASH_LATEST = 6 * HOUR, 10 * HOUR
+CRASH_EARLIEST, CRASH_LATEST = 6 * HOUR, 9 * HOUR + 30 * MINUTE
 FLOOD_AT = 11 * HOUR
 OUTAGE_HOURS = 3
 THROTTLE_MINUTES = 40
@@ -71,7 +71,7 @@ def acts(scene: Scene) -> list[Act]:
             Act(max(0, throttle - 5 * MINUTE), _throttle),
             Act(4 * HOUR + 50 * MINUTE, _revoke),
             Act(CRASH_LATEST, _crash),
-            Act(CRASH_LATEST + 40 * MINUTE, _haunt),
+            Act(CRASH_LATEST + 75 * MINUTE, _haunt),
             Act(FLOOD_AT, _flood),
             Act(FLOOD_AT + 20 * MINUTE, _regret),
             Act(13 * HOUR + 30 * MINUTE, _mend),

@@ -69,21 +69,21 @@ def clock_text(at: Micros) -> str:
 def picture(glance: Glance) -> Any:
     """The whole screen, as something rich can draw."""
     # As above.
-    from rich.columns import Columns
-    from rich.console import Group
-    from rich.panel import Panel
+    from rich import columns, console, panel
 
     feed = "\n".join(f"[dim]{clock_text(at)}[/dim]  {text}" for at, text in glance.told[-FEED:])
     alerts = "\n".join(
         f"[{shapes.COLOURS.get(a.severity, 'white')}]{a.severity}[/]  {a.message}"
         for a in glance.alerts
     )
-    return Group(
+    return console.Group(
         _headline(glance),
-        Columns([Panel(_queue(glance), title="queue"), Panel(_sums(glance), title="so far")]),
-        Panel(feed or "…", title="what happens", height=FEED + 2),
-        Panel(_flood(glance), title="fair turns"),
-        Panel(alerts or "[dim]none[/dim]", title="open alerts", height=8),
+        columns.Columns(
+            [panel.Panel(_queue(glance), title="queue"), panel.Panel(_sums(glance), title="so far")]
+        ),
+        panel.Panel(feed or "…", title="what happens", height=FEED + 2),
+        panel.Panel(_flood(glance), title="fair turns"),
+        panel.Panel(alerts or "[dim]none[/dim]", title="open alerts", height=8),
     )
 
 

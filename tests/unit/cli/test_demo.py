@@ -1,0 +1,80 @@
+"""The demo, small and quick: its claims hold, and it leaves a database one can look around in."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from penstock.cli import cli
+from penstock.cli.demo import world
+from penstock.cli.demo.report import Claim, Facts, Report
+from penstock.cli.demo.scenario import Scene
+from penstock.cli.demo.stage import DrivenClock
+from penstock.core.clock import SECOND
+from penstock.core.drafts import parse_draft
+from tests.unit.cli.conftest import Shell
+
+SMALL = ["--customers", "20", "--flood", "300", "--seconds", "1"]
+
+
+def test_a_small_day(tmp_path: Path) -> None:
+    """Every claim holds, the commands it offers work, and it wants a database of its own."""
+    shell = Shell(tmp_path / "demo.db")
+    record = shell.json("demo", *SMALL)
+    assert record["is_true"], record
+    claims = {claim["title"]: claim for claim in record["claims"]}
+    assert len(claims) == 8
+    lost = claims["No run was lost."]
+    assert lost["asked"] == lost["completed"] + lost["dead"] + lost["cancelled"]
+    assert claims["A killed worker cost time, not work."]["rescued"] > 0
+    assert claims["A killed worker cost time, not work."]["refused"] > 0
+    assert claims["A flood hurt nobody but its sender."]["others"] > 0
+    assert len(record["disabled_configs"]) == 2
+
+    assert shell.json("status")["queue"]["pending"] == 0
+    assert shell.json("runs", "dead")["dead_letters"]
+    assert {alert["severity"] for alert in shell.json("alerts", "list")["alerts"]} == {"HIGH"}
+    assert shell.json("doctor")["is_healthy"]
+    assert "is on" in shell.ok("configs", "enable", record["disabled_configs"][0])
+
+    again = shell("demo", *SMALL)
+    assert again.code == 4
+    assert "is not empty" in again.err
+
+
+def test_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A demo never writes into the database that PENSTOCK_DATABASE_URL names."""
+    monkeypatch.setenv("PENSTOCK_DATABASE_URL", f"sqlite:{tmp_path}/precious.db")
+    result = CliRunner().invoke(cli, ["demo", "--engine", "postgres"])
+    assert result.exit_code == 2
+    assert "--database-url postgresql://" in result.stderr
+    assert not (tmp_path / "precious.db").exists()
+
+
+def test_a_claim_that_does_not_hold_is_shown() -> None:
+    """The summary never hides a failed check."""
+    facts = Facts(
+        scene=Scene.__new__(Scene), scheduled=0, refused=0, database="sqlite:x",
+        database_url="sqlite:x", seconds=1.0,
+    )  # fmt: skip
+    report = Report("head", [Claim("No run was lost.", "1 is missing.", False, {})], [], facts)
+    assert not report.is_true
+    assert "✗" in report.text()
+    assert "this is a bug" in report.text()
+
+
+def test_the_world_is_valid_and_repeatable() -> None:
+    """Every config passes the ordinary checks; the same seed makes the same world."""
+    names = world.customers(50)
+    made = world.configs(names, 1_763_337_600 * SECOND, 7)
+    assert made == world.configs(names, 1_763_337_600 * SECOND, 7)
+    assert made != world.configs(names, 1_763_337_600 * SECOND, 8)
+    for _, fields in made:
+        parse_draft(fields)
+
+
+def test_the_clock_stands_still() -> None:
+    """Time passes only when it is told to."""
+    clock = DrivenClock(5 * SECOND)
+    clock.sleep(2.5)
+    assert (clock.now(), clock.monotonic()) == (7_500_000, 2.5)

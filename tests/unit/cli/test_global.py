@@ -1,0 +1,183 @@
+"""What all commands share: options, errors, exit codes, help, completion, quick starts."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import penstock
+from penstock.cli import cli, faults
+from penstock.cli.app import App
+from penstock.cli.root import FAMILIES
+from tests.unit.cli.conftest import Shell
+
+
+def python(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *args],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+class TestHelp:
+    """Help is quick, complete and the same everywhere."""
+
+    def test_the_list_of_commands_is_that_of_the_commands(self) -> None:
+        """What `penstock --help` says of a command is what the command says of itself."""
+        context = click.Context(cli)
+        for name, (_, text) in FAMILIES.items():
+            command = cli.get_command(context, name)
+            assert command is not None
+            assert (command.help or "").split("\n")[0] == text, name
+
+    def test_nothing_heavy_is_imported(self) -> None:
+        """The store, the engine, rich and psycopg stay out until a command needs them."""
+        code = (
+            "import sys; sys.argv = ['penstock', '--help']\n"
+            "import penstock.cli\n"
+            "try:\n    penstock.cli.main()\nexcept SystemExit: pass\n"
+            "heavy = ('rich', 'psycopg', 'msgspec', 'sqlite3', 'pysqlite3', 'penstock.store',"
+            " 'penstock.engine', 'penstock.client', 'importlib.metadata')\n"
+            "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
+        )
+        done = python("-c", code)
+        assert done.stderr.strip() == "[]"
+        assert "Commands:" in done.stdout
+
+    def test_every_command_has_help_and_json(self) -> None:
+        """Each command explains itself and accepts the global options."""
+        runner = CliRunner()
+        context = click.Context(cli)
+        paths: list[list[str]] = []
+        for name in FAMILIES:
+            command = cli.get_command(context, name)
+            if isinstance(command, click.Group):
+                paths += [[name, child] for child in command.commands]
+            paths.append([name])
+        for path in paths:
+            result = runner.invoke(cli, [*path, "--help"])
+            assert result.exit_code == 0, path
+            assert "--json" in result.stdout, path
+
+    def test_version(self) -> None:
+        """The version is the package's."""
+        assert penstock.__version__ in CliRunner().invoke(cli, ["--version"]).stdout
+
+    def test_completion(self) -> None:
+        """The shell gets the commands from click's completion."""
+        done = python(
+            "-m", "penstock", _PENSTOCK_COMPLETE="bash_complete", COMP_WORDS="penstock con",
+            COMP_CWORD="1",
+        )  # fmt: skip
+        via_name = done.stdout or python(
+            "-c", "import penstock.cli as c; c.main()", _PENSTOCK_COMPLETE="bash_complete",
+            COMP_WORDS="penstock con", COMP_CWORD="1",
+        ).stdout  # fmt: skip
+        assert "configs" in via_name
+
+
+class TestOptions:
+    """Global options, wherever they stand."""
+
+    def test_before_and_after(self, shell: Shell) -> None:
+        """--json means the same on both sides of the command."""
+        assert shell.ok("--json", "runs", "list") == shell.ok("runs", "list", "--json")
+        assert shell.ok("runs", "--json", "list") == shell.ok("runs", "list", "--json")
+
+    def test_environment_and_file(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A file in the folder, then the environment, then the flag."""
+        runner = CliRunner()
+        Path("penstock.toml").write_text('database_url = "sqlite:from_file.db"\n')
+        assert "from_file.db" in runner.invoke(cli, ["db", "path"]).stdout
+        Path("other.toml").write_text('database_url = "sqlite:other.db"\n')
+        assert "other.db" in runner.invoke(cli, ["--config", "other.toml", "db", "path"]).stdout
+        monkeypatch.setenv("PENSTOCK_DATABASE_URL", "sqlite:from_env.db")
+        assert "from_env.db" in runner.invoke(cli, ["db", "path"]).stdout
+        assert str(shell.path) in shell.ok("db", "path")
+
+    @pytest.mark.parametrize(
+        ("variable", "value", "words"),
+        [
+            ("PENSTOCK_DATABASE_URL", "mysql://x", "sqlite:PATH or postgresql://"),
+            ("PENSTOCK_DATABASE_URI", "sqlite:x", "Did you mean PENSTOCK_DATABASE_URL?"),
+            ("PENSTOCK_WORKER_SLOTS", "many", "a whole number"),
+            ("PENSTOCK_LOG_LEVEL", "loud", "debug, info, warning or error"),
+        ],
+    )
+    def test_bad_settings(
+        self, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str
+    ) -> None:
+        """A setting that cannot be used is named, with what would do."""
+        monkeypatch.setenv(variable, value)
+        result = CliRunner().invoke(cli, ["status"])
+        assert result.exit_code == 2
+        assert words in result.stderr
+
+    def test_missing_config_file(self) -> None:
+        """A named file must be there."""
+        result = CliRunner().invoke(cli, ["--config", "nowhere.toml", "status"])
+        assert result.exit_code == 2
+        assert "nowhere.toml" in result.stderr
+
+
+class TestErrors:
+    """One line, or JSON; never a traceback."""
+
+    @pytest.mark.parametrize(
+        ("args", "words"),
+        [
+            (["nonsense"], "No such command 'nonsense'"),
+            (["runs", "nonsense"], "No such command 'nonsense'"),
+            (["runs", "list", "--nonsense"], "No such option"),
+            (["runs", "show"], "Missing argument 'RUN_ID'"),
+            (["runs", "list", "--limit", "x"], "'x' is not a valid integer"),
+        ],
+    )
+    def test_usage(self, shell: Shell, args: list[str], words: str) -> None:
+        """The mistake and the help that explains it, in one line; exit code 2."""
+        answer = shell(*args)
+        assert answer.code == 2
+        assert words in answer.err
+        assert "--help`" in answer.err
+        assert len(answer.err.strip().splitlines()) == 1
+        assert shell(*args, "--json").error()["code"] == "usage"
+
+    def test_an_unforeseen_error(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """It says that --debug tells more, and tells more under --debug."""
+        assert faults.report(ValueError("odd"), is_json=False, is_debug=False) == 1
+        assert "--debug" in capsys.readouterr().err
+        faults.report(ValueError("odd"), is_json=True, is_debug=False)
+        assert json.loads(capsys.readouterr().err)["code"] == "internal"
+        faults.report(ValueError("odd"), is_json=False, is_debug=True)
+        assert "ValueError: odd" in capsys.readouterr().err
+
+    def test_ctrl_c(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Exit code 130, nothing printed."""
+
+        def interrupt(_: App) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(App, "settings", interrupt)
+        answer = shell("status")
+        assert (answer.code, answer.out) == (130, "")
+
+
+class TestPublicNames:
+    """`penstock/__init__.py`."""
+
+    def test_every_name_loads(self) -> None:
+        """Each name of __all__ is there, and nothing else is promised."""
+        for name in penstock.__all__:
+            assert getattr(penstock, name) is not None
+        assert sorted(penstock.__all__) == dir(penstock)
+        with pytest.raises(AttributeError, match="nonsense"):
+            penstock.nonsense  # type: ignore[attr-defined]  # noqa: B018

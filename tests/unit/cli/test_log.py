@@ -1,0 +1,94 @@
+"""Events in words: levels, floods, JSON lines."""
+
+import json
+import logging
+
+from penstock.cli.log import LINES_PER_SECOND, EventLog, described
+from penstock.core.clock import SECOND
+from penstock.events import (
+    RunEnded,
+    RunRefused,
+    RunStarted,
+    ServiceError,
+    ServiceStarted,
+    Swept,
+    Ticked,
+    WorkerBeat,
+)
+from penstock.testing.clock import VirtualClock
+
+DONE = RunEnded(7, "acme", 1, "COMPLETED", None, False, False)
+DEAD = RunEnded(7, "acme", 1, "FAILED", "AUTHENTICATION_FAILED", False, True)
+
+
+def make(level: str = "info", *, as_json: bool = False) -> tuple[EventLog, list[str], VirtualClock]:
+    lines: list[str] = []
+    clock = VirtualClock(1_763_337_600 * SECOND)
+    log = EventLog(
+        lines.append, as_json=as_json, level=level, name_of=lambda _: "bill", clock=clock
+    )
+    return log, lines, clock
+
+
+def test_each_event_has_a_sentence() -> None:
+    """What happened, to whom, and what follows."""
+    for event, level, words in (
+        (DONE, "info", "completed: bill for acme"),
+        (DEAD, "error", "penstock runs show run_"),
+        (RunEnded(7, "a", 1, "FAILED", "TIMEOUT", True, False), "warning", "will be retried"),
+        (RunStarted(7, "acme", 1, 2), "debug", "attempt 2"),
+        (RunRefused(7, 3), "warning", "refused"),
+        (Ticked(9, 7, 1, 1, 3), "info", "7 runs of 9 due configs"),
+        (Swept(1, 2, 3, 0, 0), "warning", "1 sessions, 2 lapsed, 3 stale"),
+        (WorkerBeat(1, "lost", 4), "warning", "session lost"),
+        (ServiceError("relay", "gone", 1.5), "error", "relay failed: gone"),
+        (ServiceStarted("relay"), "debug", "service started relay"),
+    ):
+        found, text = described(event, lambda _: "bill")
+        assert found == level, event
+        assert words in text, text
+
+
+def test_levels() -> None:
+    """Below the level nothing is written."""
+    log, lines, _ = make("warning")
+    log(DONE)
+    log(DEAD)
+    assert len(lines) == 1
+
+
+def test_a_flood_is_summed_up() -> None:
+    """Past a screenful a second, runs are counted instead of named."""
+    log, lines, clock = make()
+    for _ in range(1000):
+        log(DONE)
+    assert len(lines) == LINES_PER_SECOND
+    clock.advance(seconds=1)
+    log(DONE)
+    assert lines[LINES_PER_SECOND].endswith(f"… and {1000 - LINES_PER_SECOND:,} completed")
+    for _ in range(100):
+        log(DONE)
+    log.flush()
+    assert "81 completed" in lines[-1]
+
+
+def test_json_lines_are_complete() -> None:
+    """Programs get every event, with public ids."""
+    log, lines, _ = make(as_json=True)
+    for _ in range(50):
+        log(DONE)
+    assert len(lines) == 50
+    record = json.loads(lines[0])
+    assert (record["action"], record["level"]) == ("run_ended", "info")
+    assert record["run_id"].startswith("run_")
+
+
+def test_log_records_join_in() -> None:
+    """A processor's own log lines appear with its run's id."""
+    from penstock.cli.log import _Handler
+
+    log, lines, _ = make()
+    record = logging.LogRecord("penstock.run", logging.INFO, "x.py", 1, "half done", (), None)
+    record.run_id = "run_abc"
+    _Handler(log).emit(record)
+    assert lines[0].endswith("run_abc half done")

@@ -1,0 +1,71 @@
+"""The demo's two faces: a live picture, and lines."""
+
+from collections import Counter
+
+import pytest
+
+from penstock.assembly import AlertRow, Overview
+from penstock.cli.demo.play import Glance, Waits
+from penstock.cli.demo.screen import Lines, picture, screen
+from penstock.core.clock import HOUR, SECOND
+from penstock.testing.clock import VirtualClock
+
+START = 1_763_337_600 * SECOND
+OVERVIEW = Overview(
+    pending=4800, ready=4700, later=100, paused=0, blocked=0, claimed=0, running=64,
+    oldest_ready_at=START, completed_today=9, failed_today=1, cancelled_today=0,
+    sla_breaches_today=0, duration_us_today=0,
+)  # fmt: skip
+ALERT = AlertRow(
+    1, "config_disabled", "k", "HIGH", "acme", "config", 1, "bills of acme were disabled", "{}",
+    "open", 1, START, START, None, None,
+)  # fmt: skip
+
+
+def glance(phase: str = "the day goes by", flood: int = 5000) -> Glance:
+    waits = Waits([30 * SECOND, 40 * SECOND], set(), {"a", "b"}, 1000)
+    return Glance(
+        now=START + HOUR, start=START, fraction=0.5, phase=phase, overview=OVERVIEW,
+        counts=Counter(COMPLETED=1234, dead=3), rate=250.0, told=[(START, "the day begins")],
+        alerts=[ALERT], waits=waits, flooder="acme", flood_size=flood, workers=4,
+    )  # fmt: skip
+
+
+def test_the_picture(capsys: pytest.CaptureFixture[str]) -> None:
+    """Queue, sums, feed, fairness and alerts are all there."""
+    from rich.console import Console
+
+    console = Console(width=110, force_terminal=False)
+    console.print(picture(glance()))
+    console.print(picture(glance(flood=0)))
+    out = capsys.readouterr().out
+    for words in ("4,700", "1,234", "the day begins", "4,000 of 5,000 runs still wait",
+                  "median wait 35 s", "bills of acme were disabled", "nobody floods"):  # fmt: skip
+        assert words in out
+
+
+def test_lines_come_every_few_seconds() -> None:
+    """The feed at once, the figures now and then, the end always."""
+    said: list[str] = []
+    clock = VirtualClock(START)
+    lines = Lines(said.append, clock)
+    lines(glance())
+    lines(glance())
+    assert len(said) == 2
+    assert "ready 4,700" in said[1]
+    clock.advance(seconds=6)
+    lines(glance())
+    lines(glance("done"))
+    assert len(said) == 4
+
+
+def test_silence_and_life(capsys: pytest.CaptureFixture[str]) -> None:
+    """Silent shows nothing; live and lines show something."""
+    with screen(is_live=False, is_silent=True) as show:
+        show(glance())
+    assert capsys.readouterr().out == ""
+    with screen(is_live=False) as show:
+        show(glance())
+    with screen(is_live=True) as show:
+        show(glance())
+    assert "the day begins" in capsys.readouterr().out

@@ -1,0 +1,59 @@
+"""Times, durations and small words."""
+
+import pytest
+
+from penstock.cli import shapes
+from penstock.core.clock import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [
+        (0, "0 ms"),
+        (350 * MILLISECOND, "350 ms"),
+        (42 * SECOND, "42 s"),
+        (90 * SECOND, "1.5 min"),
+        (4 * MINUTE, "4 min"),
+        (59 * MINUTE, "59 min"),
+        (3 * HOUR, "3 h"),
+        (30 * HOUR, "30 h"),
+        (3 * DAY, "3 d"),
+        (None, "-"),
+    ],
+)
+def test_spans(us: int | None, text: str) -> None:
+    """One unit, two digits."""
+    assert shapes.span(us) == text
+
+
+def test_relative() -> None:
+    """Before, after and now."""
+    assert shapes.relative(4 * MINUTE) == "in 4 min"
+    assert shapes.relative(-2 * HOUR) == "2 h ago"
+    assert shapes.relative(10) == "now"
+
+
+def test_times() -> None:
+    """UTC to the second, with a hint when now is known."""
+    assert shapes.when(None) == "-"
+    assert shapes.when(1_763_337_600 * SECOND) == "2025-11-17 00:00:00Z"
+    assert shapes.when(60 * SECOND, 0) == "1970-01-01 00:01:00Z (in 1 min)"
+
+
+def test_words() -> None:
+    """Plurals, first lines, messages inside error details."""
+    assert shapes.plural(1, "run") == "1 run"
+    assert shapes.plural(2000, "run") == "2,000 runs"
+    assert shapes.first_line("a\nb") == "a"
+    assert shapes.first_line("x" * 100, 10) == "x" * 9 + "…"
+    assert shapes.error_message('{"message": "no"}') == "no"
+    assert shapes.error_message("plain") == "plain"
+    assert shapes.parsed("not json") == "not json"
+
+
+def test_tables_do_not_read_markup_in_data(capsys: pytest.CaptureFixture[str]) -> None:
+    """Square brackets of users stay what they are."""
+    shapes.table(("A", "B"), [("[red]x[/red]", "FAILED dead"), (None, 3)])
+    out = capsys.readouterr().out
+    assert "[red]x[/red]" in out
+    assert "FAILED dead" in out
