@@ -1,0 +1,196 @@
+"""A desk for tests of the client and the services: a store, a clock, a client, three pipelines.
+
+`nightly` has one processor and a parameter schema, `pair` two entry processors, `outside` one that
+is executed from outside. Claims and endings go through the same verbs a worker uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from penstock.client import Client
+from penstock.client.runs import Submission
+from penstock.core import settle
+from penstock.core.model import Config, Finish, Finished, HeldRun
+from penstock.core.pipeline import Pipeline
+from penstock.engine.admitter import Admitter
+from penstock.engine.scheduler import Scheduler, SchedulerOptions, Tick
+from penstock.engine.sweeper import Sweeper
+from penstock.events import Events
+from penstock.store import leases, registry, runs
+from penstock.store.api import Row, Store, Tx
+from penstock.store.ending import run_end_many
+from penstock.testing.clock import VirtualClock
+
+T = TypeVar("T")
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 31, "default": 1}},
+    "additionalProperties": True,
+}
+
+
+def pipelines() -> list[Pipeline]:
+    """What the desk registers."""
+
+    def work(run: Any) -> None:
+        """Never called here: tests end runs themselves."""
+
+    nightly = Pipeline("nightly", parameters=SCHEMA)
+    nightly.processor("work")(work)
+    pair = Pipeline("pair")
+    entry = pair.phase("entry")
+    entry.processor("left")(work)
+    entry.processor("right")(work)
+    outside = Pipeline("outside")
+    outside.phase("main").external("push")
+    return [nightly, pair, outside]
+
+
+class Desk:
+    """One client over one store, under a clock that the test moves."""
+
+    def __init__(self, store: Store, clock: VirtualClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.events = Events()
+        self.client = Client(store, actor="tester")
+        self.client.register(pipelines())
+        self.scheduler = Scheduler(store, events=self.events, clock=clock)
+        self.admitter = Admitter(store)
+        self.sweeper = Sweeper(store, jitter=lambda: 0.0, events=self.events)
+
+    # -- the store -----------------------------------------------------------------------------
+
+    def write(self, body: Callable[[Tx], T]) -> T:
+        """One transaction."""
+        return self.store.write(body)
+
+    def sql(self, text: str) -> list[Row]:
+        """Run raw SQL in a transaction of its own."""
+
+        def body(tx: Any) -> list[Row]:
+            cursor = tx._connection.execute(text)
+            return list(cursor.fetchall()) if cursor.description else []
+
+        return self.store.write(body)
+
+    def column(self, text: str) -> list[Any]:
+        """The first column of a raw query."""
+        return [row[0] for row in self.sql(text)]
+
+    def counts(self, *tables: str) -> dict[str, int]:
+        """How many rows tables have; every table a use case may write, unless named."""
+        names = tables or (
+            "runs", "history", "configs", "schedule", "audit", "journal", "customers", "ledger",
+            "requests", "pauses", "dead_letters", "alerts", "flows",
+        )  # fmt: skip
+        return {name: self.sql(f"SELECT count(*) FROM {name}")[0][0] for name in names}
+
+    # -- configs -------------------------------------------------------------------------------
+
+    def config(self, customer: str = "acme", **fields: Any) -> Config:
+        """Create a config of `nightly` that fires every hour."""
+        given: dict[str, Any] = {"pipeline_template": "nightly", **fields}
+        if not {"schedule_cron", "schedule_interval_minutes", "event_topic"} & set(fields):
+            given["schedule_cron"] = "0 * * * *"
+        return self.client.configs.create(customer, given)
+
+    def schedule_row(self, config_id: int) -> Row | None:
+        """(cadence, next_run_time, evaluated_to), None when it is off the clock."""
+        rows = self.sql(
+            "SELECT cadence, next_run_time, evaluated_to FROM schedule "
+            f"WHERE config_id = {config_id}"
+        )
+        return rows[0] if rows else None
+
+    def ledger(self, config_id: int) -> list[tuple[int, int, int, str]]:
+        """(slot_from, slot_to, slots, outcome), oldest first."""
+        rows = self.client.configs.ledger(config_id, 10_000)
+        return [(r.slot_from, r.slot_to, r.slots, r.outcome) for r in reversed(rows)]
+
+    def slots(self, config_id: int) -> list[int]:
+        """Slots of a config that started, live and ended, in order of creation."""
+        rows = self.sql(
+            f"SELECT run_id, slot FROM runs WHERE config_id = {config_id} AND attempt = 1 UNION "
+            f"SELECT run_id, slot FROM history WHERE config_id = {config_id} AND attempt = 1"
+        )
+        return [slot for _, slot in sorted(rows)]
+
+    # -- runs ----------------------------------------------------------------------------------
+
+    def submit(self, pipeline: str = "nightly", **fields: Any) -> int:
+        """Submit one run of acme."""
+        return self.client.runs.submit(
+            Submission(**{"pipeline": pipeline, "customer": "acme", **fields})
+        )
+
+    def session(self, name: str = "w1") -> int:
+        """Open a worker's session of 30 seconds."""
+        params = {
+            "boot_id": f"{name}-{self.clock.now()}", "kind": "worker", "name": name, "host": "h",
+            "pid": 1, "pool": None, "slots": 5, "lease_us": 30_000_000,
+        }  # fmt: skip
+        return self.write(lambda tx: leases.session_open(tx, params))
+
+    def claim(
+        self, n: int = 100, *, start: bool = True, session: int | None = None, pool: str = "default"
+    ) -> list[HeldRun]:
+        """Claim what is ready in a pool."""
+        rows = [row for row in self.store.read(registry.processor_list) if row.pool == pool]
+        claim = runs.Claim(
+            pool=rows[0].pool_no,
+            processors=[row.processor for row in rows],
+            n=n,
+            session_id=session,
+            claimed_by="tester",
+            start=start,
+        )
+        return self.write(lambda tx: runs.run_claim(tx, claim))
+
+    def take(self, **options: Any) -> HeldRun:
+        """Claim exactly one run."""
+        (held,) = self.claim(1, **options)
+        return held
+
+    def end(self, *finishes: Finish) -> list[Finished]:
+        """End runs through the one door."""
+        return self.write(lambda tx: run_end_many(tx, finishes))
+
+    def complete(self, *held: HeldRun) -> list[Finished]:
+        """End runs well."""
+        return self.end(*[settle.completed(run) for run in held])
+
+    def fail(self, *held: HeldRun, error_type: str = "VALIDATION_ERROR") -> list[Finished]:
+        """End runs badly; by default for good."""
+        failure = settle.Failure(error_type=error_type)
+        return self.end(*[settle.failed(run, failure, jitter=0.0) for run in held])
+
+    def die(self, **fields: Any) -> int:
+        """Submit a run and let it die; its id."""
+        run_id = self.submit(**fields)
+        held = self.take()
+        assert held.run_id == run_id
+        (ended,) = self.fail(held)
+        assert ended.is_dead
+        return run_id
+
+    def drain(self) -> int:
+        """Admit, claim and complete until nothing is ready; how many."""
+        done = 0
+        self.admitter.run_once()
+        while held := self.claim(500):
+            done += len(self.complete(*held))
+            self.admitter.run_once()
+        return done
+
+    # -- services ------------------------------------------------------------------------------
+
+    def tick(self, **options: Any) -> Tick:
+        """Tick as a scheduler with these options, or as the desk's own."""
+        if not options:
+            return self.scheduler.run_once()
+        chosen = SchedulerOptions(**options)
+        return Scheduler(self.store, chosen, events=self.events, clock=self.clock).run_once()

@@ -1,0 +1,13 @@
+"""The desk every test of the client starts from."""
+
+import pytest
+
+from penstock.store.api import Store
+from penstock.testing.clock import VirtualClock
+from tests.desk import Desk
+
+
+@pytest.fixture
+def desk(store: Store, clock: VirtualClock) -> Desk:
+    """A client over the engine under test."""
+    return Desk(store, clock)
