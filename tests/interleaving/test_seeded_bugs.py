@@ -1,0 +1,184 @@
+"""Proof of the interleaver: classic bugs, put in on purpose, that it must catch.
+
+Each is a patch of a rendered statement or a function, undone after the test. The scene passes
+without the patch and fails with it, within a few dozen orders.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.clock import MINUTE
+from penstock.core.model import HeldRun, TickCounts
+from penstock.engine import scheduler, upkeep
+from penstock.engine.admitter import Admitter
+from penstock.engine.sweeper import Sweeper
+from penstock.store import schedule
+from penstock.store.api import Store, Tx
+from penstock.store.journal import Message, outbox_put
+from penstock.store.leases import session_expire
+from penstock.store.statements import load
+from penstock.testing.interleaving import Act, InterleavingFailed, Outcome, Scene, explore
+from tests.interleaving.stage import Stage, claim_act, submit_act
+from tests.interleaving.test_runs import conserved, one_free
+from tests.interleaving.test_services import relayed, slots_once, tick
+
+pytestmark = pytest.mark.postgres
+
+SEEDS = range(120)
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def patched(name: str, *changes: tuple[str, str]) -> Iterator[None]:
+    """The statement with pieces of its text replaced."""
+    statements = load("postgres")
+    original = statements[name]
+    texts = original.texts
+    for old, new in changes:
+        assert any(old in text for text in texts), f"{name} does not say {old!r}"
+        texts = tuple(text.replace(old, new) for text in texts)
+    statements[name] = replace(original, texts=texts)
+    try:
+        yield
+    finally:
+        statements[name] = original
+
+
+def caught(stage: Stage, scene: Scene) -> int:
+    """The number of orders it took to see the bug."""
+    for seed in SEEDS:
+        try:
+            explore(stage.arena, scene, [seed])
+        except InterleavingFailed as error:
+            if not isinstance(error.cause, AssertionError):
+                raise  # broken in another way than the one that was asked for
+            log.info("caught after %d orders: %s", seed + 1, error)
+            return seed + 1
+    pytest.fail(f"not caught within {len(SEEDS)} orders")
+
+
+def rescue_scene(stage: Stage) -> Scene:
+    """A sweeper has found a lapsed claim; before it acts, another rescues it and it is claimed."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        ids = stage.submit(1)
+        stage.claim(stage.session())
+        stage.lapse()
+        stage.store.write(session_expire)
+        live = stage.session()
+
+        def rescue(store: Store) -> object:
+            return store.write(Sweeper(store, jitter=lambda: 0.0)._rescue)
+
+        def again(store: Store) -> list[HeldRun]:
+            rescue(store)
+            Admitter(store).run_once()
+            taken: list[HeldRun] = claim_act(stage, live)(store)
+            return taken
+
+        def check(outcomes: list[Outcome]) -> None:
+            conserved(stage, ids)
+            for run in outcomes[1].value:
+                held = stage.sql("SELECT session_id FROM runs WHERE run_id = %s", run.run_id)
+                assert held == [(live,)], "rescued from the hands of a live worker"
+
+        return [rescue, again], check
+
+    return scene
+
+
+def test_rescue_by_id_without_token(stage: Stage) -> None:
+    scene = rescue_scene(stage)
+    explore(stage.arena, scene, SEEDS[:20])
+    with patched("run_lapse_many", ("runs.token = batch.token", "TRUE")):
+        assert caught(stage, scene) <= len(SEEDS)
+
+
+def key_scene(stage: Stage) -> Scene:
+    """Two inserts of a new ordering key: the cap is one free run."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        return [submit_act(stage, key="k")] * 2, lambda _: one_free(stage, at_least=1)
+
+    return scene
+
+
+def test_cap_by_count_then_insert(stage: Stage) -> None:
+    scene = key_scene(stage)
+    explore(stage.arena, scene, SEEDS[:20])
+    lock = load("postgres")["ordering_key_lock_many"].texts[0]
+    with patched(
+        "ordering_key_lock_many", (lock, "SELECT 1 WHERE %(b_ordering_key)s::text[] IS NULL")
+    ):
+        assert caught(stage, scene) <= len(SEEDS)
+
+
+def outbox_scene(stage: Stage) -> Scene:
+    """A producer that commits late, another one, and a relay that passes meanwhile."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        seen: list[str] = []
+
+        def produce(name: str) -> Act:
+            return lambda store: store.write(lambda tx: outbox_put(tx, "t", name))
+
+        def check(_: list[Outcome]) -> None:
+            relayed(seen, stage.store)
+            assert sorted(seen) == ['"a"', '"b"'], "a message was never delivered"
+
+        return [produce("a"), produce("b"), lambda store: relayed(seen, store)], check
+
+    return scene
+
+
+def test_outbox_by_high_water_mark(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = outbox_scene(stage)
+    explore(stage.arena, scene, SEEDS[:20])
+    mark = [0]
+
+    def by_mark(tx: Tx, n: int) -> list[Message]:
+        found = sorted(Message._make(row) for row in tx.rows("outbox_take", {"n": n}))
+        new = [message for message in found if message.outbox_id > mark[0]]
+        mark[0] = max([mark[0], *(message.outbox_id for message in new)])
+        return new
+
+    monkeypatch.setattr(upkeep, "outbox_take", by_mark)
+    assert caught(stage, scene) <= len(SEEDS)
+
+
+def cron_scene(stage: Stage) -> Scene:
+    """Two schedulers that both take themselves for the leader."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        stage.config(overlap="allow")
+        stage.clock.advance(5 * MINUTE)
+        return [tick, tick], lambda _: slots_once(stage)
+
+    return scene
+
+
+def test_leader_only_cron_without_unique_key(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = cron_scene(stage)
+    explore(stage.arena, scene, SEEDS[:20])
+
+    def trusting(tx: Tx, plans: Sequence[object], **more: object) -> TickCounts:
+        counts = schedule.schedule_start_many(tx, plans, **more)  # type: ignore[arg-type]
+        return counts._replace(advanced=counts.due)
+
+    monkeypatch.setattr(scheduler, "schedule_start_many", trusting)
+    index = stage.value("SELECT indexdef FROM pg_indexes WHERE indexname = 'runs_once_per_slot'")
+    stage.sql("DROP INDEX runs_once_per_slot")
+    try:
+        with patched("schedule_take_due", ("FOR UPDATE SKIP LOCKED", "")):
+            assert caught(stage, scene) <= len(SEEDS)
+    finally:
+        stage.empty()
+        stage.sql(index)
