@@ -241,6 +241,8 @@ def _is_holder(c: Commit, run: RunRow) -> bool:
 def _lease_is_dead(before: Snapshot, run: RunRow, now: int) -> bool:
     if run.session_id is not None:
         return run.session_id not in before.sessions
+    if run.run_id not in before.leases:
+        return True
     lease = before.leases.get(run.run_id)
     return lease is not None and lease[0] == run.token and lease[1] < now
 
@@ -269,6 +271,8 @@ def check_ends(c: Commit) -> None:
             fits = end.token > last.token if cancelled else end.token == last.token
             _need(fits, "I24", lambda e=end, r=last: f"{e} ended {r}")  # type: ignore[misc]
             _need(end.attempt == last.attempt, "I6", lambda e=end: f"attempt changed: {e}")  # type: ignore[misc]
+            gone = end.error_type != "STALE_EXECUTION" or _lease_is_dead(c.before, last, c.now)
+            _need(gone, "I24", lambda r=last: f"{c.who.name} gave {r} up under a live lease")  # type: ignore[misc]
         retry = children.pop(run_id, None)
         _need(bool(end.was_retried) == (retry is not None), "I26", lambda e=end: f"no retry: {e}")  # type: ignore[misc]
         failed = end.final_state in ("FAILED", "TIMEOUT")
