@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from penstock.core.clock import Clock
@@ -56,12 +57,24 @@ def pg_template(pg_server: DatabaseServer) -> Iterator[str]:
     pg_server.drop_database(name)
 
 
+@pytest.fixture(scope="session")
+def pg_admin(pg_server: DatabaseServer) -> Iterator[psycopg.Connection]:
+    """A connection that creates and drops databases."""
+    with psycopg.connect(pg_server.dsn(), autocommit=True) as connection:
+        yield connection
+
+
 @pytest.fixture
-def pg_migrated_dsn(pg_server: DatabaseServer, pg_template: str) -> Iterator[str]:
+def pg_migrated_dsn(
+    pg_server: DatabaseServer, pg_admin: psycopg.Connection, pg_template: str
+) -> Iterator[str]:
     """The URL of a migrated database that belongs to this test alone."""
     name = _database_name()
-    yield pg_server.create_database(name, pg_template)
-    pg_server.drop_database(name)
+    # Copying files costs two thirds of writing every page to the log (100 against 156 ms).
+    quick = " STRATEGY FILE_COPY" if pg_admin.info.server_version >= 150_000 else ""
+    pg_admin.execute(f"CREATE DATABASE {name} TEMPLATE {pg_template}{quick}")
+    yield pg_server.dsn(name)
+    pg_admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ ENGINES: tuple[Engine, ...] = ("sqlite", "postgres")
 CALLS = {"rows", "run"}
 
 
+@cache
 def sources() -> dict[str, str]:
     """Every .sql file of the store."""
     folder = PACKAGE / "store" / "sql"
@@ -35,6 +37,7 @@ def raw_statements() -> dict[tuple[str, str], str]:
     return found
 
 
+@cache
 def calls() -> list[tuple[str, str, set[str] | None, bool]]:
     """(file, statement, names of bound parameters or None when not literal, with batch)."""
     found = []
@@ -76,6 +79,7 @@ def bound(node: ast.Call) -> tuple[set[str] | None, bool]:
     return {str(key.value) for key in params.keys if isinstance(key, ast.Constant)}, batch
 
 
+@cache
 def used_names() -> set[str]:
     """Every string of the package that is the name of a statement."""
     found = set()
