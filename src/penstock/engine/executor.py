@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from penstock.core.errors import StoreError
 from penstock.core.model import Finish, HeldRun
 from penstock.engine.buffer import RunBuffer
 from penstock.engine.context import RunContext
@@ -148,7 +147,7 @@ class ThreadLane:
                 break
             try:
                 context = steps.begin(held, now)
-            except StoreError as error:
+            except Exception as error:
                 local.appendleft(held)
                 steps.events.emit(ServiceError("worker.executor", str(error), 0.1))
                 self._pause(now, local)

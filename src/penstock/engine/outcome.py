@@ -18,11 +18,11 @@ from penstock.core import settle
 from penstock.core.classify import verdict
 from penstock.core.clock import SECOND
 from penstock.core.errors import RunInterrupted, RunTimedOut
-from penstock.core.model import Finish
+from penstock.core.model import Finish, HeldRun
 from penstock.core.result import Result
 from penstock.core.retry import ErrorType
 from penstock.core.settle import Failure
-from penstock.core.states import RunStatus
+from penstock.core.states import RunState, RunStatus
 from penstock.engine.context import RunContext, Signal
 
 RESULT_BYTES_MAX: Final = 64 * 1024
@@ -160,6 +160,20 @@ def finish_of(
         retry_after_us=outcome.retry_after_us,
     )
     return settle.failed(held, failure, jitter=jitter(), actor=actor, duration_us=spent)
+
+
+def unsettled(held: HeldRun, error: Exception, actor: str) -> Finish:
+    """The end of a run whose settings (its retry settings, say) no verdict can be read from."""
+    return Finish(
+        held.run_id,
+        held.token,
+        RunState.FAILED.value,
+        RunStatus.FAILURE.value,
+        error_type=ErrorType.INVALID_CONFIGURATION.value,
+        error_details=error_details(error),
+        is_dead=True,
+        actor=actor,
+    )
 
 
 def _invalid(message: str) -> Outcome:

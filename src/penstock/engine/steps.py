@@ -28,7 +28,7 @@ from penstock.engine.context import Known, RunContext, Signal
 from penstock.engine.ends import ADMIT, EndQueue, Flushed
 from penstock.engine.execution import call_inline, check_importable
 from penstock.engine.options import WorkerOptions
-from penstock.engine.outcome import Outcome, finish_of, outcome_of_value
+from penstock.engine.outcome import Outcome, finish_of, outcome_of_value, unsettled
 from penstock.engine.session import Renewal, WorkerSession
 from penstock.events import Events, RunStarted, WorkerBeat
 from penstock.store.api import Store, Tx
@@ -202,9 +202,12 @@ class WorkerSteps:
         return self.conclude(context, outcome_of_value(context, value))
 
     def conclude(self, context: RunContext, outcome: Outcome) -> Finish:
-        """The verdict on a run."""
-        now = self.clock.monotonic()
-        return finish_of(context, outcome, jitter=self.jitter, actor=self.options.name, now=now)
+        """The verdict on a run; settings that cannot be read must not keep it from ending."""
+        now, actor = self.clock.monotonic(), self.options.name
+        try:
+            return finish_of(context, outcome, jitter=self.jitter, actor=actor, now=now)
+        except Exception as error:
+            return unsettled(context.held, error, actor)
 
     def end(self, context: RunContext, outcome: Outcome) -> bool:
         """End a run in memory unless somebody did before; tells whether this call did."""

@@ -164,6 +164,8 @@ class Worker:
         self._claimer.stop()
         self._cancels.interrupt()
         self._children.close()
+        if any(c.declared.runs == "process" for c in list(self.steps.running.values())):
+            self._await_quiet(1.0)  # their threads see the children end
         self._threads.close(0.0 if self.steps.running else 1.0)
         self._loop.close(2.0)
         for thread in self._services:

@@ -3,6 +3,9 @@
 import asyncio
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.errors import DeclarationError
+from penstock.core.errors import DeclarationError, LeaseLost, StoreUnavailable
 from penstock.core.model import Finish
 from penstock.core.pipeline import Pipeline
 from penstock.engine.context import Result, RunContext
@@ -23,6 +26,27 @@ from penstock.store.sqlite import SqliteStore
 from tests.unit.engine import process_bodies
 from tests.unit.engine.worker_kit import SECOND, Running, reached, run_of, spin, submit
 
+ROOT = Path(__file__).parents[3]
+SCRIPT = """
+from penstock.core.clock import SystemClock
+from penstock.engine.signals import run_until_signal
+from penstock.engine.worker import Worker, WorkerOptions
+from penstock.events import Events, RunStarted
+from penstock.store.sqlite import SqliteStore
+from tests.unit.engine.process_bodies import pipeline
+
+events = Events()
+events.subscribe(lambda e: print("running", flush=True) if isinstance(e, RunStarted) else None)
+store = SqliteStore({path!r})
+options = WorkerOptions(slots=1, drain_us=50_000)
+worker = Worker(
+    store, [pipeline], options, clock=SystemClock(), jitter=lambda: 0.0, events=events
+)
+if __name__ == "__main__":
+    run_until_signal(worker)
+    store.close()
+"""
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteStore]:
@@ -30,6 +54,28 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
     made.migrate()
     yield made
     made.close()
+
+
+class Unreachable:
+    """A store whose reserved connection can be cut."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self.is_away = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def reserved(self) -> Any:
+        outer = self
+
+        class Cut:
+            def write(self, body: Any) -> Any:
+                if outer.is_away:
+                    raise StoreUnavailable("cut")
+                return outer._store.write(body)
+
+        return Cut()
 
 
 def cancel(store: SqliteStore, run_id: int) -> None:
@@ -206,9 +252,7 @@ class TestCancel:
     @pytest.mark.parametrize("kind", ["heed", "ignore"])
     def test_a_process_heeds_it_or_is_killed(self, store: SqliteStore, kind: str) -> None:
         with Running(store, [process_bodies.pipeline], slots=1) as running:
-            (run_id,) = submit(
-                store, process_bodies.pipeline, 1, parameters=f'{{"do":"{kind}"}}'
-            )
+            (run_id,) = submit(store, process_bodies.pipeline, 1, parameters=f'{{"do":"{kind}"}}')
             running.heard.until(RunStarted)
             cancel(store, run_id)
             running.heard.until(RunEnded, final_state="CANCELLED")
@@ -318,6 +362,37 @@ class TestSession:
             assert new.session_id != session.session_id
         assert run_of(store, old).error_type == "STALE_EXECUTION"
 
+    def test_a_worker_that_cannot_renew_stops_itself_before_the_lease_ends(
+        self, store: SqliteStore
+    ) -> None:
+        pipeline, go, stopped = Pipeline("fence"), threading.Event(), threading.Event()
+
+        @pipeline.processor
+        def work(run: RunContext) -> None:
+            if run.held.partition == "old":
+                try:
+                    spin(run, go.is_set)
+                except LeaseLost:
+                    stopped.set()
+                    raise
+
+        beats = Unreachable(store)
+        options = {"lease_us": SECOND, "beat_us": SECOND // 10, "margin_us": SECOND // 5}
+        with Running(beats, [pipeline], **options) as running:
+            submit(store, pipeline, 1, partition="old")
+            running.heard.until(RunStarted)
+            beats.is_away = True
+            running.heard.until(WorkerBeat, renewal="unknown")
+            reached(stopped)
+            (later,) = submit(store, pipeline)
+            running.heard.until(RunEnded, error_type="STALE_EXECUTION")
+            assert run_of(store, later).state == "PENDING"
+            beats.is_away = False
+            store.wake(["cancel"])
+            running.heard.until(WorkerBeat, renewal="renewed")
+            store.wake(["runs:default"])
+            running.heard.until(RunEnded, final_state="COMPLETED", run_id=later)
+
     def test_a_result_under_a_stale_token_is_refused(self, store: SqliteStore) -> None:
         pipeline, go = Pipeline("stale"), threading.Event()
 
@@ -400,6 +475,23 @@ class TestDrain:
             assert not stopper.is_alive()
         go.set()
         assert run_of(store, run_id).state == "RUNNING"  # left to the sweeper
+        assert store.read(session_list) == []
+
+    def test_a_signal_drains_the_process(self, store: SqliteStore, tmp_path: Path) -> None:
+        (run_id,) = submit(store, process_bodies.pipeline, 1, parameters='{"do":"heed"}')
+        script = SCRIPT.format(path=str(tmp_path / "test.db"))
+        process = subprocess.Popen(
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "running\n"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+            process.communicate()
+        assert run_of(store, run_id).error_type == "STALE_EXECUTION"
         assert store.read(session_list) == []
 
     def test_start_and_stop_may_be_repeated(self, store: SqliteStore) -> None:

@@ -81,9 +81,7 @@ def test_a_stream_of_killed_connections_loses_and_doubles_nothing(
     assert store.read(session_list) == []
 
 
-def test_a_restarted_server_is_found_again(
-    store: PostgresStore, pg_server: DatabaseServer
-) -> None:
+def test_a_restarted_server_is_found_again(store: PostgresStore, pg_server: DatabaseServer) -> None:
     if not isinstance(pg_server, PostgresServer):
         pytest.skip("a configured server is not ours to restart")
     pipeline, seen = counting("restarted")
