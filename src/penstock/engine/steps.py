@@ -232,14 +232,8 @@ class WorkerSteps:
 
     def release_all(self) -> int:
         """Give back everything that is held, has not begun and has not ended."""
-        ended = self.ends.tokens()
-        return self.release_many(
-            [
-                run
-                for token, run in list(self.held.items())
-                if token not in self.running and token not in ended
-            ]
-        )
+        busy = self.running.keys() | self.ends.tokens()
+        return self.release_many([r for token, r in list(self.held.items()) if token not in busy])
 
     def forget(self, runs: Iterable[HeldRun]) -> None:
         """Drop runs that are no longer ours."""
