@@ -86,7 +86,10 @@ def run_start_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
 
 def run_release_many(tx: Tx, held: Iterable[tuple[int, int, int]]) -> set[int]:
     """Give (run, token, delay) back to the queue; attempts are not counted."""
-    released = {row[0] for row in tx.rows("run_release_many", batch=list(held))}
+    rows = list(held)
+    note = {"action": "released", "actor": "worker"}
+    tx.run("journal_interrupt_many", note, batch=[row[:2] for row in rows])
+    released = {row[0] for row in tx.rows("run_release_many", batch=rows)}
     if released:
         tx.run("progress_drop_many", {"ids": sorted(released)})
     return released
@@ -94,7 +97,9 @@ def run_release_many(tx: Tx, held: Iterable[tuple[int, int, int]]) -> set[int]:
 
 def run_lapse_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
     """Put CLAIMED runs whose lease expired back, counting the lapse."""
-    return {row[0] for row in tx.rows("run_lapse_many", batch=list(held))}
+    rows = list(held)
+    tx.run("journal_interrupt_many", {"action": "lapsed", "actor": "sweeper"}, batch=rows)
+    return {row[0] for row in tx.rows("run_lapse_many", batch=rows)}
 
 
 def run_finish_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
@@ -152,7 +157,8 @@ class RunFilter:
 
 def run_list_live(tx: Tx, wanted: RunFilter) -> list[Run]:
     """Runs in the queue or in hand, newest first."""
-    return [_run(row) for row in tx.rows("run_list_live", _params(wanted))]
+    name = "run_list_live" if wanted.customer is None else "run_list_live_customer"
+    return [_run(row) for row in tx.rows(name, _params(wanted))]
 
 
 def run_list_ended(tx: Tx, wanted: RunFilter) -> list[Run]:

@@ -56,12 +56,12 @@ def _prune_journal(tx: Tx, before: int) -> int:
 
 
 def fold(tx: Tx) -> int:
-    """Fold closed periods into sums; returns microseconds the horizon moved."""
+    """Fold deltas and closed periods into sums; returns microseconds the horizon moved."""
     now = tx.now()
-    closed = now // HOUR * HOUR
-    rows, groups = one(tx.rows("sums_foldable", {"before": closed}))
+    soon = now + HOUR
+    rows, groups = one(tx.rows("sums_foldable", {"before": soon}))
     if rows > 2 * groups:
-        tx.run("sums_fold", {"before": closed, "n": 100_000})
+        tx.run("sums_fold", {"before": soon, "n": 100_000})
     horizon = int(one(tx.rows("fold_horizon"))[0])
     until = now - FOLD_BEHIND_US
     if until <= horizon:

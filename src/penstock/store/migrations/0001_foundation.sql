@@ -261,6 +261,7 @@ CREATE UNIQUE INDEX runs_once_per_flow ON runs (flow_id, processor, attempt) WHE
 CREATE INDEX runs_ready ON runs (pool, level DESC, pass, run_id) WHERE admission = 0;
 CREATE INDEX runs_later ON runs (scheduled_time, run_id) WHERE admission = 1;
 CREATE INDEX runs_held ON runs (session_id) WHERE admission = 9;
+CREATE INDEX runs_for_customer ON runs (customer, run_id);
 CREATE INDEX runs_in_order ON runs (ordering_key, run_id) WHERE ordering_key IS NOT NULL;
 
 -- One row per leased thing that is renewed on its own (external runs, and later deliveries,

@@ -20,7 +20,7 @@ WITH due AS MATERIALIZED (
 ), passes AS (
     INSERT INTO turns (pool, level, customer, pass)
     SELECT pool, priority, customer, max(seat) FROM seated WHERE NOT paused
-    GROUP BY pool, priority, customer
+    GROUP BY pool, priority, customer ORDER BY pool, priority, customer
     ON CONFLICT (pool, level, customer) DO UPDATE SET pass = greatest(turns.pass, excluded.pass)
 ), admitted AS (
     UPDATE runs r SET admission = CASE WHEN k.paused THEN 2 ELSE 0 END, pass = k.seat,
@@ -31,7 +31,8 @@ WITH due AS MATERIALIZED (
     INSERT INTO outbox (topic, payload, created_at)
     SELECT 'penstock.runs', json_build_object('run_id', i.run_id, 'config_id', i.config_id,
         'customer', i.customer, 'priority', i.priority)::text, {{now}}
-    FROM admitted i JOIN topics t ON t.topic = 'penstock.runs' WHERE i.admission = 0
+    FROM admitted i
+    WHERE i.admission = 0 AND EXISTS (SELECT 1 FROM topics WHERE topic = 'penstock.runs')
 )
 SELECT pool, count(*) FROM admitted GROUP BY pool;
 

@@ -11,6 +11,18 @@ SELECT {{now}}, batch.kind, batch.subject, batch.customer, batch.action, batch.a
     batch.from_state, batch.to_state, batch.token, batch.why, batch.detail
 FROM {{batch}} ORDER BY ord;
 
+-- name: journal_interrupt_many
+-- Held runs are about to go back to the queue: who held them and under which token. Locks them, so
+-- that what is noted is what happens.
+-- scope: system (holders are known by token)
+-- batch: run_id bigint, token bigint
+INSERT INTO journal (at, kind, subject, customer, action, actor, from_state, to_state, token, why)
+SELECT {{now}}, 'run', r.run_id, r.customer, CAST(:action AS text), CAST(:actor AS text), r.state,
+    'PENDING', r.token, r.claimed_by
+FROM {{batch}} JOIN runs r ON r.run_id = batch.run_id AND r.token = batch.token
+WHERE r.state = 'CLAIMED' OR (r.state = 'RUNNING' AND CAST(:action AS text) = 'released')
+ORDER BY batch.ord {{pg:FOR UPDATE OF r}};
+
 -- name: journal_for_subject
 -- Everything that happened to one thing, oldest first.
 -- scope: system (the caller checked the subject)

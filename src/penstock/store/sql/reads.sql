@@ -55,10 +55,20 @@ WHERE h.run_id = :root OR (h.run_id > :root AND h.root_run_id = :root
 ORDER BY h.run_id LIMIT 100;
 
 -- name: run_list_live
--- Runs in the queue or in hand, newest first.
+-- Runs of everybody in the queue or in hand, newest first.
+-- scope: system (operator's view)
 SELECT {{live_columns}} {{live_joins}}
 WHERE r.run_id < :before
-    AND (CAST(:customer AS bigint) IS NULL OR r.customer = :customer)
+    AND (CAST(:config_id AS bigint) IS NULL OR r.config_id = :config_id)
+    AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
+    AND (CAST(:state AS text) IS NULL OR r.state = :state)
+    AND r.slot >= :slot_from AND r.slot < :slot_to
+ORDER BY r.run_id DESC LIMIT :limit;
+
+-- name: run_list_live_customer
+-- Runs of one customer in the queue or in hand, newest first.
+SELECT {{live_columns}} {{live_joins}}
+WHERE r.customer = :customer AND r.run_id < :before
     AND (CAST(:config_id AS bigint) IS NULL OR r.config_id = :config_id)
     AND (CAST(:pipeline AS bigint) IS NULL OR p.pipeline = :pipeline)
     AND (CAST(:state AS text) IS NULL OR r.state = :state)

@@ -81,7 +81,7 @@ behind AS MATERIALIZED (
 ), passes AS (
     INSERT INTO turns (pool, level, customer, pass)
     SELECT pool, priority, customer, max(seat) FROM seated WHERE admission = 0
-    GROUP BY pool, priority, customer
+    GROUP BY pool, priority, customer ORDER BY pool, priority, customer
     ON CONFLICT (pool, level, customer) DO UPDATE SET pass = greatest(turns.pass, excluded.pass)
 ), inserted AS (
     INSERT INTO runs ({{insert_columns}})
@@ -102,7 +102,8 @@ behind AS MATERIALIZED (
     INSERT INTO outbox (topic, payload, created_at)
     SELECT 'penstock.runs', json_build_object('run_id', i.run_id, 'config_id', i.config_id,
         'customer', i.customer, 'priority', i.priority)::text, i.created_at
-    FROM inserted i JOIN topics t ON t.topic = 'penstock.runs' WHERE i.admission = 0
+    FROM inserted i
+    WHERE i.admission = 0 AND EXISTS (SELECT 1 FROM topics WHERE topic = 'penstock.runs')
 )
 
 -- fragment: insert_given [sqlite]

@@ -76,7 +76,7 @@ DELETE FROM ledger WHERE at < :before;
 DELETE FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before;
 
 -- name: sums_fold [postgres]
--- Fold the hourly deltas of closed hours into one row per hour and state.
+-- Fold the deltas into one row per hour and state; what others are adding is left for later.
 -- scope: system (operator's view)
 WITH old AS (
     DELETE FROM run_sums WHERE sum_id IN (
