@@ -333,6 +333,9 @@ def _connect(settings: Settings, clock: Clock | None = None) -> Store:
 def _postgres(url: str, pool_size: int, clock: Clock | None) -> Store:
     try:
         # psycopg is an extra: SQLite users do not have it.
+        import psycopg
+
+        # The same extra.
         from penstock.store.postgres import PostgresStore
     except ImportError as error:
         raise SettingsError(
@@ -340,5 +343,14 @@ def _postgres(url: str, pool_size: int, clock: Clock | None) -> Store:
             "a database whose driver is installed",
             "postgresql",
             f"Install it: pip install 'penstock[postgres]' ({error})",
+        ) from error
+    try:
+        # Asked once, directly: the pool would try for 10 s and then not say what is wrong.
+        psycopg.connect(url, connect_timeout=10).close()
+    except psycopg.Error as error:
+        reason = " ".join(str(error).split())
+        raise StoreUnavailable(
+            f"cannot reach {describe_database(url)}: {reason} "
+            "Check --database-url and that the server is running."
         ) from error
     return PostgresStore(url, clock, pool_max=pool_size)

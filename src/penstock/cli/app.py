@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -49,6 +50,8 @@ class App:
         # Loads the store: only commands that open it pay for that.
         from penstock.assembly import open_client
 
+        # Libraries' log lines are for processes that serve; a command says what went wrong itself.
+        logging.getLogger().addHandler(logging.NullHandler())
         with open_client(settings or self.settings(), actor=actor(), create=create) as client:
             yield client
 

@@ -125,7 +125,7 @@ def _from_flags(client: Client, given: dict[str, Any]) -> Wanted:
     for name in ("customer", "pipeline"):
         if not given[name]:
             fix = "penstock configs create CUSTOMER PIPELINE …, or --file FILE for many."
-            raise InvalidInput(name, f"the {name}", None, fix)
+            raise InvalidInput(name, f"a {name} as argument", None, fix)
     fields = fields_given(given) | {"pipeline_template": given["pipeline"]}
     if given["inactive"]:
         fields["is_active"] = False

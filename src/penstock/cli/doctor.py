@@ -85,15 +85,7 @@ def examine(app: App, *, verify_journal: bool = True) -> Iterator[Finding]:
             if verify_journal:
                 yield _journal(client)
     except PenstockError as error:
-        yield Finding(
-            "database", "FAIL", f"{_where(settings)}: {error.message}", _database_fix(error)
-        )
-
-
-def _database_fix(error: PenstockError) -> str | None:
-    if "penstock" in error.message:
-        return None  # the message says it already
-    return "Check --database-url and that the server is running."
+        yield Finding("database", "FAIL", error.message)
 
 
 def _python() -> Finding:

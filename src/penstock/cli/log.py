@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.shapes import plural
 from penstock.core.clock import Clock, SystemClock, iso, to_datetime
 from penstock.core.ids import encode
 from penstock.events import (
@@ -138,7 +139,8 @@ def described(event: Event, name_of: Callable[[int], str] = str) -> tuple[str, s
         more = [f"{n:,} {word}" for n, word in ((event.overlapped, "skipped, still running"),
                 (event.paused, "paused"), (event.missed, "missed earlier")) if n]  # fmt: skip
         extra = f" ({', '.join(more)})" if more else ""
-        return "info", f"scheduler started {event.runs:,} runs of {event.due:,} due configs{extra}"
+        runs, configs = plural(event.runs, "run"), plural(event.due, "due config")
+        return "info", f"scheduler started {runs} of {configs}{extra}"
     if isinstance(event, Swept):
         words = [f"{getattr(event, name):,} {name.replace('_', ' ')}"
                  for name in ("sessions", "lapsed", "stale", "timed_out", "unblocked")

@@ -78,7 +78,9 @@ def _print_queue(overview: Overview, next_at: int | None, now: int) -> None:
         if getattr(overview, name)
     ]
     finished = overview.completed_today + overview.failed_today
-    share = f" ({overview.failed_today / finished:.1%} of attempts)" if finished else ""
+    share = (
+        f" ({overview.failed_today / finished:.1%} of attempts)" if overview.failed_today else ""
+    )
     shapes.facts(
         [
             ("ready", f"{overview.ready:,}{age}"),

@@ -236,7 +236,7 @@ def _flooded(runs: list[Run], facts: Facts) -> Claim:
 
 
 def _outage(client: Client, runs: list[Run], configs: list[Config], scene: Scene) -> Claim:
-    begin = scene.start + 16 * HOUR
+    begin = scene.start + scene.outage_after
     end = begin + OUTAGE_HOURS * HOUR
     missed = 0
     for config in configs:
@@ -260,6 +260,7 @@ def _outage(client: Client, runs: list[Run], configs: list[Config], scene: Scene
 def _credentials(client: Client, runs: list[Run], configs: list[Config]) -> Claim:
     """Permanent errors die at once; configs that keep failing are switched off and can be found."""
     dead = [r for r in runs if r.is_dead and r.error_type == "AUTHENTICATION_FAILED"]
+    in_vain = {r.run_id for r in dead} & {r.parent_run_id for r in runs}
     letters = client.runs.dead_letters(limit=PAGE)
     disabled = [c for c in configs if not c.is_active]
     mended = {r.customer_id for r in dead} - {c.customer_id for c in disabled}
@@ -274,7 +275,7 @@ def _credentials(client: Client, runs: list[Run], configs: list[Config]) -> Clai
         f"{shapes.plural(len(mended), 'customer')} got new credentials and was switched on again; "
         f"still off: {names or 'none'}."
     )
-    is_true = bool(dead) and high >= 1 and all(r.attempt == 1 for r in dead) and bool(letters)
+    is_true = bool(dead) and high >= 1 and not in_vain and bool(letters)
     numbers = {"dead": len(dead), "alerts_medium": warned, "alerts_high": high,
                "disabled": len(disabled)}  # fmt: skip
     return Claim("What only a person can mend waits for a person.", text, is_true, numbers)

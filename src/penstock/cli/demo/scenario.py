@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 FLOOD = 5_000
 WORKERS = 4
 SLOTS = 16
-CRASH_EARLIEST, CRASH_LATEST = 6 * HOUR, 9 * HOUR + 30 * MINUTE
+CRASH_AFTER = 6 * HOUR
 FLOOD_AT = 11 * HOUR
+OUTAGE_AT, OUTAGE_LATE_AT = 16 * HOUR, 20 * HOUR
 OUTAGE_HOURS = 3
 THROTTLE_MINUTES = 40
 
@@ -45,7 +46,8 @@ class Scene:
     flooder: str = ""
     revoked: list[str] = field(default_factory=list)
     ghost: InlineWorker | None = None
-    has_crashed: bool = False
+    crashed_after: Micros = 0
+    outage_after: Micros = OUTAGE_AT
     throttled_until: Micros = 0
 
     def tell(self, text: str) -> None:
@@ -62,21 +64,20 @@ class Act:
 
 
 def acts(scene: Scene) -> list[Act]:
-    """The day, in order; the security audits at 03:00 UTC meet the throttled cloud."""
-    three = (scene.start // (24 * HOUR)) * 24 * HOUR + 3 * HOUR
-    throttle = (three if three > scene.start else three + 24 * HOUR) - scene.start
+    """The day, in order; the audits at 03:00 UTC meet a throttled cloud but no scheduler outage."""
+    audit = world.audit_at(scene.start) - scene.start
+    is_near = OUTAGE_AT - HOUR < audit < OUTAGE_AT + (OUTAGE_HOURS + 1) * HOUR
+    outage = scene.outage_after = OUTAGE_LATE_AT if is_near else OUTAGE_AT
     return sorted(
         [
             Act(0, _open),
-            Act(max(0, throttle - 5 * MINUTE), _throttle),
+            Act(max(0, audit - 5 * MINUTE), _throttle),
             Act(4 * HOUR + 50 * MINUTE, _revoke),
-            Act(CRASH_LATEST, _crash),
-            Act(CRASH_LATEST + 75 * MINUTE, _haunt),
             Act(FLOOD_AT, _flood),
             Act(FLOOD_AT + 20 * MINUTE, _regret),
             Act(13 * HOUR + 30 * MINUTE, _mend),
-            Act(16 * HOUR, _outage),
-            Act((16 + OUTAGE_HOURS) * HOUR, _recover),
+            Act(outage, _outage),
+            Act(outage + OUTAGE_HOURS * HOUR, _recover),
             Act(24 * HOUR, _close),
         ],
         key=lambda act: act.after,
@@ -88,10 +89,13 @@ def weather(scene: Scene) -> None:
     left = (scene.throttled_until - scene.stage.clock.now()) / 1_000_000
     CLOUD.throttled_seconds = {"AWS": left} if left > 0 else {}
     passed = scene.stage.clock.now() - scene.start
-    if CRASH_EARLIEST <= passed < CRASH_LATEST and all(
-        worker.held > SLOTS // 2 for worker in scene.stage.workers
-    ):
-        _crash(scene)
+    if passed >= CRASH_AFTER and not scene.crashed_after:
+        # The longer it takes, the less of a busy moment is waited for.
+        enough = max(1, SLOTS - (passed - CRASH_AFTER) // (10 * MINUTE))
+        if max(worker.held for worker in scene.stage.workers) >= enough:
+            _crash(scene)
+    if scene.ghost is not None and passed >= scene.crashed_after + 2 * scene.stage.lease_us:
+        _haunt(scene)
 
 
 def _open(scene: Scene) -> None:
@@ -113,10 +117,8 @@ def _revoke(scene: Scene) -> None:
 
 
 def _crash(scene: Scene) -> None:
-    """The worker that holds most dies, in a busy moment if there is one: it just beats no more."""
-    if scene.has_crashed:
-        return
-    scene.has_crashed = True
+    """The worker that holds most dies: it just beats no more."""
+    scene.crashed_after = scene.stage.clock.now() - scene.start
     scene.ghost = max(scene.stage.workers, key=lambda worker: worker.held)
     scene.stage.workers.remove(scene.ghost)
     scene.tell(f"{scene.ghost.name} is killed while it holds {scene.ghost.held} runs")
@@ -126,10 +128,9 @@ def _crash(scene: Scene) -> None:
 
 def _haunt(scene: Scene) -> None:
     """Its last packets arrive late: results under tokens that are stale by now."""
-    if scene.ghost is not None:
-        late = scene.ghost.report()
-        scene.tell(f"{late} late results of {scene.ghost.name} arrive and are refused as stale")
-        scene.ghost = None
+    ghost, scene.ghost = scene.ghost, None
+    assert ghost is not None
+    scene.tell(f"{ghost.report()} late results of {ghost.name} arrive and are refused as stale")
 
 
 def _flood(scene: Scene) -> None:
@@ -177,6 +178,7 @@ def _outage(scene: Scene) -> None:
 
 def _recover(scene: Scene) -> None:
     scene.stage.is_scheduling = True
+    scene.stage.tick()
     scene.tell("a scheduler is back and catches up: the latest missed slot of each config, spread")
 
 

@@ -106,7 +106,7 @@ class Stage:
         self.clock.advance(us)
         now = self.clock.now()
         if self.is_scheduling:
-            self._scheduler.run_once()
+            self.tick()
         self._admitter.run_once()
         if now - self._swept_at >= SWEEP_US:
             self._swept_at = now
@@ -116,6 +116,10 @@ class Stage:
         if now - self._kept_at >= UPKEEP_US:
             self._kept_at = now
             self.upkeep()
+
+    def tick(self) -> None:
+        """Start what is due."""
+        self._scheduler.run_once()
 
     def upkeep(self) -> None:
         """Relay, seal and prune."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.core.clock import DAY, HOUR, to_datetime
+from penstock.core.clock import DAY, HOUR, Micros, to_datetime
 from penstock.core.ids import stable_fraction
 
 ZONES = (
@@ -33,9 +33,9 @@ def configs(names: list[str], start: int, seed: int) -> Wanted:
     """Every customer's configs, with the settings of the source design's examples."""
     often = set(quarterly(names, seed))
     wanted: Wanted = []
-    for name in names:
+    for place, name in enumerate(names):
         wanted.append((name, _billing(name, seed)))
-        if _luck(seed, name, "audit") < AUDIT_SHARE:
+        if place % 10 == 0 or _luck(seed, name, "audit") < AUDIT_SHARE:
             wanted.append((name, _audit(name, start)))
         if name in often:
             wanted.append((name, _report("*/15 * * * *", "SOC2")))
@@ -43,6 +43,12 @@ def configs(names: list[str], start: int, seed: int) -> Wanted:
             minute = int(60 * _luck(seed, name, "minute"))
             wanted.append((name, _report(f"{minute} * * * *", "ISO27001")))
     return wanted
+
+
+def audit_at(start: Micros) -> Micros:
+    """When the security audits fire: the first 03:00 UTC of the simulated day."""
+    at = start // DAY * DAY + 3 * HOUR
+    return at if at > start else at + DAY
 
 
 def _billing(name: str, seed: int) -> dict[str, Any]:
@@ -67,8 +73,7 @@ def _billing(name: str, seed: int) -> dict[str, Any]:
 
 def _audit(name: str, start: int) -> dict[str, Any]:
     """Weekly at 03:00 UTC, on the weekday that falls into the simulated day."""
-    at = start // DAY * DAY + 3 * HOUR
-    day = to_datetime(at if at > start else at + DAY)
+    day = to_datetime(audit_at(start))
     return {
         "pipeline_template": "security_audit",
         "provider": "AWS",
