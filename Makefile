@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Folders that exist by now; a folder that is not there yet is not checked.
 CODE := $(wildcard src tests benchmarks examples)
 BENCH ?=
-SEEDS ?= 1000
+SEEDS ?= 5000
 TESTS ?=
 
 .DEFAULT_GOAL := help
@@ -36,7 +36,7 @@ bench: $(STAMP) ## Measure (BENCH=name for one), one JSON line per result
 	$(BIN)/python -m benchmarks $(BENCH)
 
 simulate: $(STAMP) ## Run the long simulation (SEEDS=n histories)
-	SEEDS=$(SEEDS) $(BIN)/python -m pytest -n 2 --timeout 0 -m slow tests/simulation
+	$(BIN)/python -m penstock.testing.simulate --seeds $(SEEDS)
 
 lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades everything)
 	$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra postgres --extra dev \

@@ -58,7 +58,8 @@ class Observer:
         if changes == self._changes:
             return
         self._changes = changes
-        before, after = self._last, self._peek.snapshot(self._clock.now())
+        before = self._last
+        after = self._peek.snapshot(self._clock.now(), before, statements)
         lines = self._peek.journal_after(self._journal)
         if lines:
             self._journal = lines[-1].seq

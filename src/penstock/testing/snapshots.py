@@ -5,6 +5,7 @@ Only the harness reads like this; the product speaks through named statements.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -130,6 +131,27 @@ _ENDED = """SELECT run_id, config_id, processor, slot, final_state, token, attem
     FROM history WHERE run_id IN (SELECT value FROM json_each(?))"""
 
 
+_QUERIES = {
+    "sessions": "SELECT session_id, until_at FROM sessions",
+    "leases": "SELECT subject, token, until_at FROM leases WHERE kind = 'run'",
+    "failures": "SELECT config_id, consecutive_failures FROM config_health",
+    "turns": "SELECT pool, level, customer, pass FROM turns",
+    "clocks": "SELECT config_id, cadence, next_run_time, evaluated_to FROM schedule",
+    "configs": "SELECT config_id, customer, pipeline, overlap, catch_up, is_active, retry"
+    " FROM configs",
+    "pauses": "SELECT scope, subject FROM pauses",
+}
+# Statements that may write these, by the beginning of their names; the rest is always read.
+_GROUPS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    (("schedule_", "config_", "pause_"), ("clocks", "configs", "pauses")),
+    (("run_insert", "run_admit", "run_age", "fair_clock", "schedule_start"), ("turns",)),
+    (
+        ("session_", "lease_", "run_finish", "run_release", "config_health"),
+        ("sessions", "leases", "failures"),
+    ),
+)
+
+
 class Peek:
     """Reads the simulation's store without going through the product."""
 
@@ -144,40 +166,34 @@ class Peek:
         """A number that grows with every changed row."""
         return self._connection.total_changes
 
-    def snapshot(self, now: int) -> Snapshot:
-        """The hot state."""
-        rows = self.rows
+    def snapshot(
+        self, now: int, last: Snapshot | None = None, statements: Sequence[str] = ()
+    ) -> Snapshot:
+        """The hot state; tables that the statements since `last` cannot have touched are kept."""
+        values: dict[str, Any] = {}
+        for writers, columns in _GROUPS:
+            if last is None or any(name.startswith(writers) for name in statements):
+                values |= {column: self._read(column) for column in columns}
+            else:
+                values |= {column: getattr(last, column) for column in columns}
         return Snapshot(
             now=now,
-            runs={r[0]: RunRow._make(r) for r in rows(_RUNS)},
-            sessions=dict(rows("SELECT session_id, until_at FROM sessions")),
-            leases={
-                r[0]: (r[1], r[2])
-                for r in rows("SELECT subject, token, until_at FROM leases WHERE kind = 'run'")
-            },
-            turns={
-                (pool, level, customer): turn
-                for pool, level, customer, turn in rows(
-                    "SELECT pool, level, customer, pass FROM turns"
-                )
-            },
-            counters=dict(rows("SELECT name, value FROM counters")),
-            clocks={
-                r[0]: ClockRow._make(r)
-                for r in rows(
-                    "SELECT config_id, cadence, next_run_time, evaluated_to FROM schedule"
-                )
-            },
-            configs={
-                r[0]: ConfigRow._make(r)
-                for r in rows(
-                    "SELECT config_id, customer, pipeline, overlap, catch_up, is_active, retry"
-                    " FROM configs"
-                )
-            },
-            failures=dict(rows("SELECT config_id, consecutive_failures FROM config_health")),
-            pauses=frozenset(rows("SELECT scope, subject FROM pauses")),
+            runs={r[0]: RunRow._make(r) for r in self.rows(_RUNS)},
+            counters=dict(self.rows("SELECT name, value FROM counters")),
+            **values,
         )
+
+    def _read(self, column: str) -> Any:
+        found = self.rows(_QUERIES[column])
+        if column == "clocks":
+            return {row[0]: ClockRow._make(row) for row in found}
+        if column == "configs":
+            return {row[0]: ConfigRow._make(row) for row in found}
+        if column == "turns":
+            return {row[:3]: row[3] for row in found}
+        if column == "leases":
+            return {row[0]: (row[1], row[2]) for row in found}
+        return frozenset(found) if column == "pauses" else dict(found)
 
     def journal_after(self, seq: int) -> list[JournalLine]:
         """New entries about runs, oldest first."""
