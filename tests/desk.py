@@ -127,11 +127,11 @@ class Desk:
             Submission(**{"pipeline": pipeline, "customer": "acme", **fields})
         )
 
-    def session(self, name: str = "w1") -> int:
-        """Open a worker's session of 30 seconds."""
+    def session(self, name: str = "w1", lease_us: int = 30_000_000) -> int:
+        """Open a worker's session, of 30 seconds unless told."""
         params = {
             "boot_id": f"{name}-{self.clock.now()}", "kind": "worker", "name": name, "host": "h",
-            "pid": 1, "pool": None, "slots": 5, "lease_us": 30_000_000,
+            "pid": 1, "pool": None, "slots": 5, "lease_us": lease_us,
         }  # fmt: skip
         return self.write(lambda tx: leases.session_open(tx, params))
 
