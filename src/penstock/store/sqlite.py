@@ -109,7 +109,8 @@ class SqliteStore:
         """Run `body` in a read-only transaction (a snapshot, beside the writer)."""
         assert self._holder != threading.get_ident(), "a transaction body must not open another"
         if self._is_memory:
-            return self._read_memory(body)
+            with self._exclusive(), _query_only(self._writer):
+                return body(SqliteTx(self._writer, self.now))
         connection = self._take_reader()
         try:
             connection.execute("BEGIN")
@@ -121,16 +122,6 @@ class SqliteStore:
             raise _translated(error) from error
         finally:
             self._readers.put(connection)
-
-    def _read_memory(self, body: Callable[[Tx], T]) -> T:
-        with self._exclusive():
-            self._writer.execute("PRAGMA query_only = ON")
-            try:
-                return body(SqliteTx(self._writer, self.now))
-            except sqlite3.Error as error:
-                raise _translated(error) from error
-            finally:
-                self._writer.execute("PRAGMA query_only = OFF")
 
     def write(self, body: Callable[[Tx], T]) -> T:
         """Run `body` in one durable transaction, perhaps together with others' bodies."""
@@ -315,6 +306,18 @@ class SqliteStore:
             job.error = _translated(error)
             self._writer.execute("ROLLBACK TO body")
         self._writer.execute("RELEASE body")
+
+
+@contextlib.contextmanager
+def _query_only(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let a reader use the writing connection, without writing."""
+    connection.execute("PRAGMA query_only = ON")
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _translated(error) from error
+    finally:
+        connection.execute("PRAGMA query_only = OFF")
 
 
 def _translated(error: BaseException) -> BaseException:
