@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from penstock.store.api import Store, Tx
 from penstock.store.journal import Message, outbox_take, seal_next
-from penstock.store.upkeep import Retention, fold, partitions_ensure, prune
+from penstock.store.upkeep import CHUNK, Retention, fold, partitions_ensure, prune
 
+CHUNKS_MAX = 50
 Subscriber = Callable[[Tx, Sequence[Message]], None]
 
 
@@ -84,9 +85,14 @@ class Pruner:
         self._retention = retention or Retention()
 
     def run_once(self) -> Pruned:
-        """One bounded pass."""
-        return Pruned(
-            partitions=self._store.write(partitions_ensure),
-            folded_us=self._store.write(fold),
-            removed=self._store.write(lambda tx: prune(tx, self._retention)),
-        )
+        """One bounded pass: chunks in transactions of their own, until little is left."""
+        partitions = self._store.write(partitions_ensure)
+        folded_us = self._store.write(fold)
+        removed: dict[str, int] = {}
+        for _ in range(CHUNKS_MAX):
+            part = self._store.write(lambda tx: prune(tx, self._retention))
+            for table, count in part.items():
+                removed[table] = removed.get(table, 0) + count
+            if max(part.values()) < CHUNK:
+                break
+        return Pruned(partitions=partitions, removed=removed, folded_us=folded_us)

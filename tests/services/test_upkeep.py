@@ -1,0 +1,172 @@
+"""Relay, sealer and pruner on both engines."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from penstock.core.clock import DAY, HOUR, MINUTE
+from penstock.engine import upkeep
+from penstock.engine.upkeep import Pruner, Relay, Sealer
+from penstock.store.api import Tx
+from penstock.store.journal import Message, outbox_put
+from penstock.store.registry import customer_ensure_many, topic_ensure
+from penstock.store.upkeep import Retention
+from tests.desk import Desk
+
+
+def send(desk: Desk, n: int) -> None:
+    """Put messages into the outbox, each in a transaction of its own."""
+    for i in range(n):
+        desk.write(lambda tx, i=i: outbox_put(tx, "t", {"n": i}))  # type: ignore[misc]
+
+
+class TestRelay:
+    """From the outbox to subscribers."""
+
+    def test_every_message_once_in_order(self, desk: Desk) -> None:
+        """Every subscriber gets every message once, in order, in batches."""
+        send(desk, 7)
+        relay = Relay(desk.store, batch=3)
+        one: list[str] = []
+        two: list[int] = []
+        relay.subscribe(lambda _, messages: one.extend(m.payload for m in messages))
+        relay.subscribe(lambda _, messages: two.append(len(messages)))
+        assert relay.run_once() == 7
+        assert one == [f'{{"n":{i}}}' for i in range(7)]
+        assert two == [3, 3, 1]
+        assert relay.run_once() == 0
+        assert len(two) == 3
+
+    def test_a_failing_subscriber_undoes_the_batch(self, desk: Desk) -> None:
+        """What a subscriber raises keeps the messages, and undoes what the others wrote."""
+        send(desk, 2)
+        relay = Relay(desk.store)
+        is_broken = [True]
+
+        def writes(tx: Tx, messages: Sequence[Message]) -> None:
+            customer_ensure_many(tx, [f"from-{m.topic}" for m in messages])
+
+        def fails(*_: object) -> None:
+            if is_broken[0]:
+                raise RuntimeError("broken")
+
+        relay.subscribe(writes)
+        relay.subscribe(fails)
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                relay.run_once()
+            assert desk.client.views.outbox()[0] == 2
+            assert desk.counts("customers") == {"customers": 0}
+        is_broken[0] = False
+        assert relay.run_once() == 2
+        assert desk.counts("customers", "outbox") == {"customers": 1, "outbox": 0}
+
+    def test_runs_are_announced_where_somebody_listens(self, desk: Desk) -> None:
+        """Runs are announced once the topic is known, when they become claimable."""
+        desk.submit()
+        assert desk.client.views.outbox()[0] == 0
+        desk.write(lambda tx: topic_ensure(tx, "penstock.runs"))
+        run_id = desk.submit()
+        desk.submit(at=desk.clock.now() + HOUR)
+        heard: list[str] = []
+        relay = Relay(desk.store)
+        relay.subscribe(lambda _, messages: heard.extend(m.payload for m in messages))
+        assert relay.run_once() == 1
+        assert json.loads(heard[0])["run_id"] == run_id
+        desk.clock.advance(HOUR)
+        desk.admitter.run_once()
+        assert relay.run_once() == 1
+
+
+class TestSealer:
+    """Sealing the journal."""
+
+    def test_everything_is_sealed_and_verifies(self, desk: Desk) -> None:
+        """All entries end in blocks of at most the set size, once, and the chain verifies."""
+        for _ in range(5):
+            desk.submit()
+        desk.drain()
+        entries = desk.counts("journal")["journal"]
+        assert entries >= 10
+        sealer = Sealer(desk.store, block=4)
+        assert sealer.run_once() == entries
+        assert sealer.run_once() == 0
+        blocks, sealed, problem = desk.client.views.verify_journal()
+        assert (sealed, problem) == (entries, None)
+        assert blocks == -(-entries // 4)
+        assert max(desk.column("SELECT entries FROM seals")) == 4
+
+    def test_a_broken_chain_shows(self, desk: Desk) -> None:
+        """A seal that was removed or changed is found."""
+        for _ in range(3):
+            desk.submit()
+            Sealer(desk.store).run_once()
+        desk.sql("UPDATE seals SET root = 'x' WHERE block = 2")
+        assert "block 2" in (desk.client.views.verify_journal()[2] or "")
+
+
+class TestPruner:
+    """Keeping tables small."""
+
+    def _old(self, desk: Desk, n: int = 3) -> list[int]:
+        """Runs that ended ten days before now."""
+        ids = [desk.submit() for _ in range(n)]
+        desk.drain()
+        Sealer(desk.store).run_once()
+        desk.clock.advance(10 * DAY)
+        return ids
+
+    def test_what_is_old_goes_and_the_rest_stays(self, desk: Desk) -> None:
+        """Ended runs go with their retention; younger ones, live ones and sums stay."""
+        pruner = Pruner(desk.store, retention=Retention(history_us=DAY, journal_us=DAY))
+        self._old(desk)
+        live = desk.submit()
+        young = desk.submit()
+        desk.complete(*[run for run in desk.claim() if run.run_id == young])
+        desk.client.runs.submit("nightly", key="k")
+        before = desk.client.views.overview()
+        pruner.run_once()
+        desk.clock.advance(15 * DAY)
+        pruner.run_once()
+        assert desk.client.runs.get(live).state == "RUNNING"
+        assert desk.counts("history", "requests") == {"history": 0, "requests": 0}
+        assert before.completed_today == 1
+        assert desk.client.views.verify_journal()[2] is None
+        start = desk.clock.now() - 40 * DAY
+        (metrics,) = desk.client.views.metrics("acme", start // DAY * DAY, start + 60 * DAY)
+        assert metrics.completed == 4
+
+    def test_nothing_goes_within_the_retention(self, desk: Desk) -> None:
+        """Within a year nothing is removed, and a second pass changes nothing."""
+        ids = self._old(desk)
+        pruner = Pruner(desk.store)
+        first = pruner.run_once()
+        assert sum(first.removed.values()) == 0
+        assert first.folded_us > 0
+        second = pruner.run_once()
+        assert (second.partitions, second.folded_us) == (0, 0)
+        assert [desk.client.runs.get(i).state for i in ids] == ["COMPLETED"] * 3
+
+    def test_a_pass_goes_on_while_chunks_are_full(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """More than one chunk is removed in one pass, in several transactions."""
+        self._old(desk, 7)
+        monkeypatch.setattr("penstock.store.upkeep.CHUNK", 2)
+        monkeypatch.setattr(upkeep, "CHUNK", 2)
+        retention = Retention(history_us=DAY, journal_us=DAY)
+        Pruner(desk.store, retention=retention).run_once()
+        assert desk.counts("history") == {"history": 0}
+
+    def test_sums_are_not_counted_twice(self, desk: Desk) -> None:
+        """However often the pruner looks, each run is in the metrics once."""
+        pruner = Pruner(desk.store)
+        for _ in range(4):
+            desk.submit()
+            desk.drain()
+            pruner.run_once()
+            desk.clock.advance(7 * MINUTE)
+        start = desk.clock.now() // DAY * DAY
+        (metrics,) = desk.client.views.metrics("acme", start, start + DAY)
+        assert (metrics.runs, metrics.completed) == (4, 4)
