@@ -26,7 +26,8 @@ def _item(value: Any, kind: str) -> str:
     if value is None:
         return "NULL"
     if kind == "text":
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        text = str(value)
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if kind == "boolean":
         return "t" if value else "f"
     return str(value)

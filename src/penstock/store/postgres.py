@@ -12,20 +12,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, LiteralString, TypeVar, cast
 
 import psycopg
 from psycopg import errors as pgerrors
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
-from psycopg_pool import ConnectionPool, PoolTimeout
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
+from penstock.core.ids import new_boot_id
 from penstock.store import migrate
-from penstock.store.api import Capabilities, Row, Tx
-from penstock.store.arrays import array_literal
-from penstock.store.statements import Engine, load
+from penstock.store.api import Capabilities, Tx
+from penstock.store.postgres_pool import Connection, ConnectionPool, connect
+from penstock.store.postgres_tx import PostgresTx
 from penstock.store.wake import HubWaiter, Relay, WakeHub
 
 log = logging.getLogger(__name__)
@@ -33,78 +33,16 @@ T = TypeVar("T")
 
 CHANNEL = "penstock"
 TRIES = 8
-PREPARED_ROWS_MAX = 32
-# A plan prepared while a queue table was empty must not scan the table once it has filled.
-BEGIN_WRITE: LiteralString = "BEGIN; SET LOCAL enable_seqscan = off"
+# A plan prepared while a queue table was empty must not scan the table once it has filled; and
+# small statements are planned once, not at every call, which takes longer than running them.
+BEGIN_WRITE: LiteralString = (
+    "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan"
+)
 MIGRATION_LOCK = 8_207_314
 SESSION = (
     "-c idle_in_transaction_session_timeout=60000 -c statement_timeout=120000 "
     "-c lock_timeout=30000 -c jit=off -c random_page_cost=1.1"
 )
-
-
-class PostgresTx:
-    """A transaction on one connection."""
-
-    engine: Engine = "postgres"
-
-    def __init__(self, connection: psycopg.Connection[Row], injected: int | None) -> None:
-        self._connection = connection
-        self._injected = injected
-        self.callbacks: list[Callable[[], None]] = []
-
-    def now(self) -> int:
-        """The time this transaction judges by."""
-        if self._injected is not None:
-            return self._injected
-        row = self._connection.execute("SELECT db_now()", prepare=True).fetchone()
-        assert row is not None
-        return cast("int", row[0])
-
-    def rows(
-        self,
-        name: str,
-        params: Mapping[str, Any] | None = None,
-        batch: Sequence[Sequence[Any]] | None = None,
-    ) -> list[Row]:
-        """Run a named statement and return the rows of its last text."""
-        cursor = self._execute(name, params, batch)
-        return [] if cursor is None else cursor.fetchall()
-
-    def run(
-        self,
-        name: str,
-        params: Mapping[str, Any] | None = None,
-        batch: Sequence[Sequence[Any]] | None = None,
-    ) -> int:
-        """Run a named statement and return how many rows its last text touched."""
-        cursor = self._execute(name, params, batch)
-        return 0 if cursor is None else cursor.rowcount
-
-    def after_commit(self, call: Callable[[], None]) -> None:
-        """Call once the transaction is durable."""
-        self.callbacks.append(call)
-
-    def _execute(
-        self,
-        name: str,
-        params: Mapping[str, Any] | None,
-        batch: Sequence[Sequence[Any]] | None,
-    ) -> psycopg.Cursor[Row] | None:
-        statement = load("postgres")[name]
-        bound: dict[str, Any] = dict(params or {})
-        bound["now"] = self._injected
-        if statement.batch:
-            if not batch:
-                return None
-            for column, values in zip(statement.batch, zip(*batch, strict=True), strict=True):
-                bound[f"b_{column.name}"] = array_literal(values, column.type)
-        # A prepared plan takes every batch for ten rows: a large one is planned by its own size.
-        prepare = batch is None or len(batch) <= PREPARED_ROWS_MAX
-        cursor = None
-        for text in statement.texts:
-            cursor = self._connection.execute(text, bound, prepare=prepare)
-        return cursor
 
 
 class PostgresStore:
@@ -117,27 +55,17 @@ class PostgresStore:
         self._dsn = dsn
         self._clock = clock
         self._system = SystemClock()
-        self._pool_max = pool_max
         self._name = name
+        self._id = new_boot_id()
         self._closed = False
         self._inside = threading.local()
         self._hub = WakeHub()
         self._relay = Relay(self._send_hints, "penstock-notify")
-        self._notify_connection: psycopg.Connection[Row] | None = None
+        self._notify_connection: Connection | None = None
         self._listener: threading.Thread | None = None
         self._listener_lock = threading.Lock()
         self._children: list[PostgresStore] = []
-        self._pool: ConnectionPool[psycopg.Connection[Row]] = ConnectionPool(
-            dsn,
-            min_size=0,
-            max_size=pool_max,
-            open=True,
-            kwargs={"autocommit": True, "options": SESSION, "application_name": name},
-            configure=_configure,
-            timeout=10,
-            reconnect_timeout=5,
-            name=name,
-        )
+        self._pool = ConnectionPool(self._open, size=pool_max)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -192,7 +120,7 @@ class PostgresStore:
                     connection.execute(migration.script)
                     record = migrate.record_sql(migration, self._system.now())
                     connection.execute(record)
-        except (psycopg.Error, PoolTimeout) as error:
+        except psycopg.Error as error:
             raise _translated(error) from error
         return [f"{m.number:04d}_{m.name}" for m in pending]
 
@@ -204,7 +132,7 @@ class PostgresStore:
                     applied = connection.execute(migrate.APPLIED).fetchall()
                 except pgerrors.UndefinedTable:
                     applied = []
-        except (psycopg.Error, PoolTimeout) as error:
+        except psycopg.Error as error:
             raise _translated(error) from error
         pending = migrate.missing("postgres", cast("Any", applied))
         return [f"{m.number:04d}_{m.name}" for m in pending]
@@ -228,13 +156,13 @@ class PostgresStore:
         """Run the body; again when the engine asks for it or the connection was dead at once."""
         assert not getattr(self._inside, "body", False), "a transaction body must not open another"
         last: Exception | None = None
-        # After a restart every pooled connection is dead: each costs a try of its own.
-        for attempt in range(TRIES + self._pool_max):
+        for attempt in range(TRIES):
             injected = None if self._clock is None else self._clock.now()
             self._inside.body = True
             try:
                 with self._pool.connection() as connection:
                     if not _began(connection, begin):
+                        self._pool.forget_idle()
                         continue
                     tx = PostgresTx(connection, injected)
                     value = _commit(connection, tx, body)
@@ -242,7 +170,7 @@ class PostgresStore:
                 last = error
                 self._system.sleep(0.002 * (attempt + 1))
                 continue
-            except (psycopg.Error, PoolTimeout) as error:
+            except psycopg.Error as error:
                 raise _translated(error) from error
             finally:
                 self._inside.body = False
@@ -250,18 +178,25 @@ class PostgresStore:
                 call()
             return value
         if last is None:
-            raise StoreUnavailable("PostgreSQL: every pooled connection was dead")
+            raise StoreUnavailable("PostgreSQL: one connection after another was dead")
         raise StoreBusy(f"PostgreSQL: gave up after {TRIES} tries: {last}") from last
+
+    def _open(self) -> Connection:
+        connection = connect(self._dsn, self._name, options=SESSION)
+        # Every int travels as bigint: a statement then has one prepared form, not three.
+        connection.adapters.register_dumper(int, Int8Dumper)
+        connection.adapters.register_dumper(int, Int8BinaryDumper)
+        connection.prepared_max = 500
+        return connection
 
     def _send_hints(self, channels: list[str]) -> None:
         """One NOTIFY for many hints, on the relay's own thread and connection."""
         try:
             if self._notify_connection is None:
-                self._notify_connection = psycopg.connect(
-                    self._dsn, autocommit=True, application_name=f"{self._name}-notify"
-                )
+                self._notify_connection = connect(self._dsn, f"{self._name}-notify")
+            note = ",".join([self._id, *channels])
             self._notify_connection.execute(
-                "SELECT pg_notify(%s, %s)", (CHANNEL, ",".join(channels)), prepare=True
+                "SELECT pg_notify(%s, %s)", (CHANNEL, note), prepare=True
             )
         except psycopg.Error:
             if self._notify_connection is not None:
@@ -274,26 +209,19 @@ class PostgresStore:
         """Hand other processes' hints to our waiters; reconnect for ever."""
         while not self._closed:
             try:
-                with psycopg.connect(
-                    self._dsn, autocommit=True, application_name=f"{self._name}-listen"
-                ) as connection:
+                with connect(self._dsn, f"{self._name}-listen") as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
                     while not self._closed:
                         for note in connection.notifies(timeout=0.5, stop_after=1):
-                            self._hub.notify(note.payload.split(","))
+                            sender, *channels = note.payload.split(",")
+                            if sender != self._id:
+                                self._hub.notify(channels)
             except psycopg.Error as error:
                 log.debug("listening stopped, will reconnect: %s", error)
                 self._system.sleep(0.2)
 
 
-def _configure(connection: psycopg.Connection[Row]) -> None:
-    # Every int travels as bigint: a statement then has one prepared form, not three.
-    connection.adapters.register_dumper(int, Int8Dumper)
-    connection.adapters.register_dumper(int, Int8BinaryDumper)
-    connection.prepared_max = 500
-
-
-def _began(connection: psycopg.Connection[Row], begin: LiteralString) -> bool:
+def _began(connection: Connection, begin: LiteralString) -> bool:
     """Open the transaction; False when the connection was dead (the pool then discards it)."""
     try:
         connection.execute(begin)
@@ -304,7 +232,7 @@ def _began(connection: psycopg.Connection[Row], begin: LiteralString) -> bool:
     return True
 
 
-def _commit(connection: psycopg.Connection[Row], tx: PostgresTx, body: Callable[[Tx], T]) -> T:
+def _commit(connection: Connection, tx: PostgresTx, body: Callable[[Tx], T]) -> T:
     try:
         value = body(tx)
     except BaseException:
@@ -326,8 +254,6 @@ def _commit(connection: psycopg.Connection[Row], tx: PostgresTx, body: Callable[
 
 def _translated(error: BaseException) -> BaseException:
     """Our error for a psycopg error; anything else unchanged."""
-    if isinstance(error, PoolTimeout):
-        return StoreUnavailable(f"PostgreSQL: no connection within 10 s: {error}")
     if isinstance(error, pgerrors.UndefinedTable | pgerrors.UndefinedColumn):
         return SchemaMismatch(f"{error}: run `penstock db migrate`")
     if isinstance(error, pgerrors.LockNotAvailable | pgerrors.QueryCanceled):

@@ -80,7 +80,7 @@ class SqliteStore:
         self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
         self._reader_count = 0
         self._reader_lock = threading.Lock()
-        self._writer = self._connect()
+        self._writer = _connect(self._path)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -194,30 +194,6 @@ class SqliteStore:
                 self._bell = SocketBell(self._path, self._hub.notify)
                 self._relay = Relay(self._bell.ring, "penstock-wake")
 
-    def _connect(self, *, read_only: bool = False) -> sqlite3.Connection:
-        if not self._is_memory and not self._path.parent.exists():
-            raise StoreUnavailable(f"the folder {self._path.parent} does not exist: create it")
-        try:
-            connection = sqlite3.connect(
-                str(self._path),
-                timeout=0,
-                isolation_level=None,
-                check_same_thread=False,
-                cached_statements=512,
-            )
-            connection.execute("PRAGMA busy_timeout = 5000")
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("PRAGMA foreign_keys = OFF")
-            connection.execute("PRAGMA temp_store = MEMORY")
-            connection.execute("PRAGMA cache_size = -65536")
-            connection.execute("PRAGMA busy_timeout = 0")
-        except sqlite3.Error as error:
-            raise StoreUnavailable(f"cannot open {self._path}: {error}") from error
-        if read_only:
-            connection.execute("PRAGMA query_only = ON")
-        return connection
-
     def _take_reader(self) -> sqlite3.Connection:
         if self._closed:
             raise StoreUnavailable("the store is closed")
@@ -226,7 +202,7 @@ class SqliteStore:
         with self._reader_lock:
             if self._reader_count < READERS_MAX:
                 self._reader_count += 1
-                return self._connect(read_only=True)
+                return _connect(self._path, read_only=True)
         try:
             return self._readers.get(timeout=BUSY_SECONDS)
         except queue.Empty:
@@ -318,6 +294,32 @@ def _query_only(connection: sqlite3.Connection) -> Iterator[None]:
         raise _translated(error) from error
     finally:
         connection.execute("PRAGMA query_only = OFF")
+
+
+def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """Open a connection in autocommit mode with durable commits."""
+    if str(path) != ":memory:" and not path.parent.exists():
+        raise StoreUnavailable(f"the folder {path.parent} does not exist: create it")
+    try:
+        connection = sqlite3.connect(
+            str(path),
+            timeout=0,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=512,
+        )
+        connection.execute("PRAGMA busy_timeout = 5000")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = OFF")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA cache_size = -65536")
+        connection.execute("PRAGMA busy_timeout = 0")
+    except sqlite3.Error as error:
+        raise StoreUnavailable(f"cannot open {path}: {error}") from error
+    if read_only:
+        connection.execute("PRAGMA query_only = ON")
+    return connection
 
 
 def _translated(error: BaseException) -> BaseException:

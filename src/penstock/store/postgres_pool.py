@@ -1,0 +1,88 @@
+"""Connections to PostgreSQL, as many as allowed, opened by whoever needs one.
+
+No threads and no waiting in the background: a connection is opened by the caller, who learns at
+once when the server is away and can back off on its own terms. What turns out dead is thrown away
+together with everything idle, because a restart kills all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from penstock.core.errors import StoreBusy, StoreUnavailable
+from penstock.store.api import Row
+
+Connection = psycopg.Connection[Row]
+
+CONNECT_SECONDS = 5
+WAIT_SECONDS = 10.0
+
+
+class ConnectionPool:
+    """Hands out connections; the most recently used first."""
+
+    def __init__(self, connect: Callable[[], Connection], *, size: int) -> None:
+        """A pool that opens at most `size` connections with `connect`."""
+        self.timeout = WAIT_SECONDS
+        self._connect = connect
+        self._room = threading.Semaphore(size)
+        self._idle: deque[Connection] = deque()
+        self._closed = False
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A connection for the length of the block."""
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        if not self._room.acquire(timeout=self.timeout):
+            raise StoreBusy(f"PostgreSQL: no connection became free within {self.timeout:g} s")
+        try:
+            connection = self._take()
+            try:
+                yield connection
+            finally:
+                self._give_back(connection)
+        finally:
+            self._room.release()
+
+    def forget_idle(self) -> None:
+        """Close what is idle: one dead connection means that the others are dead too."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+    def close(self) -> None:
+        """Close every idle connection; those in use are closed when they come back."""
+        self._closed = True
+        self.forget_idle()
+
+    def _take(self) -> Connection:
+        with contextlib.suppress(IndexError):
+            return self._idle.pop()
+        return self._connect()
+
+    def _give_back(self, connection: Connection) -> None:
+        is_usable = (
+            not connection.closed
+            and not self._closed
+            and connection.info.transaction_status is TransactionStatus.IDLE
+        )
+        if is_usable:
+            self._idle.append(connection)
+        else:
+            with contextlib.suppress(psycopg.Error):
+                connection.close()
+
+
+def connect(dsn: str, name: str, **options: Any) -> Connection:
+    """A connection in autocommit mode, named for `pg_stat_activity`."""
+    return psycopg.connect(
+        dsn, autocommit=True, application_name=name, connect_timeout=CONNECT_SECONDS, **options
+    )
