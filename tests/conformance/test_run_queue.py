@@ -340,6 +340,21 @@ class TestHolding:
         assert world.complete(held) == []
         assert world.dump() == before
 
+    def test_interruptions_are_journalled(self, world: World) -> None:
+        """Going back to the queue is on record: who held the run, from which state, how."""
+        world.insert_one()
+        first = world.claim_one(claimed_by="w1")
+        world.lapse(first, first._replace(token=99))
+        world.admit()
+        second = world.claim_one(claimed_by="w2", start=True)
+        world.lapse(second)
+        world.release(second)
+        rows = world.journal(first.run_id)[1:]
+        assert [(r.action, r.from_state, r.to_state, r.token, r.why) for r in rows] == [
+            ("lapsed", "CLAIMED", "PENDING", first.token, "w1"),
+            ("released", "RUNNING", "PENDING", second.token, "w2"),
+        ]
+
     def test_empty_batches(self, world: World) -> None:
         """Nothing to do is not an error."""
         assert world.start() == set()
