@@ -47,14 +47,13 @@ def list_(app: App, customer: str | None, state: str, limit: int) -> None:
         if not found:
             app.say("No open alerts." if state == "open" else "No alerts.")
             return
-        shapes.table(
-            ("SEVERITY", "SINCE", "STATE", "WHAT", "TO MEND"),
-            [
-                (a.severity, shapes.when(a.opened_at, now), a.state, a.message,
-                 _detail(a.detail).get("fix"))
-                for a in found
-            ],
-        )  # fmt: skip
+        for a in found:
+            severity = click.style(f"{a.severity:<8}", fg=shapes.COLOURS.get(a.severity))
+            closed = "" if a.state == "open" else f"  [{a.state}]"
+            since = shapes.brief(a.opened_at, now)
+            click.echo(f"{severity}  {since:<24}  {a.message}{closed}")
+            if a.state == "open" and "fix" in _detail(a.detail):
+                click.echo(f"{'':<36}→ {_detail(a.detail)['fix']}")
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 

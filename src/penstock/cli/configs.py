@@ -63,7 +63,7 @@ def list_(app: App, /, **given: Any) -> None:
             [
                 (
                     encode("cfg", c.config_id), c.customer_id, c.pipeline,
-                    shapes.schedule_words(c), shapes.when(c.next_run_time, now),
+                    shapes.schedule_words(c), shapes.brief(c.next_run_time, now),
                     c.last_run_status, c.consecutive_failures or "-", _state(c),
                 )
                 for c in found

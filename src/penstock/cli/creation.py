@@ -15,6 +15,7 @@ import click
 from penstock.cli import shapes
 from penstock.cli.app import App, Command
 from penstock.cli.given import JSON, pairs, records
+from penstock.core.cadence import CatchUp, Overlap
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import encode
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 Wanted = list[tuple[str, dict[str, Any]]]
+
+
+def _choice(kind: type[CatchUp] | type[Overlap]) -> click.Choice[str]:
+    return click.Choice([member.value for member in kind])
+
 
 _TEXT = {
     "provider": "GCP, AWS, AZURE or any other text.",
@@ -57,9 +63,9 @@ def _field_options() -> list[Callable[[F], F]]:
         click.option("--parameters", type=JSON, metavar="JSON", help="All parameters, or @file."),
         click.option("--retry", "retry", multiple=True, metavar="KEY=VALUE",
                      help="max_attempts, base_delay_minutes, backoff_multiplier …"),
-        click.option("--catch-up", "catch_up", metavar="one|all|none",
+        click.option("--catch-up", "catch_up", type=_choice(CatchUp),
                      help="Which missed slots run after an outage."),
-        click.option("--overlap", "overlap", metavar="skip|queue|allow",
+        click.option("--overlap", "overlap", type=_choice(Overlap),
                      help="What happens while the last run is still going."),
     ]  # fmt: skip
     for name, text in _TEXT.items():

@@ -56,10 +56,11 @@ def doctor(app: App, skip_journal: bool) -> None:
     record = {"is_healthy": not failed, "checks": [asdict(f) for f in findings]}
 
     def people() -> None:
-        shapes.table(
-            ("", "CHECK", "FINDING", "WHAT TO DO"),
-            [(f.verdict, f.check, f.says, f.fix) for f in findings],
-        )
+        for f in findings:
+            verdict = click.style(f"{f.verdict:<4}", fg=shapes.COLOURS[f.verdict])
+            click.echo(f"{verdict}  {f.check:<12}  {f.says}")
+            if f.fix:
+                click.echo(f"{'':<20}→ {f.fix}")
         click.echo(
             f"{len(findings)} checks: {len(findings) - len(failed) - len(warned)} fine, "
             f"{shapes.plural(len(warned), 'warning')}, {shapes.plural(len(failed), 'failure')}."

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.shapes import plural
+from penstock.cli.shapes import plural, printable
 from penstock.core.clock import Clock, SystemClock, iso, to_datetime
 from penstock.core.ids import encode
 from penstock.events import (
@@ -124,7 +124,7 @@ class EventLog:
             self._write(json.dumps({"at": iso(now), "level": level, **record}, default=str))
         else:
             mark = {"warning": "! ", "error": "! "}.get(level, "")
-            self._write(f"{to_datetime(now).strftime('%H:%M:%SZ')}  {mark}{text}")
+            self._write(f"{to_datetime(now).strftime('%H:%M:%SZ')}  {mark}{printable(text)}")
 
 
 def described(event: Event, name_of: Callable[[int], str] = str) -> tuple[str, str]:

@@ -15,11 +15,11 @@ from penstock.core.ids import encode
 if TYPE_CHECKING:
     from penstock.assembly import Pause
 
-SCOPES = ("all", "customer", "pipeline", "config")
+SCOPE = click.Choice(["all", "customer", "pipeline", "config"])
 
 
 @click.command("pause", cls=Command)
-@click.argument("scope", metavar="all|customer|pipeline|config")
+@click.argument("scope", type=SCOPE, metavar="all|customer|pipeline|config")
 @click.argument("subject", required=False, metavar="[NAME OR ID]")
 @click.option("--reason", default="", metavar="TEXT", help="Why; shown by `penstock pauses`.")
 @click.pass_obj
@@ -35,7 +35,7 @@ def pause(app: App, scope: str, subject: str | None, reason: str) -> None:
 
 
 @click.command("resume", cls=Command)
-@click.argument("scope", metavar="all|customer|pipeline|config")
+@click.argument("scope", type=SCOPE, metavar="all|customer|pipeline|config")
 @click.argument("subject", required=False, metavar="[NAME OR ID]")
 @click.option("--reason", default="", metavar="TEXT", help="Why; written down.")
 @click.pass_obj
@@ -69,7 +69,7 @@ def pauses(app: App) -> None:
         shapes.table(
             ("SCOPE", "WHAT", "SINCE", "BY", "REASON"),
             [
-                (p.scope, _subject(p), shapes.when(p.paused_at, now), p.paused_by, p.reason)
+                (p.scope, _subject(p), shapes.brief(p.paused_at, now), p.paused_by, p.reason)
                 for p in found
             ],
         )
@@ -85,8 +85,6 @@ def _subject(found: Pause) -> str | None:
 
 
 def _check(scope: str, subject: str | None) -> None:
-    if scope not in SCOPES:
-        raise InvalidInput("scope", f"one of {', '.join(SCOPES)}", scope)
     if scope == "all" and subject:
         raise InvalidInput("subject", "nothing after `all`", subject)
 

@@ -138,7 +138,7 @@ def _metavar(option: click.Option) -> str:
         return ""
     is_number = isinstance(option.type, click.types.IntParamType | click.types.FloatParamType)
     text = option.metavar or ("N" if is_number else option.type.name.upper())
-    if isinstance(option.type, click.Choice):
+    if isinstance(option.type, click.Choice) and not option.metavar:
         text = " or ".join(str(choice) for choice in option.type.choices)
     return f" {text}".replace("|", " or ")
 

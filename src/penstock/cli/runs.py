@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LIMIT_MAX = 10_000
 LIMIT = click.IntRange(1, LIMIT_MAX)
+STATE = click.Choice([state.value for state in RunState], case_sensitive=False)
 
 
 @click.group(cls=Group)
@@ -31,7 +32,7 @@ def runs() -> None:
 @runs.command("list")
 @click.option("--customer", metavar="ID", help="Only this customer's.")
 @click.option("--pipeline", metavar="NAME", help="Only of this pipeline.")
-@click.option("--state", metavar="STATE", help=f"One of {', '.join(RunState)}.")
+@click.option("--state", type=STATE, metavar="STATE", help=f"One of {', '.join(RunState)}.")
 @click.option("--since", metavar="WHEN", help="Slot at or after: ISO time, or 2h, 3d ago.")
 @click.option("--until", metavar="WHEN", help="Slot before: ISO time, or 2h, 3d ago.")
 @click.option("--limit", type=LIMIT, default=50, show_default=True, help="At most so many.")
@@ -39,16 +40,15 @@ def runs() -> None:
 @click.pass_obj
 def list_(app: App, /, **given: Any) -> None:
     """List runs: live ones first, newest first."""
-    state = _state(given["state"])
-    if given["before"] is not None and state is None:
+    if given["before"] is not None and given["state"] is None:
         raise InvalidInput("before", "to be used together with --state", "no --state")
     with app.client() as client:
-        found, now = _page(client, given, state)
+        found, now = _page(client, given)
     record = {"runs": [shapes.run_record(run) for run in found]}
     app.emit(record, lambda: _print_runs(app, found, now, given))
 
 
-def _page(client: Client, given: dict[str, Any], state: str | None) -> tuple[list[Run], int]:
+def _page(client: Client, given: dict[str, Any]) -> tuple[list[Run], int]:
     # The store's filter record; loaded with the client, not with `--help`.
     from penstock.assembly import RunFilter
 
@@ -62,7 +62,7 @@ def _page(client: Client, given: dict[str, Any], state: str | None) -> tuple[lis
         window |= {"before": given["before"], "slot_before": client.runs.get(given["before"]).slot}
     wanted = RunFilter(
         pipeline=pipeline_number(client, given["pipeline"]),
-        state=state,
+        state=given["state"],
         limit=given["limit"],
         **window,
     )
@@ -77,12 +77,17 @@ def _print_runs(app: App, found: list[Run], now: int, given: dict[str, Any]) -> 
             "Submit one: penstock runs submit PIPELINE   ·   or schedule: penstock configs create"
         )
         return
+    kinds = {(run.pipeline, run.processor) for run in found}
+    names = [pipeline for pipeline, _ in kinds]
+    several = {name for name in names if names.count(name) > 1}
     shapes.table(
         ("RUN", "STATE", "CUSTOMER", "PIPELINE", "PROCESSOR", "TRY", "SLOT", "TOOK", "ERROR"),
         [
             (
                 encode("run", run.run_id), shapes.run_state(run), run.customer_id, run.pipeline,
-                run.processor, run.attempt, shapes.when(run.slot, now), _took(run, now),
+                run.processor if run.pipeline in several else None,
+                run.attempt if run.attempt > 1 else None, shapes.brief(run.slot, now),
+                _took(run, now),
                 run.error_type,
             )
             for run in found
@@ -301,9 +306,10 @@ def dead(app: App, customer: str | None, status: str, limit: int) -> None:
             ("RUN", "DIED", "CUSTOMER", "PIPELINE", "TRIES", "ERROR", "MESSAGE", "STATUS"),
             [
                 (
-                    encode("run", row.subject), shapes.when(row.died_at, now), row.customer_id,
+                    encode("run", row.subject), shapes.brief(row.died_at, now), row.customer_id,
                     row.pipeline, row.attempts, row.error_type,
-                    shapes.first_line(shapes.error_message(row.error_details), 60), row.status,
+                    shapes.first_line(shapes.error_message(row.error_details), 60),
+                    None if status == "open" else row.status,
                 )
                 for row in found
             ],
@@ -326,11 +332,3 @@ def discard(app: App, run_id: int, reason: str) -> None:
     public = encode("run", run_id)
     app.emit({"run_id": public, "outcome": "discarded"},
              lambda: click.echo(f"{public} is discarded."))  # fmt: skip
-
-
-def _state(text: str | None) -> str | None:
-    if text is None:
-        return None
-    if text.upper() not in tuple(RunState):
-        raise InvalidInput("state", f"one of {', '.join(RunState)}", text)
-    return RunState(text.upper()).value

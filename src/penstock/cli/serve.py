@@ -7,6 +7,7 @@ at once; what was held is rescued by the sweepers after the lease.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import threading
@@ -132,6 +133,11 @@ def _introduce(
     from penstock.assembly import describe_database
 
     where = describe_database(settings.database_url)
+    names = sorted(p.name for p in declared)
+    if app.is_json:
+        record = {"action": "up", "pid": os.getpid(), "database": where, "pipelines": names,
+                  "services": with_services, "worker": with_worker}  # fmt: skip
+        click.echo(json.dumps(record))
     app.say(f"Penstock is up (process {os.getpid()}).")
     app.say(f"  state      {where}")
     if with_services:
@@ -139,8 +145,8 @@ def _introduce(
     if with_worker:
         lease = format_duration(settings.session_lease)
         app.say(f"  worker     {settings.worker_slots} slots, pool {settings.pool}, lease {lease}")
-    names = ", ".join(sorted(p.name for p in declared))
-    app.say(f"  pipelines  {names or 'none: add --pipelines my_pipelines.py to execute runs'}")
+    missing = "none: add --pipelines my_pipelines.py to execute runs"
+    app.say(f"  pipelines  {', '.join(names) or missing}")
     app.say("  look       penstock status   ·   stop  Ctrl-C")
 
 

@@ -7,7 +7,6 @@ loaded when the first table is printed.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Config, Run
 
-PIPE_WIDTH = 200
+TABLE_WIDTH = 5_000
 COLOURS = {
     "COMPLETED": "green", "FAILED": "red", "TIMEOUT": "red", "CANCELLED": "yellow",
     "RUNNING": "cyan", "CLAIMED": "cyan", "HIGH": "red", "CRITICAL": "red", "MEDIUM": "yellow",
@@ -36,6 +35,14 @@ def when(us: int | None, now: int | None = None) -> str:
         return "-"
     text = to_datetime(us).strftime("%Y-%m-%d %H:%M:%SZ")
     return text if now is None else f"{text} ({relative(us - now)})"
+
+
+def brief(us: int | None, now: int) -> str:
+    """A time in a table: the hour when it is today's, the date too when it is not."""
+    if us is None:
+        return "-"
+    form = "%H:%MZ" if us // DAY == now // DAY else "%m-%d %H:%MZ"
+    return f"{to_datetime(us).strftime(form)} ({relative(us - now)})"
 
 
 def relative(us: int) -> str:
@@ -68,17 +75,22 @@ def coloured(word: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "") -> None:
-    """Print a table; the first column is never cut, colours only on a terminal."""
+    """Print a table: one line per row whatever the terminal's width, empty columns left out."""
     # rich costs 100 ms: only commands that print a table load it.
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, header_style="bold", title=title or None,
                  title_justify="left", title_style="bold")  # fmt: skip
-    for place, name in enumerate(columns):
-        made.add_column(name, no_wrap=place < 2, overflow="fold")
-    for row in rows:
-        made.add_row(*[_cell(value) for value in row])
-    console().print(made)
+    cells = [[_cell(value) for value in row] for row in rows]
+    kept = [n for n, _ in enumerate(columns) if any(row[n] != "-" for row in cells)]
+    for place in kept:
+        made.add_column(columns[place], no_wrap=True)
+    for row in cells:
+        made.add_row(*[row[place] for place in kept])
+    wide = console(TABLE_WIDTH)
+    with wide.capture() as drawn:
+        wide.print(made)
+    click.echo("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
 
 def facts(pairs: Sequence[tuple[str, object]]) -> None:
@@ -92,15 +104,21 @@ def facts(pairs: Sequence[tuple[str, object]]) -> None:
 def _plain(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
-    return json.dumps(value) if isinstance(value, dict | list) else str(value)
+    return printable(json.dumps(value) if isinstance(value, dict | list) else str(value))
 
 
-def console() -> Console:
-    """A console on standard output; wide when nobody's terminal limits it."""
+def printable(text: str) -> str:
+    """A text that cannot steer the terminal: control characters are spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+
+
+def console(width: int | None = None) -> Console:
+    """A console on standard output."""
     # As above: rich is loaded only when something is drawn.
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() else PIPE_WIDTH
     return Console(width=width, highlight=False, soft_wrap=False)
 
 
@@ -222,14 +240,14 @@ def _cell(value: object) -> str:
     # rich reads square brackets as markup: text from users is escaped, our colours are added here.
     from rich.markup import escape  # as above: loaded with the first table
 
-    text = "-" if value is None or value == "" else str(value)
+    text = "-" if value is None or value == "" else printable(str(value))
     return coloured(text) if text in COLOURS else _first_word(text, escape(text))
 
 
 def _first_word(text: str, escaped: str) -> str:
     """Colour a leading state such as `FAILED dead`."""
     word = text.split(" ")[0]
-    colour = COLOURS.get(word)
+    colour = COLOURS.get(word) if word.isupper() else None
     return f"[{colour}]{escaped}[/{colour}]" if colour else escaped
 
 

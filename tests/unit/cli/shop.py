@@ -1,5 +1,7 @@
 """Pipelines for the command line's tests: one works, one cannot, one has two processors."""
 
+import threading
+
 from penstock import PermanentError, Pipeline, Result, RunContext
 
 hello = Pipeline(
@@ -11,6 +13,7 @@ hello = Pipeline(
     },
 )
 broken = Pipeline("broken")
+slow = Pipeline("slow")
 pair = Pipeline("pair")
 
 
@@ -24,6 +27,13 @@ def greet(run: RunContext) -> Result:
 def burst(run: RunContext) -> None:
     """Fail for good."""
     raise PermanentError(f"nothing can be done for {run.customer_id}")
+
+
+@slow.processor
+def stay(run: RunContext) -> None:
+    """Take no notice of anything for a long time."""
+    run.log.warning("staying")
+    threading.Event().wait(120)
 
 
 @pair.processor

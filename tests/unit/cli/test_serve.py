@@ -89,7 +89,7 @@ def test_up_executes_and_stops(bare: Shell, start: Callable[..., Process]) -> No
     assert str(bare.path) in intro
     assert "scheduler, admitter, sweeper" in intro
     assert "2 slots" in intro
-    assert "broken, hello, pair" in intro
+    assert "broken, hello, pair, slow" in intro
     run_id = bare.submit("hello", "--customer", "acme")
     process.until(lambda line: f"{run_id} completed: hello for acme" in line)
     assert bare.json("runs", "show", run_id)["state"] == "COMPLETED"
@@ -104,12 +104,25 @@ def test_scheduler_and_worker_apart(bare: Shell, start: Callable[..., Process]) 
     bare.ok("pipelines", "register", SHOP)
     scheduler = start("--database-url", bare.url, "scheduler", "--json")
     worker = start("--database-url", bare.url, "worker", "--pipelines", SHOP, "--json")
+    assert json.loads(worker.until(lambda line: '"up"' in line))["pipelines"][0] == "broken"
     bare.ok("configs", "create", "acme", "hello", "--every", "0.02")
     line = worker.until(lambda line: '"run_ended"' in line)
     assert json.loads(line)["final_state"] == "COMPLETED"
     scheduler.until(lambda line: '"ticked"' in line)
     assert scheduler.stop(signal.SIGINT) == 0
     assert worker.stop(signal.SIGINT) == 0
+
+
+def test_the_second_signal_ends_it_at_once(bare: Shell, start: Callable[..., Process]) -> None:
+    """The first drains, the second leaves; the run is still there for the sweepers."""
+    process = start("--database-url", bare.url, "up", "--pipelines", SHOP)
+    process.until(lambda line: "stop  Ctrl-C" in line)
+    run_id = bare.submit("slow")
+    process.until(lambda line: f"{run_id} staying" in line)
+    process.process.send_signal(signal.SIGTERM)
+    process.until(lambda line: line.startswith("Stopping"))
+    assert process.stop() == 128 + signal.SIGTERM
+    assert bare.json("runs", "show", run_id)["state"] in ("CLAIMED", "RUNNING")
 
 
 def test_a_worker_needs_pipelines(shell: Shell, tmp_path: Path) -> None:

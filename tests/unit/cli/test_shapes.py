@@ -40,6 +40,20 @@ def test_times() -> None:
     assert shapes.when(60 * SECOND, 0) == "1970-01-01 00:01:00Z (in 1 min)"
 
 
+def test_texts_cannot_steer_the_terminal() -> None:
+    """Escape sequences in what users wrote are spelled out."""
+    assert shapes.printable("plain ✓") == "plain ✓"
+    assert shapes.printable("a\x1b[2Jb\r") == "a\\x1b[2Jb\\x0d"
+
+
+def test_times_in_tables() -> None:
+    """The date only when it is another day's."""
+    now = 1_763_337_600 * SECOND + 9 * HOUR
+    assert shapes.brief(now - HOUR, now) == "08:00Z (1 h ago)"
+    assert shapes.brief(now - 10 * HOUR, now) == "11-16 23:00Z (10 h ago)"
+    assert shapes.brief(None, now) == "-"
+
+
 def test_words() -> None:
     """Plurals, first lines, messages inside error details."""
     assert shapes.plural(1, "run") == "1 run"
@@ -53,7 +67,8 @@ def test_words() -> None:
 
 def test_tables_do_not_read_markup_in_data(capsys: pytest.CaptureFixture[str]) -> None:
     """Square brackets of users stay what they are."""
-    shapes.table(("A", "B"), [("[red]x[/red]", "FAILED dead"), (None, 3)])
+    shapes.table(("A", "B", "EMPTY"), [("[red]x[/red]", "FAILED dead", None), (None, 3, "")])
     out = capsys.readouterr().out
+    assert "EMPTY" not in out
     assert "[red]x[/red]" in out
     assert "FAILED dead" in out

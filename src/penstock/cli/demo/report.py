@@ -198,8 +198,9 @@ def _crashed(runs: list[Run], facts: Facts) -> Claim:
     text = (
         f"{' and '.join(holders) or 'The worker'} died with {len(stale)} runs in hand. They were "
         f"found at most {shapes.span(found)} after they had started (the lease is {lease}) and ran "
-        f"again elsewhere: {ends['completed']} completed. {facts.refused} results that the dead "
-        "worker delivered late were refused by their fencing tokens."
+        f"again elsewhere: {ends['completed']} completed, {ends['dead']} failed later for other "
+        f"reasons. {facts.refused} results that the dead worker delivered late were refused by "
+        "their fencing tokens."
     )
     is_true = bool(stale) and ends["completed"] + ends["dead"] == len(stale)
     numbers = {"rescued": len(stale), "refused": facts.refused, **ends}
