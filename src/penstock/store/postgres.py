@@ -26,7 +26,7 @@ from penstock.store import migrate
 from penstock.store.api import Capabilities, Tx
 from penstock.store.postgres_pool import Connection, ConnectionPool, connect
 from penstock.store.postgres_tx import PostgresTx
-from penstock.store.wake import HubWaiter, Relay, WakeHub
+from penstock.store.wake import HubWaiter, Relay, WakeHub, after_commit
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -174,8 +174,7 @@ class PostgresStore:
                 raise _translated(error) from error
             finally:
                 self._inside.body = False
-            for call in tx.callbacks:
-                call()
+            after_commit(tx.callbacks)
             return value
         if last is None:
             raise StoreUnavailable("PostgreSQL: one connection after another was dead")

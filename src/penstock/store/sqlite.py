@@ -23,7 +23,7 @@ from penstock.core.errors import PenstockError, SchemaMismatch, StoreBusy, Store
 from penstock.store import migrate
 from penstock.store.api import Capabilities, Tx
 from penstock.store.sqlite_tx import SqliteTx
-from penstock.store.wake import HubWaiter, Relay, SocketBell, WakeHub
+from penstock.store.wake import HubWaiter, Relay, SocketBell, WakeHub, after_commit
 
 if TYPE_CHECKING:
     import sqlite3
@@ -55,8 +55,7 @@ class _Job(Generic[T]):
         """The body's value, or its error raised in the caller's thread."""
         if self.error is not None:
             raise self.error
-        for call in self.callbacks:
-            call()
+        after_commit(self.callbacks)
         return cast("T", self.value)
 
 

@@ -22,6 +22,15 @@ log = logging.getLogger(__name__)
 GAP_SECONDS = 0.005
 
 
+def after_commit(calls: Iterable[Callable[[], None]]) -> None:
+    """Make the calls a transaction asked for; a failing one does not undo what was committed."""
+    for call in calls:
+        try:
+            call()
+        except Exception:
+            log.exception("a call after a commit failed; what was committed stands")
+
+
 class HubWaiter:
     """Waits for a hint on any of its channels."""
 
