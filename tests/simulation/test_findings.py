@@ -1,12 +1,19 @@
 """What the harness found in the product, pinned by small stories of their own."""
 
+from collections.abc import Sequence
 from itertools import pairwise
+
+import pytest
 
 from penstock.client import Client
 from penstock.core.clock import DAY, MINUTE, SECOND
+from penstock.core.errors import StoreUnavailable
+from penstock.engine.options import WorkerOptions
 from penstock.engine.scheduler import Scheduler, SchedulerOptions
+from penstock.engine.steps import WorkerSteps
 from penstock.store.sqlite import SqliteStore
 from penstock.testing.clock import VirtualClock
+from penstock.testing.faults import Fault, FaultyStore
 from penstock.testing.simulation import START, declared
 from penstock.testing.snapshots import Peek
 
@@ -44,3 +51,40 @@ def test_slots_due_when_the_cadence_is_edited_are_in_the_ledger() -> None:
     (entry,) = client.configs.ledger(config.config_id)
     assert (entry.slots, entry.outcome) == (3, "skipped_missed")
     assert (entry.slot_from, entry.slot_to) == (START + 5 * MINUTE, START + 15 * MINUTE)
+
+
+class _Once:
+    """A director that strikes the next transaction with one fault."""
+
+    def __init__(self) -> None:
+        self.fault: Fault | None = None
+
+    def between(self, actor: str) -> None:
+        """Nobody else acts."""
+
+    def draw(self, actor: str) -> tuple[Fault | None, int]:
+        """The one fault, once."""
+        assert actor == "worker"
+        fault, self.fault = self.fault, None
+        return fault, 0
+
+    def committed(self, actor: str, statements: Sequence[str]) -> None:
+        """Nothing is judged."""
+
+
+def test_a_lost_answer_to_a_mark_does_not_make_a_run_look_stolen() -> None:
+    store, clock, client = _open()
+    director = _Once()
+    steps = WorkerSteps(
+        FaultyStore(store, "worker", director), declared(), WorkerOptions(), clock=clock,
+        jitter=lambda: 0.0,
+    )  # fmt: skip
+    steps.open()
+    client.runs.submit("single")
+    held = steps.claim_once(1)
+    director.fault = Fault.REPLY_LOST
+    with pytest.raises(StoreUnavailable):
+        steps.start_many(held)
+    assert steps.start_many(held) == {run.run_id for run in held}
+    stolen = [run._replace(token=run.token + 1) for run in held]
+    assert steps.start_many(stolen) == set()

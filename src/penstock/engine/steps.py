@@ -184,7 +184,18 @@ class WorkerSteps:
     def start_many(self, runs: Iterable[HeldRun]) -> set[int]:
         """Mark claimed runs RUNNING; those missing in the answer are not ours any more."""
         pairs = [(run.run_id, run.token) for run in runs]
-        return self._store.write(lambda tx: run_start_many(tx, pairs))
+        session_id = self.session.session_id
+
+        def body(tx: Tx) -> set[int]:
+            started = run_start_many(tx, pairs)
+            missing = {token for run_id, token in pairs if run_id not in started}
+            if missing and session_id is not None:
+                # Marked before, by a call whose answer was lost: still ours.
+                ours = session_runs(tx, session_id)
+                started |= {r.run_id for r in ours if r.token in missing and r.started_at}
+            return started
+
+        return self._store.write(body)
 
     def execute(self, held: HeldRun) -> Finish | None:
         """Run one processor inline, to its end in memory; None when it must not run at all."""

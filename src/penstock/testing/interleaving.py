@@ -19,11 +19,13 @@ from typing import Any, LiteralString, TypeVar, cast
 
 import psycopg
 from psycopg import errors as pgerrors
+from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreBusy
 from penstock.store.api import Capabilities, Row, Store, Tx, Waiter
-from penstock.store.postgres import BEGIN_WRITE, SESSION, TRIES, PostgresTx, _configure
+from penstock.store.postgres import BEGIN_WRITE, SESSION, TRIES
+from penstock.store.postgres_tx import PostgresTx
 
 T = TypeVar("T")
 Act = Callable[[Store], Any]
@@ -81,7 +83,9 @@ class Arena:
         self._lanes: list[_Lane] = []
         for n in range(lanes):
             connection = psycopg.connect(dsn, autocommit=True, options=options)
-            _configure(connection)
+            # As the store does: every int travels as bigint.
+            connection.adapters.register_dumper(int, Int8Dumper)
+            connection.adapters.register_dumper(int, Int8BinaryDumper)
             self._lanes.append(_Lane(f"{chr(65 + n)}", connection))
         self.trace: list[str] = []
 

@@ -44,6 +44,8 @@ class Observer:
         self._created: set[int] = set(self._last.runs)
         self.checks = 0
         self.commits = 0
+        self.is_healed = False
+        """Set once every process had a step without faults: then no run may be forgotten."""
         self._learn()
 
     @property
@@ -86,6 +88,8 @@ class Observer:
         for check in CHECKS:
             check(commit)
         self._clocks.check(commit)
+        if self.is_healed:
+            _check_forgotten(commit)
         self.checks += len(CHECKS) + 1
         for run_id, run in after.runs.items():
             old = before.runs.get(run_id)
@@ -151,6 +155,16 @@ class Observer:
             "SELECT cadence, cron, timezone, interval_us FROM cadences"
         ):
             self._cadences[number] = Cadence(cron or None, zone, interval or None)
+
+
+def _check_forgotten(c: Commit) -> None:
+    """I25: with everything healed, no run times out in the hands of a worker that is alive."""
+    for run_id, end in c.ends.items():
+        run = c.before.runs.get(run_id)
+        if run is None or run.session_id not in c.before.sessions:
+            continue
+        if c.who.kind == "sweeper":
+            raise Violation("I25", f"{run} was forgotten by its worker: {end}")
 
 
 def _lapsed(state: Snapshot, now: int) -> list[tuple[int, int]]:

@@ -278,6 +278,7 @@ class World:
         movers += [self.actors[name] for name in first]
         movers += [a for a in everybody if isinstance(a, SimWorker | ExternalWorker)]
         self._all_act(everybody)
+        self.observer.is_healed = True
         for _ in range(HEAL_ROUNDS):
             self._all_act(movers)
             if self.observer.is_quiet():
