@@ -64,10 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(name: str, site: Site, *, quick: bool) -> int:
     """Run one benchmark; a failure is told and does not stop the others."""
     print(f"{name} on {site.engine}", file=sys.stderr, flush=True)
-    module = importlib.import_module(f"benchmarks.{BENCHES[name][0]}")
-    bench = cast("Bench", getattr(module, name))
     began = time.perf_counter()
     try:
+        module = importlib.import_module(f"benchmarks.{BENCHES[name][0]}")
+        bench = cast("Bench", getattr(module, name))
         for result in bench(site, quick=quick):
             print(result.line(), flush=True)
     except Exception:
