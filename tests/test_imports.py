@@ -124,11 +124,11 @@ class TestArrows:
         """The import is allowed."""
         assert rules.arrow_faults(house(**{importer: f"import penstock.{target}"})) == []
 
-    def test_root_may_offer_the_client_only(self) -> None:
-        """`penstock/__init__.py` offers core, client and config, never a service."""
+    def test_root_never_offers_the_store(self) -> None:
+        """`penstock/__init__.py` offers what users need, never a driver or a topic."""
         fine = {"penstock/__init__.py": "from penstock.client import Client"}
         assert rules.arrow_faults(fine) == []
-        wrong = {"penstock/__init__.py": "from penstock.engine.worker import Worker"}
+        wrong = {"penstock/__init__.py": "from penstock.store.sqlite import SqliteStore"}
         assert len(rules.arrow_faults(wrong)) == 1
 
     def test_transports_are_adapters_although_they_live_in_the_bus(self) -> None:

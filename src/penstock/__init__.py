@@ -11,10 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from contextlib import AbstractContextManager
-    from typing import Any as RunContext
-
+    from penstock.assembly import connect, work_off
     from penstock.client import Client
     from penstock.client.runs import Submission
     from penstock.core.classify import register as register_error
@@ -36,16 +33,9 @@ if TYPE_CHECKING:
     )
     from penstock.core.pipeline import Phase, Pipeline
     from penstock.core.result import Result
+    from penstock.engine.context import RunContext
 
     __version__: str
-
-    def connect(
-        database_url: str | None = None, *, actor: str = "python"
-    ) -> AbstractContextManager[Client]:
-        """A client on a database; see `penstock.assembly.connect`."""
-
-    def work_off(client: Client, pipelines: Sequence[Pipeline]) -> int:
-        """Execute what is due, here and now; see `penstock.assembly.work_off`."""
 
 
 __all__ = [

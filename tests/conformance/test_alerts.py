@@ -8,7 +8,7 @@ import pytest
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import Conflict, DuplicateRequest
 from penstock.core.model import Alert
-from penstock.store import alerts, journal, upkeep
+from penstock.store import alerts, journal, registry, upkeep
 from penstock.store.api import Tx
 from tests.conformance.world import World
 from tests.conftest import OpenStore
@@ -28,6 +28,7 @@ class TestAlerts:
 
     def test_counts_while_open(self, world: World) -> None:
         """A repeated alert counts on the open row, with the newest words, and is announced once."""
+        world.write(lambda tx: registry.topic_ensure(tx, "penstock.alerts"))
         one = world.write(lambda tx: alerts.alert_open(tx, alert(customer=world.customer)))
         opened_at = world.clock.now()
         world.clock.advance(SECOND)
@@ -41,6 +42,11 @@ class TestAlerts:
         (message,) = world.write(lambda tx: journal.outbox_take(tx, 10))
         assert message.topic == "penstock.alerts"
         assert json.loads(message.payload)["alert_id"] == one
+
+    def test_unheard(self, world: World) -> None:
+        """Nobody listens: nothing is left in the outbox for ever."""
+        world.write(lambda tx: alerts.alert_open(tx, alert(customer=world.customer)))
+        assert world.write(lambda tx: journal.outbox_take(tx, 10)) == []
 
     def test_resolve_and_reopen(self, world: World) -> None:
         """A resolved alert stays as it is; the next occurrence opens a new one."""

@@ -35,7 +35,8 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "cli": _EDGE_MAY | {"assembly"},
     "assembly": _EVERYTHING,
     "testing": _EVERYTHING | {"assembly", "cli"},
-    "root": frozenset({"core", "client", "config"}),
+    # The public surface; it loads names on first use.
+    "root": frozenset({"core", "client", "config", "engine", "assembly"}),
     "main": frozenset({"cli"}),
     **dict.fromkeys(ADAPTERS, frozenset({"core"})),
 }

@@ -31,4 +31,5 @@ def test_a_history_without_faults_is_quiet() -> None:
 
 def test_one_seed() -> None:
     """`PENSTOCK_SEED=n pytest tests/simulation -k one_seed` shows a failing seed again."""
-    run_seed(int(os.environ.get("PENSTOCK_SEED", "1")))
+    steps = int(os.environ.get("PENSTOCK_STEPS", "400"))
+    run_seed(int(os.environ.get("PENSTOCK_SEED", "1")), Options(steps=steps))

@@ -14,6 +14,7 @@ import click
 
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, format_duration, iso, to_datetime
 from penstock.core.ids import encode
+from penstock.core.model import shown_key
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -183,7 +184,7 @@ def run_record(run: Run) -> dict[str, Any]:
         "is_dead": run.is_dead,
         "cancel_requested_at": iso_or_none(run.cancel_requested_at),
         "correlation_id": run.correlation_id,
-        "ordering_key": run.ordering_key,
+        "ordering_key": shown_key(run.ordering_key),
         "trigger_source": run.trigger_source,
         "parameters": parsed(run.parameters),
         "created_at": iso(run.created_at),

@@ -17,7 +17,7 @@ from penstock.core import settle
 from penstock.core.drafts import check_customer, json_object
 from penstock.core.errors import Conflict, IllegalTransition, InvalidInput, NotFound
 from penstock.core.ids import encode
-from penstock.core.model import DEFAULT_CUSTOMER, NewRun, ProcessorRow, Run
+from penstock.core.model import DEFAULT_CUSTOMER, NewRun, ProcessorRow, Run, scoped_key
 from penstock.core.parameters import validate
 from penstock.core.states import LIVE, RunState
 from penstock.core.zone import TIME_MAX
@@ -308,7 +308,7 @@ class Runs:
                 partition=wanted.partition,
                 scheduled_time=wanted.at,
                 priority=wanted.priority,
-                ordering_key=wanted.ordering_key,
+                ordering_key=scoped_key(customers[wanted.customer], wanted.ordering_key),
                 parameters=None if wanted.parameters is None else json_object(wanted.parameters),
                 correlation_id=wanted.correlation_id,
             )
@@ -343,9 +343,6 @@ def _check(wanted: Submission) -> None:
         value = getattr(wanted, name)
         if value is not None:
             _check_text(name, value)
-    if wanted.ordering_key is not None and wanted.ordering_key.startswith("config:"):
-        expected = 'a key that does not start with "config:", which schedules use'
-        raise InvalidInput("ordering_key", expected, wanted.ordering_key)
 
 
 def _is_whole(value: object) -> bool:

@@ -30,7 +30,9 @@ def start(
         raise Conflict(f"{name} is not active ({why}): penstock configs enable {name}")
     # A tick that holds the clock row goes first: its run is then seen below.
     schedule_get(tx, config.config_id)
-    live = run_list_live(tx, RunFilter(config_id=config.config_id, limit=LOOK))
+    live = run_list_live(
+        tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LOOK)
+    )
     _check_overlap(config, live, name)
     is_ordered = config.overlap != Overlap.ALLOW or config.catch_up == CatchUp.ALL
     slot = free_slot(tx, config, live)
@@ -58,7 +60,9 @@ def start(
 def free_slot(tx: Tx, config: Config, live: list[Run] | None = None) -> int:
     """A moment, now or just after, that is nobody's slot: neither the schedule's nor a start's."""
     if live is None:
-        live = run_list_live(tx, RunFilter(config_id=config.config_id, limit=LOOK))
+        live = run_list_live(
+            tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LOOK)
+        )
     now = tx.now()
     slot = max([now, *(run.slot + 1 for run in live if run.slot >= now)])
     cadence = cadence_of(config)

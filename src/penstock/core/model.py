@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from penstock.core.clock import Micros
-from penstock.core.states import RunState, RunStatus
 
 DEFAULT_CUSTOMER = "default"
 DEFAULT_POOL = "default"
@@ -283,6 +282,11 @@ class Alert:
     detail: dict[str, Any] = field(default_factory=dict)
 
 
-def terminal(state: RunState, status: RunStatus) -> tuple[str, str]:
-    """A final state and its status as stored."""
-    return state.value, status.value
+def scoped_key(customer: int, key: str | None) -> str | None:
+    """A caller's ordering key as stored: its customer's own, whatever others call theirs."""
+    return None if key is None else f"{customer}/{key}"
+
+
+def shown_key(stored: str | None) -> str | None:
+    """An ordering key as its caller gave it."""
+    return None if stored is None else stored.partition("/")[2] or stored

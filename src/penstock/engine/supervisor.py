@@ -73,13 +73,18 @@ class Loop:
 
     def stop(self, seconds: float = 30.0) -> bool:
         """Ask the loop to end and wait for it; True when it ended."""
-        self._stopping.set()
+        self.ask_to_stop()
         if self._thread is None or self._waiter is None:
             return True
-        self._waiter.interrupt()
         self._thread.join(seconds)
         self._waiter.close()
         return not self._thread.is_alive()
+
+    def ask_to_stop(self) -> None:
+        """Let the loop end after the step in progress; returns at once."""
+        self._stopping.set()
+        if self._waiter is not None:
+            self._waiter.interrupt()
 
     def _run(self) -> None:
         assert self._waiter is not None
@@ -124,7 +129,9 @@ class Supervisor:
             loop.start()
 
     def stop(self) -> None:
-        """Stop every loop, newest first."""
+        """Stop every loop: ask all of them, then wait for each."""
+        for loop in self._loops:
+            loop.ask_to_stop()
         for loop in reversed(self._loops):
             with contextlib.suppress(Exception):
                 loop.stop()

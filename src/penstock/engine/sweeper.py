@@ -17,6 +17,7 @@ from penstock.core.model import Finish, HeldRun
 from penstock.core.states import MAX_LAPSES, RunState
 from penstock.events import Events, Swept
 from penstock.store.admission import blocked_keys, pauses_apply
+from penstock.store.alerts import alert_resolve_healthy
 from penstock.store.api import Store, Tx
 from penstock.store.ending import run_end_many
 from penstock.store.leases import (
@@ -88,6 +89,7 @@ class Sweeper:
             repaused=self._store.write(pauses_apply),
         )
         self._store.write(lease_sweep)
+        self._store.write(alert_resolve_healthy)
         if sweep.total:
             self._store.wake(["admit"])
             if self._events.is_heard:

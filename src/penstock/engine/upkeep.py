@@ -32,8 +32,10 @@ class Relay:
         self._subscribers.append(subscriber)
 
     def run_once(self) -> int:
-        """Relay everything that waits; returns how many messages."""
+        """Relay everything that waits; returns how many messages (none without subscribers)."""
         total = 0
+        if not self._subscribers:
+            return total
         while True:
             count = self._store.write(self._step)
             total += count

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from penstock.store.api import Tx, first
 
-AGE_PER_CUSTOMER = 50
+AGE_PER_CUSTOMER = 5
 
 
 class Pause(NamedTuple):

@@ -14,7 +14,7 @@ import msgspec
 from penstock.core.errors import Conflict, DuplicateRequest
 from penstock.core.model import Alert
 from penstock.store.api import Tx, first, one
-from penstock.store.journal import outbox_put
+from penstock.store.journal import outbox_announce
 
 REQUEST_TTL_US = 24 * 3_600_000_000
 
@@ -75,13 +75,18 @@ def alert_open(tx: Tx, alert: Alert) -> int:
     if times == 1:
         payload = {"alert_id": alert_id, "rule": alert.rule, "severity": alert.severity,
                    "message": alert.message}  # fmt: skip
-        outbox_put(tx, "penstock.alerts", payload)
+        outbox_announce(tx, "penstock.alerts", payload)
     return int(alert_id)
 
 
 def alert_resolve(tx: Tx, dedupe_key: str, actor: str) -> bool:
     """Resolve an open alert; False when there was none."""
     return bool(tx.rows("alert_resolve", {"dedupe_key": dedupe_key, "actor": actor}))
+
+
+def alert_resolve_healthy(tx: Tx) -> int:
+    """Resolve alerts about failing configs that have succeeded since; returns how many."""
+    return tx.run("alert_resolve_healthy")
 
 
 def alert_list(

@@ -155,6 +155,12 @@ def outbox_put(tx: Tx, topic: str, payload: Any, ordering_key: str | None = None
     tx.run("outbox_put", {"topic": topic, "payload": text, "ordering_key": ordering_key})
 
 
+def outbox_announce(tx: Tx, topic: str, payload: Any) -> None:
+    """Send a message with this transaction if anybody listens on its topic."""
+    text = msgspec.json.encode(payload).decode()
+    tx.run("outbox_announce", {"topic": topic, "payload": text})
+
+
 def outbox_take(tx: Tx, n: int) -> list[Message]:
     """Remove up to `n` unsent messages; they are sent when this transaction commits."""
     messages = [Message._make(row) for row in tx.rows("outbox_take", {"n": n})]

@@ -65,7 +65,7 @@ class PostgresStore:
         self._listener: threading.Thread | None = None
         self._listener_lock = threading.Lock()
         self._children: list[PostgresStore] = []
-        self._pool = ConnectionPool(self._open, size=pool_max)
+        self._pool = ConnectionPool(lambda: open_session(dsn, name), size=pool_max)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -180,14 +180,6 @@ class PostgresStore:
             raise StoreUnavailable("PostgreSQL: one connection after another was dead")
         raise StoreBusy(f"PostgreSQL: gave up after {TRIES} tries: {last}") from last
 
-    def _open(self) -> Connection:
-        connection = connect(self._dsn, self._name, options=SESSION)
-        # Every int travels as bigint: a statement then has one prepared form, not three.
-        connection.adapters.register_dumper(int, Int8Dumper)
-        connection.adapters.register_dumper(int, Int8BinaryDumper)
-        connection.prepared_max = 500
-        return connection
-
     def _send_hints(self, channels: list[str]) -> None:
         """One NOTIFY for many hints, on the relay's own thread and connection."""
         try:
@@ -218,6 +210,16 @@ class PostgresStore:
             except psycopg.Error as error:
                 log.debug("listening stopped, will reconnect: %s", error)
                 self._system.sleep(0.2)
+
+
+def open_session(dsn: str, name: str) -> Connection:
+    """A connection as the store uses them: bounded waits, and one form of every statement."""
+    connection = connect(dsn, name, options=SESSION)
+    # Every int travels as bigint: a statement then has one prepared form, not three.
+    connection.adapters.register_dumper(int, Int8Dumper)
+    connection.adapters.register_dumper(int, Int8BinaryDumper)
+    connection.prepared_max = 500
+    return connection
 
 
 def _began(connection: Connection, begin: LiteralString) -> bool:

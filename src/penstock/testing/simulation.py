@@ -68,14 +68,16 @@ class Report:
 class SimulationFailed(AssertionError):
     """A seed broke an invariant (or the product raised); says how to see it again."""
 
-    def __init__(self, report: Report, invariant: str, detail: str) -> None:
+    def __init__(self, report: Report, planned: int, invariant: str, detail: str) -> None:
         self.report = report
         self.invariant = invariant
         super().__init__(
             f"seed {report.seed}, step {report.steps}: {invariant}: {detail}\n"
             f"faults so far: {dict(report.faults)}\n"
-            f"reproduce: python -m penstock.testing.simulation --seed {report.seed}\n"
-            f"       or: PENSTOCK_SEED={report.seed} .venv/bin/python -m pytest "
+            f"reproduce: python -m penstock.testing.simulation --seed {report.seed} "
+            f"--steps {planned}\n"
+            f"       or: PENSTOCK_SEED={report.seed} PENSTOCK_STEPS={planned} "
+            ".venv/bin/python -m pytest "
             "tests/simulation -k one_seed"
         )
 
@@ -112,9 +114,9 @@ class World:
             self._heal()
             self.observer.finish(self.delivered, self.accepted)
         except Violation as error:
-            raise SimulationFailed(self.report, error.invariant, error.detail) from error
+            raise self._failed(error.invariant, error.detail) from error
         except (Crash, Exception) as error:
-            raise SimulationFailed(self.report, "unexpected", repr(error)) from error
+            raise self._failed("unexpected", repr(error)) from error
         finally:
             self.report.checks = self.observer.checks
             self.report.commits = self.observer.commits
@@ -122,6 +124,9 @@ class World:
             self._store.close()
         self.report.digest = self._trace.hexdigest()
         return self.report
+
+    def _failed(self, invariant: str, detail: str) -> SimulationFailed:
+        return SimulationFailed(self.report, self.options.steps, invariant, detail)
 
     # What actors and their stores ask (Stage, Director)
 

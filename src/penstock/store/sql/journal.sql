@@ -80,6 +80,12 @@ WHERE block > :after ORDER BY block LIMIT :limit;
 INSERT INTO outbox (topic, ordering_key, payload, created_at)
 VALUES (:topic, :ordering_key, :payload, {{now}});
 
+-- name: outbox_announce
+-- A message that leaves with this transaction if anybody listens on its topic.
+-- scope: system (topics belong to nobody)
+INSERT INTO outbox (topic, ordering_key, payload, created_at)
+SELECT t.topic, NULL, :payload, {{now}} FROM topics t WHERE t.topic = :topic;
+
 -- name: outbox_take
 -- Claim and remove unsent rows; never by high-water mark, so no slow transaction is missed.
 -- scope: system (relay)
@@ -109,6 +115,14 @@ RETURNING alert_id, times;
 -- scope: system (alerts name their customer)
 UPDATE alerts SET state = 'resolved', closed_at = {{now}}, closed_by = :actor
 WHERE dedupe_key = :dedupe_key AND state <> 'resolved' RETURNING alert_id;
+
+-- name: alert_resolve_healthy
+-- Alerts about failing configs that have succeeded since.
+-- scope: system (alerts name their customer)
+UPDATE alerts SET state = 'resolved', closed_at = {{now}}, closed_by = 'penstock'
+WHERE rule = 'config_failing' AND state <> 'resolved' AND EXISTS (
+    SELECT 1 FROM config_health h
+    WHERE h.config_id = alerts.subject AND h.consecutive_failures = 0);
 
 -- name: alert_list
 -- Alerts, newest first.
