@@ -283,7 +283,8 @@ class World:
         movers += [self.actors[name] for name in first]
         movers += [a for a in everybody if isinstance(a, SimWorker | ExternalWorker)]
         self._all_act(everybody)
-        self.observer.is_healed = True
+        workers = [actor for actor in everybody if isinstance(actor, SimWorker)]
+        self.observer.owned = lambda: {w.steps.session.session_id or 0 for w in workers}
         for _ in range(HEAL_ROUNDS):
             self._all_act(movers)
             if self.observer.is_quiet():

@@ -471,7 +471,7 @@ CREATE TABLE history (
     trigger_message_id text
 ) {{pg:PARTITION BY RANGE (finished_at)}};
 CREATE INDEX history_for_customer ON history (customer, slot DESC, run_id DESC);
-CREATE INDEX history_for_config ON history (config_id, slot DESC) WHERE config_id IS NOT NULL;
+CREATE INDEX history_by_customer_end ON history (customer, finished_at);
 
 -- Every transition and decision, appended in the transaction it describes.
 CREATE TABLE journal (

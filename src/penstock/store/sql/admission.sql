@@ -8,10 +8,11 @@ WITH due AS MATERIALIZED (
     FROM runs r JOIN processors p ON p.processor = r.processor
     WHERE r.admission = 1 AND r.scheduled_time <= {{now}}
     ORDER BY r.scheduled_time, r.run_id LIMIT :n FOR UPDATE OF r SKIP LOCKED
+), in_line AS MATERIALIZED (
+    SELECT g.*, k.pass AS clock FROM due g {{turn_clock}}
+    ORDER BY g.pool, g.priority, g.customer, g.scheduled_time, g.run_id
 ), locked AS MATERIALIZED (
-    SELECT g.*, {{turn_base}} AS base, {{is_paused}} AS paused
-    FROM (SELECT * FROM due ORDER BY pool, priority, customer, scheduled_time, run_id) AS g
-        {{turn_clock}}
+    SELECT g.*, {{turn_base}} AS base, {{is_paused}} AS paused FROM in_line g
 ), seated AS MATERIALIZED (
     SELECT l.run_id, l.pool, l.priority, l.customer, l.paused, CASE WHEN l.paused THEN 0 ELSE
         l.base + row_number() OVER (PARTITION BY l.customer, l.pool, l.priority, l.paused

@@ -133,7 +133,8 @@ sum(CASE WHEN h.sla_met THEN 1 ELSE 0 END),
 sum(CASE WHEN h.final_state IN ('FAILED', 'TIMEOUT') THEN 1 ELSE 0 END)
 
 -- name: customer_metrics
--- Sums per provider: whole folded days, the window's ragged edges, and what is not folded yet.
+-- Sums per provider: whole folded days, the window's ragged edges, and what is not folded yet
+-- (found by its end: the plain slot would walk the whole window).
 SELECT m.provider, sum(m.runs), sum(m.completed), sum(m.duration_us), sum(m.sla_met),
     sum(m.failed)
 FROM (
@@ -147,13 +148,16 @@ FROM (
     GROUP BY d.provider
     UNION ALL
     SELECT h.provider, {{metrics_sums}} FROM history h
-    WHERE h.customer = :customer AND h.slot >= :slot_from AND h.slot < :slot_to
-        AND (h.slot < :day_from OR h.slot >= :day_to)
+    WHERE h.customer = :customer AND h.slot >= :slot_from AND h.slot < :day_from
     GROUP BY h.provider
     UNION ALL
     SELECT h.provider, {{metrics_sums}} FROM history h
-    WHERE h.customer = :customer AND h.slot >= :day_from AND h.slot < :day_to
-        AND h.finished_at > :folded_to
+    WHERE h.customer = :customer AND h.slot >= :day_to AND h.slot < :slot_to
+    GROUP BY h.provider
+    UNION ALL
+    SELECT h.provider, {{metrics_sums}} FROM history h
+    WHERE h.customer = :customer AND h.finished_at > :folded_to
+        AND h.slot + 0 >= :day_from AND h.slot + 0 < :day_to
     GROUP BY h.provider
 ) AS m
 GROUP BY m.provider ORDER BY m.provider;

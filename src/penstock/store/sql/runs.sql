@@ -33,8 +33,9 @@ ordering_key, parameters, correlation_id, parent_run_id, root_run_id, stales,
 trigger_source, trigger_message_id, created_at
 
 -- fragment: turn_base [postgres]
--- The turn row `g` counts on from: its customer's last one (locked), or the clock `k`.
-greatest(coalesce(k.pass, 0), coalesce((SELECT t.pass FROM turns t WHERE t.pool = g.pool
+-- The turn row `g` counts on from: its customer's last one, locked, or the clock. `g` comes in
+-- line (sorted), so that two transactions lock the same customers in the same order.
+greatest(coalesce(g.clock, 0), coalesce((SELECT t.pass FROM turns t WHERE t.pool = g.pool
     AND t.level = g.priority AND t.customer = g.customer FOR UPDATE), 0))
 
 -- fragment: turn_clock [postgres]
@@ -71,9 +72,11 @@ behind AS MATERIALIZED (
     SELECT b.ord FROM (
         SELECT g.ord, row_number() OVER (PARTITION BY g.ordering_key ORDER BY g.ord) AS place
         FROM given g WHERE g.ordering_key IS NOT NULL) AS b WHERE b.place > 1
+), in_line AS MATERIALIZED (
+    SELECT g.*, k.pass AS clock FROM given g {{turn_clock}}
+    ORDER BY g.pool, g.priority, g.customer, g.ord
 ), locked AS MATERIALIZED (
-    SELECT g.*, {{turn_base}} AS base
-    FROM (SELECT * FROM given ORDER BY pool, priority, customer, ord) AS g {{turn_clock}}
+    SELECT g.*, {{turn_base}} AS base FROM in_line g
 ), seated AS MATERIALIZED (
     SELECT j.*, CASE WHEN j.admission = 0 THEN j.base + count(*) FILTER (WHERE j.admission = 0)
         OVER (PARTITION BY j.pool, j.priority, j.customer ORDER BY j.ord) ELSE 0 END AS seat
