@@ -52,8 +52,8 @@ SQLITE = (
     CROSS JOIN configs c ON c.config_id = s.config_id
     """,
     """
-    UPDATE schedule SET next_run_time = d.slot + :next, evaluated_to = d.slot
-    FROM temp.due d WHERE schedule.config_id = d.config_id
+    UPDATE schedule SET next_run_time = next_run_time + :next, evaluated_to = next_run_time
+    WHERE config_id IN (SELECT config_id FROM temp.due)
     """,
     """
     INSERT INTO turns (pool, level, customer, pass)
@@ -70,7 +70,7 @@ SQLITE = (
     SELECT customer, config_id, 1, 1, slot, slot, priority, priority,
         row_number() OVER (PARTITION BY customer), 'PENDING', 0, :now, 1, max_execution_us, sla_us,
         'scheduler', :now
-    FROM temp.due
+    FROM temp.due ORDER BY config_id
     """,
     """
     INSERT INTO journal (at, kind, subject, customer, action, actor, to_state, why)
