@@ -6,21 +6,25 @@ answers with the same run; the same key for something else is refused.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.client.names import Names, PipelineInfo, check_limit
+from penstock.client.names import Names, check_limit
 from penstock.client.starting import free_slot
+from penstock.client.submission import (
+    Submission,
+    check_many,
+    check_text,
+    fingerprint,
+    insert,
+)
 from penstock.core import settle
-from penstock.core.drafts import check_customer, json_object
+from penstock.core.drafts import check_customer
 from penstock.core.errors import Conflict, IllegalTransition, InvalidInput, NotFound
 from penstock.core.ids import encode
-from penstock.core.model import DEFAULT_CUSTOMER, NewRun, ProcessorRow, Run, scoped_key
-from penstock.core.parameters import validate
+from penstock.core.model import NewRun, ProcessorRow, Run
 from penstock.core.states import LIVE, RunState
-from penstock.core.zone import TIME_MAX
 from penstock.store.alerts import (
     DeadLetter,
     dead_letter_list,
@@ -47,23 +51,9 @@ from penstock.store.runs import (
     run_list_live,
 )
 
-KEY_MAX = 255
+__all__ = ["RunDetail", "Runs", "Submission"]
+
 DEAD_STATUSES = ("open", "replayed", "discarded")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """One thing to run. `at` (micros) defers it; `processor` picks one of several."""
-
-    pipeline: str
-    customer: str = DEFAULT_CUSTOMER
-    processor: str | None = None
-    partition: str | None = None
-    parameters: Mapping[str, Any] | None = None
-    priority: int = 5
-    at: int | None = None
-    ordering_key: str | None = None
-    correlation_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,15 +81,16 @@ class Runs:
         wanted = Submission(pipeline=submission) if isinstance(submission, str) else submission
         if key is None:
             return self.submit_many([wanted], actor=actor)[0]
-        _check_text("key", key)
-        rows = [self._processor(wanted)]
+        check_text("key", key)
+        checked = check_many(self._names, [wanted])
         scope = f"submit:{check_customer(wanted.customer)}"
+        who = actor or self._actor
 
         def body(tx: Tx) -> int:
-            earlier = request_begin(tx, scope, key, _fingerprint(wanted))
+            earlier = request_begin(tx, scope, key, fingerprint(wanted))
             if earlier is not None:
                 return int(earlier["run_id"])
-            run_id = self._insert(tx, [wanted], rows, actor)[0]
+            run_id = insert(tx, self._store, self._names, checked, who)[0]
             request_answer(tx, scope, key, {"run_id": run_id})
             return run_id
 
@@ -109,8 +100,9 @@ class Runs:
         self, submissions: Sequence[Submission], *, actor: str | None = None
     ) -> list[int]:
         """Create runs in one transaction; returns their ids in order."""
-        rows = [self._processor(wanted) for wanted in submissions]
-        return self._store.write(lambda tx: self._insert(tx, submissions, rows, actor))
+        checked = check_many(self._names, submissions)
+        who = actor or self._actor
+        return self._store.write(lambda tx: insert(tx, self._store, self._names, checked, who))
 
     def get(self, run_id: int, customer: str | None = None) -> Run:
         """One run, live or ended."""
@@ -275,15 +267,6 @@ class Runs:
         if not self._store.write(body):
             raise Conflict(f"{encode('run', run_id)} is not an open dead letter.")
 
-    def _processor(self, wanted: Submission) -> ProcessorRow:
-        info = self._names.pipeline(wanted.pipeline, "pipeline")
-        row = _pick(info, wanted.processor)
-        parameters: object = {} if wanted.parameters is None else wanted.parameters
-        json_object(parameters)
-        validate(info.definition.get("parameters"), parameters)
-        _check(wanted)
-        return row
-
     def _current(self, tx: Tx, old: Run) -> ProcessorRow:
         """The processor of an ended run, as long as it is still declared."""
         info = self._names.pipeline(old.pipeline, "pipeline", tx)
@@ -292,68 +275,3 @@ class Runs:
                 return row
         path = f"{old.pipeline}/{old.phase}/{old.processor}"
         raise Conflict(f"{path} is no longer declared: submit a run of another processor.")
-
-    def _insert(
-        self,
-        tx: Tx,
-        submissions: Sequence[Submission],
-        rows: Sequence[ProcessorRow],
-        actor: str | None,
-    ) -> list[int]:
-        customers = self._names.customers(tx, {wanted.customer for wanted in submissions})
-        news = [
-            NewRun(
-                customer=customers[wanted.customer],
-                processor=row.processor,
-                partition=wanted.partition,
-                scheduled_time=wanted.at,
-                priority=wanted.priority,
-                ordering_key=scoped_key(customers[wanted.customer], wanted.ordering_key),
-                parameters=None if wanted.parameters is None else json_object(wanted.parameters),
-                correlation_id=wanted.correlation_id,
-            )
-            for wanted, row in zip(submissions, rows, strict=True)
-        ]
-        ids = run_insert_many(tx, news, actor or self._actor)
-        assert len(ids) == len(news)
-        pools = sorted({f"runs:{row.pool}" for row in rows})
-        if any(wanted.at is not None for wanted in submissions):
-            pools.append("admit")
-        tx.after_commit(lambda: self._store.wake(pools))
-        return ids
-
-
-def _pick(info: PipelineInfo, processor: str | None) -> ProcessorRow:
-    rows = [row for row in info.processors if row.is_current]
-    if processor is not None:
-        rows = [row for row in rows if processor in (row.name, f"{row.phase}.{row.name}")]
-    names = ", ".join(f"{row.phase}.{row.name}" for row in info.processors if row.is_current)
-    if len(rows) != 1:
-        raise InvalidInput("processor", f"one processor of {info.name} ({names})", processor)
-    return rows[0]
-
-
-def _check(wanted: Submission) -> None:
-    """Refuse, by the name of the field, what the store could not hold."""
-    if not _is_whole(wanted.priority) or not 1 <= wanted.priority <= 10:
-        raise InvalidInput("priority", "a whole number from 1 to 10", wanted.priority)
-    if wanted.at is not None and (not _is_whole(wanted.at) or not 0 <= wanted.at < TIME_MAX):
-        raise InvalidInput("at", "microseconds since 1970, before the year 9990", wanted.at)
-    for name in ("partition", "ordering_key", "correlation_id"):
-        value = getattr(wanted, name)
-        if value is not None:
-            _check_text(name, value)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _check_text(field: str, value: object) -> None:
-    if not isinstance(value, str) or not 0 < len(value) <= KEY_MAX or not value.isprintable():
-        raise InvalidInput(field, f"1 to {KEY_MAX} printable characters", value)
-
-
-def _fingerprint(wanted: Submission) -> bytes:
-    body = {name: getattr(wanted, name) for name in wanted.__slots__ if name != "parameters"}
-    return json.dumps([body, wanted.parameters], sort_keys=True, default=str).encode()

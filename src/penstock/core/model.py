@@ -100,9 +100,8 @@ class Run(NamedTuple):
     max_execution_us: Micros | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewRun:
-    """A run to be created; None leaves the processor's or the store's default in force."""
+class NewRun(NamedTuple):
+    """A run to be created (batch of `run_insert_many`); None leaves the default in force."""
 
     customer: int
     processor: int
@@ -123,16 +122,6 @@ class NewRun:
     root_run_id: int | None = None
     trigger_source: str = "manual"
     trigger_message_id: str | None = None
-
-    def row(self) -> tuple[Any, ...]:
-        """The values in the order of the statement `run_insert_many`."""
-        return (
-            self.customer, self.config_id, self.processor, self.flow_id, self.partition,
-            self.mode, self.slot, self.scheduled_time, self.priority, self.attempt,
-            self.max_execution_us, self.sla_us, self.ordering_key, self.parameters,
-            self.correlation_id, self.parent_run_id, self.root_run_id, self.trigger_source,
-            self.trigger_message_id,
-        )  # fmt: skip
 
 
 class Finish(NamedTuple):

@@ -35,7 +35,7 @@ def run_insert_many(tx: Tx, runs: Sequence[NewRun], actor: str) -> list[int]:
     keys = sorted({run.ordering_key for run in runs if run.ordering_key is not None})
     if keys:
         tx.run("ordering_key_lock_many", batch=[(key,) for key in keys])
-    rows = tx.rows("run_insert_many", {"actor": actor}, [run.row() for run in runs])
+    rows = tx.rows("run_insert_many", {"actor": actor}, runs)
     return [row[0] for row in rows]
 
 

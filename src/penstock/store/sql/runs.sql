@@ -165,7 +165,7 @@ FROM {{batch}} JOIN processors p ON p.processor = batch.processor
 -- name: run_insert_many [postgres]
 -- Insert runs, each judged ready, later, paused or blocked; answer their ids in batch order.
 -- scope: system (the batch names its customers)
--- batch: customer bigint, config_id bigint, processor bigint, flow_id bigint, partition text,
+-- batch: customer bigint, processor bigint, config_id bigint, flow_id bigint, partition text,
 --   mode text, slot bigint, scheduled_time bigint, priority smallint, attempt smallint,
 --   max_execution_us bigint, sla_us bigint, ordering_key text, parameters text,
 --   correlation_id text, parent_run_id bigint, root_run_id bigint, trigger_source text,
@@ -178,7 +178,7 @@ SELECT run_id, admission FROM inserted ORDER BY run_id;
 -- name: run_insert_many [sqlite]
 -- differs because SQLite has no writing CTEs: rows are staged in temporary tables.
 -- scope: system (the batch names its customers)
--- batch: customer bigint, config_id bigint, processor bigint, flow_id bigint, partition text,
+-- batch: customer bigint, processor bigint, config_id bigint, flow_id bigint, partition text,
 --   mode text, slot bigint, scheduled_time bigint, priority smallint, attempt smallint,
 --   max_execution_us bigint, sla_us bigint, ordering_key text, parameters text,
 --   correlation_id text, parent_run_id bigint, root_run_id bigint, trigger_source text,

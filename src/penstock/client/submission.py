@@ -1,0 +1,136 @@
+"""Submitting: what a caller wants run, checked, and turned into rows of the queue.
+
+What many submissions have in common (their pipeline, its processor, having no parameters) is looked
+at once, so that a bulk submit costs little more than the insert itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.client.names import Names, PipelineInfo
+from penstock.core.drafts import json_object
+from penstock.core.errors import InvalidInput
+from penstock.core.model import DEFAULT_CUSTOMER, NewRun, ProcessorRow, scoped_key
+from penstock.core.parameters import validate
+from penstock.core.zone import TIME_MAX
+from penstock.store.api import Store, Tx
+from penstock.store.runs import run_insert_many
+
+KEY_MAX = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """One thing to run. `at` (micros) defers it; `processor` picks one of several."""
+
+    pipeline: str
+    customer: str = DEFAULT_CUSTOMER
+    processor: str | None = None
+    partition: str | None = None
+    parameters: Mapping[str, Any] | None = None
+    priority: int = 5
+    at: int | None = None
+    ordering_key: str | None = None
+    correlation_id: str | None = None
+
+
+class Checked(NamedTuple):
+    """A submission that may be stored: its processor, and its parameters as text."""
+
+    wanted: Submission
+    row: ProcessorRow
+    parameters: str | None
+
+
+def check_many(names: Names, submissions: Sequence[Submission]) -> list[Checked]:
+    """Each submission with its processor, or InvalidInput that names the field."""
+    rows: dict[tuple[str, str | None], ProcessorRow] = {}
+    bare: set[str] = set()
+    checked = []
+    for wanted in submissions:
+        place = (wanted.pipeline, wanted.processor)
+        row = rows.get(place)
+        if row is None:
+            row = rows[place] = _pick(names.pipeline(wanted.pipeline, "pipeline"), place[1])
+        text = None
+        if wanted.parameters is not None:
+            text = _parameters(names, wanted.pipeline, wanted.parameters)
+        elif wanted.pipeline not in bare:
+            _parameters(names, wanted.pipeline, {})
+            bare.add(wanted.pipeline)
+        _check(wanted)
+        checked.append(Checked(wanted, row, text))
+    return checked
+
+
+def insert(tx: Tx, store: Store, names: Names, checked: Sequence[Checked], actor: str) -> list[int]:
+    """Create the runs; returns their ids in order. Workers are woken after the commit."""
+    customers = names.customers(tx, {wanted.customer for wanted, _, _ in checked})
+    news = [
+        NewRun(
+            customer=customers[wanted.customer],
+            processor=row.processor,
+            partition=wanted.partition,
+            scheduled_time=wanted.at,
+            priority=wanted.priority,
+            ordering_key=scoped_key(customers[wanted.customer], wanted.ordering_key),
+            parameters=parameters,
+            correlation_id=wanted.correlation_id,
+        )
+        for wanted, row, parameters in checked
+    ]
+    ids = run_insert_many(tx, news, actor)
+    assert len(ids) == len(news)
+    channels = sorted({f"runs:{pool}" for pool in {row.pool for _, row, _ in checked}})
+    if any(wanted.at is not None for wanted, _, _ in checked):
+        channels.append("admit")
+    tx.after_commit(lambda: store.wake(channels))
+    return ids
+
+
+def fingerprint(wanted: Submission) -> bytes:
+    """What makes two submissions the same."""
+    body = {name: getattr(wanted, name) for name in wanted.__slots__ if name != "parameters"}
+    return json.dumps([body, wanted.parameters], sort_keys=True, default=str).encode()
+
+
+def check_text(field: str, value: object) -> None:
+    """Refuse a name or key that the store could not hold."""
+    if not isinstance(value, str) or not 0 < len(value) <= KEY_MAX or not value.isprintable():
+        raise InvalidInput(field, f"1 to {KEY_MAX} printable characters", value)
+
+
+def _parameters(names: Names, pipeline: str, given: object) -> str:
+    text = json_object(given)
+    validate(names.pipeline(pipeline, "pipeline").definition.get("parameters"), given)
+    return text
+
+
+def _pick(info: PipelineInfo, processor: str | None) -> ProcessorRow:
+    rows = [row for row in info.processors if row.is_current]
+    if processor is not None:
+        rows = [row for row in rows if processor in (row.name, f"{row.phase}.{row.name}")]
+    names = ", ".join(f"{row.phase}.{row.name}" for row in info.processors if row.is_current)
+    if len(rows) != 1:
+        raise InvalidInput("processor", f"one processor of {info.name} ({names})", processor)
+    return rows[0]
+
+
+def _check(wanted: Submission) -> None:
+    """Refuse, by the name of the field, what the store could not hold."""
+    if not _is_whole(wanted.priority) or not 1 <= wanted.priority <= 10:
+        raise InvalidInput("priority", "a whole number from 1 to 10", wanted.priority)
+    if wanted.at is not None and (not _is_whole(wanted.at) or not 0 <= wanted.at < TIME_MAX):
+        raise InvalidInput("at", "microseconds since 1970, before the year 9990", wanted.at)
+    for name in ("partition", "ordering_key", "correlation_id"):
+        value = getattr(wanted, name)
+        if value is not None:
+            check_text(name, value)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
