@@ -185,17 +185,7 @@ class WorkerSteps:
         """Mark claimed runs RUNNING; those missing in the answer are not ours any more."""
         pairs = [(run.run_id, run.token) for run in runs]
         session_id = self.session.session_id
-
-        def body(tx: Tx) -> set[int]:
-            started = run_start_many(tx, pairs)
-            missing = {token for run_id, token in pairs if run_id not in started}
-            if missing and session_id is not None:
-                # Marked before, by a call whose answer was lost: still ours.
-                ours = session_runs(tx, session_id)
-                started |= {r.run_id for r in ours if r.token in missing and r.started_at}
-            return started
-
-        return self._store.write(body)
+        return self._store.write(lambda tx: _start(tx, pairs, session_id))
 
     def execute(self, held: HeldRun) -> Finish | None:
         """Run one processor inline, to its end in memory; None when it must not run at all."""
@@ -317,3 +307,13 @@ def _told(
     estimate = None if left is None else at + int(left * SECOND)
     told = replace(progress, worker=worker, estimated_completion_at=estimate)
     return context.held.run_id, context.held.token, told
+
+
+def _start(tx: Tx, pairs: Sequence[tuple[int, int]], session_id: int | None) -> set[int]:
+    """Mark runs; those marked before, by a call whose answer was lost, are still ours."""
+    started = run_start_many(tx, pairs)
+    missing = {token for run_id, token in pairs if run_id not in started}
+    if missing and session_id is not None:
+        ours = session_runs(tx, session_id)
+        started |= {run.run_id for run in ours if run.token in missing and run.started_at}
+    return started
