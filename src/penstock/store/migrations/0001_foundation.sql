@@ -256,12 +256,12 @@ CREATE TABLE runs (
     created_at bigint NOT NULL,
     CHECK ((state = 'PENDING') = (admission <> 9))
 ) {{fillfactor 80}};
-CREATE UNIQUE INDEX runs_once_per_slot ON runs (config_id, slot, processor, attempt) WHERE config_id IS NOT NULL;
+-- Runs without a config never collide (NULLs differ), and a customer's live runs are found by it.
+CREATE UNIQUE INDEX runs_once_per_slot ON runs (customer, config_id, slot, processor, attempt);
 CREATE UNIQUE INDEX runs_once_per_flow ON runs (flow_id, processor, attempt) WHERE flow_id IS NOT NULL;
 CREATE INDEX runs_ready ON runs (pool, level DESC, pass, run_id) WHERE admission = 0;
 CREATE INDEX runs_later ON runs (scheduled_time, run_id) WHERE admission = 1;
 CREATE INDEX runs_held ON runs (session_id) WHERE admission = 9;
-CREATE INDEX runs_for_customer ON runs (customer, run_id);
 CREATE INDEX runs_in_order ON runs (ordering_key, run_id) WHERE ordering_key IS NOT NULL;
 
 -- One row per leased thing that is renewed on its own (external runs, and later deliveries,

@@ -65,8 +65,8 @@ CREATE TEMP TABLE IF NOT EXISTS staged (
     admission integer, rank integer);
 DELETE FROM temp.staged
 
--- fragment: insert_given [postgres]
--- Takes the CTE `given`; leaves `inserted`. Turns are locked in order and found by their key, so
+-- fragment: seat_given [postgres]
+-- Takes the CTE `given`; leaves `seated`, judged and with their turns. Turns are locked in order and found by their key, so
 -- that no plan, however wrong its estimates, joins the batch with itself.
 behind AS MATERIALIZED (
     SELECT b.ord FROM (
@@ -86,7 +86,9 @@ behind AS MATERIALIZED (
     SELECT pool, priority, customer, max(seat) FROM seated WHERE admission = 0
     GROUP BY pool, priority, customer ORDER BY pool, priority, customer
     ON CONFLICT (pool, level, customer) DO UPDATE SET pass = greatest(turns.pass, excluded.pass)
-), inserted AS (
+)
+
+-- fragment: insert_seated [postgres]
     INSERT INTO runs ({{insert_columns}})
     SELECT j.customer, j.config_id, j.processor, j.pool, j.flow_id, j.partition, j.mode, j.slot,
         j.scheduled_time, j.priority, j.priority, j.seat,
@@ -94,10 +96,9 @@ behind AS MATERIALIZED (
         j.parameters, j.correlation_id, j.parent_run_id, j.root_run_id, j.stales,
         j.trigger_source, j.trigger_message_id, j.at
     FROM seated j
-    ORDER BY j.ord
-    ON CONFLICT DO NOTHING
-    RETURNING run_id, customer, config_id, priority, admission, trigger_source, created_at
-), noted AS (
+
+-- fragment: note_inserted [postgres]
+noted AS (
     INSERT INTO journal (at, kind, subject, customer, action, actor, to_state, why)
     SELECT created_at, 'run', run_id, customer, 'created', :actor, 'PENDING', trigger_source
     FROM inserted
@@ -172,7 +173,12 @@ FROM {{batch}} JOIN processors p ON p.processor = batch.processor
 --   trigger_message_id text
 WITH given AS MATERIALIZED (
     {{given_from_batch}}
-), {{insert_given}}
+), {{seat_given}}, inserted AS (
+    {{insert_seated}}
+    ORDER BY j.ord
+    ON CONFLICT DO NOTHING
+    RETURNING run_id, customer, config_id, priority, admission, trigger_source, created_at
+), {{note_inserted}}
 SELECT run_id, admission FROM inserted ORDER BY run_id;
 
 -- name: run_insert_many [sqlite]

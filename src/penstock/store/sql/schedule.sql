@@ -33,11 +33,12 @@ SELECT g.*,
         WHEN {{is_paused}} THEN 'paused'
         WHEN g.catch_up = 'all' OR g.overlap = 'allow' THEN 'run'
         WHEN g.overlap = 'skip' AND (
-            SELECT r.run_id FROM runs r WHERE r.config_id = g.config_id LIMIT 1) IS NOT NULL
+            SELECT r.run_id FROM runs r WHERE r.customer = g.customer
+                AND r.config_id = g.config_id LIMIT 1) IS NOT NULL
             THEN 'skipped_overlap'
         WHEN g.overlap = 'queue' AND (
-            SELECT r.run_id FROM runs r WHERE r.config_id = g.config_id AND r.admission = 3
-            LIMIT 1) IS NOT NULL
+            SELECT r.run_id FROM runs r WHERE r.customer = g.customer
+                AND r.config_id = g.config_id AND r.admission = 3 LIMIT 1) IS NOT NULL
             THEN 'skipped_overlap'
         ELSE 'run'
     END AS outcome
@@ -75,7 +76,7 @@ FROM {{pg:tick}}{{lite:temp.tick}} t WHERE t.outcome = 'run' AND t.has_flow
 ON CONFLICT DO NOTHING
 
 -- fragment: tick_given
-SELECT {{pg:row_number() OVER (ORDER BY t.run_slot, t.config_id, p.processor)}}{{lite:NULL}} AS ord,
+SELECT {{pg:row_number() OVER ()}}{{lite:NULL}} AS ord,
     t.customer, t.config_id, p.processor, p.pool, p.pipeline, w.flow_id, w.partition,
     CAST(NULL AS text) AS mode, t.run_slot AS slot,
     {{tick_time}} AS scheduled_time,
@@ -92,8 +93,8 @@ LEFT JOIN {{flow_of_tick}}
 WHERE t.outcome = 'run'
 
 -- fragment: tick_time [postgres]
-CASE WHEN t.is_late THEN CAST(:cursor AS bigint) + :gap_us * row_number() OVER (
-        PARTITION BY t.is_late ORDER BY t.run_slot, t.config_id, p.processor)
+CASE WHEN t.is_late THEN CAST(:cursor AS bigint) + :gap_us * count(*) FILTER (WHERE t.is_late)
+        OVER (ROWS UNBOUNDED PRECEDING)
     ELSE t.run_slot + t.offset_us END
 
 -- fragment: tick_time [sqlite]
@@ -135,7 +136,11 @@ WITH tick AS MATERIALIZED (
     RETURNING flow_id, config_id, partition, correlation_id
 ), given AS MATERIALIZED (
     {{tick_given}}
-), {{insert_given}}, skipped AS (
+), {{seat_given}}, inserted AS (
+    {{insert_seated}}
+    ON CONFLICT (customer, config_id, slot, processor, attempt) DO NOTHING
+    RETURNING run_id, customer, config_id, priority, admission, trigger_source, created_at
+), {{note_inserted}}, skipped AS (
     {{ledger_of_tick}}
 )
 SELECT (SELECT count(*) FROM tick), (SELECT count(*) FROM advanced),
