@@ -53,6 +53,9 @@ def check_many(names: Names, submissions: Sequence[Submission]) -> list[Checked]
     checked = []
     for wanted in submissions:
         place = (wanted.pipeline, wanted.processor)
+        for field, value in (("pipeline", place[0]), ("processor", place[1])):
+            if not isinstance(value, str) and (field == "pipeline" or value is not None):
+                raise InvalidInput(field, "a name", value)
         row = rows.get(place)
         if row is None:
             row = rows[place] = _pick(names.pipeline(wanted.pipeline, "pipeline"), place[1])
