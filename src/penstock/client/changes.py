@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.client.description import cadence_of, describe, describe_draft, offset_of
+from penstock.client.description import describe, describe_draft, offset_of
 from penstock.client.names import Names
-from penstock.core.cadence import Cadence, CatchUp, next_after
+from penstock.core.cadence import Cadence, next_after
 from penstock.core.drafts import ConfigDraft
-from penstock.core.misfire import plan
 from penstock.core.model import Config
 from penstock.store.alerts import alert_resolve
 from penstock.store.api import Tx
@@ -27,11 +26,11 @@ from penstock.store.configs import (
 from penstock.store.ending import disabled_key, failing_key
 from penstock.store.schedule import (
     cadence_ensure,
-    ledger_put,
-    schedule_drop,
     schedule_get,
     schedule_put,
     schedule_put_many,
+    schedule_retire,
+    schedule_write_off,
 )
 
 
@@ -132,15 +131,15 @@ def _put_on_clock(tx: Tx, old: Config, draft: ConfigDraft, cadence: int | None) 
     """Keep the clock row in step: unchanged cadences keep their next fire."""
     row = schedule_get(tx, old.config_id)
     if cadence is None or draft.cadence is None or not draft.is_active:
-        schedule_drop(tx, old.config_id)
+        schedule_retire(tx, old.config_id)
         return
     now = tx.now()
     evaluated_to = now if row is None else max(row[2], 0)
     if row is not None and row[0] == cadence:
         next_run_time = row[1]
     else:
-        if row is not None and row[1] <= now:
-            _write_off(tx, old, row[1], now)
+        if row is not None:
+            schedule_write_off(tx, old.config_id, row)
         evaluated_to = max(evaluated_to, now)
         next_run_time = next_after(draft.cadence, now, now)
     schedule_put(
@@ -154,10 +153,3 @@ def _put_on_clock(tx: Tx, old: Config, draft: ConfigDraft, cadence: int | None) 
             "window_us": draft.catch_up_window_us,
         },
     )
-
-
-def _write_off(tx: Tx, old: Config, slot: int, now: int) -> None:
-    """Slots of the old cadence that were due and not looked at yet will never be: missed."""
-    before = cadence_of(old)
-    assert before is not None, "a config on the clock has a cadence"
-    ledger_put(tx, old.config_id, plan(before, slot, now, CatchUp.NONE, grace_us=-1))

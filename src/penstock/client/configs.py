@@ -31,7 +31,7 @@ from penstock.store.configs import (
     config_list,
     config_lock,
 )
-from penstock.store.schedule import LedgerEntry, ledger_list, schedule_drop
+from penstock.store.schedule import LedgerEntry, ledger_list, schedule_retire
 
 PREVIEW_MAX = 1_000
 
@@ -156,7 +156,7 @@ class Configs:
 
         def body(tx: Tx) -> None:
             old = self._lock(tx, config_id, customer)
-            schedule_drop(tx, config_id)
+            schedule_retire(tx, config_id)
             config_delete(tx, config_id)
             changes.alerts_resolve(tx, config_id, who)
             change = Change(old.customer, "DELETED", config_id, who, reason, describe(old), None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.client.names import Names, check_limit
-from penstock.client.starting import free_slot
+from penstock.client.starting import LOOK, check_overlap, free_slot
 from penstock.client.submission import (
     Submission,
     check_many,
@@ -23,7 +23,7 @@ from penstock.core import settle
 from penstock.core.drafts import check_customer
 from penstock.core.errors import Conflict, IllegalTransition, InvalidInput, NotFound
 from penstock.core.ids import encode
-from penstock.core.model import NewRun, ProcessorRow, Run
+from penstock.core.model import Config, NewRun, ProcessorRow, Run
 from penstock.core.states import LIVE, RunState
 from penstock.store.alerts import (
     DeadLetter,
@@ -33,7 +33,7 @@ from penstock.store.alerts import (
     request_begin,
 )
 from penstock.store.api import Store, Tx
-from penstock.store.configs import config_get
+from penstock.store.configs import config_get, config_lock
 from penstock.store.ending import run_end_many
 from penstock.store.journal import JournalRow, journal_for
 from penstock.store.leases import progress_get
@@ -41,6 +41,7 @@ from penstock.store.registry import customer_get
 from penstock.store.runs import (
     FAR_FUTURE,
     RunFilter,
+    ordering_key_lock,
     run_cancel_ask,
     run_cancel_pending,
     run_chain,
@@ -50,6 +51,7 @@ from penstock.store.runs import (
     run_list_ended,
     run_list_live,
 )
+from penstock.store.schedule import schedule_get
 
 __all__ = ["RunDetail", "Runs", "Submission"]
 
@@ -171,6 +173,9 @@ class Runs:
 
         def body(tx: Tx) -> str:
             number = self._names.customer(tx, customer)
+            seen = run_get(tx, run_id, number)
+            if seen is not None and seen.ordering_key is not None:
+                ordering_key_lock(tx, seen.ordering_key)
             held = run_held_get(tx, run_id, number)
             if held is None:
                 ended = run_get(tx, run_id, number)
@@ -204,7 +209,7 @@ class Runs:
             row = self._current(tx, old)
             owner = customer_get(tx, old.customer_id)
             assert owner is not None
-            config = None if old.config_id is None else config_get(tx, old.config_id)
+            config = self._config_for_retry(tx, old, owner)
             new = NewRun(
                 customer=owner,
                 processor=row.processor,
@@ -266,6 +271,24 @@ class Runs:
 
         if not self._store.write(body):
             raise Conflict(f"{encode('run', run_id)} is not an open dead letter.")
+
+    def _config_for_retry(self, tx: Tx, old: Run, owner: int) -> Config | None:
+        """Lock what a retry may collide with; Conflict while another attempt has not ended."""
+        root = old.root_run_id or old.run_id
+        if old.config_id is not None:
+            config_lock(tx, old.config_id)
+            schedule_get(tx, old.config_id)  # a tick that holds the row goes first
+        live = run_list_live(tx, RunFilter(customer=owner, config_id=old.config_id, limit=LOOK))
+        for run in live:
+            if root in (run.root_run_id, run.run_id) or run.parent_run_id == old.run_id:
+                name = encode("run", run.run_id)
+                raise Conflict(
+                    f"{name} already tries it again ({run.state}): penstock runs show {name}"
+                )
+        config = None if old.config_id is None else config_get(tx, old.config_id)
+        if config is not None:
+            check_overlap(config, live, encode("cfg", config.config_id))
+        return config
 
     def _current(self, tx: Tx, old: Run) -> ProcessorRow:
         """The processor of an ended run, as long as it is still declared."""

@@ -33,7 +33,7 @@ def start(
     live = run_list_live(
         tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LOOK)
     )
-    _check_overlap(config, live, name)
+    check_overlap(config, live, name)
     is_ordered = config.overlap != Overlap.ALLOW or config.catch_up == CatchUp.ALL
     slot = free_slot(tx, config, live)
     news = [
@@ -72,7 +72,8 @@ def free_slot(tx: Tx, config: Config, live: list[Run] | None = None) -> int:
     return slot
 
 
-def _check_overlap(config: Config, live: list[Run], name: str) -> None:
+def check_overlap(config: Config, live: list[Run], name: str) -> None:
+    """Conflict when the config's overlap policy forbids another run beside these."""
     if config.overlap == Overlap.ALLOW or config.catch_up == CatchUp.ALL:
         return
     if config.overlap == Overlap.QUEUE:

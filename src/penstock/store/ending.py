@@ -20,7 +20,7 @@ from penstock.store.configs import (
     config_lock,
 )
 from penstock.store.runs import run_finish_many
-from penstock.store.schedule import schedule_drop
+from penstock.store.schedule import schedule_retire
 
 
 def run_end_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
@@ -74,7 +74,7 @@ def _disable(tx: Tx, config_id: int, failures: int) -> None:
     if not config.is_active or config.deleted_at is not None:
         return
     reason = f"{failures} consecutive failures"
-    schedule_drop(tx, config_id)
+    schedule_retire(tx, config_id)
     config_deactivate(tx, config_id, reason)
     change = Change(
         config.customer,

@@ -120,6 +120,11 @@ def run_finish_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
     return finished
 
 
+def ordering_key_lock(tx: Tx, key: str) -> None:
+    """Serialize with everybody who inserts or releases runs of this key; before any row's lock."""
+    tx.run("ordering_key_lock_many", batch=[(key,)])
+
+
 def run_unblock(tx: Tx, keys: Sequence[str]) -> int:
     """Let the next run of each ordering key move up; returns how many did."""
     tx.run("ordering_key_lock_many", batch=[(key,) for key in keys])

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.core.cadence import Cadence
-from penstock.core.misfire import SlotPlan
+from penstock.core.cadence import Cadence, CatchUp
+from penstock.core.misfire import SlotPlan, plan
 from penstock.core.model import DueGroup, TickCounts
 from penstock.store.api import Tx, first, one
 
@@ -137,6 +137,23 @@ def ledger_put(tx: Tx, config_id: int, missed: SlotPlan) -> None:
         "slots": missed.missed_count,
     }
     tx.run("ledger_put", params)
+
+
+def schedule_retire(tx: Tx, config_id: int) -> None:
+    """Take a config off the clock; slots that were due and not looked at are written off."""
+    row = schedule_get(tx, config_id)
+    if row is not None:
+        schedule_write_off(tx, config_id, row)
+        schedule_drop(tx, config_id)
+
+
+def schedule_write_off(tx: Tx, config_id: int, row: tuple[int, int, int]) -> None:
+    """Slots of a locked clock row that are due will never be looked at: missed."""
+    number, slot, _ = row
+    now = tx.now()
+    if slot <= now:
+        cadence = cadence_list(tx, [number])[number]
+        ledger_put(tx, config_id, plan(cadence, slot, now, CatchUp.NONE, grace_us=-1))
 
 
 def ledger_list(tx: Tx, config_id: int, limit: int, before: int = 2**62) -> list[LedgerEntry]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier
 from typing import Any
 
@@ -66,3 +67,29 @@ def test_changes_while_ticking(desk: Desk) -> None:
         assert is_on == (desk.schedule_row(config.config_id) is not None)
     slots = desk.slots(config.config_id)
     assert len(slots) == len(set(slots))
+
+
+def test_many_creates_of_one_customer(desk: Desk) -> None:
+    """Many configs of one customer created at the same moment all come about, chained."""
+    given = {"pipeline_template": "nightly", "schedule_cron": "0 * * * *"}
+
+    def create() -> None:
+        for _ in range(4):
+            desk.client.configs.create("crowd", given)
+
+    race(*[create] * 6)
+    configs = desk.client.configs.page(customer="crowd", limit=100)
+    assert len(configs) == 24
+    assert desk.write(lambda tx: audit_verify(tx, configs[0].customer)) == (24, None)
+
+
+def test_cancel_behind_a_key_while_its_front_ends(desk: Desk) -> None:
+    """Cancelling a blocked run and ending the one before it take their locks in one order."""
+    for _ in range(5):
+        front = desk.submit(ordering_key="k")
+        behind = desk.submit(ordering_key="k")
+        answers = race(partial(desk.client.runs.cancel, behind), desk.drain)
+        assert answers[0] in ("cancelled", "asked")
+        desk.drain()
+        states = {desk.client.runs.get(run).state for run in (front, behind)}
+        assert states <= {"COMPLETED", "CANCELLED"}

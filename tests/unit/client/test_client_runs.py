@@ -284,6 +284,9 @@ class TestRetry:
         assert desk.client.runs.dead_letters() == []
         (letter,) = desk.client.runs.dead_letters(status="replayed")
         assert letter.replays == 1
+        with pytest.raises(Conflict, match="already tries it again"):
+            desk.client.runs.retry(run_id)
+        desk.client.runs.cancel(new_id)
         assert desk.client.runs.retry(run_id) != new_id
         assert [d.replays for d in desk.client.runs.dead_letters(status=None)] == [1]
 

@@ -93,7 +93,7 @@ WHERE f.config_id = :config_id AND (CAST(:customer AS bigint) IS NULL OR f.custo
 -- name: config_lock
 -- Lock a config's row before deciding on it.
 -- scope: system (by config id)
-SELECT version FROM configs WHERE config_id = :config_id {{pg:FOR UPDATE}};
+SELECT version FROM configs WHERE config_id = :config_id {{pg:FOR NO KEY UPDATE}};
 
 -- name: config_list
 -- Configs in id order, with filters; keyset paging by config id.
@@ -135,12 +135,13 @@ WHERE customers.customer = batch.customer AND batch.n = (
     SELECT max(a.n) FROM audit a WHERE a.customer = batch.customer);
 
 -- name: customer_lock_many
--- Lock customers in order and answer the heads of their audit chains.
+-- Lock customers in order and answer the heads of their audit chains. Not FOR UPDATE: the new
+-- configs' reference to the customer is a lock already, and raising it would deadlock.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint
 SELECT c.customer, c.audit_n, c.audit_head FROM customers c
 WHERE c.customer IN (SELECT batch.customer FROM {{batch}})
-ORDER BY c.customer {{pg:FOR UPDATE}};
+ORDER BY c.customer {{pg:FOR NO KEY UPDATE}};
 
 -- name: audit_list
 -- A customer's audit trail, oldest first.

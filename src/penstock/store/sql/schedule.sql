@@ -228,7 +228,7 @@ SELECT config_id, cadence, next_run_time, evaluated_to, catch_up, window_us FROM
 -- The clock row of a config, locked.
 -- scope: system (the caller checked the config)
 SELECT cadence, next_run_time, evaluated_to FROM schedule WHERE config_id = :config_id
-{{pg:FOR UPDATE}};
+{{pg:FOR NO KEY UPDATE}};
 
 -- name: schedule_drop
 -- Take a config off the clock.
