@@ -11,7 +11,7 @@ from penstock.engine.upkeep import Pruner, Relay, Sealer
 from penstock.store.api import Tx
 from penstock.store.journal import Message, outbox_put
 from penstock.store.registry import customer_ensure_many, topic_ensure
-from penstock.store.upkeep import Retention
+from penstock.store.upkeep import Retention, prune
 from tests.desk import Desk
 
 
@@ -158,6 +158,31 @@ class TestPruner:
         retention = Retention(history_us=DAY, journal_us=DAY)
         Pruner(desk.store, retention=retention).run_once()
         assert desk.counts("history") == {"history": 0}
+
+    def test_ledger_and_flows_go_by_chunks(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """No transaction removes more than a chunk; the pass goes on until the old is gone."""
+        monkeypatch.setattr("penstock.store.upkeep.CHUNK", 2)
+        monkeypatch.setattr(upkeep, "CHUNK", 2)
+        config = desk.config(pipeline_template="pair", overlap="allow")
+        for _ in range(5):
+            desk.clock.advance(HOUR)
+            desk.tick()
+        desk.client.pauses.pause("customer", "acme")
+        for _ in range(5):
+            desk.clock.advance(HOUR)
+            desk.tick()
+        desk.sql(f"UPDATE flows SET ended_at = {desk.clock.now()}")
+        assert desk.counts("ledger", "flows") == {"ledger": 5, "flows": 5}
+        desk.client.configs.disable(config.config_id)
+        desk.clock.advance(10 * DAY)
+        retention = Retention(ledger_us=DAY, flows_us=DAY)
+        part = desk.write(lambda tx: prune(tx, retention))
+        assert (part["ledger"], part["flows"]) == (2, 2)
+        assert desk.counts("ledger", "flows") == {"ledger": 3, "flows": 3}
+        removed = Pruner(desk.store, retention=retention).run_once().removed
+        assert (removed["ledger"], removed["flows"]) == (3, 3)
 
     def test_sums_are_not_counted_twice(self, desk: Desk) -> None:
         """However often the pruner looks, each run is in the metrics once."""

@@ -38,8 +38,8 @@ def prune(tx: Tx, retention: Retention) -> dict[str, int]:
     return {
         "history": tx.run("history_prune", {"before": now - retention.history_us, **chunk}),
         "journal": _prune_journal(tx, now - retention.journal_us),
-        "ledger": tx.run("ledger_prune", {"before": now - retention.ledger_us}),
-        "flows": tx.run("flows_prune", {"before": now - retention.flows_us}),
+        "ledger": tx.run("ledger_prune", {"before": now - retention.ledger_us, **chunk}),
+        "flows": tx.run("flows_prune", {"before": now - retention.flows_us, **chunk}),
         "requests": tx.run("requests_prune"),
     }
 

@@ -66,14 +66,16 @@ DELETE FROM journal WHERE seq IN (SELECT seq FROM journal WHERE at < :before LIM
 DELETE FROM requests WHERE expires_at < {{now}};
 
 -- name: ledger_prune
--- Forget old slots that did not start.
+-- Forget old slots that did not start, by chunks.
 -- scope: system (retention)
-DELETE FROM ledger WHERE at < :before;
+DELETE FROM ledger WHERE (config_id, slot_from) IN (
+    SELECT config_id, slot_from FROM ledger WHERE at < :before LIMIT :n);
 
 -- name: flows_prune
--- Ended flows leave hot state.
+-- Ended flows leave hot state, by chunks.
 -- scope: system (retention)
-DELETE FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before;
+DELETE FROM flows WHERE flow_id IN (
+    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before LIMIT :n);
 
 -- name: sums_fold [postgres]
 -- Fold the deltas into one row per hour and state; what others are adding is left for later.
