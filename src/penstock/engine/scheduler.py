@@ -19,6 +19,7 @@ from penstock.store.api import Store, Tx
 from penstock.store.registry import processor_list
 from penstock.store.schedule import (
     cadence_list,
+    catch_up_give_back,
     catch_up_reserve,
     entry_count,
     schedule_next_at,
@@ -117,8 +118,12 @@ class Scheduler:
         marked = [(group, slots, self._is_late(group, slots)) for group, slots in plans]
         gap_us = math.ceil(SECOND / self._options.catch_up_rate)
         late = [i for group, _, is_late in marked if is_late for i in group.config_ids]
-        cursor = catch_up_reserve(tx, entry_count(tx, late) * gap_us) if late else None
+        reserved = entry_count(tx, late) if late else 0
+        cursor = catch_up_reserve(tx, reserved * gap_us) if late else None
         counts = schedule_start_many(tx, marked, cursor=cursor, gap_us=gap_us)
+        if counts.given < reserved:
+            # Paused and overlapping slots start nothing: those behind must not wait for them.
+            catch_up_give_back(tx, (reserved - counts.given) * gap_us)
         assert counts.due == counts.advanced, f"taken {counts.due}, advanced {counts.advanced}"
         return counts
 

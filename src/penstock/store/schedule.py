@@ -88,6 +88,11 @@ def catch_up_reserve(tx: Tx, span_us: int) -> int:
     return int(one(tx.rows("catch_up_reserve", {"span_us": span_us}))[0])
 
 
+def catch_up_give_back(tx: Tx, span_us: int) -> None:
+    """Give back the unused end of the stretch that this transaction reserved last."""
+    tx.run("catch_up_give_back", {"span_us": span_us})
+
+
 def cadence_ensure(tx: Tx, cadence: Cadence) -> int:
     """The number of a cadence; equal cadences share one."""
     params = {

@@ -193,6 +193,11 @@ WHERE c.config_id {{any ids}};
 UPDATE counters SET value = greatest(value, {{now}}) + :span_us WHERE name = 'catch_up_cursor'
 RETURNING value - :span_us;
 
+-- name: catch_up_give_back
+-- Shorten the stretch that this transaction reserved: its lock keeps the counter as it left it.
+-- scope: system (shared by all schedulers)
+UPDATE counters SET value = value - :span_us WHERE name = 'catch_up_cursor';
+
 -- name: cadence_ensure
 -- The id of a cadence; equal cadences share one row.
 -- scope: system (cadences belong to nobody)
