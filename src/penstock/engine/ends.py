@@ -1,9 +1,10 @@
 """Ends of runs on their way to the store: collected by many threads, written in batches by one.
 
 An end leaves the queue when the store took it or refused it (stale token: reported, never tried
-again). When the store is away, or its answer was lost, the batch is kept and written again: what
-was stored the first time is simply stale the second. An end the store can never take (a value no
-column holds) is replaced by a plain failure, so that the run ends and its neighbours need not wait.
+again). When the store is away, or takes no ends at all, or its answer was lost, the batch is kept
+and written again: what was stored the first time is simply stale the second. An end the store can
+never take (a value no column holds) while it takes others is replaced by a plain failure, so that
+the run ends and its neighbours need not wait.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.core import settle
-from penstock.core.errors import StoreBusy, StoreUnavailable
+from penstock.core.errors import StoreError, StoreUnavailable
 from penstock.core.model import Finish, Finished, HeldRun
 from penstock.core.retry import ErrorType
 from penstock.engine.options import WorkerOptions
@@ -24,6 +25,8 @@ from penstock.store.api import Store
 from penstock.store.ending import run_end_many
 
 ADMIT: Final = "admit"
+NOBODYS: Final = Finish(0, 0, "FAILED", "FAILURE")
+"""An end of no run: to learn whether the store takes ends, changing nothing."""
 
 
 class Flushed(NamedTuple):
@@ -83,33 +86,53 @@ class EndQueue:
     def _flush_or_keep(self, batch: list[Finish]) -> Flushed:
         try:
             finished = self._store.write(lambda tx: run_end_many(tx, batch))
-        except (StoreUnavailable, StoreBusy):
+        except StoreError:
             self._queue.extendleft(reversed(batch))
             raise
         except Exception as error:
-            return self._flush_singly(batch, error)
+            self._check_store(batch, error)
+            return self._flush_singly(batch)
         return self._flushed(batch, finished)
 
-    def _flush_singly(self, batch: Sequence[Finish], error: Exception) -> Flushed:
+    def _check_store(self, batch: Sequence[Finish], error: Exception) -> None:
+        """Keep the batch unless the store takes ends at all: then one of these is at fault."""
+        try:
+            self._store.write(lambda tx: run_end_many(tx, [NOBODYS]))
+        except Exception as cause:
+            self._queue.extendleft(reversed(batch))
+            raise StoreUnavailable(f"the store takes no ends: {cause}") from error
+
+    def _flush_singly(self, batch: Sequence[Finish]) -> Flushed:
         """One of them cannot be stored: the others must not wait for it."""
         total = Flushed()
+        kept: list[Finish] = []
+        failure: Exception | None = None
         for n, finish in enumerate(batch):
-            tries = [finish, self._plain(finish, error)]
-            while tries:
-                try:
-                    one = self._flush([tries[0]])
-                except (StoreUnavailable, StoreBusy):
-                    self._queue.extendleft(reversed([tries[0], *batch[n + 1 :]]))
-                    raise
-                except Exception as cause:
-                    self._events.emit(ServiceError("worker.completer", str(cause), 0.0))
-                    tries.pop(0)
-                    continue
-                total = Flushed(*(a + b for a, b in zip(total, one, strict=True)))
-                break
-            else:
-                self._held.pop(finish.token, None)
+            try:
+                one = self._flush_or_replace(finish)
+            except StoreError:
+                self._queue.extendleft(reversed([*batch[n:], *kept]))
+                raise
+            except Exception as error:
+                failure = error
+                kept.append(finish)
+                continue
+            total = Flushed(*(a + b for a, b in zip(total, one, strict=True)))
+        if failure is not None:
+            self._queue.extend(kept)
+            raise StoreUnavailable(f"{len(kept)} ends are kept: {failure}") from failure
         return total
+
+    def _flush_or_replace(self, finish: Finish) -> Flushed:
+        try:
+            return self._flush([finish])
+        except StoreError:
+            raise
+        except Exception as error:
+            self._events.emit(ServiceError("worker.completer", str(error), 0.0))
+            if finish.token not in self._held:
+                return Flushed(refused=1)  # nobody waits for it any more
+            return self._flush([self._plain(finish, error)])
 
     def _flush(self, batch: list[Finish]) -> Flushed:
         return self._flushed(batch, self._store.write(lambda tx: run_end_many(tx, batch)))

@@ -261,4 +261,12 @@ def _translated(error: BaseException) -> BaseException:
         return StoreBusy(f"PostgreSQL: {error}")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return StoreUnavailable(f"PostgreSQL: {error}")
+    # No fault of the statement: a standby after a failover, rights being changed, a stalled body.
+    if isinstance(
+        error,
+        pgerrors.ReadOnlySqlTransaction
+        | pgerrors.InsufficientPrivilege
+        | pgerrors.IdleInTransactionSessionTimeout,
+    ):
+        return StoreUnavailable(f"PostgreSQL: {error}")
     return error

@@ -200,8 +200,9 @@ class SqliteStore:
             return self._readers.get_nowait()
         with self._reader_lock:
             if self._reader_count < READERS_MAX:
+                connection = _connect(self._path, read_only=True)
                 self._reader_count += 1
-                return _connect(self._path, read_only=True)
+                return connection
         try:
             return self._readers.get(timeout=BUSY_SECONDS)
         except queue.Empty:
@@ -333,6 +334,6 @@ def _translated(error: BaseException) -> BaseException:
             return SchemaMismatch(f"{text}: run `penstock db migrate`")
         if "locked" in text or "busy" in text:
             return StoreBusy(text)
-        if "full" in text or "I/O" in text or "unable to open" in text:
+        if any(part in text for part in ("full", "I/O", "unable to open", "readonly database")):
             return StoreUnavailable(f"SQLite: {text} (pid {os.getpid()})")
     return error

@@ -1,0 +1,61 @@
+"""Which errors of the engines mean that the store is away, whatever their class is called."""
+
+import sqlite3
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import errors as pgerrors
+
+from penstock.core.errors import StoreUnavailable
+from penstock.store import postgres, sqlite
+from penstock.store.registry import customer_ensure_many
+from penstock.store.sqlite import SqliteStore
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pgerrors.ReadOnlySqlTransaction,
+        pgerrors.InsufficientPrivilege,
+        pgerrors.IdleInTransactionSessionTimeout,
+        pgerrors.AdminShutdown,
+        pgerrors.CannotConnectNow,
+    ],
+)
+def test_postgres_is_away(error: type[psycopg.Error]) -> None:
+    assert isinstance(postgres._translated(error("x")), StoreUnavailable)
+
+
+@pytest.mark.parametrize("error", [pgerrors.NumericValueOutOfRange, pgerrors.CheckViolation])
+def test_a_row_at_fault_is_not_an_outage(error: type[psycopg.Error]) -> None:
+    raised = error("x")
+    assert postgres._translated(raised) is raised
+
+
+def test_sqlite_is_readonly() -> None:
+    store = SqliteStore(":memory:")
+    store.migrate()
+    store._writer.execute("PRAGMA query_only = ON")
+    with pytest.raises(StoreUnavailable, match="readonly database"):
+        store.write(lambda tx: customer_ensure_many(tx, ["acme"]))
+    store.close()
+
+
+def test_readers_that_could_not_be_opened_are_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often opening fails, readers are opened once it works again."""
+    store = SqliteStore(tmp_path / "a.db")
+    store.migrate()
+
+    def fail(*_: object, **__: object) -> sqlite3.Connection:
+        raise StoreUnavailable("too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite, "_connect", fail)
+        for _ in range(sqlite.READERS_MAX):
+            with pytest.raises(StoreUnavailable, match="open files"):
+                store.read(lambda tx: tx.now())
+    assert store.read(lambda tx: tx.now()) > 0
+    store.close()
