@@ -2,7 +2,8 @@
 
 One tick takes locked batches until nothing is due or its time budget is spent. Each distinct
 (cadence, slot, policy) is planned once per batch, not once per config. Late slots share one global
-start rate, so that a day of downtime does not become a stampede.
+start rate, so that a day of downtime does not become a stampede. What cannot be planned is put off
+with an alert, so that it holds nobody else up.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from penstock.core.cadence import Cadence, CatchUp
+from penstock.core.cadence import Cadence, CatchUp, next_after
 from penstock.core.clock import MINUTE, SECOND, Clock, SystemClock
+from penstock.core.ids import encode
 from penstock.core.misfire import SlotPlan, plan
-from penstock.core.model import DueGroup, TickCounts
+from penstock.core.model import Alert, DueGroup, TickCounts
 from penstock.events import Events, Ticked
+from penstock.store.alerts import alert_open, alert_resolve
 from penstock.store.api import Store, Tx
 from penstock.store.registry import processor_list
 from penstock.store.schedule import (
@@ -29,6 +32,12 @@ from penstock.store.schedule import (
 
 BUSY_US = 50_000
 """How long to leave due work alone that another scheduler holds."""
+
+PUT_OFF_US = 10 * MINUTE
+"""How long to put off configs whose cadence cannot be planned."""
+
+ALERT_CONFIGS_MAX = 20
+"""How many configs an alert names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +123,7 @@ class Scheduler:
         if not groups:
             return None
         self._learn(tx, groups)
-        plans = [(group, self._plan(group)) for group in groups]
+        plans = [(group, self._plan_or_put_off(tx, group)) for group in groups]
         marked = [(group, slots, self._is_late(group, slots)) for group, slots in plans]
         gap_us = math.ceil(SECOND / self._options.catch_up_rate)
         late = [i for group, _, is_late in marked if is_late for i in group.config_ids]
@@ -127,10 +136,29 @@ class Scheduler:
         assert counts.due == counts.advanced, f"taken {counts.due}, advanced {counts.advanced}"
         return counts
 
-    def _plan(self, group: DueGroup) -> SlotPlan:
+    def _plan_or_put_off(self, tx: Tx, group: DueGroup) -> SlotPlan:
+        """Plan a group; one that cannot be planned is put off and alerted, whatever the reason."""
+        cadence = self._cadences.get(group.cadence, Cadence())
+        was_put_off = _was_put_off(group, cadence)
+        try:
+            slots = self._plan(group, cadence, was_put_off)
+        except Exception as error:
+            tx.after_commit(lambda: self._forget(group.cadence))
+            alert_open(tx, _alert(group, cadence, error))
+            return _put_off(group, was_put_off)
+        if was_put_off:
+            alert_resolve(tx, _alert_key(group), self.name)
+        return slots
+
+    def _plan(self, group: DueGroup, cadence: Cadence, was_put_off: bool) -> SlotPlan:
+        slot = group.slot
+        if was_put_off:
+            slot = next_after(cadence, slot - PUT_OFF_US)
+            if slot > group.now:
+                return SlotPlan(run_slot=None, next_slot=slot, missed_to=group.now)
         return plan(
-            self._cadences[group.cadence],
-            group.slot,
+            cadence,
+            slot,
             group.now,
             CatchUp(group.catch_up),
             window_us=group.window_us,
@@ -145,6 +173,55 @@ class Scheduler:
         if unknown:
             self._cadences.update(cadence_list(tx, unknown))
 
+    def _forget(self, cadence: int) -> None:
+        """Read a cadence again when it is next due: it may be repaired by then."""
+        self._cadences.pop(cadence, None)
+
     def _pool_channels(self) -> list[str]:
         pools = {row.pool for row in self._store.read(processor_list) if row.is_entry}
         return [f"runs:{pool}" for pool in sorted(pools)] + ["admit"]
+
+
+def _put_off(group: DueGroup, was_put_off: bool) -> SlotPlan:
+    """Come back later; slots up to now are missed and count as one, for nobody can count them.
+
+    The time to come back is odd, which no slot of a cron is: it tells that it is not a slot, and
+    that slots are to be looked for from when the group was put off.
+    """
+    return SlotPlan(
+        run_slot=None,
+        next_slot=(group.now + PUT_OFF_US) | 1,
+        missed_from=group.slot - PUT_OFF_US + 1 if was_put_off else group.slot,
+        missed_to=group.now,
+        missed_count=1,
+    )
+
+
+def _was_put_off(group: DueGroup, cadence: Cadence) -> bool:
+    return group.slot % 2 == 1 and cadence.interval_us is None
+
+
+def _alert_key(group: DueGroup) -> str:
+    return f"cadence_unplannable:{group.cadence}"
+
+
+def _alert(group: DueGroup, cadence: Cadence, error: Exception) -> Alert:
+    text = f"{cadence.cron!r} in {cadence.timezone}"
+    fix = (
+        "Install this time zone (package tzdata) on every scheduler's host and restart it, or give "
+        "the configs another schedule_cron or timezone."
+    )
+    return Alert(
+        rule="cadence_unplannable",
+        dedupe_key=_alert_key(group),
+        severity="HIGH",
+        subject_kind="cadence",
+        subject=group.cadence,
+        message=f"Cadence {group.cadence} ({text}) cannot be planned: {error} {fix}",
+        detail={
+            "error": repr(error),
+            "configs": [encode("cfg", i) for i in sorted(group.config_ids)[:ALERT_CONFIGS_MAX]],
+            "configs_total": len(group.config_ids),
+            "fix": fix,
+        },
+    )
