@@ -1,5 +1,8 @@
 """Names to numbers for the client, cached: numbers never change once given.
 
+Declarations do change, also by other processes: they are read again after two seconds, so that
+nobody goes on submitting to processors that are retired.
+
 Refusals here are what a caller sees for an unknown pipeline or processor, so they suggest what is
 near.
 """
@@ -10,8 +13,9 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from penstock.core.clock import Clock, SystemClock
 from penstock.core.drafts import check_customer
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.model import ProcessorRow
@@ -25,6 +29,8 @@ from penstock.store.registry import (
 
 CACHE_MAX = 200_000
 PAGE_MAX = 10_000
+FRESH_SECONDS = 2.0
+"""How long declarations are believed without a look at the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +49,26 @@ class PipelineInfo:
         return tuple(row for row in self.processors if row.is_entry and row.is_current)
 
 
+class _Declared(NamedTuple):
+    """Declarations as read at one moment, replaced as a whole; believed until `until`."""
+
+    pipelines: Mapping[str, PipelineInfo]
+    until: float
+
+
 class Names:
     """Looks names up; safe to share between threads (worst case a look-up is repeated)."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Clock | None = None) -> None:
+        """Names of `store`; `clock` only measures how old declarations are."""
         self._store = store
+        self._clock = clock or SystemClock()
         self._customers: dict[str, int] = {}
-        self._pipelines: dict[str, PipelineInfo] = {}
+        self._declared: _Declared | None = None
 
     def forget(self) -> None:
         """Drop cached declarations (after registering new ones)."""
-        self._pipelines = {}
+        self._declared = None
 
     def customers(self, tx: Tx, customer_ids: Iterable[str]) -> dict[str, int]:
         """Numbers of customers, created on first sight."""
@@ -87,10 +102,15 @@ class Names:
         """
         if not isinstance(name, str):
             raise InvalidInput(field, "the name of a pipeline", name)
-        pipelines = self._pipelines
-        if name not in pipelines:
-            pipelines = self._store.read(_read_pipelines) if tx is None else _read_pipelines(tx)
-            self._pipelines = pipelines
+        declared = self._declared
+        if (
+            declared is None
+            or name not in declared.pipelines
+            or self._clock.monotonic() >= declared.until
+        ):
+            pipelines = self._read(tx)
+        else:
+            pipelines = declared.pipelines
         found = pipelines.get(name)
         if found is None:
             known = sorted(pipelines)
@@ -101,8 +121,15 @@ class Names:
 
     def pipelines(self) -> list[PipelineInfo]:
         """Every registered pipeline, by name."""
-        pipelines = self._pipelines = self._store.read(_read_pipelines)
+        pipelines = self._read(None)
         return [pipelines[name] for name in sorted(pipelines)]
+
+    def _read(self, tx: Tx | None) -> Mapping[str, PipelineInfo]:
+        # The age counts from before the read: what is registered meanwhile is not believed longer.
+        until = self._clock.monotonic() + FRESH_SECONDS
+        pipelines = self._store.read(_read_pipelines) if tx is None else _read_pipelines(tx)
+        self._declared = _Declared(pipelines, until)
+        return pipelines
 
     def _remember(self, found: Mapping[str, int]) -> None:
         if len(self._customers) > CACHE_MAX:

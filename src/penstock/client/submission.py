@@ -47,7 +47,11 @@ class Checked(NamedTuple):
 
 
 def check_many(names: Names, submissions: Sequence[Submission]) -> list[Checked]:
-    """Each submission with its processor, or InvalidInput that names the field."""
+    """Each submission with its processor, or InvalidInput that names the field.
+
+    A declaration is looked up once: all submissions are checked against the same one.
+    """
+    infos: dict[str, PipelineInfo] = {}
     rows: dict[tuple[str, str | None], ProcessorRow] = {}
     bare: set[str] = set()
     checked = []
@@ -58,12 +62,14 @@ def check_many(names: Names, submissions: Sequence[Submission]) -> list[Checked]
                 raise InvalidInput(field, "a name", value)
         row = rows.get(place)
         if row is None:
-            row = rows[place] = _pick(names.pipeline(wanted.pipeline, "pipeline"), place[1])
+            if wanted.pipeline not in infos:
+                infos[wanted.pipeline] = names.pipeline(wanted.pipeline, "pipeline")
+            row = rows[place] = _pick(infos[wanted.pipeline], place[1])
         text = None
         if wanted.parameters is not None:
-            text = _parameters(names, wanted.pipeline, wanted.parameters)
+            text = _parameters(infos[wanted.pipeline], wanted.parameters)
         elif wanted.pipeline not in bare:
-            _parameters(names, wanted.pipeline, {})
+            _parameters(infos[wanted.pipeline], {})
             bare.add(wanted.pipeline)
         _check(wanted)
         checked.append(Checked(wanted, row, text))
@@ -107,9 +113,9 @@ def check_text(field: str, value: object) -> None:
         raise InvalidInput(field, f"1 to {KEY_MAX} printable characters", value)
 
 
-def _parameters(names: Names, pipeline: str, given: object) -> str:
+def _parameters(info: PipelineInfo, given: object) -> str:
     text = json_object(given)
-    validate(names.pipeline(pipeline, "pipeline").definition.get("parameters"), given)
+    validate(info.definition.get("parameters"), given)
     return text
 
 
