@@ -63,20 +63,25 @@ class Watch:
                     if now - context.began >= self._marking:
                         marks.append(context)
         self._threads.steal(now)
-        self._returns += self._threads.buffer.expire(now - self._holding)
-        self._returns += self._loop.expire(now - self._holding)
+        self._returns.extend(self._threads.buffer.expire(now - self._holding))
+        self._returns.extend(self._loop.expire(now - self._holding))
         if marks:
             self._mark(marks, now)
         if self._returns:
-            steps.release_many(self._returns)
-            self._returns = []
+            self._release()
         if is_young or self._threads.buffer.count or self._loop.waiting:
             return FAST_SECONDS
         return max(0.001, due - now) if steps.running else None
 
     def give_back(self, runs: list[HeldRun]) -> None:
         """Let the next tick release runs (again, when the store is away)."""
-        self._returns += runs
+        self._returns.extend(runs)
+
+    def _release(self) -> None:
+        """Release what was given back so far; what comes meanwhile stays for the next tick."""
+        runs = list(self._returns)
+        self._steps.release_many(runs)
+        del self._returns[: len(runs)]
 
     def _mark(self, marks: list[RunContext], now: float) -> None:
         started = self._steps.start_many([context.held for context in marks])
