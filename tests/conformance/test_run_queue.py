@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.model import Finish, Finished
-from penstock.store import admission, journal, registry, runs
+from penstock.store import admission, journal, leases, registry, runs
 from penstock.store.api import Store, Tx
 from tests.conformance.world import World
 from tests.conftest import ALL_ENGINES, OpenStore
@@ -205,6 +205,16 @@ class TestClaim:
         assert (held.slot, held.sla_us, held.trigger_message_id) == (1, 9, "m1")
         run = world.run(run_id)
         assert (run.state, run.admission, run.token) == ("CLAIMED", HELD, held.token)
+
+    def test_a_session_that_was_swept_takes_nothing(self, world: World) -> None:
+        """A claim that arrives after its session was swept changes nothing at all."""
+        gone, alive = world.session("gone"), world.session("alive")
+        world.write(lambda tx: leases.session_close(tx, gone))
+        run_id = world.insert_one()
+        before = world.dump()
+        assert world.claim(session_id=gone) == []
+        assert world.dump() == before
+        assert world.claim_one(session_id=alive).run_id == run_id
 
     def test_start_at_once(self, world: World) -> None:
         """`start` claims a run as RUNNING."""

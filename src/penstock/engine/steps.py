@@ -11,7 +11,6 @@ stale the second time and changes nothing. Tables in memory, keyed by fencing to
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -46,7 +45,9 @@ from penstock.store.runs import (
 
 FAIR_CLOCK_SECONDS: Final = 0.1
 LOOK_AGAIN_SECONDS: Final = (0.0, 10.0, 130.0)
-"""A claim without an answer may still be committing: statements end within 120 s."""
+"""A claim without an answer may still be committing: statements end within 120 s. The looks after
+the last such claim serve those before it as well.
+"""
 
 
 class WorkerSteps:
@@ -79,7 +80,7 @@ class WorkerSteps:
         self._pool = 0
         self._cancels: set[int] = set()
         self._clock_raised = float("-inf")
-        self._looks: deque[float] = deque()
+        self._looks: list[float] = []
 
     @property
     def is_idle(self) -> bool:
@@ -134,8 +135,8 @@ class WorkerSteps:
         if n <= 0 or session_id is None or not self.session.is_safe:
             return []
         now = self.clock.monotonic()
-        if self._looks and self._looks[0] <= now:
-            return self._look(session_id)
+        if self._looks and self._looks[0] <= now and (found := self._look(session_id, now)):
+            return found
         claim = Claim(
             pool=self._pool,
             processors=list(self.known),
@@ -155,12 +156,11 @@ class WorkerSteps:
         try:
             runs = self._store.write(body)
         except StoreUnavailable:
-            self._looks.extend(now + seconds for seconds in LOOK_AGAIN_SECONDS)
+            self._looks = [self.clock.monotonic() + seconds for seconds in LOOK_AGAIN_SECONDS]
             raise
         if is_raise_due and runs:
             self._clock_raised = now
-        self.held.update((run.token, run) for run in runs)
-        return runs
+        return self._hold(runs)
 
     def begin(self, held: HeldRun, now: float) -> RunContext | None:
         """Start a run in memory (a suspect durably first); None when it must not run at all."""
@@ -288,14 +288,18 @@ class WorkerSteps:
             return Renewal.UNKNOWN
         return Renewal.RENEWED
 
-    def _look(self, session_id: int) -> list[HeldRun]:
+    def _look(self, session_id: int, now: float) -> list[HeldRun]:
         """Find runs that were claimed without our learning it."""
         known = set(self.held)
         runs = self._store.read(lambda tx: session_runs(tx, session_id))
-        self._looks.popleft()
-        found = [run for run in runs if run.token not in known]
-        self.held.update((run.token, run) for run in found)
-        return found
+        self._looks = [due for due in self._looks if due > now]
+        return self._hold(run for run in runs if run.token not in known)
+
+    def _hold(self, runs: Iterable[HeldRun]) -> list[HeldRun]:
+        """Keep runs of the current session; those of a session lost meanwhile are swept."""
+        ours = [run for run in runs if run.session_id == self.session.session_id]
+        self.held.update((run.token, run) for run in ours)
+        return ours
 
 
 def _told(

@@ -368,6 +368,58 @@ class TestClaims:
         assert [run.run_id for run in steps.claim_once(1)] == ids[2:]
         assert steps.release_all() == 3
 
+    def test_looks_after_an_outage_do_not_hold_up_claims(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        unsure = Unsure(store)
+        pipeline = pipeline_of()
+        ids = submit(store, pipeline, 4)
+        steps = steps_of(unsure, pipeline, clock)
+        unsure.mood = "away"
+        for _ in range(20):
+            clock.advance(seconds=1)
+            with pytest.raises(StoreUnavailable):
+                steps.claim_once(1)
+        unsure.mood = "well"
+        claimed = []
+        for seconds in (0, 0, 10, 120):
+            clock.advance(seconds=seconds)
+            while steps.beat_once() is not Renewal.RENEWED:
+                pass
+            claimed += [run.run_id for run in steps.claim_once(1)]
+        assert claimed == ids
+
+    def test_an_answer_that_comes_after_the_session_was_lost_is_dropped(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        class Slow(Unsure):
+            def write(self, body: Callable[[Tx], T]) -> T:
+                value = super().write(body)
+                if self.mood == "slow":
+                    self.mood = "well"
+                    lose_sessions(store, clock, 31)
+                    assert [steps.beat_once(), steps.beat_once()] == ["lost", "renewed"]
+                return value
+
+        slow = Slow(store)
+        pipeline = pipeline_of()
+        submit(store, pipeline)
+        steps = steps_of(slow, pipeline, clock)
+        slow.mood = "slow"
+        assert steps.claim_once(1) == []
+        assert steps.is_idle
+
+    def test_a_claim_of_a_session_that_was_swept_takes_nothing(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        pipeline = pipeline_of()
+        (run_id,) = submit(store, pipeline)
+        steps = steps_of(store, pipeline, clock)
+        steps.session.safe_until = float("inf")  # it left in time and arrives late
+        assert lose_sessions(store, clock, 31) == 1
+        assert steps.claim_once(1) == []
+        assert run_of(store, run_id).state == "PENDING"
+
     def test_suspects_are_marked_running_before_they_start(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:

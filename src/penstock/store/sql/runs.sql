@@ -227,11 +227,16 @@ LEFT JOIN configs f ON f.config_id = r.config_id
 -- Take the next ready runs of a pool: level, then fair turn, then age.
 -- Found again by an array of ids, not by a join: a plan made while the queue was empty would walk
 -- all of it once it has filled (measured: a tenth of the rate).
+-- A session that was swept takes nothing: its worker may be long in coming. The lock keeps sweepers
+-- off until the claim is there to be swept as well; it does not hinder the beat.
 -- scope: system (a worker serves every customer; a bound key adds :customer)
-WITH picked AS MATERIALIZED (
+WITH alive AS MATERIALIZED (
+    SELECT session_id FROM sessions WHERE session_id = :session_id FOR KEY SHARE
+), picked AS MATERIALIZED (
     SELECT run_id FROM runs
     WHERE admission = 0 AND pool = :pool AND processor {{any processors}}
         AND (CAST(:customer AS bigint) IS NULL OR customer = :customer)
+        AND (CAST(:session_id AS bigint) IS NULL OR EXISTS (SELECT 1 FROM alive))
     ORDER BY level DESC, pass, run_id LIMIT :n FOR UPDATE SKIP LOCKED
 ), r AS (
     UPDATE runs u SET state = CASE WHEN :start THEN 'RUNNING' ELSE 'CLAIMED' END, admission = 9,
@@ -254,6 +259,8 @@ INSERT INTO temp.picked (run_id, at)
 SELECT run_id, {{now}} FROM runs
 WHERE admission = 0 AND pool = :pool AND processor {{any processors}}
     AND (CAST(:customer AS bigint) IS NULL OR customer = :customer)
+    AND (CAST(:session_id AS bigint) IS NULL
+        OR EXISTS (SELECT 1 FROM sessions WHERE session_id = :session_id))
 ORDER BY level DESC, pass, run_id LIMIT :n;
 UPDATE runs SET state = CASE WHEN :start THEN 'RUNNING' ELSE 'CLAIMED' END, admission = 9,
     session_id = :session_id, claimed_by = :claimed_by, claimed_at = k.at,
