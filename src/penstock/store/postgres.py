@@ -3,8 +3,8 @@
 Differs from SQLite in exactly this: writers run concurrently, so a body is repeated after a
 deadlock or serialization failure; a connection that turns out to be dead before anything was sent
 is replaced without the caller noticing; hints travel by NOTIFY on a connection of their own, never
-inside a transaction. No session state is relied on, so a transaction pooler may stand in between.
-Built only by `assembly` and `testing`.
+inside a transaction. Sessions carry settings and prepared statements: a pooler in between must keep
+sessions (no transaction pooling). Built only by `assembly` and `testing`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
-from penstock.core.ids import new_boot_id
+from penstock.core.ids import new_boot_id, stable_fraction
 from penstock.store import migrate
 from penstock.store.api import Capabilities, Tx
 from penstock.store.postgres_pool import Connection, ConnectionPool, connect
@@ -33,15 +33,18 @@ T = TypeVar("T")
 
 CHANNEL = "penstock"
 TRIES = 8
-# A plan prepared while a queue table was empty must not scan the table once it has filled; and
-# small statements are planned once, not at every call, which takes longer than running them.
-BEGIN_WRITE: LiteralString = (
-    "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan"
+BEGIN_WRITE: LiteralString = "BEGIN"
+BEGIN_READ: LiteralString = (
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "
+    "SET LOCAL enable_seqscan = on; SET LOCAL plan_cache_mode = auto"
 )
 MIGRATION_LOCK = 8_207_314
+# A plan prepared while a queue table was empty must not scan the table once it has filled; and
+# small statements are planned once, not at every call, which takes longer than running them.
 SESSION = (
     "-c idle_in_transaction_session_timeout=60000 -c statement_timeout=120000 "
-    "-c lock_timeout=30000 -c jit=off -c random_page_cost=1.1"
+    "-c lock_timeout=30000 -c jit=off -c random_page_cost=1.1 "
+    "-c enable_seqscan=off -c plan_cache_mode=force_generic_plan"
 )
 
 
@@ -80,7 +83,7 @@ class PostgresStore:
 
     def read(self, body: Callable[[Tx], T]) -> T:
         """Run `body` in a read-only snapshot."""
-        return self._attempt(body, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        return self._attempt(body, BEGIN_READ)
 
     def write(self, body: Callable[[Tx], T]) -> T:
         """Run `body` in one durable transaction."""
@@ -168,7 +171,9 @@ class PostgresStore:
                     value = _commit(connection, tx, body)
             except (pgerrors.DeadlockDetected, pgerrors.SerializationFailure) as error:
                 last = error
-                self._system.sleep(0.002 * (attempt + 1))
+                # Unequal pauses, or those who met once meet again.
+                place = stable_fraction(f"{threading.get_ident()}:{attempt}")
+                self._system.sleep(0.002 * 2**attempt * (0.5 + place))
                 continue
             except psycopg.Error as error:
                 raise _translated(error) from error
