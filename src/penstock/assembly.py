@@ -18,7 +18,7 @@ from penstock.client import Client
 from penstock.client.names import PipelineInfo
 from penstock.config import Settings, load
 from penstock.core.clock import Clock, SystemClock
-from penstock.core.errors import SettingsError, StoreUnavailable
+from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.core.pipeline import Pipeline
 from penstock.engine.admitter import Admitter
 from penstock.engine.context import RunContext
@@ -66,7 +66,7 @@ def open_store(settings: Settings, *, migrate: bool = False, clock: Clock | None
         if missing and migrate:
             store.migrate()
         elif missing:
-            raise StoreUnavailable(
+            raise SchemaMismatch(
                 f"the database lacks {len(missing)} migration(s) ({', '.join(missing)}): "
                 "run `penstock db migrate`"
             )

@@ -16,7 +16,7 @@ import click
 from penstock.cli import shapes
 from penstock.cli.app import App, Command
 from penstock.core.clock import MINUTE, SECOND, SystemClock
-from penstock.core.errors import PenstockError
+from penstock.core.errors import PenstockError, SchemaMismatch
 
 if TYPE_CHECKING:
     from penstock.client import Client
@@ -86,7 +86,8 @@ def examine(app: App, *, verify_journal: bool = True) -> Iterator[Finding]:
             if verify_journal:
                 yield _journal(client)
     except PenstockError as error:
-        yield Finding("database", "FAIL", error.message)
+        fix = "penstock db migrate" if isinstance(error, SchemaMismatch) else None
+        yield Finding("database", "FAIL", error.message, fix)
 
 
 def _python() -> Finding:

@@ -24,6 +24,9 @@ def report(error: Exception, *, is_json: bool, is_debug: bool) -> int:
         return 0
     if is_debug:
         traceback.print_exception(error, file=sys.stderr)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) and not is_json:
+        click.echo(error.format_message(), err=True)  # nothing was asked: help is the answer
+        return USAGE
     code, record, text = _described(error)
     if is_json:
         click.echo(json.dumps(record), err=True)
@@ -47,7 +50,8 @@ def _described(error: Exception) -> tuple[int, dict[str, Any], str]:
 
 
 def _usage(error: click.UsageError) -> tuple[int, dict[str, Any], str]:
-    message = error.format_message()
+    is_bare = isinstance(error, click.exceptions.NoArgsIsHelpError)
+    message = "A command is missing." if is_bare else error.format_message()
     path = error.ctx.command_path if error.ctx else "penstock"
     record: dict[str, Any] = {"code": "usage", "message": message}
     if isinstance(error, click.BadParameter) and error.param is not None:

@@ -151,6 +151,16 @@ class TestErrors:
         assert len(answer.err.strip().splitlines()) == 1
         assert shell(*args, "--json").error()["code"] == "usage"
 
+    @pytest.mark.parametrize("args", [[], ["runs"], ["configs"]])
+    def test_nothing_asked_is_answered_with_help(self, args: list[str]) -> None:
+        """Plain help, no complaint; under --json a record."""
+        result = CliRunner().invoke(cli, args)
+        assert result.exit_code == 2
+        assert result.stderr.startswith("Usage:")
+        assert "Error" not in result.stderr
+        record = json.loads(CliRunner().invoke(cli, [*args, "--json"]).stderr)
+        assert record["message"].split(".")[0] in ("A command is missing", "Missing command")
+
     def test_an_unforeseen_error(self, capsys: pytest.CaptureFixture[str]) -> None:
         """It says that --debug tells more, and tells more under --debug."""
         assert faults.report(ValueError("odd"), is_json=False, is_debug=False) == 1

@@ -198,6 +198,15 @@ class TestDoctor:
         assert answer.code == 1
         assert "penstock db migrate" in answer.out
 
+    def test_an_unmigrated_database(self, bare: Shell) -> None:
+        """Its own code and exit; the doctor names the command that mends it."""
+        bare.path.touch()
+        answer = bare("status", "--json")
+        assert (answer.code, answer.error()["code"]) == (6, "store.schema_mismatch")
+        found = {c["check"]: c for c in bare("doctor", "--json").json()["checks"]}
+        assert found["database"]["verdict"] == "FAIL"
+        assert found["database"]["fix"] == "penstock db migrate"
+
     def test_settings_that_contradict(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         """A warning of the settings table is shown."""
         monkeypatch.setenv("PENSTOCK_SESSION_BEAT", "20s")
