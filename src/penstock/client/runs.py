@@ -183,7 +183,7 @@ class Runs:
                     raise NotFound("run", encode("run", run_id))
                 raise IllegalTransition("run", encode("run", run_id), ended.state, "CANCELLED")
             if held.state != RunState.PENDING:
-                run_cancel_ask(tx, run_id, who)
+                run_cancel_ask(tx, run_id, who, reason or None)
                 tx.after_commit(lambda: self._store.wake(["cancel"]))
                 return "asked"
             token = run_cancel_pending(tx, run_id)

@@ -185,9 +185,9 @@ def run_cancel_pending(tx: Tx, run_id: int) -> int | None:
     return None if row is None else int(row[0])
 
 
-def run_cancel_ask(tx: Tx, run_id: int, actor: str) -> bool:
+def run_cancel_ask(tx: Tx, run_id: int, actor: str, reason: str | None = None) -> bool:
     """Ask the holder of a run to stop; False when nobody holds it."""
-    return bool(tx.rows("run_cancel_ask", {"run_id": run_id, "actor": actor}))
+    return bool(tx.rows("run_cancel_ask", {"run_id": run_id, "actor": actor, "reason": reason}))
 
 
 def run_count_ready(tx: Tx, pool: int, limit: int) -> int:

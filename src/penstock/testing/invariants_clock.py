@@ -85,6 +85,9 @@ class ClockChecks:
             if new.evaluated_to < old.evaluated_to:
                 raise Violation("I20", f"evaluated_to went back: {old} -> {new}")
             self._check_move(c, old, new, runs.pop(config_id, set()), ledger.pop(config_id, []))
+        for config_id, old in c.before.clocks.items():
+            if config_id not in c.after.clocks:
+                self._check_retired(c, old, ledger.pop(config_id, []))
         left = [*runs, *ledger]
         if left:
             raise Violation("I20", f"slots recorded without moving the clock: configs {left}")
@@ -111,6 +114,14 @@ class ClockChecks:
             raise Violation("I20", f"config {old.config_id}: {counted} of {len(slots)} slots")
         if c.who.kind == "scheduler":
             self._check_policy(c, slots, runs, single)
+
+    def _check_retired(self, c: Commit, old: ClockRow, ledger: list[LedgerRow]) -> None:
+        """A config that left the clock: what was due by then is written off, nothing else is."""
+        slots = self._slots(old, c.now + 1)
+        ranges = [(row.slot_from, row.slot_to, row.slots, row.outcome) for row in ledger]
+        wanted = [(slots[0], slots[-1], len(slots), "skipped_missed")] if slots else []
+        if ranges != wanted:
+            raise Violation("I20", f"config {old.config_id} left the clock: {ranges}, not {wanted}")
 
     def _check_policy(
         self, c: Commit, slots: list[int], runs: set[int], single: list[LedgerRow]

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.client import Client
 from penstock.client.runs import Submission
+from penstock.core import settle
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.errors import (
     Conflict,
@@ -194,9 +195,28 @@ class TestCancel:
         run = desk.client.runs.get(run_id)
         assert (run.state, run.status) == ("CANCELLED", None)
         last = desk.client.runs.detail(run_id).journal[-1]
-        assert (last.actor, last.why, last.to_state) == ("ann", "mistake", "CANCELLED")
+        assert (last.actor, last.why) == ("ann", "mistake")
+        assert (last.from_state, last.to_state) == ("PENDING", "CANCELLED")
         assert desk.claim() == []
         assert desk.client.runs.dead_letters() == []
+
+    def test_a_running_run_is_cancelled_in_its_askers_name(self, desk: Desk) -> None:
+        """When the holder honours a cancel, the journal names who asked and why."""
+        run_id = desk.submit()
+        held = desk.take()
+        assert desk.client.runs.cancel(run_id, reason="too long", actor="ann") == "asked"
+        desk.end(settle.cancelled(held, actor="w1", why="cancelled while running"))
+        last = desk.client.runs.detail(run_id).journal[-1]
+        assert (last.actor, last.why) == ("ann", "too long")
+        assert (last.from_state, last.to_state) == ("RUNNING", "CANCELLED")
+
+    def test_a_claimed_run_that_ran_ended_from_running(self, desk: Desk) -> None:
+        """Claim and start may be carried by the row of the end: the edge is still a legal one."""
+        run_id = desk.submit()
+        held = desk.take(start=False)
+        desk.end(settle.completed(held, duration_us=5))
+        last = desk.client.runs.detail(run_id).journal[-1]
+        assert (last.from_state, last.to_state) == ("RUNNING", "COMPLETED")
 
     def test_waiting_runs_are_cancelled_too(self, desk: Desk) -> None:
         """Whatever a pending run waits for, it can be cancelled."""

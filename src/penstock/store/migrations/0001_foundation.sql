@@ -260,6 +260,7 @@ CREATE TABLE runs (
     trigger_message_id text,
     cancel_requested_at bigint,
     cancel_requested_by text,
+    cancel_reason text,
     created_at bigint NOT NULL,
     CHECK ((state = 'PENDING') = (admission <> 9))
 ) {{fillfactor 80}};

@@ -7,6 +7,7 @@ r.scheduled_time, r.priority, r.state, r.session_id, r.claimed_by, r.claimed_at,
 coalesce(r.started_at, {{now}} - x.duration_us) AS started_at, r.token, r.lapses, r.attempt,
 r.max_execution_us, r.sla_us, r.ordering_key, r.parameters, r.correlation_id, r.parent_run_id,
 r.root_run_id, r.stales, r.trigger_source, r.trigger_message_id, r.created_at,
+r.cancel_requested_by, r.cancel_reason,
 x.final_state, x.status, x.error_type, x.error_details, x.result, x.records, x.bytes, x.stages,
 x.retry_delay_us, x.retry_max_execution_us, x.is_dead, x.is_stale, x.actor, x.why,
 {{now}} AS finished_at
@@ -40,9 +41,17 @@ FROM gone g JOIN processors p ON p.processor = g.processor
     LEFT JOIN configs f ON f.config_id = g.config_id
 
 -- fragment: journal_from_gone
+-- A claim may be carried by the row of the end: what started was RUNNING, what nobody had claimed
+-- (it was cancelled in the queue) was PENDING. A cancel is its asker's, with the reason given.
 INSERT INTO journal (at, kind, subject, customer, action, actor, from_state, to_state, token, why)
-SELECT g.finished_at, 'run', g.run_id, g.customer, 'ended', g.actor, g.state, g.final_state,
-    g.token, g.why
+SELECT g.finished_at, 'run', g.run_id, g.customer, 'ended',
+    CASE WHEN g.final_state = 'CANCELLED' THEN coalesce(g.cancel_requested_by, g.actor)
+        ELSE g.actor END,
+    CASE WHEN g.state = 'CLAIMED' AND g.started_at IS NOT NULL THEN 'RUNNING'
+        WHEN g.state = 'CLAIMED' AND g.claimed_at IS NULL THEN 'PENDING'
+        ELSE g.state END,
+    g.final_state, g.token,
+    CASE WHEN g.final_state = 'CANCELLED' THEN coalesce(g.cancel_reason, g.why) ELSE g.why END
 FROM gone g
 
 -- fragment: retry_values

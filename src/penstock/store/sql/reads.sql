@@ -122,7 +122,8 @@ WHERE run_id = :run_id AND state = 'PENDING' RETURNING token;
 -- Ask the holder to stop; it learns so at its next beat.
 -- scope: system (the caller checked the run)
 UPDATE runs SET cancel_requested_at = coalesce(cancel_requested_at, {{now}}),
-    cancel_requested_by = coalesce(cancel_requested_by, :actor)
+    cancel_requested_by = coalesce(cancel_requested_by, :actor),
+    cancel_reason = coalesce(cancel_reason, :reason)
 WHERE run_id = :run_id AND state IN ('CLAIMED', 'RUNNING') RETURNING run_id;
 
 -- fragment: metrics_sums
