@@ -15,6 +15,7 @@ import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Command
+from penstock.cli.signs import NOBODY_HAS_THEM, overdue_us, passed_over_us
 from penstock.core.clock import MINUTE, SECOND, SystemClock
 from penstock.core.errors import PenstockError, SchemaMismatch
 
@@ -151,7 +152,12 @@ def _processes(client: Client) -> Iterator[Finding]:
     live = [s for s in sessions if s.until_at >= now]
     overview = client.views.overview()
     up = "penstock up --pipelines my_pipelines.py"
-    if live:
+    waits = passed_over_us(overview, live, now)
+    if waits:
+        ready = shapes.plural(overview.ready, "run")
+        says = f"{ready} ready for up to {shapes.span(waits)} beside free slots: {NOBODY_HAS_THEM}"
+        yield Finding("workers", "WARN", says, "penstock worker --pipelines my_pipelines.py")
+    elif live:
         slots = sum(s.slots for s in live)
         says = f"{shapes.plural(len(live), 'worker')} alive with {shapes.plural(slots, 'slot')}"
         yield Finding("workers", "OK", says)
@@ -160,16 +166,19 @@ def _processes(client: Client) -> Iterator[Finding]:
         yield Finding("workers", "FAIL", says, up)
     else:
         yield Finding("workers", "WARN", "none alive; nothing waits for one now", up)
-    late = 0 if next_at is None else now - next_at
-    if next_at is None:
-        yield Finding("scheduler", "OK", "no config is on the clock")
-    elif late <= OVERDUE_US:
-        yield Finding("scheduler", "OK", f"next slot {shapes.when(next_at, now)}")
-    else:
-        says = f"a config has been due for {shapes.span(late)}: no scheduler ticks"
-        verdict = "FAIL" if live else "WARN"
-        yield Finding("scheduler", verdict, says, "penstock scheduler, or penstock up")
+    yield _scheduler(next_at, now, is_served=bool(live))
     yield from _pools(client, {s.pool for s in live})
+
+
+def _scheduler(next_at: int | None, now: int, *, is_served: bool) -> Finding:
+    late = overdue_us(next_at, now)
+    if next_at is None:
+        return Finding("scheduler", "OK", "no config is on the clock")
+    if not late:
+        return Finding("scheduler", "OK", f"next slot {shapes.when(next_at, now)}")
+    says = f"next slot overdue by {shapes.span(late)}: no scheduler ticks"
+    verdict = "FAIL" if is_served and late > OVERDUE_US else "WARN"
+    return Finding("scheduler", verdict, says, "penstock scheduler, or penstock up")
 
 
 def _pools(client: Client, served: set[str | None]) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Command
+from penstock.cli.signs import NOBODY_HAS_THEM, overdue_us, passed_over_us
 from penstock.core.clock import iso
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def status(app: App) -> None:
         "open_alerts": len(alerts),
         "open_dead_letters": len(dead),
         "pauses": len(pauses),
+        "warnings": (warnings := _warnings(overview, sessions, next_at, now)),
         "sessions": [_session(session) for session in sessions],
     }
 
@@ -55,6 +57,8 @@ def status(app: App) -> None:
         click.echo(f"{click.style('Penstock', bold=True)} · {where} · {shapes.when(now)}")
         _print_queue(overview, next_at, now)
         _print_sessions(sessions, overview, now)
+        for warning in warnings:
+            click.echo(click.style(warning, fg="yellow"))
         for n, what, how in (
             (len(alerts), "open alert", "penstock alerts list"),
             (len(dead), "open dead letter", "penstock runs dead"),
@@ -67,6 +71,20 @@ def status(app: App) -> None:
                 click.echo(f"{click.style(f'{n}{more} {words}', fg='yellow')}: {how}")
 
     app.emit(record, people)
+
+
+def _warnings(
+    overview: Overview, sessions: list[Session], next_at: int | None, now: int
+) -> list[str]:
+    """What does not move although it should."""
+    found = []
+    late, waits = overdue_us(next_at, now), passed_over_us(overview, sessions, now)
+    if late:
+        found.append(f"Next slot overdue by {shapes.span(late)}: start a scheduler "
+                     "(penstock scheduler, or penstock up)")  # fmt: skip
+    if waits:
+        found.append(f"Runs ready for up to {shapes.span(waits)}: {NOBODY_HAS_THEM}")
+    return found
 
 
 def _print_queue(overview: Overview, next_at: int | None, now: int) -> None:

@@ -5,6 +5,7 @@ import sqlite3
 import pytest
 
 from penstock import connect
+from penstock.store.leases import session_open
 from tests.unit.cli.conftest import SHOP, Shell
 
 
@@ -197,6 +198,33 @@ class TestDoctor:
         answer = bare("doctor")
         assert answer.code == 1
         assert "penstock db migrate" in answer.out
+
+    def test_work_that_does_not_move(self, shell: Shell) -> None:
+        """A worker without the processors and a scheduler that does not tick are both noticed."""
+        shell.submit()
+        shell.ok("configs", "create", "acme", "hello", "--every", "5")
+        with connect(shell.url) as client:
+            now = client.store.read(lambda tx: tx.now())
+            known = [p for info in client.views.pipelines() for p in info.processors]
+            pool = next(p.pool_no for p in known if p.pool == "default")
+            opened = {"boot_id": "b", "kind": "worker", "name": "w", "host": "h", "pid": 1,
+                      "pool": pool, "slots": 2, "lease_us": 60_000_000}  # fmt: skip
+            client.store.write(lambda tx: session_open(tx, opened))
+        found = {c["check"]: c for c in shell.json("doctor")["checks"]}
+        assert found["workers"]["verdict"] == found["scheduler"]["verdict"] == "OK"
+        assert shell.json("status")["warnings"] == []
+        connection = sqlite3.connect(shell.path)
+        at = {"at": now - 20_000_000}
+        connection.execute("UPDATE runs SET scheduled_time = :at", at)
+        connection.execute("UPDATE schedule SET evaluated_to = :at - 1, next_run_time = :at", at)
+        connection.commit()
+        connection.close()
+        found = {c["check"]: c for c in shell.json("doctor")["checks"]}
+        assert found["workers"]["verdict"] == found["scheduler"]["verdict"] == "WARN"
+        assert "no live worker seems to have their processors" in found["workers"]["says"]
+        assert "overdue by 20" in found["scheduler"]["says"]
+        assert "start one with --pipelines" in shell.ok("status")
+        assert "Next slot overdue" in shell.ok("status")
 
     def test_an_unmigrated_database(self, bare: Shell) -> None:
         """Its own code and exit; the doctor names the command that mends it."""
