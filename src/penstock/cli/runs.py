@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Run
 
 LIMIT_MAX = 10_000
+LOOK = 1000
 LIMIT = click.IntRange(1, LIMIT_MAX)
 STATE = click.Choice([state.value for state in RunState], case_sensitive=False)
 
@@ -112,6 +113,7 @@ def show(app: App, run_id: int) -> None:
     """Show one run: its attempts, progress and everything that happened to it."""
     with app.client() as client:
         detail = client.runs.detail(run_id)
+        hints = _hints(client, detail.run)
         now = client.store.read(lambda tx: tx.now())
     record = shapes.run_record(detail.run) | {
         "progress": _progress(detail),
@@ -124,7 +126,7 @@ def show(app: App, run_id: int) -> None:
             for row in detail.journal
         ],
     }  # fmt: skip
-    app.emit(record, lambda: _print_detail(detail, now))
+    app.emit(record, lambda: _print_detail(detail, hints, now))
 
 
 def _progress(detail: RunDetail) -> dict[str, Any] | None:
@@ -137,7 +139,7 @@ def _progress(detail: RunDetail) -> dict[str, Any] | None:
     }
 
 
-def _print_detail(detail: RunDetail, now: int) -> None:
+def _print_detail(detail: RunDetail, hints: list[str], now: int) -> None:
     run = detail.run
     run_id = encode("run", run.run_id)
     click.echo(f"{run_id}  {click.style(shapes.run_state(run), bold=True)}")
@@ -179,17 +181,39 @@ def _print_detail(detail: RunDetail, now: int) -> None:
         edge = f"{row.from_state} → {row.to_state}" if row.from_state else row.to_state or ""
         why = f"  ({row.why})" if row.why else ""
         click.echo(f"  {shapes.when(row.at)}  {row.action} by {row.actor}  {edge}{why}")
-    for hint in _hints(run, run_id):
+    for hint in hints:
         click.echo(hint)
 
 
-def _hints(run: Run, run_id: str) -> list[str]:
-    if run.is_dead:
-        return [f"Try again: penstock runs retry {run_id}   ·   "
-                f'give up: penstock runs discard {run_id} --reason "…"']  # fmt: skip
+def _hints(client: Client, run: Run) -> list[str]:
+    """What can be done about a run, or what was done already."""
+    run_id = encode("run", run.run_id)
     if run.finished_at is None:
         return [f"Stop it: penstock runs cancel {run_id}"]
-    return []
+    if not run.is_dead:
+        return []
+    found = client.runs.dead_letters(status=None, customer=run.customer_id, limit=LOOK)
+    status = next((row.status for row in found if row.subject == run.run_id), None)
+    if status == "open":
+        return [f"Try again: penstock runs retry {run_id}   ·   "
+                f'give up: penstock runs discard {run_id} --reason "…"']  # fmt: skip
+    if status == "replayed":
+        return [_replayed(client, run)]
+    return [] if status is None else [f"Its dead letter was {status}."]
+
+
+def _replayed(client: Client, run: Run) -> str:
+    """As which run, and by whom, a dead run was tried again."""
+    # The store's filter record; loaded with the client.
+    from penstock.assembly import RunFilter
+
+    for other in client.runs.page(RunFilter(limit=LOOK), run.customer_id):
+        if other.parent_run_id == run.run_id:
+            journal = client.runs.detail(other.run_id).journal
+            by = f" by {journal[0].actor}" if journal else ""
+            again = encode("run", other.run_id)
+            return f"Replayed as {again}{by}: penstock runs show {again}"
+    return "It was replayed."
 
 
 @runs.command("submit")

@@ -178,3 +178,17 @@ class TestEnds:
         answer = shell("runs", "discard", "run_00000000")
         assert answer.code == 2
         assert "--reason" in answer.err
+
+
+def test_a_replayed_dead_run_says_so(shell: Shell) -> None:
+    """Retry is offered only while the dead letter is open; then the new run and who asked."""
+    run_id = shell.submit("broken")
+    shell.work()
+    assert f"penstock runs retry {run_id}" in shell.ok("runs", "show", run_id)
+    new = shell.json("runs", "retry", run_id)["retried"][0]["new_run_id"]
+    text = shell.ok("runs", "show", run_id)
+    assert f"Replayed as {new} by cli" in text
+    assert "runs retry" not in text
+    shell.work()
+    shell.ok("runs", "discard", new, "--reason", "no use")
+    assert "Its dead letter was discarded." in shell.ok("runs", "show", new)
