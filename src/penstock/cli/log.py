@@ -90,7 +90,7 @@ class EventLog:
         level, text = described(event, self._name_of)
         if LEVELS.index(level) < self._level:
             return
-        record = {"action": event.action, **_public(event)}
+        record = {"action": event.action, **_public(event, self._name_of)}
         self.line(level, text, record, is_one_of_many=isinstance(event, RunStarted | RunEnded))
 
     def line(
@@ -171,15 +171,21 @@ def _ended(event: RunEnded, name_of: Callable[[int], str]) -> tuple[str, str]:
     return "warning", f"{run} {event.final_state.lower()} ({event.error_type}): {what}; {then}"
 
 
-def _public(event: Event) -> dict[str, Any]:
+def _public(event: Event, name_of: Callable[[int], str]) -> dict[str, Any]:
+    """The event's fields with public ids and names instead of internal numbers."""
     fields = event.as_dict()
+    if isinstance(event, RunStarted | RunEnded):
+        pipeline, _, processor = name_of(event.processor).partition("/")
+        fields |= {"pipeline": pipeline, "processor": processor or pipeline}
+    if isinstance(event, RunEnded):
+        fields |= {"retry": bool(event.retry), "dead": bool(event.dead)}
     if "run_id" in fields:
         fields["run_id"] = encode("run", fields["run_id"])
     return fields
 
 
 class _Names:
-    """Processor numbers to names; looked up again when one is new."""
+    """Processor numbers to pipeline/processor; looked up again when one is new."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -188,7 +194,7 @@ class _Names:
     def __call__(self, processor: int) -> str:
         if processor not in self._names:
             self._names = {
-                p.processor: p.pipeline if len(info.processors) == 1 else f"{p.pipeline}/{p.name}"
+                p.processor: f"{p.pipeline}/{p.name}"
                 for info in self._client.views.pipelines()
                 for p in info.processors
             }

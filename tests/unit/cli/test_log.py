@@ -81,6 +81,8 @@ def test_json_lines_are_complete() -> None:
     record = json.loads(lines[0])
     assert (record["action"], record["level"]) == ("run_ended", "info")
     assert record["run_id"].startswith("run_")
+    assert (record["pipeline"], record["processor"]) == ("bill", "bill")
+    assert (record["retry"], record["dead"]) == (False, False)
 
 
 def test_log_records_join_in() -> None:

@@ -91,7 +91,7 @@ def test_up_executes_and_stops(bare: Shell, start: Callable[..., Process]) -> No
     assert "2 slots" in intro
     assert "broken, hello, pair, slow" in intro
     run_id = bare.submit("hello", "--customer", "acme")
-    process.until(lambda line: f"{run_id} completed: hello for acme" in line)
+    process.until(lambda line: f"{run_id} completed: hello/greet for acme" in line)
     assert bare.json("runs", "show", run_id)["state"] == "COMPLETED"
     assert [s["slots"] for s in bare.json("status")["sessions"]] == [2]
     assert process.stop() == 0
@@ -107,7 +107,9 @@ def test_scheduler_and_worker_apart(bare: Shell, start: Callable[..., Process]) 
     assert json.loads(worker.until(lambda line: '"up"' in line))["pipelines"][0] == "broken"
     bare.ok("configs", "create", "acme", "hello", "--every", "0.02")
     line = worker.until(lambda line: '"run_ended"' in line)
-    assert json.loads(line)["final_state"] == "COMPLETED"
+    ended = json.loads(line)
+    assert (ended["final_state"], ended["dead"]) == ("COMPLETED", False)
+    assert (ended["pipeline"], ended["processor"]) == ("hello", "greet")
     scheduler.until(lambda line: '"ticked"' in line)
     assert scheduler.stop(signal.SIGINT) == 0
     assert worker.stop(signal.SIGINT) == 0
