@@ -20,9 +20,11 @@ from penstock.core.errors import StoreError, StoreUnavailable
 from penstock.core.model import Finish, Finished, HeldRun
 from penstock.core.retry import ErrorType
 from penstock.engine.options import WorkerOptions
+from penstock.engine.outcome import RETURNED
 from penstock.events import Events, RunEnded, RunRefused, ServiceError
 from penstock.store.api import Store
 from penstock.store.ending import run_end_many
+from penstock.store.runs import run_release_many
 
 ADMIT: Final = "admit"
 NOBODYS: Final = Finish(0, 0, "FAILED", "FAILURE")
@@ -79,9 +81,26 @@ class EndQueue:
             return Flushed()
         self._in_flight = len(batch)
         try:
-            return self._flush_or_keep(batch)
+            ends = self._give_back(batch)
+            return self._flush_or_keep(ends) if ends else Flushed()
         finally:
             self._in_flight = 0
+
+    def _give_back(self, batch: list[Finish]) -> list[Finish]:
+        """Put runs cut short by a planned stop back into the queue; returns the true ends."""
+        back = [finish for finish in batch if finish.final_state == RETURNED]
+        if not back:
+            return batch
+        rows = [(finish.run_id, finish.token, 0) for finish in back]
+        try:
+            self._store.write(lambda tx: run_release_many(tx, rows))
+        except StoreError:
+            self._queue.extendleft(reversed(batch))
+            raise
+        for finish in back:
+            self._held.pop(finish.token, None)
+        self._store.wake([ADMIT])
+        return [finish for finish in batch if finish.final_state != RETURNED]
 
     def _flush_or_keep(self, batch: list[Finish]) -> Flushed:
         try:

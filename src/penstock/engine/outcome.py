@@ -127,6 +127,10 @@ def error_details(error: BaseException) -> str:
     ).decode()
 
 
+RETURNED: Final = "RETURNED"
+"""Stands in a Finish for a state: the run goes back to the queue instead of ending."""
+
+
 def finish_of(
     context: RunContext, outcome: Outcome, *, jitter: Callable[[], float], actor: str, now: float
 ) -> Finish:
@@ -151,6 +155,9 @@ def finish_of(
         # Whatever a cancelled processor raised: nobody wants it tried again.
         why = "cancelled while running"
         return settle.cancelled(held, actor=actor, why=why)._replace(duration_us=spent)
+    if signal is Signal.DRAIN and outcome.is_interrupted:
+        # A planned stop is nobody's failure: back to the queue, and the attempt does not count.
+        return Finish(held.run_id, held.token, RETURNED, None, actor=actor)
     if signal is not None and outcome.is_interrupted:
         return settle.stale(held, jitter=jitter(), actor=actor)._replace(duration_us=spent)
     failure = Failure(

@@ -243,7 +243,7 @@ class TestOutcomes:
             (Signal.CANCEL, asyncio.CancelledError(), "CANCELLED", None),
             (Signal.CANCEL, ValueError("interrupted call"), "CANCELLED", None),
             (Signal.LEASE, LeaseLost(), "FAILED", "STALE_EXECUTION"),
-            (Signal.DRAIN, asyncio.CancelledError(), "FAILED", "STALE_EXECUTION"),
+            (Signal.DRAIN, asyncio.CancelledError(), "RETURNED", None),
             (Signal.DRAIN, PermanentError("real"), "FAILED", "PERMANENT_ERROR"),
             (Signal.TIMEOUT, RunTimedOut(), "TIMEOUT", "TIMEOUT"),
             (None, RunTimedOut(), "TIMEOUT", "TIMEOUT"),
