@@ -7,6 +7,7 @@ so that `penstock --json runs list` and `penstock runs list --json` mean the sam
 from __future__ import annotations
 
 import contextlib
+import difflib
 import getpass
 import json
 import logging
@@ -131,3 +132,16 @@ class Group(_Global, click.Group):
     """A family of commands; its commands are `Command`s."""
 
     command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command meant; an unknown one is answered with the nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1) if args else []
+            said = error.format_message()
+            if not near or "Did you mean" in said:
+                raise
+            raise click.UsageError(f"{said} Did you mean '{near[0]}'?", ctx) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -152,9 +153,7 @@ def delete(app: App, config_id: int, yes: bool, reason: str) -> None:
     with app.client() as client:
         config = client.configs.get(config_id)
         if not yes and not app.is_json:
-            click.confirm(
-                f"Delete {public} ({config.pipeline} of {config.customer_id})?", abort=True
-            )
+            _confirm(f"Delete {public} ({config.pipeline} of {config.customer_id})?")
         client.configs.delete(config_id, reason=reason)
     app.emit({"config_id": public, "outcome": "deleted"},
              lambda: click.echo(f"{public} is deleted."))  # fmt: skip
@@ -279,6 +278,18 @@ def ledger(app: App, config_id: int, limit: int) -> None:
         )
 
     app.emit(record, people)
+
+
+def _confirm(question: str) -> None:
+    """Go on only after a yes; where nobody can answer, say how to do without."""
+    try:
+        is_wanted = click.confirm(question)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError("Nobody can be asked here: add --yes.") from None
+    if not is_wanted:
+        raise click.Abort
 
 
 def _changed(app: App, config: Config, what: str) -> None:

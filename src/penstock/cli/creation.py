@@ -14,7 +14,7 @@ import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Command
-from penstock.cli.given import JSON, pairs, records
+from penstock.cli.given import JSON, MINUTES, pairs, records
 from penstock.core.cadence import CatchUp, Overlap
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import encode
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 Wanted = list[tuple[str, dict[str, Any]]]
+
+BY_HAND = "until the message bus is there only `penstock configs start {}` starts it"
 
 
 def _choice(kind: type[CatchUp] | type[Overlap]) -> click.Choice[str]:
@@ -58,7 +60,8 @@ def _field_options() -> list[Callable[[F], F]]:
         click.option("--cron", "--schedule-cron", "schedule_cron", metavar="CRON",
                      help='When to fire, such as "0 2 * * *".'),
         click.option("--every", "--schedule-interval-minutes", "schedule_interval_minutes",
-                     type=float, metavar="MINUTES", help="Fire every so many minutes."),
+                     type=MINUTES, metavar="MINUTES",
+                     help="Fire every so many minutes, or 90s, 5m, 1h."),
         click.option("--param", "param", multiple=True, metavar="KEY=VALUE", help="One parameter."),
         click.option("--parameters", type=JSON, metavar="JSON", help="All parameters, or @file."),
         click.option("--retry", "retry", multiple=True, metavar="KEY=VALUE",
@@ -119,6 +122,8 @@ def create(app: App, /, **given: Any) -> None:
         for config in made[:20]:
             nxt = shapes.when(config.next_run_time, now)
             when = f"first run {nxt}" if config.next_run_time else "starts on demand"
+            if config.event_topic:
+                when = BY_HAND.format(encode("cfg", config.config_id))
             click.echo(f"{encode('cfg', config.config_id)}  {config.customer_id}  "
                        f"{config.pipeline}  {when}")  # fmt: skip
         if len(made) > 20:

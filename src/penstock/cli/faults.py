@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from penstock.core.errors import PenstockError
+from penstock.core.errors import IllegalTransition, PenstockError
 
 INTERRUPTED = 130
 USAGE = 2
@@ -38,7 +38,7 @@ def report(error: Exception, *, is_json: bool, is_debug: bool) -> int:
 def _described(error: Exception) -> tuple[int, dict[str, Any], str]:
     if isinstance(error, PenstockError):
         record = {**error.detail, "code": error.code, "message": error.message}
-        return error.exit_code, record, error.message
+        return error.exit_code, record, f"{error.message}{_way_out(error)}"
     if isinstance(error, click.UsageError):
         return _usage(error)
     if isinstance(error, click.ClickException):
@@ -47,6 +47,17 @@ def _described(error: Exception) -> tuple[int, dict[str, Any], str]:
     message = f"{type(error).__name__}: {error}"
     fix = "This is a fault of Penstock or of its surroundings; --debug shows where it happened."
     return 1, {"code": "internal", "message": message, "fix": fix}, f"{message}\n{fix}"
+
+
+def _way_out(error: PenstockError) -> str:
+    """What to do about a run that is not in the state for this."""
+    if not isinstance(error, IllegalTransition) or error.kind != "run":
+        return ""
+    if error.to_state.startswith("PENDING"):
+        return f" It has not ended: cancel it first (penstock runs cancel {error.subject})."
+    if error.to_state == "CANCELLED":
+        return " It is already cancelled." if error.from_state == "CANCELLED" else " It has ended."
+    return ""
 
 
 def _usage(error: click.UsageError) -> tuple[int, dict[str, Any], str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.core.clock import parse_duration, parse_iso
+from penstock.core.clock import MINUTE, parse_duration, parse_iso
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import decode
 
@@ -64,9 +64,25 @@ class JsonObject(ParamType):
         return found
 
 
+class Minutes(ParamType):
+    """A number of minutes, or a duration with its unit such as 90s, 5m or 1h30m."""
+
+    name = "minutes"
+
+    def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> float:
+        """The minutes."""
+        field = (param.name if param is not None else None) or "minutes"
+        try:
+            return float(value)
+        except ValueError:
+            minutes = parse_duration(str(value), field) / MINUTE
+        return int(minutes) if minutes.is_integer() else minutes
+
+
 RUN = PublicId("run")
 CONFIG = PublicId("cfg")
 JSON = JsonObject()
+MINUTES = Minutes()
 
 
 def moment(text: str | None, field: str, now: int) -> int | None:

@@ -134,11 +134,13 @@ def _introduce(
 
     where = describe_database(settings.database_url)
     names = sorted(p.name for p in declared)
+    command = "up" if with_services and with_worker else "worker" if with_worker else "scheduler"
     if app.is_json:
-        record = {"action": "up", "pid": os.getpid(), "database": where, "pipelines": names,
-                  "services": with_services, "worker": with_worker}  # fmt: skip
+        record = {"action": "up", "command": command, "pid": os.getpid(), "database": where,
+                  "pipelines": names, "services": with_services, "worker": with_worker}  # fmt: skip
         click.echo(json.dumps(record))
-    app.say(f"Penstock is up (process {os.getpid()}).")
+    what = "" if command == "up" else f" {command}"
+    app.say(f"Penstock{what} is up (process {os.getpid()}).")
     app.say(f"  state      {where}")
     if with_services:
         app.say(f"  services   {SERVICES}")
@@ -146,7 +148,8 @@ def _introduce(
         lease = format_duration(settings.session_lease)
         app.say(f"  worker     {settings.worker_slots} slots, pool {settings.pool}, lease {lease}")
     missing = "none: add --pipelines my_pipelines.py to execute runs"
-    app.say(f"  pipelines  {', '.join(names) or missing}")
+    if names or with_worker:
+        app.say(f"  pipelines  {', '.join(names) or missing}")
     app.say("  look       penstock status   ·   stop  Ctrl-C")
 
 

@@ -204,3 +204,15 @@ class TestLook:
     def test_ledger(self, shell: Shell) -> None:
         """Nothing missed is said in words."""
         assert "Every slot so far has started" in shell.ok("configs", "ledger", create(shell))
+
+
+def test_words_that_help(shell: Shell) -> None:
+    """Durations for --every, --yes without a terminal, and how an event config starts."""
+    made = shell.json("configs", "create", "acme", "hello", "--every", "5m")["configs"][0]
+    assert made["schedule_interval_minutes"] == 5
+    assert shell("configs", "create", "acme", "hello", "--every", "often").code == 2
+    answer = shell("configs", "delete", made["config_id"])
+    assert answer.code == 2
+    assert "add --yes" in answer.err
+    text = shell.ok("configs", "create", "acme", "hello", "--event-topic", "orders")
+    assert "only `penstock configs start cfg_" in text

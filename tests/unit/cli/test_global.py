@@ -136,6 +136,8 @@ class TestErrors:
         ("args", "words"),
         [
             (["nonsense"], "No such command 'nonsense'"),
+            (["statsu"], "Did you mean 'status'?"),
+            (["runs", "lits"], "Did you mean 'list'?"),
             (["runs", "nonsense"], "No such command 'nonsense'"),
             (["runs", "list", "--nonsense"], "No such option"),
             (["runs", "show"], "Missing argument 'RUN_ID'"),

@@ -192,3 +192,11 @@ def test_a_replayed_dead_run_says_so(shell: Shell) -> None:
     shell.work()
     shell.ok("runs", "discard", new, "--reason", "no use")
     assert "Its dead letter was discarded." in shell.ok("runs", "show", new)
+
+
+def test_a_run_in_the_wrong_state_says_what_to_do(shell: Shell) -> None:
+    """Cancel before a retry; cancelled is cancelled."""
+    run_id = shell.submit()
+    assert f"cancel it first (penstock runs cancel {run_id})" in shell("runs", "retry", run_id).err
+    shell.ok("runs", "cancel", run_id)
+    assert "already cancelled" in shell("runs", "cancel", run_id).err
