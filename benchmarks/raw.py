@@ -72,7 +72,7 @@ class SqliteRaw:
         for pragma in (
             "journal_mode = WAL",
             "synchronous = FULL",
-            "wal_autocheckpoint = 16000",
+            "wal_autocheckpoint = 8000",
             "temp_store = MEMORY",
             "cache_size = -65536",
         ):
