@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.client import changes
+import penstock.client.changes as changes
 from penstock.client.description import as_draft, cadence_of, describe
 from penstock.client.names import Names, check_limit
 from penstock.client.starting import start

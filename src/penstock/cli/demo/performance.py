@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import penstock.cli.demo.world as world
 from penstock.assembly import describe_database, open_store
-from penstock.cli.demo import world
 from penstock.cli.demo.play import Play
 from penstock.cli.demo.report import Facts, Report, examine
 from penstock.cli.demo.saas import PIPELINES

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.cli.demo import scenario
+import penstock.cli.demo.scenario as scenario
 from penstock.core.clock import HOUR, MINUTE, SECOND, Micros, SystemClock
 from penstock.events import Event, Events, RunEnded, RunRefused, Swept, Ticked
 

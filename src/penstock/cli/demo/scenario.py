@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.cli.demo import world
+import penstock.cli.demo.world as world
 from penstock.cli.demo.cloud import CLOUD
 from penstock.client.runs import Submission
 from penstock.core.clock import HOUR, MINUTE, Micros
