@@ -1,0 +1,297 @@
+"""What a processor needs before it may run: dependencies as declared, and how many rows to expect.
+
+    needs=[same_day("nba_raw.boxscores", expect=per(20, "nba_raw.schedule"), not_null=["points"]),
+           historical("nba_analytics.summary", days=10, degraded_at=5),
+           optional("nba_raw.odds")]
+
+Declarations only: probes look at the data, `core.evidence` judges what they saw, `core.gate`
+decides. Each mistake is a DeclarationError that names it; no name gets here that is not plain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final, TypedDict, Unpack
+
+from penstock.core.clock import Micros, parse_duration
+from penstock.core.dependency import (
+    Check,
+    Counter,
+    Dependency,
+    Expect,
+    ExpectKind,
+    Kind,
+    QualityWeights,
+)
+from penstock.core.errors import DeclarationError, InvalidInput, shown
+
+__all__ = [
+    "Check",
+    "Dependency",
+    "Expect",
+    "ExpectKind",
+    "Kind",
+    "QualityWeights",
+    "historical",
+    "optional",
+    "per",
+    "same_day",
+]
+
+TABLE: Final = re.compile(
+    r"(?:(?:[A-Za-z][A-Za-z0-9_-]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}\.)?"
+    r"[A-Za-z_][A-Za-z0-9_]{0,127}",
+    re.ASCII,
+)
+"""Up to three parts; only the first of three, a project, may contain hyphens."""
+COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
+CHECK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.,()<>=+-]{0,79}", re.ASCII)
+SQL_MAX: Final = 20_000
+DAYS_MAX: Final = 3_660
+
+
+class Options(TypedDict, total=False):
+    """What every dependency may say."""
+
+    partition: str
+    """The column that holds the partition; the pipeline's when left out."""
+    expect: int | str | Counter | Expect
+    """Rows: a number, a query, a function of the partition, or `per(...)`; at least one row."""
+    max_age: str | int | float | timedelta
+    """Data older than this is stale; without it, freshness does not count."""
+    age_column: str
+    """The column with the time a row was written; `updated_at` when left out."""
+    not_null: Iterable[str]
+    """Columns whose cells must be filled."""
+    checks: Mapping[str, str] | Iterable[str]
+    """Queries, by name, that must return no rows."""
+    quality: Mapping[str, float]
+    """Weights of freshness, validity and consistency, instead of 0.4, 0.4 and 0.2."""
+    modes: Iterable[str]
+    """The modes that look at it; every mode when left out."""
+    warehouse: str
+    """Where the table lives; the pipeline's warehouse when left out."""
+
+
+class SameDayOptions(Options, total=False):
+    """What a same-day dependency may say besides."""
+
+    critical: bool
+    """Absent means waiting for it (the default); False only lowers the completeness."""
+    weight: float
+    """Its weight in overall completeness and quality; 1 when left out, 0 leaves it out."""
+    fail_if_missing: bool
+    """Absent means FAIL at once, and no override helps."""
+
+
+class HistoricalOptions(TypedDict, total=False):
+    """What a historical dependency may say besides its days."""
+
+    partition: str
+    fail_if_missing: bool
+    modes: Iterable[str]
+    warehouse: str
+
+
+def same_day(table: str, **options: Unpack[SameDayOptions]) -> Dependency:
+    """Need rows of the partition itself."""
+    return _made(Kind.SAME_DAY, table, options)
+
+
+def optional(table: str, **options: Unpack[Options]) -> Dependency:
+    """Use rows of the partition when they are there; without them the work is degraded."""
+    return _made(Kind.OPTIONAL, table, options)
+
+
+def historical(
+    table: str,
+    *,
+    days: int,
+    min_days: int | None = None,
+    degraded_at: int | None = None,
+    **options: Unpack[HistoricalOptions],
+) -> Dependency:
+    """Need data of the `days` days before the partition.
+
+    min_days: so many are enough (all, unless said); degraded_at: so many allow degraded work (as
+    many as min_days, unless said).
+    """
+    made = _made(Kind.HISTORICAL, table, options)
+    enough = days if min_days is None else min_days
+    least = enough if degraded_at is None else degraded_at
+    for word, number in (("days", days), ("min_days", enough), ("degraded_at", least)):
+        if type(number) is not int:
+            raise _mistake(made, f"{word} takes a whole number of days, got {shown(number)}.")
+    if not 1 <= least <= enough <= days <= DAYS_MAX:
+        raise _mistake(
+            made,
+            f"expected 1 ≤ degraded_at ≤ min_days ≤ days ≤ {DAYS_MAX}, "
+            f"got {least}, {enough} and {days}.",
+        )
+    return replace(made, lookback_days=days, min_days=enough, degraded_days=least)
+
+
+def per(n: float, table: str, *, of: str | None = None, partition: str | None = None) -> Expect:
+    """Expect n rows per unit: per row of `table` in the partition, or per distinct `of` there."""
+    where = f"per({shown(n)}, {shown(table)})"
+    number: object = n
+    if type(number) not in (int, float) or not 0 < n < 1e12:
+        raise DeclarationError(f"{where}: expected a number of rows per unit above 0.")
+    _name(TABLE, table, "table", where)
+    for column in (of, partition):
+        if column is not None:
+            _name(COLUMN, column, "column", where)
+    return Expect(kind=ExpectKind.PER, each=float(n), table=table, of=of, partition=partition)
+
+
+def _made(kind: Kind, table: str, options: Mapping[str, Any]) -> Dependency:
+    where = f"{kind}({shown(table)})"
+    _name(TABLE, table, "table", where)
+    known = set().union(*(t.__annotations__ for t in (Options, SameDayOptions, HistoricalOptions)))
+    for word in options:
+        if word not in known:
+            raise DeclarationError(
+                f"{where}: {word} is not an option; known: {', '.join(sorted(known))}."
+            )
+    allowed = {
+        Kind.SAME_DAY: known,
+        Kind.OPTIONAL: set(Options.__annotations__),
+        Kind.HISTORICAL: set(HistoricalOptions.__annotations__),
+    }[kind]
+    for word in options:
+        if word not in allowed:
+            raise DeclarationError(f"{where}: {word} has no meaning for {kind} dependencies.")
+    given: dict[str, Any] = {"table": table, "kind": kind, "critical": kind is not Kind.OPTIONAL}
+    for word, value in options.items():
+        name, read = _READERS[word]
+        given[name] = read(value, word, where)
+    if given.get("fail_if_missing") and not given["critical"]:
+        raise DeclarationError(f"{where}: fail_if_missing contradicts critical=False.")
+    return Dependency(**given)
+
+
+def _mistake(dependency: Dependency, text: str) -> DeclarationError:
+    return DeclarationError(f"{dependency.kind}({shown(dependency.table)}): {text}")
+
+
+def _name(pattern: re.Pattern[str], value: object, what: str, where: str) -> str:
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise DeclarationError(
+            f"{where}: {shown(value)} is not a {what} name; use letters, digits and '_'"
+            + (", with dots between project, data set and table." if what == "table" else ".")
+        )
+    return value
+
+
+def _column(value: object, word: str, where: str) -> str:
+    return _name(COLUMN, value, "column", f"{where}, {word}")
+
+
+def _flag(value: object, word: str, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise DeclarationError(f"{where}: {word} is True or False, got {shown(value)}.")
+    return value
+
+
+def _weight(value: object, word: str, where: str) -> float:
+    ok = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1e6
+    if not ok:
+        raise DeclarationError(f"{where}: {word} is a number from 0 up, got {shown(value)}.")
+    return float(value)  # type: ignore[arg-type]  # a number, as judged above
+
+
+def _age(value: Any, word: str, where: str) -> Micros:
+    try:
+        age = parse_duration(value, word)
+    except InvalidInput as error:
+        raise DeclarationError(f"{where}: {error.message}") from None
+    if age <= 0:
+        raise DeclarationError(f"{where}: {word} must be longer than zero.")
+    return age
+
+
+def _texts(value: Any, word: str, where: str) -> tuple[Any, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise DeclarationError(f"{where}: {word} takes a list, got {shown(value)}.")
+    return tuple(value)
+
+
+def _columns(value: Any, word: str, where: str) -> tuple[str, ...]:
+    found = [_column(item, word, where) for item in _texts(value, word, where)]
+    return tuple(dict.fromkeys(found))
+
+
+def _modes(value: Any, word: str, where: str) -> frozenset[str]:
+    found = _texts(value, word, where)
+    if not found or not all(isinstance(item, str) for item in found):
+        raise DeclarationError(f"{where}: {word} takes names of modes, got {shown(value)}.")
+    return frozenset(found)
+
+
+def _sql(value: object, word: str, where: str) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > SQL_MAX or "\0" in value:
+        raise DeclarationError(f"{where}: {word} takes the text of a query, got {shown(value)}.")
+    return value.strip()
+
+
+def _checks(value: Any, word: str, where: str) -> tuple[Check, ...]:
+    if isinstance(value, Mapping):
+        pairs = list(value.items())
+    else:
+        pairs = [(f"check {n}", sql) for n, sql in enumerate(_texts(value, word, where), 1)]
+    for name, _ in pairs:
+        if not isinstance(name, str) or not CHECK_NAME.fullmatch(name):
+            raise DeclarationError(f"{where}: {shown(name)} is not a name for a check.")
+    return tuple(Check(name=name, sql=_sql(sql, f"check {name!r}", where)) for name, sql in pairs)
+
+
+def _expect(value: Any, word: str, where: str) -> Expect:
+    if isinstance(value, Expect):
+        return value
+    if isinstance(value, str):
+        return Expect(kind=ExpectKind.QUERY, sql=_sql(value, word, where))
+    if callable(value):
+        name = f"{getattr(value, '__module__', '?')}:{getattr(value, '__qualname__', '?')}"
+        return Expect(kind=ExpectKind.CALLABLE, reference=name, body=value)
+    if type(value) is int and value >= 0:
+        return Expect(number=value)
+    raise DeclarationError(
+        f"{where}: {word} takes a number of rows, a query, a function of the partition "
+        f"or per(...), got {shown(value)}."
+    )
+
+
+def _quality(value: Any, word: str, where: str) -> QualityWeights:
+    parts = ("freshness", "validity", "consistency")
+    if not isinstance(value, Mapping) or not value or any(key not in parts for key in value):
+        raise DeclarationError(
+            f"{where}: {word} takes weights of {', '.join(parts)}, got {shown(value)}."
+        )
+    given = {key: _weight(weight, f"{word}[{key!r}]", where) for key, weight in value.items()}
+    return QualityWeights(**{**dict.fromkeys(parts, 0.0), **given})
+
+
+def _warehouse(value: object, word: str, where: str) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > 500:
+        raise DeclarationError(f"{where}: {word} takes a name or address, got {shown(value)}.")
+    return value
+
+
+_READERS: Final[Mapping[str, tuple[str, Callable[[Any, str, str], Any]]]] = {
+    "age_column": ("age_column", _column),
+    "checks": ("checks", _checks),
+    "critical": ("critical", _flag),
+    "expect": ("expect", _expect),
+    "fail_if_missing": ("fail_if_missing", _flag),
+    "max_age": ("max_age_us", _age),
+    "modes": ("modes", _modes),
+    "not_null": ("not_null", _columns),
+    "partition": ("partition", _column),
+    "quality": ("quality", _quality),
+    "warehouse": ("warehouse", _warehouse),
+    "weight": ("weight", _weight),
+}
+"""Each option: the field it fills, and how its value is read."""

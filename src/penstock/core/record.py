@@ -1,0 +1,140 @@
+"""Records to JSON and back: one rule for everything that must be replayed from what was written.
+
+A record is a frozen dataclass of plain values, enums, tuples, sets, mappings and other records.
+`plain` leaves out what equals its default, so that a new field changes no old text; `read` takes
+what is missing from the defaults. A field marked `KEEP_OUT` never leaves the process. No I/O.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+
+from penstock.core.errors import InvalidInput
+
+R = TypeVar("R")
+
+KEEP_OUT: Final[Mapping[str, Any]] = types.MappingProxyType({"keep_out": True})
+"""Metadata of a field that has no place in JSON, such as a function."""
+
+
+def canonical(value: Any) -> str:
+    """Return the one JSON text of a value: sorted keys, no spaces, no NaN."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def plain(record: Any) -> dict[str, Any]:
+    """Return a record as JSON values, without the fields that equal their default."""
+    found = {}
+    for field in dataclasses.fields(record):
+        if field.metadata.get("keep_out"):
+            continue
+        value = getattr(record, field.name)
+        if not _is_default(field, value):
+            found[field.name] = _plain(value)
+    return found
+
+
+def read(cls: type[R], data: Mapping[str, Any]) -> R:
+    """Return the record that `plain` described; unknown keys are ignored, as a newer writer's."""
+    if not isinstance(data, Mapping):
+        raise InvalidInput(cls.__name__, "a JSON object", data)
+    given = {}
+    of: Any = cls
+    for name, (hint, needed) in _fields(of).items():
+        if name in data:
+            given[name] = _value(hint, data[name], f"{cls.__name__}.{name}")
+        elif needed:
+            raise InvalidInput(f"{cls.__name__}.{name}", "a value", None)
+    return cls(**given)
+
+
+def dumps(record: Any) -> str:
+    """Return a record as canonical JSON."""
+    return canonical(plain(record))
+
+
+def loads(cls: type[R], text: str) -> R:
+    """Return the record of a canonical text."""
+    return read(cls, json.loads(text))
+
+
+def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
+    if field.default is not dataclasses.MISSING:
+        # 1 == 1.0 == True: only the same kind of value may be left out.
+        return type(value) is type(field.default) and bool(value == field.default)
+    if field.default_factory is not dataclasses.MISSING:
+        return bool(value == field.default_factory())
+    return False
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value):
+        return plain(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, frozenset | set):
+        return sorted(_plain(item) for item in value)
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value
+
+
+@lru_cache(maxsize=256)
+def _fields(cls: type[Any]) -> dict[str, tuple[Any, bool]]:
+    hints = typing.get_type_hints(cls)
+    missing = dataclasses.MISSING
+    return {
+        field.name: (
+            hints[field.name],
+            field.default is missing and field.default_factory is missing,
+        )
+        for field in dataclasses.fields(cls)
+        if not field.metadata.get("keep_out")
+    }
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    """Return a JSON value as what the hint says; InvalidInput when it is something else."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in args:
+            return None
+        return _value(next(arg for arg in args if arg is not type(None)), value, where)
+    if origin in (tuple, frozenset):
+        if not isinstance(value, list | tuple):
+            raise InvalidInput(where, "a list", value)
+        return origin(_value(args[0], item, where) for item in value)
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(value, Mapping):
+            raise InvalidInput(where, "an object", value)
+        return {_value(args[0], k, where): _value(args[1], v, where) for k, v in value.items()}
+    return _scalar(hint, value, where)
+
+
+def _scalar(hint: Any, value: Any, where: str) -> Any:
+    if hint is Any:
+        return value
+    if dataclasses.is_dataclass(hint):
+        return read(typing.cast("type[Any]", hint), value)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        try:
+            return hint(value)
+        except ValueError:
+            known = ", ".join(str(item.value) for item in hint)
+            raise InvalidInput(where, f"one of {known}", value) from None
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise InvalidInput(where, f"a value of type {hint.__name__}", value)
+    return value
