@@ -118,7 +118,7 @@ def submit_act(stage: Stage, *, customer: str = "acme", key: str | None = None, 
     def act(store: Store) -> list[int]:
         wanted = Submission(pipeline="single", customer=customer, ordering_key=key)
         client = Client(store)
-        client._names._declared = stage.client._names._declared
+        client._names._cache.declared = stage.client._names._cache.declared
         return client.runs.submit_many([wanted] * n)
 
     return act

@@ -104,7 +104,7 @@ def test_a_tick_against_a_change_of_the_config(stage: Stage) -> None:
 
             def update(store: Store) -> None:
                 client = Client(store)
-                client._names._declared = stage.client._names._declared
+                client._names._cache.declared = stage.client._names._cache.declared
                 client.configs.update(config_id, change)
 
             def check(_: list[Outcome]) -> None:

@@ -7,6 +7,7 @@ always said (`actor`), because it is written down.
     client = Client(store)
     client.runs.submit(Submission(pipeline="nightly", customer="acme"))
     client.configs.create("acme", {"pipeline_template": "nightly", "schedule_cron": "0 2 * * *"})
+    client.scoped("acme").runs.page(RunFilter())  # can see and touch acme's alone
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.client.configs import Configs
+from penstock.client.keys import Keys
 from penstock.client.names import Names
 from penstock.client.pauses import Pauses
 from penstock.client.runs import Runs
@@ -28,18 +30,51 @@ __all__ = ["Client"]
 class Client:
     """The use cases, by subject."""
 
-    def __init__(self, store: Store, *, actor: str = "python") -> None:
-        """A client over `store`; `actor` is who is written down unless a call says otherwise."""
+    def __init__(self, store: Store, *, actor: str = "python", names: Names | None = None) -> None:
+        """A client over `store`; `actor` is who is written down unless a call says otherwise.
+
+        `names` are another client's, so that both know the same and are confined alike.
+        """
         self.store = store
-        names = Names(store)
+        self.actor = actor
+        names = names or Names(store)
         self.runs = Runs(store, names, actor)
         self.configs = Configs(store, names, actor)
         self.pauses = Pauses(store, names, actor)
         self.views = Views(store, names)
+        self.keys = Keys(store, names, actor)
         self._names = names
+
+    @property
+    def customer_id(self) -> str | None:
+        """The one customer this client is confined to, if any."""
+        return self._names.customer_id
+
+    def scoped(self, customer_id: str, *, actor: str | None = None) -> Client:
+        """A client that knows one customer only; NotFound when there is none of that name.
+
+        Whatever its use cases are asked, they are about that customer; somebody else's things are
+        answered like things that do not exist.
+        """
+        number = self._names.known(customer_id)
+        names = self._names.bound(customer_id, number)
+        return Client(self.store.scoped(number), actor=actor or self.actor, names=names)
+
+    def over(self, store: Store, *, actor: str | None = None) -> Client:
+        """The same client over another view of its store (one that marks a request, say)."""
+        return Client(store, actor=actor or self.actor, names=self._names)
+
+    def acting(self, actor: str) -> Client:
+        """The same client, for somebody else."""
+        return Client(self.store, actor=actor, names=self._names)
+
+    def request_scope(self, text: str) -> str:
+        """Under what a caller's request keys are remembered, apart from everybody else's."""
+        return self._names.request_scope(text)
 
     def register(self, pipelines: Sequence[Pipeline]) -> None:
         """Make declarations known, so that configs and runs may refer to them."""
+        self._names.refuse_bound("registering pipelines")
         for pipeline in pipelines:
             pipeline.check()
 

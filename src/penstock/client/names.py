@@ -5,6 +5,10 @@ nobody goes on submitting to processors that are retired.
 
 Refusals here are what a caller sees for an unknown pipeline or processor, so they suggest what is
 near.
+
+Names may be bound to one customer: every use case asks them which customer it is about, so this is
+the first wall between customers. Bound, "whoever" means that customer, and any other one is not
+there, whether it exists or not.
 """
 
 from __future__ import annotations
@@ -17,8 +21,8 @@ from typing import Any, NamedTuple
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.drafts import check_customer
-from penstock.core.errors import InvalidInput, NotFound
-from penstock.core.model import ProcessorRow
+from penstock.core.errors import Forbidden, InvalidInput, NotFound
+from penstock.core.model import DEFAULT_CUSTOMER, ProcessorRow
 from penstock.store.api import Store, Tx
 from penstock.store.registry import (
     customer_ensure_many,
@@ -56,6 +60,14 @@ class _Declared(NamedTuple):
     until: float
 
 
+class _Cache:
+    """What is known by now; shared by the names of one store, bound or not."""
+
+    def __init__(self) -> None:
+        self.customers: dict[str, int] = {}
+        self.declared: _Declared | None = None
+
+
 class Names:
     """Looks names up; safe to share between threads (worst case a look-up is repeated)."""
 
@@ -63,17 +75,46 @@ class Names:
         """Names of `store`; `clock` only measures how old declarations are."""
         self._store = store
         self._clock = clock or SystemClock()
-        self._customers: dict[str, int] = {}
-        self._declared: _Declared | None = None
+        self._cache = _Cache()
+        self._bound: tuple[str, int] | None = None
+
+    def bound(self, customer_id: str, number: int) -> Names:
+        """The same names, and the same cache, for somebody who may know one customer only."""
+        assert self._bound in (None, (customer_id, number)), "bound to another customer"
+        names = Names(self._store, self._clock)
+        names._cache = self._cache
+        names._bound = (customer_id, number)
+        return names
+
+    @property
+    def customer_id(self) -> str | None:
+        """The one customer these names are bound to."""
+        return None if self._bound is None else self._bound[0]
+
+    @property
+    def default_customer(self) -> str:
+        """Whose a submission is that names nobody."""
+        return DEFAULT_CUSTOMER if self._bound is None else self._bound[0]
+
+    def refuse_bound(self, what: str) -> None:
+        """Forbidden when bound: some things belong to the installation, not to a customer."""
+        if self._bound is not None:
+            raise Forbidden(f"{what}: not for a caller that is bound to one customer.")
+
+    def request_scope(self, text: str) -> str:
+        """Under what request keys are remembered: the second wall knows bound ones by it."""
+        return text if self._bound is None else f"customer:{self._bound[1]}:{text}"
 
     def forget(self) -> None:
         """Drop cached declarations (after registering new ones)."""
-        self._declared = None
+        self._cache.declared = None
 
     def customers(self, tx: Tx, customer_ids: Iterable[str]) -> dict[str, int]:
         """Numbers of customers, created on first sight."""
-        known = self._customers
         wanted = {check_customer(c) for c in customer_ids}
+        if self._bound is not None:
+            return {c: self._own(c) for c in sorted(wanted)}
+        known = self._cache.customers
         unknown = {c for c in wanted if c not in known}
         if unknown:
             found = customer_ensure_many(tx, unknown)
@@ -82,15 +123,28 @@ class Names:
         return {c: known[c] for c in wanted}
 
     def customer(self, tx: Tx, customer_id: str | None) -> int | None:
-        """The number of an existing customer; None stays None, an unknown one is NotFound."""
+        """The number of an existing customer; an unknown one is NotFound.
+
+        None stays None, which means everybody; bound, it means the one customer.
+        """
+        if self._bound is not None:
+            return self._bound[1] if customer_id is None else self._own(customer_id)
         if customer_id is None:
             return None
-        number = self._customers.get(check_customer(customer_id))
+        number = self._cache.customers.get(check_customer(customer_id))
         if number is None:
             number = customer_get(tx, customer_id)
             if number is None:
                 raise NotFound("customer", customer_id)
             self._remember({customer_id: number})
+        return number
+
+    def known(self, customer_id: str) -> int:
+        """The number of an existing customer, looked up outside any transaction; once."""
+        number = self._cache.customers.get(customer_id)
+        if number is None or self._bound is not None:
+            number = self._store.read(lambda tx: self.customer(tx, customer_id))
+        assert number is not None
         return number
 
     def pipeline(
@@ -102,7 +156,7 @@ class Names:
         """
         if not isinstance(name, str):
             raise InvalidInput(field, "the name of a pipeline", name)
-        declared = self._declared
+        declared = self._cache.declared
         if (
             declared is None
             or name not in declared.pipelines
@@ -128,13 +182,20 @@ class Names:
         # The age counts from before the read: what is registered meanwhile is not believed longer.
         until = self._clock.monotonic() + FRESH_SECONDS
         pipelines = self._store.read(_read_pipelines) if tx is None else _read_pipelines(tx)
-        self._declared = _Declared(pipelines, until)
+        self._cache.declared = _Declared(pipelines, until)
         return pipelines
 
+    def _own(self, customer_id: str) -> int:
+        """The bound customer's number; anybody else is not there."""
+        assert self._bound is not None
+        if check_customer(customer_id) != self._bound[0]:
+            raise NotFound("customer", customer_id)
+        return self._bound[1]
+
     def _remember(self, found: Mapping[str, int]) -> None:
-        if len(self._customers) > CACHE_MAX:
-            self._customers = {}
-        self._customers.update(found)
+        if len(self._cache.customers) > CACHE_MAX:
+            self._cache.customers = {}
+        self._cache.customers.update(found)
 
 
 def check_limit(limit: object, field: str = "limit", most: int = PAGE_MAX) -> None:

@@ -8,7 +8,8 @@ All rooms raise these; ``http`` and ``cli`` translate them in one place each.
     ├── InvalidInput ── SettingsError
     ├── DeclarationError
     ├── NotFound
-    ├── Conflict ── IllegalTransition · StaleVersion · StaleToken
+    ├── Forbidden
+    ├── Conflict ── IllegalTransition · StaleVersion · StaleToken · NotHolder
     ├── DuplicateRequest
     ├── StoreError ── StoreUnavailable · StoreBusy · SchemaMismatch
     ├── RunInterrupted ── RunCancelled · RunTimedOut · LeaseLost
@@ -119,6 +120,14 @@ class NotFound(PenstockError):
         super().__init__(f"There is no {kind} {id}.", detail={"kind": kind, "id": str(id)})
 
 
+class Forbidden(PenstockError):
+    """The caller may not do this."""
+
+    code = "auth.forbidden"
+    http_status = 403
+    exit_code = 4
+
+
 class Conflict(PenstockError):
     """The thing is not in a condition that allows this."""
 
@@ -175,6 +184,20 @@ class StaleToken(Conflict):
         self.run_id = run_id
         super().__init__(
             f"run {run_id} is no longer held under this fencing token; nothing was changed.",
+            detail={"run_id": str(run_id)},
+        )
+
+
+class NotHolder(Conflict):
+    """The run is not held by this worker and key."""
+
+    code = "run.not_holder"
+
+    def __init__(self, run_id: object) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"run {run_id} is not held by this worker and key; nothing was changed. "
+            "Give the fencing token that the claim was answered with.",
             detail={"run_id": str(run_id)},
         )
 

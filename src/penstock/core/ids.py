@@ -17,7 +17,7 @@ from penstock.core.errors import InvalidInput
 
 RandomBytes: TypeAlias = Callable[[int], bytes]
 
-KINDS: Final = frozenset({"run", "cfg", "flow", "alert", "dl", "ses", "evt", "audit"})
+KINDS: Final = frozenset({"run", "cfg", "flow", "alert", "dl", "ses", "evt", "audit", "key"})
 ID_MAX: Final = 2**63 - 1
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -65,6 +65,11 @@ def new_correlation_id(random_bytes: RandomBytes = secrets.token_bytes) -> str:
 def new_boot_id(random_bytes: RandomBytes = secrets.token_bytes) -> str:
     """Return a new identity for one process start: 128 random bits in 26 characters."""
     return _spell(int.from_bytes(random_bytes(16), "big"), 26)
+
+
+def new_secret(random_bytes: RandomBytes = secrets.token_bytes) -> str:
+    """Return a new secret: 200 random bits in 40 characters."""
+    return _spell(int.from_bytes(random_bytes(25), "big"), 40)
 
 
 def stable_fraction(key: int | str) -> float:

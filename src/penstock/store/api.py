@@ -84,6 +84,14 @@ class Store(Protocol):
         """A view of this store with a connection of its own, for heartbeats."""
         ...
 
+    def scoped(self, customer: int) -> Store:
+        """A view of this store whose every transaction is confined to one customer's rows.
+
+        By the engine itself where it has row-level security; elsewhere the caller's filters are
+        all there is.
+        """
+        ...
+
     def wake(self, channels: Iterable[str]) -> None:
         """Tell waiters, in this process and others, that there may be work. Best effort."""
         ...

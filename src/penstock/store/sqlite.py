@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError, SchemaMismatch, StoreBusy, StoreUnavailable
 from penstock.store import migrate
-from penstock.store.api import Capabilities, Tx
+from penstock.store.api import Capabilities, Store, Tx
+from penstock.store.scoped import ScopedStore
 from penstock.store.sqlite_tx import SqliteTx
 from penstock.store.wake import HubWaiter, Relay, SocketBell, WakeHub, after_commit
 
@@ -136,6 +137,10 @@ class SqliteStore:
     def reserved(self) -> SqliteStore:
         """SQLite has one writer: heartbeats share it and its group commit."""
         return self
+
+    def scoped(self, customer: int) -> Store:
+        """SQLite confines nothing by itself: the callers' filters are all there is."""
+        return ScopedStore(self, customer, read=self.read, write=self.write)
 
     def wake(self, channels: Iterable[str]) -> None:
         """Tell waiters here and in other processes that there may be work."""

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.store.api import Capabilities, Row, Store, Tx, Waiter
+from penstock.store.scoped import ScopedStore
 from penstock.store.statements import Engine
 
 T = TypeVar("T")
@@ -180,6 +181,10 @@ class FaultyStore:
     def reserved(self) -> FaultyStore:
         """The same way: the simulation has one connection."""
         return self
+
+    def scoped(self, customer: int) -> Store:
+        """A confined view; its faults are this one's."""
+        return ScopedStore(self, customer, read=self.read, write=self.write)
 
     def wake(self, channels: Iterable[str]) -> None:
         """Hints are lost here: no work may depend on them."""

@@ -216,6 +216,10 @@ class LaneStore:
         """The same connection."""
         return self
 
+    def scoped(self, customer: int) -> Store:
+        """Not part of this harness."""
+        raise NotImplementedError
+
     def wake(self, channels: Iterable[str]) -> None:
         """Hints are lost here."""
 

@@ -1,0 +1,280 @@
+"""API keys from the caller's side: create, list, rotate, revoke; and who a key's bearer is.
+
+A key is shown once, when it is made; what is stored cannot be turned back into it. Every change is
+written to the journal, without the secret. `authenticate` looks at the store each time: whoever
+serves many requests keeps its answer for a while (30 s in the API).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.client.names import Names, check_limit
+from penstock.client.submission import check_text
+from penstock.core import keys
+from penstock.core.clock import DAY, MINUTE
+from penstock.core.errors import Conflict, InvalidInput, NotFound
+from penstock.core.ids import RandomBytes, encode, new_secret
+from penstock.core.keys import KeyState, Principal, Role
+from penstock.store.api import Store, Tx
+from penstock.store.journal import Entry, journal_append_many
+from penstock.store.keys import (
+    KeyRow,
+    key_get,
+    key_list,
+    key_put,
+    key_revoke,
+    key_rotate,
+    key_touch,
+    secret_ensure,
+)
+
+__all__ = ["ApiKey", "Keys", "Principal"]
+
+OVERLAP_US = DAY
+OVERLAP_MAX_US = 30 * DAY
+RATE_MAX = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A key as shown; `text` is the key itself, present only in the answer that made it."""
+
+    key_id: int
+    name: str
+    role: Role
+    state: KeyState
+    customer_id: str | None
+    rate: float | None
+    created_at: int
+    created_by: str
+    expires_at: int | None
+    rotating_until: int | None
+    revoked_at: int | None
+    revoked_by: str | None
+    last_used_at: int | None
+    text: str | None = None
+
+    @property
+    def public_id(self) -> str:
+        """How the key is called by people; the middle of its text."""
+        return encode("key", self.key_id)
+
+
+class Keys:
+    """Use cases about API keys. A confined client may use none of them."""
+
+    def __init__(
+        self, store: Store, names: Names, actor: str, random_bytes: RandomBytes | None = None
+    ) -> None:
+        self._store = store
+        self._names = names
+        self._actor = actor
+        self._random = random_bytes
+
+    def create(
+        self,
+        name: str,
+        role: Role | str,
+        *,
+        customer: str | None = None,
+        expires_at: int | None = None,
+        rate: float | None = None,
+        actor: str | None = None,
+    ) -> ApiKey:
+        """Make a key; bound to `customer` it can never see or touch another's rows.
+
+        `expires_at` is a time in microseconds, `rate` the requests a second it may make.
+        """
+        self._names.refuse_bound("API keys")
+        check_text("name", name)
+        wanted = keys.check_role(role)
+        _check_rate(rate)
+        who = actor or self._actor
+        secret = self._secret()
+
+        def body(tx: Tx) -> ApiKey:
+            if expires_at is not None and expires_at <= tx.now():
+                raise InvalidInput("expires_at", "a time in the future", expires_at)
+            number = None if customer is None else self._names.customers(tx, [customer])[customer]
+            params: dict[str, Any] = {
+                "name": name, "role": wanted.value, "customer": number,
+                "hash": keys.digest(secret), "rate": rate, "created_by": who,
+                "expires_at": expires_at,
+            }  # fmt: skip
+            key_id = key_put(tx, params)
+            detail = {"name": name, "role": wanted.value, "expires_at": expires_at, "rate": rate}
+            _note(tx, key_id, number, "created", who, detail)
+            return replace(_shown(tx, _must(tx, key_id)), text=keys.spell(key_id, secret))
+
+        return self._store.write(body)
+
+    def get(self, key_id: int) -> ApiKey:
+        """One key, whatever its state."""
+        self._names.refuse_bound("API keys")
+        return self._store.read(lambda tx: _shown(tx, _must(tx, key_id)))
+
+    def page(
+        self,
+        *,
+        customer: str | None = None,
+        with_revoked: bool = False,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[ApiKey]:
+        """Keys in id order; `after` continues an earlier page."""
+        self._names.refuse_bound("API keys")
+        check_limit(limit)
+
+        def body(tx: Tx) -> list[ApiKey]:
+            number = self._names.customer(tx, customer)
+            rows = key_list(
+                tx, customer=number, with_revoked=with_revoked, after=after, limit=limit
+            )
+            return [_shown(tx, row) for row in rows]
+
+        return self._store.read(body)
+
+    def rotate(
+        self, key_id: int, *, overlap_us: int = OVERLAP_US, actor: str | None = None
+    ) -> ApiKey:
+        """Give a key a new secret; the old one holds for `overlap_us` more (0: no longer)."""
+        self._names.refuse_bound("API keys")
+        if isinstance(overlap_us, bool) or not 0 <= overlap_us <= OVERLAP_MAX_US:
+            raise InvalidInput("overlap", "a duration from 0 to 30 days", overlap_us)
+        who = actor or self._actor
+        secret = self._secret()
+
+        def body(tx: Tx) -> ApiKey:
+            old = _must(tx, key_id)
+            if _state(tx, old) in (KeyState.REVOKED, KeyState.EXPIRED):
+                raise Conflict(f"{encode('key', key_id)} is {_state(tx, old)}: create another key.")
+            until = key_rotate(tx, key_id, keys.digest(secret), overlap_us)
+            if until is None:
+                raise Conflict(f"{encode('key', key_id)} is revoked: create another key.")
+            _note(tx, key_id, old.customer, "rotated", who, {"previous_until": until})
+            return replace(_shown(tx, _must(tx, key_id)), text=keys.spell(key_id, secret))
+
+        return self._store.write(body)
+
+    def revoke(self, key_id: int, *, reason: str = "", actor: str | None = None) -> bool:
+        """End a key for good; False when it was revoked before."""
+        self._names.refuse_bound("API keys")
+        who = actor or self._actor
+
+        def body(tx: Tx) -> bool:
+            old = _must(tx, key_id)
+            if not key_revoke(tx, key_id, who):
+                return False
+            _note(tx, key_id, old.customer, "revoked", who, None, reason)
+            return True
+
+        return self._store.write(body)
+
+    def authenticate(self, text: object) -> Principal | None:
+        """Who bears this key; None when it is none of ours, mistyped, expired or revoked."""
+        parsed = keys.parse(text)
+        if parsed is None:
+            return None
+
+        def body(tx: Tx) -> tuple[KeyRow | None, int]:
+            return key_get(tx, parsed.key_id), tx.now()
+
+        row, now = self._store.read(body)
+        # Compared even when there is no such key, so that both take the same time.
+        fits = keys.is_secret_of(parsed.secret, None if row is None else row.hash)
+        fits_old = keys.is_secret_of(parsed.secret, None if row is None else row.previous_hash)
+        if row is None:
+            return None
+        state = _state_at(now, row)
+        if state in (KeyState.REVOKED, KeyState.EXPIRED):
+            return None
+        if not fits and not (fits_old and state is KeyState.ROTATING):
+            return None
+        if row.last_used_at is None or row.last_used_at < now - MINUTE:
+            self._store.write(lambda tx: key_touch(tx, parsed.key_id))
+        return Principal(
+            key_id=row.key_id,
+            name=row.name,
+            role=Role(row.role),
+            customer_id=row.customer_id,
+            rate=row.rate,
+        )
+
+    def server_secret(self, name: str) -> str:
+        """A secret that all servers of this installation share, made on first use."""
+        self._names.refuse_bound("server secrets")
+        value = self._secret()
+        return self._store.write(lambda tx: secret_ensure(tx, name, value))
+
+    def _secret(self) -> str:
+        return new_secret() if self._random is None else new_secret(self._random)
+
+
+def _must(tx: Tx, key_id: int) -> KeyRow:
+    row = key_get(tx, key_id)
+    if row is None:
+        raise NotFound("key", encode("key", key_id))
+    return row
+
+
+def _state(tx: Tx, row: KeyRow) -> KeyState:
+    return _state_at(tx.now(), row)
+
+
+def _state_at(now: int, row: KeyRow) -> KeyState:
+    return keys.state_of(
+        now,
+        expires_at=row.expires_at,
+        revoked_at=row.revoked_at,
+        previous_until=row.previous_until,
+    )
+
+
+def _shown(tx: Tx, row: KeyRow) -> ApiKey:
+    state = _state(tx, row)
+    return ApiKey(
+        key_id=row.key_id,
+        name=row.name,
+        role=Role(row.role),
+        state=state,
+        customer_id=row.customer_id,
+        rate=row.rate,
+        created_at=row.created_at,
+        created_by=row.created_by,
+        expires_at=row.expires_at,
+        rotating_until=row.previous_until if state is KeyState.ROTATING else None,
+        revoked_at=row.revoked_at,
+        revoked_by=row.revoked_by,
+        last_used_at=row.last_used_at,
+    )
+
+
+def _note(
+    tx: Tx,
+    key_id: int,
+    customer: int | None,
+    action: str,
+    who: str,
+    detail: dict[str, Any] | None,
+    why: str = "",
+) -> None:
+    """Write a change down; `detail` never holds a secret or its hash."""
+    text = None if detail is None else json.dumps(detail, sort_keys=True)
+    entry = Entry("key", key_id, customer, action, who, why=why or None, detail=text)
+    journal_append_many(tx, [entry])
+
+
+def _check_rate(rate: object) -> None:
+    if rate is None:
+        return
+    if (
+        isinstance(rate, bool)
+        or not isinstance(rate, int | float)
+        or not math.isfinite(rate)
+        or not 0 < rate <= RATE_MAX
+    ):
+        raise InvalidInput("rate", "requests a second, more than 0", rate)

@@ -1,0 +1,70 @@
+-- API keys and the server's own secrets; whether the second wall between customers stands.
+
+-- fragment: key_columns
+-- In the order of keys.KeyRow.
+k.key_id, k.name, k.role, k.customer, c.customer_id, k.hash, k.previous_hash, k.previous_until,
+k.rate, k.created_at, k.created_by, k.expires_at, k.revoked_at, k.revoked_by, k.last_used_at
+
+-- fragment: key_joins
+FROM api_keys k LEFT JOIN customers c ON c.customer = k.customer
+
+-- name: key_put
+-- Create a key.
+-- scope: system (keys belong to the installation)
+INSERT INTO api_keys (name, role, customer, hash, rate, created_at, created_by, expires_at)
+VALUES (:name, :role, :customer, :hash, :rate, {{now}}, :created_by, :expires_at)
+RETURNING key_id;
+
+-- name: key_get
+-- One key by its id.
+-- scope: system (a caller is looked up before it is known whose it is)
+SELECT {{key_columns}} {{key_joins}} WHERE k.key_id = :key_id;
+
+-- name: key_list
+-- Keys in id order.
+-- scope: system (keys belong to the installation)
+SELECT {{key_columns}} {{key_joins}}
+WHERE k.key_id > :after AND (CAST(:customer AS bigint) IS NULL OR k.customer = :customer)
+    AND (:with_revoked OR k.revoked_at IS NULL)
+ORDER BY k.key_id LIMIT :limit;
+
+-- name: key_rotate
+-- Give a key a new secret; the old one holds for a while. What is revoked stays so.
+-- scope: system (keys belong to the installation)
+UPDATE api_keys SET previous_hash = hash, previous_until = {{now}} + :overlap_us, hash = :hash
+WHERE key_id = :key_id AND revoked_at IS NULL RETURNING previous_until;
+
+-- name: key_revoke
+-- End a key for good.
+-- scope: system (keys belong to the installation)
+UPDATE api_keys SET revoked_at = {{now}}, revoked_by = :actor
+WHERE key_id = :key_id AND revoked_at IS NULL RETURNING revoked_at;
+
+-- name: key_touch
+-- Remember that a key was used, at most once a minute.
+-- scope: system (keys belong to the installation)
+UPDATE api_keys SET last_used_at = {{now}}
+WHERE key_id = :key_id AND (last_used_at IS NULL OR last_used_at < {{now}} - 60000000)
+RETURNING key_id;
+
+-- name: secret_ensure
+-- A secret of the installation; whoever comes first decides it.
+-- scope: system (secrets belong to the installation)
+INSERT INTO secrets (name, value, created_at) VALUES (:name, :value, {{now}})
+ON CONFLICT (name) DO NOTHING;
+SELECT value FROM secrets WHERE name = :name;
+
+-- name: wall_look [postgres]
+-- (whether confined transactions are possible, whether this user is confined itself).
+-- scope: system (looks at the catalog)
+SELECT EXISTS (SELECT 1 FROM pg_policy p WHERE p.polrelid = 'configs'::regclass
+        AND to_regrole('penstock_tenant')::oid = ANY(p.polroles))
+    AND coalesce(pg_has_role(to_regrole('penstock_tenant')::oid,
+        CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET'
+            ELSE 'MEMBER' END), FALSE),
+    row_security_active('configs'::regclass);
+
+-- name: wall_look [sqlite]
+-- differs because SQLite knows no roles: there is one wall only.
+-- scope: system (no rows)
+SELECT FALSE, FALSE;
