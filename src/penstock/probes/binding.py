@@ -1,0 +1,63 @@
+"""Author's queries with `:name` marks become statements of a driver, values always bound.
+
+The text is the pipeline author's and stays as it is, but for marks that stand outside of strings,
+quoted names and comments. A mark without a value is an error, never an empty value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.core.errors import shown
+from penstock.probes.api import Dialect, Look, ProbeFailed, Scalar, Statement
+
+_TOKEN: Final = re.compile(
+    r"""
+      (?P<kept> [eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*"
+              | --[^\n]* | /\*.*?\*/
+              | (?P<dollar>\$(?:[A-Za-z_]\w*)?\$) .*? (?P=dollar)
+              | ::
+      )
+    | (?<![\w\])]) : (?P<name>[A-Za-z_]\w*)
+    """,
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+
+
+def values_of(look: Look) -> dict[str, Any]:
+    """Return what a query may name: parameters, and over them `partition` and `customer`."""
+    return {**look.parameters, "partition": look.partition, "customer": look.customer}
+
+
+def bound(sql: str, values: Mapping[str, Any], dialect: Dialect, rows_max: int = 1) -> Statement:
+    """Return the author's query in the driver's spelling, with the values that it names."""
+    used: dict[str, Scalar] = {}
+    parts: list[str] = []
+    end = 0
+    for token in _TOKEN.finditer(sql):
+        parts.append(_literal(sql[end : token.start()], dialect))
+        end = token.end()
+        name = token["name"]
+        if name is None:
+            parts.append(_literal(token[0], dialect))
+            continue
+        used[name] = _value(name, values)
+        parts.append(dialect.mark(name))
+    parts.append(_literal(sql[end:], dialect))
+    return Statement(text="".join(parts), values=tuple(sorted(used.items())), rows_max=rows_max)
+
+
+def _literal(text: str, dialect: Dialect) -> str:
+    return text.replace("%", dialect.literal_percent)
+
+
+def _value(name: str, values: Mapping[str, Any]) -> Scalar:
+    if name not in values:
+        known = ", ".join(f":{name}" for name in sorted(values))
+        raise ProbeFailed(f"the query names :{name}, which has no value here; there are {known}")
+    value = values[name]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise ProbeFailed(f"the query names :{name}, whose value {shown(value)} is no plain value")

@@ -1,0 +1,154 @@
+"""DuckDB files, and folders of Parquet and CSV files; opened read-only and briefly.
+
+One writing process locks a DuckDB file against everybody else, also against readers, and a reader
+locks it against writers. So a file is opened for one look and closed again, and a lock is waited
+for. Inside a process that has the file open for writing it cannot be opened read-only besides; then
+the look joins that database, in transactions that refuse to write. `?shared=true` after the file
+asks for that at once: right where the same process writes the file, and where no other does.
+"""
+
+from __future__ import annotations
+
+import glob
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.probes.alarm import Alarm
+from penstock.probes.api import Answer, Budget, Dialect, ProbeFailed, Row, Statement
+from penstock.probes.names import table_parts, table_quoted
+
+if TYPE_CHECKING:
+    import duckdb
+
+LOCK_PAUSE_SECONDS: Final = 0.05
+SHARED: Final = "?shared=true"
+
+# A name that ends like a file would be read as one when there is no such table.
+_FILE_ENDINGS: Final = frozenset(
+    {
+        "arrow",
+        "csv",
+        "db",
+        "duckdb",
+        "gz",
+        "json",
+        "jsonl",
+        "ndjson",
+        "parquet",
+        "tsv",
+        "xlsx",
+        "zst",
+    }
+)
+_READERS: Final = ((".parquet", "read_parquet"), (".csv", "read_csv"), (".csv.gz", "read_csv"))
+
+
+class DuckDbWarehouse:
+    """The tables of one file, or the files of one folder.
+
+    In a folder, table `raw.games` is `raw/games.parquet`, `raw/games.csv`, `raw/games.csv.gz` or
+    the files of one kind anywhere below `raw/games/`; folders called `day=2025-12-31` are columns.
+    """
+
+    dialect = Dialect(mark=lambda name: f"${name}", text_type="VARCHAR", days_by_scan=True)
+
+    def __init__(self, address: str, library: Any) -> None:
+        self._library = library
+        self._is_shared = address.endswith(SHARED)
+        self._path = Path(address.removesuffix(SHARED))
+        self._is_folder = address.endswith("/") or self._path.is_dir()
+        self._lock = threading.Lock()
+        self._memory: duckdb.DuckDBPyConnection | None = None
+
+    def source(self, table: str, tag: str) -> Statement:
+        """The quoted name, or a reader of the files whose path is bound."""
+        parts = table_parts(table, self.dialect)
+        if self._is_folder:
+            reader, pattern = self._files(parts, table)
+            return Statement(text=f"{reader}(${tag}_files)", values=((f"{tag}_files", pattern),))
+        if parts[-1].lower() in _FILE_ENDINGS:
+            raise ProbeFailed(f"{table} ends like a file name; name a table")
+        return Statement(text=table_quoted(table, self.dialect))
+
+    def read(self, statements: Sequence[Statement], budget: Budget) -> Answer:
+        """Read the statements in one snapshot; waits for a lock as long as time is left."""
+        with Alarm(budget.seconds_each) as alarm:
+            try:
+                with self._connected(alarm) as connection:
+                    alarm.on_ring(connection.interrupt)
+                    try:
+                        return Answer(results=_results(connection, statements, alarm))
+                    finally:
+                        alarm.off()
+            except self._library.InterruptException:
+                alarm.check()
+                raise ProbeFailed("the query was interrupted") from None
+            except self._library.Error as error:
+                raise ProbeFailed(str(error)) from None
+
+    def close(self) -> None:
+        """Close the reader of folders; files are closed after each look."""
+        with self._lock:
+            memory, self._memory = self._memory, None
+        if memory is not None:
+            memory.close()
+
+    @contextmanager
+    def _connected(self, alarm: Alarm) -> Iterator[duckdb.DuckDBPyConnection]:
+        if self._is_folder:
+            with self._lock:
+                if self._memory is None:
+                    self._memory = self._library.connect(
+                        ":memory:", config={"file_search_path": str(self._path)}
+                    )
+                cursor = self._memory.cursor()
+        else:
+            cursor = self._opened(alarm)
+        with closing(cursor):
+            yield cursor
+
+    def _opened(self, alarm: Alarm) -> duckdb.DuckDBPyConnection:
+        if not self._path.is_file():
+            raise ProbeFailed(f"there is no file {self._path}")
+        while True:
+            try:
+                return self._library.connect(str(self._path), read_only=not self._is_shared)  # type: ignore[no-any-return]
+            except self._library.ConnectionException:
+                return self._library.connect(str(self._path))  # type: ignore[no-any-return]
+            except self._library.IOException as error:
+                if "lock" not in str(error) or alarm.rang:
+                    raise
+            alarm.pause(LOCK_PAUSE_SECONDS)
+
+    def _files(self, parts: Sequence[str], table: str) -> tuple[str, str]:
+        """The reader of a table's files and the pattern that finds them."""
+        place = self._path.joinpath(*parts)
+        for ending, reader in _READERS:
+            file = place.with_name(place.name + ending)
+            if file.is_file():
+                return reader, glob.escape(str(file))
+        if place.is_dir():
+            for ending, reader in _READERS:
+                if next(place.rglob(f"*{ending}"), None) is not None:
+                    return reader, f"{glob.escape(str(place))}/**/*{ending}"
+        wanted = "/".join(parts)
+        raise ProbeFailed(f"{table}: no {wanted}.parquet, {wanted}.csv or folder in {self._path}")
+
+
+def _results(
+    connection: duckdb.DuckDBPyConnection, statements: Sequence[Statement], alarm: Alarm
+) -> list[list[Row]]:
+    # Without this a name that is no table could be a variable of this process.
+    connection.execute("SET SESSION python_enable_replacements = false")
+    connection.execute("SET SESSION TimeZone = 'UTC'")
+    connection.execute("BEGIN TRANSACTION READ ONLY")
+    results: list[list[Row]] = []
+    for statement in statements:
+        alarm.check()
+        found = connection.execute(statement.text, dict(statement.values))
+        results.append(list(found.fetchmany(statement.rows_max)))
+    connection.execute("ROLLBACK")
+    return results

@@ -1,0 +1,51 @@
+"""Times and days as warehouses spell them, read into micros and ISO dates.
+
+Adapters hand over the newest time as text, because that is the one form in which all of them agree:
+an ISO 8601 time (without offset it is UTC), a date, or a number since the epoch.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+
+from penstock.core.clock import Micros, from_datetime
+from penstock.core.errors import shown
+from penstock.probes.api import ProbeFailed
+
+_NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{0,9})?", re.ASCII)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ]|\Z)", re.ASCII)
+# Below the first bound a number counts seconds (until the year 5138), below the second
+# milliseconds, above it microseconds.
+_SECONDS_BELOW, _MILLIS_BELOW = 1e11, 1e14
+
+
+def moment(text: str | None, column: str) -> Micros | None:
+    """Return the time a warehouse spelled; None stays None."""
+    if text is None:
+        return None
+    spelled = str(text).strip()
+    if _NUMBER.fullmatch(spelled):
+        number = float(spelled)
+        if number < _SECONDS_BELOW:
+            return round(number * 1_000_000)
+        return round(number * 1_000) if number < _MILLIS_BELOW else int(number)
+    try:
+        parsed = datetime.fromisoformat(spelled)
+    except ValueError:
+        raise ProbeFailed(f"{column} holds {shown(spelled)}, which is not a time") from None
+    return from_datetime(parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC))
+
+
+def days_before(partition: str, days: int) -> list[str]:
+    """Return the ISO dates of the days before a partition that begins with a date, oldest first."""
+    try:
+        if not _DAY.match(partition):
+            raise ValueError(partition)
+        last = date.fromisoformat(partition[:10])
+        return [(last - timedelta(days=back)).isoformat() for back in range(days, 0, -1)]
+    except (ValueError, OverflowError):
+        raise ProbeFailed(
+            f"the days before partition {shown(partition)} cannot be counted; "
+            'expected a date such as "2025-12-31"'
+        ) from None

@@ -1,0 +1,46 @@
+"""Names in queries: checked against the strictest pattern, then quoted; nothing else is spliced.
+
+Declarations are checked when they are made, but a dependency can also be read back from a record
+or built by hand, so a name is checked again right where it enters a query.
+"""
+
+from __future__ import annotations
+
+from penstock.core.errors import shown
+from penstock.core.needs import COLUMN, TABLE
+from penstock.probes.api import Dialect, ProbeFailed
+
+
+def table_parts(table: str, dialect: Dialect) -> list[str]:
+    """Return the parts of `table`, `schema.table` or `project.schema.table`."""
+    if not TABLE.fullmatch(table):
+        raise ProbeFailed(f"{shown(table)} is not a table name")
+    parts = table.split(".")
+    if len(parts) > dialect.parts_max:
+        raise ProbeFailed(f"{shown(table)} has more than {dialect.parts_max} parts")
+    for part in parts:
+        _check_length(part, dialect)
+    return parts
+
+
+def table_quoted(table: str, dialect: Dialect) -> str:
+    """Return a table's name, each part in quotes."""
+    return ".".join(f'"{part}"' for part in table_parts(table, dialect))
+
+
+def column_quoted(column: str, dialect: Dialect) -> str:
+    """Return a column of the table called `t`.
+
+    The prefix matters: SQLite reads a quoted name that is no column as a string, so that counting
+    a column that does not exist would find it filled in every row.
+    """
+    if not COLUMN.fullmatch(column):
+        raise ProbeFailed(f"{shown(column)} is not a column name")
+    _check_length(column, dialect)
+    return f't."{column}"'
+
+
+def _check_length(name: str, dialect: Dialect) -> None:
+    # PostgreSQL cuts longer names and would look at another table than the one that was meant.
+    if len(name) > dialect.name_max:
+        raise ProbeFailed(f"{shown(name)} is longer than {dialect.name_max} characters")

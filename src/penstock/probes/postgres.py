@@ -1,0 +1,129 @@
+"""PostgreSQL: read-only transactions on a few connections that are kept between looks.
+
+The server ends a statement that takes too long; should the server itself not answer any more, the
+alarm cuts the connection. Settings are made per transaction, so that a pooler in between is no
+trouble. A connection that failed is closed; one that went stale while idle is replaced once.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.probes.alarm import Alarm, timed_out
+from penstock.probes.api import Answer, Budget, Dialect, ProbeFailed, Row, Statement
+from penstock.probes.names import table_quoted
+from penstock.probes.redaction import redacted
+
+if TYPE_CHECKING:
+    import psycopg
+
+IDLE_MAX: Final = 8
+GRACE_SECONDS: Final = 1.0
+"""How much longer than the server's own bound the alarm waits before it cuts the connection."""
+
+_BEGIN = (
+    "BEGIN READ ONLY; SET LOCAL statement_timeout = {ms}; SET LOCAL TimeZone = 'UTC'; "
+    "SET LOCAL DateStyle = 'ISO'"
+)
+
+
+class PostgresWarehouse:
+    """The tables of one database."""
+
+    dialect = Dialect(
+        mark=lambda name: f"%({name})s", text_type="text", literal_percent="%%", name_max=63
+    )
+
+    def __init__(self, url: str, library: Any) -> None:
+        self._url = url
+        self._library = library
+        self._lock = threading.Lock()
+        self._idle: list[psycopg.Connection[Any]] = []
+
+    def source(self, table: str, tag: str) -> Statement:  # noqa: ARG002  # the protocol's
+        """The quoted name."""
+        return Statement(text=table_quoted(table, self.dialect))
+
+    def read(self, statements: Sequence[Statement], budget: Budget) -> Answer:
+        """Read the statements in one transaction."""
+        with Alarm(budget.seconds_each + GRACE_SECONDS) as alarm:
+            try:
+                connection = self._begun(budget.seconds_each, alarm)
+                try:
+                    results = [_rows(connection, statement) for statement in statements]
+                    connection.execute("ROLLBACK")
+                    alarm.off()
+                except BaseException:
+                    alarm.off()
+                    connection.close()
+                    raise
+            except self._library.Error as error:
+                if alarm.rang or isinstance(error, self._library.errors.QueryCanceled):
+                    raise timed_out(budget.seconds_each) from None
+                raise ProbeFailed(redacted(str(error), self._url)) from None
+        self._keep(connection)
+        return Answer(results=results)
+
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _begun(self, seconds: float, alarm: Alarm) -> psycopg.Connection[Any]:
+        """A connection with a transaction begun; one that went stale is found out here."""
+        begin = _BEGIN.format(ms=max(1, round(seconds * 1_000)))
+        while True:
+            connection = self._take()
+            is_new = connection is None
+            if connection is None:
+                connection = self._connect(seconds)
+            alarm.on_ring(partial(_cut, connection))
+            try:
+                connection.execute(begin)
+            except BaseException as error:
+                alarm.on_ring(None)
+                connection.close()
+                if is_new or alarm.rang or not isinstance(error, self._library.OperationalError):
+                    raise
+            else:
+                return connection
+
+    def _connect(self, seconds: float) -> psycopg.Connection[Any]:
+        connection: psycopg.Connection[Any] = self._library.connect(
+            self._url,
+            autocommit=True,  # transactions are begun and ended by name here
+            prepare_threshold=None,
+            connect_timeout=max(2, math.ceil(seconds)),
+            application_name="penstock-probe",
+        )
+        return connection
+
+    def _take(self) -> psycopg.Connection[Any] | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _keep(self, connection: psycopg.Connection[Any]) -> None:
+        with self._lock:
+            if len(self._idle) < IDLE_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+def _rows(connection: psycopg.Connection[Any], statement: Statement) -> list[Row]:
+    cursor = connection.execute(statement.text, dict(statement.values))
+    return cursor.fetchmany(statement.rows_max)
+
+
+def _cut(connection: psycopg.Connection[Any]) -> None:
+    """End the conversation from another thread: the one that waits sees it end."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,230 @@
+"""One dependency as queries, and their rows as a sighting.
+
+A question asks for everything in one aggregate where it can: rows, newest time, filled cells and
+the units of a per-unit expectation. The author's queries (expectation, checks) follow on the same
+connection. Values are bound, names are checked and quoted, and nothing here runs a query.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from penstock.core.clock import Micros
+from penstock.core.dependency import Dependency, Expect, ExpectKind, Kind
+from penstock.core.errors import shown
+from penstock.core.evidence import Sighting
+from penstock.probes.api import Answer, Dialect, Look, ProbeFailed, Scalar, Statement, Warehouse
+from penstock.probes.binding import bound, values_of
+from penstock.probes.moments import days_before, moment
+from penstock.probes.names import column_quoted
+
+DAYS_PER_STATEMENT: Final = 400
+"""Databases bound the columns of a result; the least bound is 1,664."""
+FAULTS_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A dependency and the statements that answer it.
+
+    days: the days of a historical one. days_by_scan: they are answered by name, not by flag.
+    """
+
+    dependency: Dependency
+    statements: tuple[Statement, ...]
+    days: tuple[str, ...] = ()
+    days_by_scan: bool = False
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What makes two questions to one warehouse the same; a counting function is part of it."""
+        return (self.statements, self.days, self.dependency.expect.body)
+
+
+def question(dependency: Dependency, look: Look, warehouse: Warehouse) -> Question:
+    """Return what to ask about a dependency; ProbeFailed when a name in it is not plain."""
+    if dependency.kind is Kind.HISTORICAL:
+        return _days_question(dependency, look, warehouse)
+    values = values_of(look)
+    statements = [_rows_statement(dependency, look, warehouse)]
+    expect = dependency.expect
+    if expect.kind is ExpectKind.QUERY:
+        statements.append(bound(expect.sql or "", values, warehouse.dialect, rows_max=2))
+    for check in dependency.checks:
+        faults = bound(_FAULTS.format(sql=_bare(check.sql)), values, warehouse.dialect)
+        statements.append(faults)
+    return Question(dependency=dependency, statements=tuple(statements))
+
+
+def sighting(
+    asked: Question, answer: Answer, *, partition: str, looked_at: Micros, took_us: Micros
+) -> Sighting:
+    """Return what the rows say; calls a counting function; ProbeFailed when they make no sense."""
+    if asked.dependency.kind is Kind.HISTORICAL:
+        present = _days_present(asked, answer)
+        return Sighting(
+            key=asked.dependency.key,
+            looked_at=looked_at,
+            days_present=len(present),
+            days_missing=tuple(day for day in asked.days if day not in present),
+            scanned_bytes=answer.scanned_bytes,
+            took_us=took_us,
+        )
+    dependency = asked.dependency
+    results = list(answer.results)
+    rows, newest, units, *filled = results.pop(0)[0]
+    counted = results.pop(0) if dependency.expect.kind is ExpectKind.QUERY else ()
+    failed = [
+        check.name for check, found in zip(dependency.checks, results, strict=True) if found[0][0]
+    ]
+    cells = rows * len(filled)
+    return Sighting(
+        key=dependency.key,
+        looked_at=looked_at,
+        rows=rows,
+        expected=_expected(dependency.expect, units, counted, partition),
+        newest_us=moment(newest, dependency.age_column),
+        not_null_share=sum(filled) / cells if cells else None,
+        checks_total=len(dependency.checks),
+        checks_failed=tuple(failed),
+        scanned_bytes=answer.scanned_bytes,
+        took_us=took_us,
+    )
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+# The author's query stands on lines of its own, so that a comment at its end ends there.
+_FAULTS = (
+    f"SELECT count(*) FROM (SELECT 1 AS fault FROM (\n{{sql}}\n) AS q LIMIT {FAULTS_MAX}) AS f"
+)
+
+
+def _rows_statement(dependency: Dependency, look: Look, warehouse: Warehouse) -> Statement:
+    """Rows, newest time, units and filled cells of the partition, in this order."""
+    dialect = warehouse.dialect
+    source = warehouse.source(dependency.table, "source")
+    values = dict(source.values)
+    newest = "NULL"
+    if dependency.max_age_us is not None:
+        column = column_quoted(dependency.age_column, dialect)
+        newest = f"CAST(max({column}) AS {dialect.text_type})"
+    units = "NULL"
+    if dependency.expect.kind is ExpectKind.PER:
+        counted = _units_statement(dependency.expect, look, warehouse)
+        units = f"({counted.text})"
+        values.update(counted.values)
+    filled = [f"count({column_quoted(name, dialect)})" for name in dependency.not_null]
+    where = _where(dependency.partition, look, dialect, values)
+    picked = ", ".join(["count(*)", newest, units, *filled])
+    return Statement(
+        text=f"SELECT {picked} FROM {source.text} AS t{where}", values=tuple(values.items())
+    )
+
+
+def _units_statement(expect: Expect, look: Look, warehouse: Warehouse) -> Statement:
+    dialect = warehouse.dialect
+    source = warehouse.source(expect.table or "", "units")
+    values = dict(source.values)
+    units = "*" if expect.of is None else f"DISTINCT {column_quoted(expect.of, dialect)}"
+    where = _where(expect.partition, look, dialect, values)
+    text = f"SELECT count({units}) FROM {source.text} AS t{where}"
+    return Statement(text=text, values=tuple(values.items()))
+
+
+def _where(column: str | None, look: Look, dialect: Dialect, values: dict[str, Scalar]) -> str:
+    if column is None:
+        return ""
+    values["partition"] = look.partition
+    return f" WHERE {column_quoted(column, dialect)} = {dialect.mark('partition')}"
+
+
+def _bare(sql: str) -> str:
+    return sql.rstrip().rstrip(";")
+
+
+def _expected(
+    expect: Expect, units: int | None, counted: Sequence[Sequence[Any]], partition: str
+) -> int:
+    if expect.kind is ExpectKind.PER:
+        return expect.rows(units or 0)
+    if expect.kind is ExpectKind.QUERY:
+        if len(counted) != 1 or len(counted[0]) != 1:
+            raise ProbeFailed("the query for the expected rows must return one row with one number")
+        return _whole(counted[0][0], "the query for the expected rows")
+    if expect.kind is ExpectKind.CALLABLE:
+        if expect.body is None:
+            raise ProbeFailed(f"{expect.reference} is not loaded, so nobody can count by it")
+        return _whole(expect.body(partition), str(expect.reference))
+    return expect.number
+
+
+def _whole(value: Any, what: str) -> int:
+    """Return a count that somebody's code returned; a part of a row counts as a row."""
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value < 0:
+        raise ProbeFailed(f"{what} must return a number of rows from 0 up, got {shown(value)}")
+    rows: int = math.ceil(value)
+    return rows
+
+
+# --- days -----------------------------------------------------------------------------------------
+
+
+def _days_question(dependency: Dependency, look: Look, warehouse: Warehouse) -> Question:
+    if dependency.partition is None:
+        raise ProbeFailed(f"{dependency.table} has no partition column, so days cannot be told")
+    days = days_before(look.partition, dependency.lookback_days or 0)
+    source = warehouse.source(dependency.table, "source")
+    column = column_quoted(dependency.partition, warehouse.dialect)
+    statements = [
+        _days_statement(some, source, column, warehouse.dialect) for some in _batches(days)
+    ]
+    return Question(
+        dependency=dependency,
+        statements=tuple(statements),
+        days=tuple(days),
+        days_by_scan=warehouse.dialect.days_by_scan,
+    )
+
+
+def _days_statement(
+    days: Sequence[str], source: Statement, column: str, dialect: Dialect
+) -> Statement:
+    """Which days have rows: their names by one scan, or a flag per day by one look-up each."""
+    named = {f"day_{n}": day for n, day in enumerate(days)}
+    marks = [dialect.mark(name) for name in named]
+    values = (*source.values, *named.items())
+    if dialect.days_by_scan:
+        day = f"CAST({column} AS {dialect.text_type})"
+        text = (
+            f"SELECT DISTINCT {day} FROM {source.text} AS t WHERE {column} IN ({', '.join(marks)})"
+        )
+        return Statement(text=text, values=values, rows_max=len(days))
+    flags = [
+        f"CASE WHEN EXISTS (SELECT 1 FROM {source.text} AS t WHERE {column} = {mark}) "
+        "THEN 1 ELSE 0 END"
+        for mark in marks
+    ]
+    return Statement(text=f"SELECT {', '.join(flags)}", values=values)
+
+
+def _days_present(asked: Question, answer: Answer) -> set[str]:
+    present: set[str] = set()
+    for days, rows in zip(_batches(asked.days), answer.results, strict=True):
+        if asked.days_by_scan:
+            present.update(str(row[0])[:10] for row in rows)
+        else:
+            present.update(day for day, flag in zip(days, rows[0], strict=True) if flag)
+    return present
+
+
+def _batches(days: Sequence[str]) -> list[Sequence[str]]:
+    return [
+        days[start : start + DAYS_PER_STATEMENT]
+        for start in range(0, len(days), DAYS_PER_STATEMENT)
+    ]

@@ -1,0 +1,65 @@
+"""From an address to its adapter: `duckdb:season.duckdb`, `sqlite:shop.db`, `postgresql://…`.
+
+Nothing is opened here; a library is imported when its first address is met, and a missing one is
+an error that names the extra to install.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import Final
+
+from penstock.core.errors import InvalidInput
+from penstock.probes.api import Warehouse
+from penstock.probes.duckdb import DuckDbWarehouse
+from penstock.probes.postgres import PostgresWarehouse
+from penstock.probes.redaction import redacted
+from penstock.probes.sqlite import SqliteWarehouse
+
+EXPECTED: Final = "duckdb:FILE, duckdb:FOLDER/, sqlite:FILE or postgresql://user@host/name"
+
+
+def warehouse_open(address: str, field: str = "warehouse") -> Warehouse:
+    """Return the adapter of an address; InvalidInput names the field and what to do."""
+    scheme, colon, rest = address.partition(":")
+    adapter = _ADAPTERS.get(scheme)
+    if adapter is None or not colon or not rest:
+        raise InvalidInput(field, EXPECTED, redacted(address, address))
+    return adapter(address, rest, field)
+
+
+def _duckdb(address: str, rest: str, field: str) -> Warehouse:
+    return DuckDbWarehouse(rest, _library("duckdb", "duckdb", address, field))
+
+
+def _postgres(address: str, rest: str, field: str) -> Warehouse:
+    if not rest.startswith("//"):
+        raise InvalidInput(field, EXPECTED, redacted(address, address))
+    return PostgresWarehouse(address, _library("psycopg", "postgres", address, field))
+
+
+def _sqlite(_address: str, rest: str, _field: str) -> Warehouse:
+    return SqliteWarehouse(rest)
+
+
+def _library(name: str, extra: str, address: str, field: str) -> ModuleType:
+    try:
+        # Optional: only those who look into such a warehouse install its library.
+        return import_module(name)
+    except ImportError:
+        raise InvalidInput(
+            field,
+            f"an address whose library is installed ({name})",
+            redacted(address, address),
+            f"Install it with: pip install 'penstock[{extra}]'",
+        ) from None
+
+
+_ADAPTERS: Final[Mapping[str, Callable[[str, str, str], Warehouse]]] = {
+    "duckdb": _duckdb,
+    "postgres": _postgres,
+    "postgresql": _postgres,
+    "sqlite": _sqlite,
+}
