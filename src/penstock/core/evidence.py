@@ -9,7 +9,7 @@ Probes make sightings, the orchestrator and `gate check` assess them, `core.gate
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -84,6 +84,8 @@ class Assessment:
     days_present: int | None = None
     days_missing: tuple[str, ...] = ()
     error: str | None = None
+    needed_by: tuple[str, ...] = ()
+    """The processors that need it, where a gate looks at the needs of several."""
 
     @property
     def is_short(self) -> bool:
@@ -102,18 +104,21 @@ def assess(
     *,
     judged_at: Micros,
     age_counts: bool = True,
+    needed_by: Sequence[str] = (),
 ) -> Assessment:
     """Judge one dependency; never raises, and no sighting is a missing dependency.
 
     judged_at: when the upstream phase completed, or now without one. age_counts: False in backfill,
-    where old data is what was asked for.
+    where old data is what was asked for. needed_by: the processors that need it.
     """
     error = "it was not looked at" if sighting is None else sighting.error
     if sighting is None or error is not None or _is_blank(dependency, sighting):
-        return _unseen(dependency, error or "the probe returned nothing")
-    if dependency.kind is Kind.HISTORICAL:
-        return _historical(dependency, sighting)
-    return _rows(dependency, sighting, judged_at, age_counts)
+        made = _unseen(dependency, error or "the probe returned nothing")
+    elif dependency.kind is Kind.HISTORICAL:
+        made = _historical(dependency, sighting)
+    else:
+        made = _rows(dependency, sighting, judged_at, age_counts)
+    return replace(made, needed_by=tuple(needed_by)) if needed_by else made
 
 
 def _is_blank(dependency: Dependency, sighting: Sighting) -> bool:

@@ -2,7 +2,8 @@
 
 A record is a frozen dataclass of plain values, enums, tuples, sets, mappings and other records.
 `plain` leaves out what equals its default, so that a new field changes no old text; `read` takes
-what is missing from the defaults. A field marked `KEEP_OUT` never leaves the process. No I/O.
+what is missing from the defaults. A field marked `KEEP_OUT` never leaves the process. A record
+with a constructor of its own offers `from_fields` besides. Nothing here reads or writes files.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def read(cls: type[R], data: Mapping[str, Any]) -> R:
             given[name] = _value(hint, data[name], f"{cls.__name__}.{name}")
         elif needed:
             raise InvalidInput(f"{cls.__name__}.{name}", "a value", None)
-    return cls(**given)
+    made: R = getattr(cls, "from_fields", cls)(**given)
+    return made
 
 
 def dumps(record: Any) -> str:

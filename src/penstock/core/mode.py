@@ -1,0 +1,263 @@
+"""A mode as declared: thresholds, waiting, window, partition, phases and alerts of a flow.
+
+    Mode("evening", window="20:00-23:00", otherwise="WAIT", max_wait="90m", degraded_at=40)
+
+A mode waits if and only if `otherwise` is WAIT, and then it must say how long. Every mistake is a
+DeclarationError that names it. `core.modes` has the built-in ones and chooses among them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, TypedDict, Unpack
+
+from penstock.core.clock import MINUTE, Micros, parse_duration
+from penstock.core.errors import DeclarationError, InvalidInput, shown
+from penstock.core.processor import name_check
+
+RECHECK_DEFAULT: Final = 5 * MINUTE
+ANY_DEGRADED: Final = 101.0
+"""As `alert_degraded_below`: every degraded start is alerted, however complete."""
+DAY_MINUTES: Final = 24 * 60
+Reader: TypeAlias = Callable[[Any, str, str], Any]
+
+_WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)\s*(?:-|–)\s*([01]\d|2[0-4]):([0-5]\d)", re.ASCII)
+
+
+class Otherwise(StrEnum):
+    """What a gate does when neither threshold is reached."""
+
+    WAIT = "WAIT"
+    FAIL = "FAIL"
+
+
+class ModeOptions(TypedDict, total=False):
+    """What a mode may say; percentages from 0 to 100, qualities from 0 to 1."""
+
+    proceed_at: float
+    min_quality: float
+    degraded_at: float | None
+    """From this completeness on the work starts degraded; None: never by completeness."""
+    otherwise: str
+    """"WAIT" (needs max_wait) or "FAIL"."""
+    recheck: str | int | float | timedelta
+    max_wait: str | int | float | timedelta
+    window: str
+    """When the clock chooses this mode: "23:00-06:00" in the pipeline's timezone."""
+    partition_days: int
+    """The partition is so many days after the date on which the window ends."""
+    until: str
+    """The last phase this mode runs; phases after it are skipped."""
+    phases: Iterable[str]
+    """The phases this mode runs; all of them when left out."""
+    age_counts: bool
+    """Whether the age of data matters; False for work on the past."""
+    alert_fail: bool
+    alert_degraded_below: float | None
+    alert_wait: str | int | float | timedelta
+    slo: str | int | float | timedelta
+    """End to end."""
+    deadline: str | int | float | timedelta
+    """A flow that has not ended by then fails; twice the slo when left out."""
+    target: float
+    """The completeness its service level asks for."""
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Mode:
+    """The operating policy of a flow."""
+
+    name: str
+    proceed_at: float = 100.0
+    min_quality: float = 0.90
+    degraded_at: float | None = None
+    otherwise: Otherwise = Otherwise.FAIL
+    recheck_us: Micros | None = None
+    max_wait_us: Micros | None = None
+    window: tuple[int, ...] | None = None
+    """Minutes of the day: from (included) and to (excluded), across midnight when to < from."""
+    partition_days: int = 0
+    until: str | None = None
+    phases: tuple[str, ...] | None = None
+    age_counts: bool = True
+    alert_fail: bool = True
+    alert_degraded_below: float | None = None
+    alert_wait_us: Micros | None = None
+    slo_us: Micros | None = None
+    deadline_us: Micros | None = None
+    target: float = 100.0
+
+    def __init__(self, name: str, **options: Unpack[ModeOptions]) -> None:
+        where = f"mode {shown(name)}"
+        name_check(name, "mode", where)
+        self._fill({"name": name, **_fields_of(options, where)})
+        _check(self, where)
+
+    @classmethod
+    def from_fields(cls, **fields: Any) -> Mode:
+        """Return the mode with exactly these fields; for records that were checked before."""
+        made = object.__new__(cls)
+        made._fill(fields)
+        return made
+
+    def but(self, **options: Unpack[ModeOptions]) -> Mode:
+        """Return this mode with some options changed, checked anew."""
+        where = f"mode {self.name!r}"
+        kept = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        made = Mode.from_fields(**{**kept, **_fields_of(options, where)})
+        _check(made, where)
+        return made
+
+    @property
+    def waits(self) -> bool:
+        """Whether a gate in this mode waits for more when thresholds are not reached."""
+        return self.otherwise is Otherwise.WAIT
+
+    @property
+    def deadline_after_us(self) -> Micros | None:
+        """How long after its start a flow fails; None: it has no end of its own."""
+        if self.deadline_us is not None:
+            return self.deadline_us
+        return None if self.slo_us is None else 2 * self.slo_us
+
+    def contains(self, minute: int) -> bool:
+        """Whether the window contains this minute of the day."""
+        if self.window is None:
+            return False
+        start, end = self.window
+        if start < end:
+            return start <= minute < end
+        return minute >= start or minute < end
+
+    def _fill(self, given: Mapping[str, Any]) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, given.get(field.name, field.default))
+
+
+def _fields_of(options: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the fields that options fill, each read and checked by itself."""
+    found = {}
+    for word, value in options.items():
+        if word not in _READERS:
+            known = ", ".join(sorted(_READERS))
+            raise DeclarationError(f"{where}: {word} is not an option; known: {known}.")
+        field, read = _READERS[word]
+        found[field] = read(value, word, where)
+    return found
+
+
+def _check(mode: Mode, where: str) -> None:
+    if mode.waits and mode.max_wait_us is None:
+        raise DeclarationError(
+            f"{where} waits (otherwise is WAIT) and has no max_wait; say how long it may wait."
+        )
+    if mode.degraded_at is not None and mode.degraded_at > mode.proceed_at:
+        raise DeclarationError(
+            f"{where}: degraded_at ({mode.degraded_at:g}) lies above "
+            f"proceed_at ({mode.proceed_at:g})."
+        )
+    if mode.until is not None and mode.phases is not None:
+        raise DeclarationError(f"{where}: give until or phases, not both.")
+    if mode.recheck_us is None and mode.max_wait_us is not None:
+        object.__setattr__(mode, "recheck_us", RECHECK_DEFAULT)
+
+
+def _number(low: float, high: float, optional: bool = False) -> Reader:
+    def read(value: Any, word: str, where: str) -> float | None:
+        if value is None and optional:
+            return None
+        ok = isinstance(value, int | float) and not isinstance(value, bool)
+        if not ok or not low <= value <= high:
+            raise DeclarationError(
+                f"{where}: {word} is a number from {low:g} to {high:g}, got {shown(value)}."
+            )
+        return float(value)
+
+    return read
+
+
+def _duration(value: Any, word: str, where: str) -> Micros:
+    try:
+        found = parse_duration(value, word)
+    except InvalidInput as error:
+        raise DeclarationError(f"{where}: {error.message}") from None
+    if found <= 0:
+        raise DeclarationError(f"{where}: {word} must be longer than zero, got {shown(value)}.")
+    return found
+
+
+def _window(value: Any, word: str, where: str) -> tuple[int, ...]:
+    match = _WINDOW.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise DeclarationError(
+            f'{where}: {word} is two times of day such as "23:00-06:00", got {shown(value)}.'
+        )
+    start, end = (int(match[n]) * 60 + int(match[n + 1]) for n in (1, 3))
+    if start == end or end > DAY_MINUTES:
+        raise DeclarationError(
+            f"{where}: {word} {shown(value)} is empty or leaves the day; "
+            'the whole day is "00:00-24:00".'
+        )
+    return start, end
+
+
+def _otherwise(value: Any, word: str, where: str) -> Otherwise:
+    try:
+        return Otherwise(str(value).upper())
+    except ValueError:
+        raise DeclarationError(f"{where}: {word} is WAIT or FAIL, got {shown(value)}.") from None
+
+
+def _flag(value: Any, word: str, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise DeclarationError(f"{where}: {word} is True or False, got {shown(value)}.")
+    return value
+
+
+def _days(value: Any, word: str, where: str) -> int:
+    if type(value) is not int or not -366 <= value <= 366:
+        raise DeclarationError(
+            f"{where}: {word} is a whole number of days within a year, got {shown(value)}."
+        )
+    return value
+
+
+def _phase(value: Any, word: str, where: str) -> str:
+    name_check(value, "phase", f"{where}, {word}")
+    return str(value)
+
+
+def _phases(value: Any, word: str, where: str) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable) or not (found := tuple(value)):
+        raise DeclarationError(f"{where}: {word} takes names of phases, got {shown(value)}.")
+    return tuple(dict.fromkeys(_phase(item, word, where) for item in found))
+
+
+_READERS: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
+    {
+        "age_counts": ("age_counts", _flag),
+        "alert_degraded_below": ("alert_degraded_below", _number(0, ANY_DEGRADED, True)),
+        "alert_fail": ("alert_fail", _flag),
+        "alert_wait": ("alert_wait_us", _duration),
+        "deadline": ("deadline_us", _duration),
+        "degraded_at": ("degraded_at", _number(0, 100, True)),
+        "max_wait": ("max_wait_us", _duration),
+        "min_quality": ("min_quality", _number(0, 1)),
+        "otherwise": ("otherwise", _otherwise),
+        "partition_days": ("partition_days", _days),
+        "phases": ("phases", _phases),
+        "proceed_at": ("proceed_at", _number(0, 100)),
+        "recheck": ("recheck_us", _duration),
+        "slo": ("slo_us", _duration),
+        "target": ("target", _number(0, 100)),
+        "until": ("until", _phase),
+        "window": ("window", _window),
+    }
+)
+"""Each option: the field it fills, and how its value is read."""

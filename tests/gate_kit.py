@@ -1,0 +1,80 @@
+"""Small makers of evidence for tests of gates: tables in a condition, history by days."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core.clock import DAY, Micros, parse_iso
+from penstock.core.dependency import Kind
+from penstock.core.evidence import Assessment, Sighting, Status, assess
+from penstock.core.modes import BUILT_IN
+from penstock.core.needs import historical
+from penstock.core.override import Override
+from penstock.core.verdict import GateInput
+
+NOW: Micros = parse_iso("2025-11-15T22:05:00Z")
+
+
+def table(
+    completeness: float = 100.0, quality: float = 1.0, name: str = "raw.box", **fields: Any
+) -> Assessment:
+    """A same-day table in this condition."""
+    rows = round(completeness * 10)
+    return Assessment(
+        **{
+            "key": f"same_day:{name}",
+            "table": name,
+            "kind": Kind.SAME_DAY,
+            "completeness": completeness,
+            "quality": quality,
+            "status": Status.COMPLETE if completeness >= 100 else Status.MISSING,
+            "absent": rows == 0,
+            "rows": rows,
+            "expected": 1_000,
+            "issues": () if rows >= 1_000 else (f"{rows}/1000 rows",),
+            **fields,
+        }
+    )
+
+
+def absent(name: str = "raw.box", **fields: Any) -> Assessment:
+    """A table without a row."""
+    return table(0.0, 0.0, name, **fields)
+
+
+def odds(present: bool) -> Assessment:
+    """An optional table."""
+    made = table(100.0 if present else 0.0, 1.0 if present else 0.0, "raw.odds")
+    fields = {name: getattr(made, name) for name in ("completeness", "quality", "status", "absent")}
+    return Assessment(
+        key="optional:raw.odds", table="raw.odds", kind=Kind.OPTIONAL, critical=False, **fields
+    )
+
+
+def history(days: int, degraded_at: int | None = 5) -> Assessment:
+    """Ten days of history of which so many are there."""
+    need = historical("analytics.summary", days=10, degraded_at=degraded_at)
+    missing = tuple(f"2025-11-{day:02}" for day in range(5, 15 - days))
+    seen = Sighting(key=need.key, looked_at=NOW, days_present=days, days_missing=missing)
+    return assess(need, seen, judged_at=NOW)
+
+
+def override(dependency: str | None = None, **fields: Any) -> Override:
+    """A live approval."""
+    given = {
+        "id": "ovr_1",
+        "customer": "default",
+        "pipeline": "nba",
+        "partition": "2025-11-15",
+        "reason": "first run after the move",
+        "approved_by": "ann@example.com",
+        "approved_at": NOW - 1,
+        "expires_at": NOW + DAY,
+        "dependency": dependency,
+    }
+    return Override(**{**given, **fields})
+
+
+def gate(mode: str, *assessments: Assessment, **fields: Any) -> GateInput:
+    """A gate in a built-in mode that sees these assessments."""
+    return GateInput(mode=BUILT_IN[mode], now=NOW, assessments=assessments, **fields)
