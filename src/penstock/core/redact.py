@@ -1,0 +1,202 @@
+"""Secrets: refused as literals, written as references, and masked wherever they might be shown.
+
+A parameter that holds a secret is a reference, ``{"$secret": "name"}``, which the worker resolves
+when the run starts (`engine.secrets`). Whatever comes from outside (errors, results) and whatever
+goes out (logs, reads) passes through `redact`: by the name it stands under, by its looks, and by
+value once this process has resolved it. Masking is a net, not a promise: a secret nobody resolved
+and that looks like nothing is not recognised. Pure, but for the values that were registered.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.core.errors import InvalidInput
+
+MASK: Final = "***"
+REFERENCE: Final = "$secret"
+REFERENCE_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
+DEPTH_MAX: Final = 64
+VALUE_MIN: Final = 4
+LINE_MIN: Final = 16
+
+_WORDS = (
+    r"password|passwd|passphrase|secret|token|api_?key|access_?key|private_?key|credentials?"
+    r"|authorization"
+)
+_NAME = re.compile(rf"(?:.*_)?(?:{_WORDS})")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_OURS = frozenset({"token", "fencing_token"})
+"""Under these names a whole number is a fencing token, which fences and opens nothing."""
+
+_PATTERNS: Final = (
+    (re.compile(r"\bpnk_([0-9a-z]{6,13})_[0-9a-z]{8,}"), rf"pnk_\1_{MASK}"),
+    (re.compile(r"\b(bearer|basic) +[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1 {MASK}"),
+    (re.compile(r"(\b[a-z][a-z0-9+.-]{1,30}://[^\s:/@]{0,256}):[^\s/?#]{1,512}@", re.IGNORECASE),
+     rf"\1:{MASK}@"),
+    (re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.*?"
+                r"(?:-----END [A-Z ]{0,30}PRIVATE KEY-----|\Z)", re.DOTALL),
+     f"-----PRIVATE KEY {MASK}-----"),
+    (re.compile(rf"\b((?:[a-z0-9]{{1,40}}[_-]){{0,4}}(?:{_WORDS.replace('_?', '[_-]?')}))"
+                r"=(\"[^\"]*\"|'[^']*'|[^\s,;&)}\]\"']+)", re.IGNORECASE), rf"\1={MASK}"),
+    (re.compile(rf"\b((?:[a-z0-9]{{1,40}}[_-]){{0,4}}(?:{_WORDS.replace('_?', '[_-]?')})"
+                r"(?P<q>[\"'])\s{0,8}:\s{0,8})(?P<v>[\"']).*?(?P=v)", re.IGNORECASE),
+     rf"\1\g<v>{MASK}\g<v>"),
+)  # fmt: skip
+_LITERALS = (_PATTERNS[0][0], _PATTERNS[2][0], _PATTERNS[3][0])
+_SIGNS = (
+    "passw", "passphrase", "secret", "token", "key", "credential", "authorization", "bearer",
+    "basic", "pnk_", "://",
+)  # fmt: skip
+"""A text without any of these needs no closer look; asking so costs a tenth of the patterns."""
+
+
+class Registered:
+    """Values this process resolved; masked wherever they turn up. Safe to share by threads."""
+
+    def __init__(self) -> None:
+        self._forms: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self._forms)
+
+    def add(self, value: str) -> None:
+        """Mask a value from now on, as it is and as JSON or Python would spell it."""
+        lines = [line for line in value.splitlines() if len(line) >= LINE_MIN]
+        forms = {value, value.strip(), *lines}
+        forms |= {json.dumps(form)[1:-1] for form in forms} | {repr(form)[1:-1] for form in forms}
+        kept = {form for form in forms if len(form) >= VALUE_MIN} | set(self._forms)
+        # Longest first: what contains another value is masked as a whole.
+        self._forms = tuple(sorted(kept, key=lambda form: (-len(form), form)))
+
+    def clear(self) -> None:
+        """Forget every value (tests)."""
+        self._forms = ()
+
+    def masked(self, text: str) -> str:
+        """The text without the values."""
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, MASK)
+        return text
+
+
+REGISTERED: Final = Registered()
+"""The values of this process."""
+
+
+def sounds_secret(name: object) -> bool:
+    """Whether a name, or its last words, is that of a secret: `db_password`, `apiKey`."""
+    if not isinstance(name, str) or len(name) > 200:
+        return False
+    words = _HUMP.sub("_", name).replace("-", "_").replace(" ", "_").replace(".", "_").lower()
+    return _NAME.fullmatch(words) is not None
+
+
+def is_reference(value: object) -> bool:
+    """Whether a value is `{"$secret": …}`, well-formed or not."""
+    return isinstance(value, Mapping) and REFERENCE in value
+
+
+def check_reference(value: Mapping[str, Any], field: str) -> str:
+    """The name a reference names, or InvalidInput."""
+    name = value.get(REFERENCE)
+    if len(value) != 1 or not isinstance(name, str) or not REFERENCE_NAME.fullmatch(name):
+        raise InvalidInput(
+            field,
+            'a reference {"$secret": "name"}, with a name of 1 to 63 small letters, digits or _',
+            "another object",
+        )
+    return name
+
+
+def refuse_secrets(parameters: object, field: str = "parameters") -> None:
+    """InvalidInput, which names the place and never the value, for secrets given literally."""
+    _refuse(parameters, field, is_secret=False, depth=0)
+
+
+def redact(value: Any) -> Any:
+    """A copy of a plain value in which secrets are masked: by name, by looks, by value."""
+    return _redact(value, is_secret=False, depth=0)
+
+
+def redact_text(text: str) -> str:
+    """A text in which whatever looks like a secret, and every known one, is masked."""
+    if REGISTERED:
+        text = REGISTERED.masked(text)
+    if not _is_suspect(text):
+        return text
+    for pattern, mask in _PATTERNS:
+        text = pattern.sub(mask, text)
+    return text
+
+
+def redact_json(text: str) -> str:
+    """The same for a JSON text; one without anything suspicious comes back as it is."""
+    if not REGISTERED and not _is_suspect(text):
+        return text
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return redact_text(text)
+    return json.dumps(redact(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def _redact(value: Any, *, is_secret: bool, depth: int) -> Any:
+    if depth > DEPTH_MAX:
+        return MASK
+    if isinstance(value, Mapping):
+        if is_reference(value) and len(value) == 1:
+            return dict(value)
+        return {
+            name: _redact(
+                part,
+                is_secret=is_secret or (sounds_secret(name) and not _is_ours(name, part)),
+                depth=depth + 1,
+            )
+            for name, part in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_redact(part, is_secret=is_secret, depth=depth + 1) for part in value]
+    if value is None or isinstance(value, bool) or value == "":
+        return value
+    if is_secret:
+        return MASK
+    return redact_text(value) if isinstance(value, str) else value
+
+
+def _refuse(value: object, field: str, *, is_secret: bool, depth: int) -> None:
+    if depth > DEPTH_MAX:
+        raise InvalidInput(field[:200], f"at most {DEPTH_MAX} levels", "more")
+    if isinstance(value, Mapping):
+        if is_reference(value):
+            check_reference(value, field[:200])
+            return
+        for name, part in value.items():
+            here = is_secret or sounds_secret(name)
+            _refuse(part, f"{field}.{name}", is_secret=here, depth=depth + 1)
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            _refuse(part, f"{field}[{index}]", is_secret=is_secret, depth=depth + 1)
+    elif value is None or isinstance(value, bool) or value == "":
+        return
+    elif is_secret or (isinstance(value, str) and any(p.search(value) for p in _LITERALS)):
+        raise InvalidInput(
+            field[:200],
+            "no secret in plain sight",
+            "a literal value (not shown)",
+            'Give its name instead, {"$secret": "name"}, and the value to the workers: '
+            "PENSTOCK_SECRET_NAME or a file in secrets_dir.",
+        )
+
+
+def _is_suspect(text: str) -> bool:
+    small = text.lower()
+    return any(sign in small for sign in _SIGNS)
+
+
+def _is_ours(name: object, value: object) -> bool:
+    return name in _OURS and isinstance(value, int) and not isinstance(value, bool)
