@@ -20,6 +20,7 @@ from penstock.client.names import Names
 from penstock.client.pauses import Pauses
 from penstock.client.runs import Runs
 from penstock.client.views import Views
+from penstock.client.work import Work
 from penstock.core.pipeline import Pipeline
 from penstock.store.api import Store
 from penstock.store.declare import pipeline_register
@@ -42,6 +43,7 @@ class Client:
         self.configs = Configs(store, names, actor)
         self.pauses = Pauses(store, names, actor)
         self.views = Views(store, names)
+        self.work = Work(store, names)
         self.keys = Keys(store, names, actor)
         self._names = names
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.drafts import check_customer
 from penstock.core.errors import Forbidden, InvalidInput, NotFound
-from penstock.core.model import DEFAULT_CUSTOMER, ProcessorRow
+from penstock.core.model import DEFAULT_CUSTOMER, EXTERNAL_POOL, ProcessorRow
 from penstock.store.api import Store, Tx
 from penstock.store.registry import (
     customer_ensure_many,
@@ -52,6 +52,14 @@ class PipelineInfo:
         """The processors a new flow starts with."""
         return tuple(row for row in self.processors if row.is_entry and row.is_current)
 
+    def is_external(self, row: ProcessorRow) -> bool:
+        """Whether workers outside execute a processor; a retired one is known by its pool."""
+        for phase in self.definition["phases"]:
+            for declared in phase["processors"]:
+                if (phase["name"], declared["name"]) == (row.phase, row.name):
+                    return bool(declared["runs"] == "external")
+        return row.pool == EXTERNAL_POOL
+
 
 class _Declared(NamedTuple):
     """Declarations as read at one moment, replaced as a whole; believed until `until`."""
@@ -66,6 +74,8 @@ class _Cache:
     def __init__(self) -> None:
         self.customers: dict[str, int] = {}
         self.declared: _Declared | None = None
+        self.clock_raised_at = 0
+        """When claims last moved the fair clock: callers of one process share the pace."""
 
 
 class Names:
@@ -177,6 +187,20 @@ class Names:
         """Every registered pipeline, by name."""
         pipelines = self._read(None)
         return [pipelines[name] for name in sorted(pipelines)]
+
+    def declared(self) -> Mapping[str, PipelineInfo]:
+        """Every registered pipeline, as believed for two seconds."""
+        declared = self._cache.declared
+        if declared is None or self._clock.monotonic() >= declared.until:
+            return self._read(None)
+        return declared.pipelines
+
+    def claims_move_clock(self, at: int, pace_us: int) -> bool:
+        """Whether a claim at this time has to move the fair clock: the first of each pace."""
+        is_due = at - self._cache.clock_raised_at >= pace_us
+        if is_due:
+            self._cache.clock_raised_at = at
+        return is_due
 
     def _read(self, tx: Tx | None) -> Mapping[str, PipelineInfo]:
         # The age counts from before the read: what is registered meanwhile is not believed longer.

@@ -14,6 +14,7 @@ from penstock.core.clock import Micros
 
 DEFAULT_CUSTOMER = "default"
 DEFAULT_POOL = "default"
+EXTERNAL_POOL = "external"
 PRIORITY_DEFAULT = 5
 
 

@@ -21,8 +21,8 @@ from penstock.store.alerts import alert_resolve_healthy
 from penstock.store.api import Store, Tx
 from penstock.store.ending import run_end_many
 from penstock.store.leases import (
+    lease_expire,
     lease_release_many,
-    lease_sweep,
     run_orphans,
     run_overdue,
     run_unleased,
@@ -69,6 +69,7 @@ class Sweeper:
     def run_once(self) -> Sweep:
         """One bounded pass over everything that may have lapsed."""
         sessions = len(self._store.write(session_expire))
+        self._store.write(lease_expire)
         lapsed = stale = timed_out = 0
         while True:
             counts = self._store.write(self._rescue)
@@ -88,7 +89,6 @@ class Sweeper:
             unblocked=self._store.write(self._unblock),
             repaused=self._store.write(pauses_apply),
         )
-        self._store.write(lease_sweep)
         self._store.write(alert_resolve_healthy)
         if sweep.total:
             self._store.wake(["admit"])

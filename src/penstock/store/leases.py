@@ -70,7 +70,7 @@ def run_orphans(tx: Tx, n: int) -> list[HeldRun]:
 
 
 def run_unleased(tx: Tx, n: int) -> list[HeldRun]:
-    """Runs held from outside (no session) without a lease in force."""
+    """Runs held from outside (no session) whose lease is gone."""
     return [HeldRun._make(row) for row in tx.rows("run_unleased", {"n": n})]
 
 
@@ -94,9 +94,9 @@ def lease_release_many(tx: Tx, rows: Sequence[tuple[str, int, int]]) -> set[int]
     return {row[0] for row in tx.rows("lease_release_many", batch=rows)}
 
 
-def lease_sweep(tx: Tx) -> int:
-    """Remove leases that nothing refers to any more."""
-    return tx.run("lease_sweep")
+def lease_expire(tx: Tx) -> int:
+    """End leases that ran out; until then a late heartbeat renews them."""
+    return len(tx.rows("lease_expire"))
 
 
 def progress_put_many(tx: Tx, rows: Sequence[tuple[int, int, Progress]]) -> set[int]:

@@ -141,7 +141,7 @@ def run_get(tx: Tx, run_id: int, customer: int | None = None) -> Run | None:
     """A run, live or ended."""
     params = {"run_id": run_id, "customer": customer}
     row = first(tx.rows("run_get_live", params)) or first(tx.rows("run_get_ended", params))
-    return None if row is None else _run(row)
+    return None if row is None else run_of_row(row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,20 +163,20 @@ class RunFilter:
 def run_list_live(tx: Tx, wanted: RunFilter) -> list[Run]:
     """Runs in the queue or in hand, newest first."""
     name = "run_list_live" if wanted.customer is None else "run_list_live_customer"
-    return [_run(row) for row in tx.rows(name, _params(wanted))]
+    return [run_of_row(row) for row in tx.rows(name, _params(wanted))]
 
 
 def run_list_ended(tx: Tx, wanted: RunFilter) -> list[Run]:
     """Ended runs, newest first; of one customer by slot, of everybody by id."""
     name = "run_list_ended" if wanted.customer is None else "run_list_ended_customer"
-    return [_run(row) for row in tx.rows(name, _params(wanted))]
+    return [run_of_row(row) for row in tx.rows(name, _params(wanted))]
 
 
 def run_chain(tx: Tx, run: Run, customer: int) -> list[Run]:
     """The ended attempts of a run, oldest first."""
     root = run.root_run_id or run.run_id
     params = {"root": root, "customer": customer, "slot": run.slot}
-    return [_run(row) for row in tx.rows("run_chain", params)]
+    return [run_of_row(row) for row in tx.rows("run_chain", params)]
 
 
 def run_cancel_pending(tx: Tx, run_id: int) -> int | None:
@@ -199,7 +199,8 @@ def _params(wanted: RunFilter) -> dict[str, object]:
     return {name: getattr(wanted, name) for name in RunFilter.__slots__}
 
 
-def _run(row: tuple[object, ...]) -> Run:
+def run_of_row(row: tuple[object, ...]) -> Run:
+    """A run from a row of `live_columns` or `ended_columns`."""
     run = Run._make(row)
     met = None if run.sla_met is None else bool(run.sla_met)
     assert run.admission is None or run.admission in tuple(Admission)

@@ -19,6 +19,7 @@ SAMPLES: list[PenstockError] = [
     errors.IllegalTransition("run", 7, "COMPLETED", "RUNNING"),
     errors.StaleVersion("config", 7, 3, 4),
     errors.StaleToken(7),
+    errors.NotHolder(7),
     errors.DuplicateRequest(),
     errors.StoreUnavailable(ambiguous=True),
     errors.StoreBusy(),

@@ -48,12 +48,13 @@ WHERE r.admission = 9 AND r.session_id IS NOT NULL
 ORDER BY r.run_id LIMIT :n;
 
 -- name: run_unleased
--- Runs held from outside without a lease in force: it ran out, or it is gone.
+-- Runs held from outside whose lease is gone. One that ran out still holds: only `lease_expire`
+-- ends it, under its lock, so that no run is taken from a holder whose late heartbeat renewed it.
 -- scope: system (sweeper)
 SELECT {{held_columns}} FROM runs r {{held_joins}}
 WHERE r.admission = 9 AND r.session_id IS NULL
     AND NOT EXISTS (SELECT 1 FROM leases e WHERE e.kind = 'run' AND e.subject = r.run_id
-        AND e.token = r.token AND e.until_at >= {{now}})
+        AND e.token = r.token)
 ORDER BY r.run_id LIMIT :n;
 
 -- name: run_overdue
@@ -93,12 +94,13 @@ DELETE FROM leases WHERE (kind, subject, token) IN (
     SELECT batch.kind, batch.subject, batch.token FROM {{batch}})
 RETURNING subject;
 
--- name: lease_sweep
--- Leases that no run holds any more.
+-- name: lease_expire
+-- Leases that ran out end here; their runs are nobody's any more.
 -- scope: system (sweeper)
-DELETE FROM leases WHERE kind = 'run' AND until_at < {{now}} - 3600000000
-    AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.run_id = leases.subject
-        AND r.token = leases.token AND r.admission = 9);
+DELETE FROM leases WHERE kind = 'run' AND subject IN (
+    SELECT subject FROM leases WHERE kind = 'run' AND until_at < {{now}}
+    {{pg:FOR UPDATE SKIP LOCKED}})
+RETURNING subject;
 
 -- name: progress_drop_many
 -- A run that goes back to the queue does not keep its last holder's progress.

@@ -1,0 +1,195 @@
+"""Claiming from outside: which processors a worker serves, and the claim with its leases.
+
+Only runs of processors that were declared external are given out; built-in workers execute the
+rest. A claim takes its runs in the order of level, fair turn and age, and moves the fair clock at
+most ten times a second, as built-in workers do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from penstock.client.holding import Claimed, Worker
+from penstock.client.names import Names, check_limit
+from penstock.client.submission import check_text
+from penstock.core.clock import SECOND
+from penstock.core.errors import Conflict, IllegalTransition, InvalidInput, NotFound, NotHolder
+from penstock.core.ids import encode
+from penstock.core.model import EXTERNAL_POOL, HeldRun, ProcessorRow, Run
+from penstock.core.states import Admission, RunState
+from penstock.store.api import Tx
+from penstock.store.leases import lease_take_many
+from penstock.store.outside import outside_get_many, run_find_many
+from penstock.store.runs import Claim, fair_clock_raise, run_claim, run_claim_by_id
+
+LEASE_SECONDS: Final = 300
+LEASE_SECONDS_MIN: Final = 10
+LEASE_SECONDS_MAX: Final = 3600
+CLAIMS_MAX: Final = 1000
+FAIR_CLOCK_US: Final = SECOND // 10
+
+_WAITING: Final = {
+    Admission.LATER: "it is not due yet",
+    Admission.PAUSED: "it is paused",
+    Admission.BLOCKED: "another run of its ordering key is before it",
+}
+
+
+class Claims:
+    """Claims of workers outside, over the names of one store."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    def taker(
+        self,
+        worker: Worker,
+        n: int,
+        lease_seconds: float,
+        pool: str,
+        processors: Sequence[str],
+    ) -> Callable[[Tx, str | None], list[Claimed]]:
+        """Check a claim; the answer takes it, in a transaction, for everybody or one customer."""
+        check_limit(n, "max_claims", CLAIMS_MAX)
+        lease_us = _lease_us(lease_seconds)
+        name = _check_worker(worker)
+        served = self._served(pool, processors)
+        numbers = sorted(served)
+
+        def take(tx: Tx, customer: str | None) -> list[Claimed]:
+            try:
+                number = self._names.customer(tx, customer)
+            except NotFound:  # nothing was ever submitted for it
+                return []
+            if not numbers:
+                return []
+            claim = Claim(
+                pool=served[numbers[0]].pool_no,
+                processors=numbers,
+                n=n,
+                claimed_by=name,
+                customer=number,
+            )
+            return self._lease(tx, worker, lease_us, run_claim(tx, claim), served)
+
+        return take
+
+    def taker_by_id(
+        self, worker: Worker, run_id: int, lease_seconds: float
+    ) -> Callable[[Tx, str | None], Claimed]:
+        """Check the claim of one run; the answer takes it, in a transaction."""
+        lease_us = _lease_us(lease_seconds)
+        name = _check_worker(worker)
+        known = self._external()
+
+        def take(tx: Tx, customer: str | None) -> Claimed:
+            number = self._names.customer(tx, customer)
+            held = run_claim_by_id(tx, run_id, name, customer=number)
+            if held is None:
+                return self._again(tx, worker, run_id, number, known)
+            if held.processor not in known:
+                shown = encode("run", run_id)
+                raise Conflict(f"run {shown} is executed by built-in workers, not from outside.")
+            return self._lease(tx, worker, lease_us, [held], known)[0]
+
+        return take
+
+    def _lease(
+        self,
+        tx: Tx,
+        worker: Worker,
+        lease_us: int,
+        runs: Sequence[HeldRun],
+        known: dict[int, ProcessorRow],
+    ) -> list[Claimed]:
+        """Give each claimed run its lease row."""
+        if not runs:
+            return []
+        until = lease_take_many(
+            tx, [("run", run.run_id, run.token, worker.holder, lease_us) for run in runs]
+        )
+        at = runs[0].claimed_at
+        assert at is not None
+        if self._names.claims_move_clock(at, FAIR_CLOCK_US):
+            fair_clock_raise(tx, runs)
+        return [_claimed(run, until[run.run_id], known) for run in runs]
+
+    def _again(
+        self,
+        tx: Tx,
+        worker: Worker,
+        run_id: int,
+        customer: int | None,
+        known: dict[int, ProcessorRow],
+    ) -> Claimed:
+        """The claim this worker has already, or why the run cannot be claimed."""
+        found = outside_get_many(tx, [run_id], customer).get(run_id)
+        is_ours = found is not None and found.holder == worker.holder
+        if found is not None and is_ours and found.held.state == RunState.CLAIMED:
+            return _claimed(found.held, found.until_at, known)
+        raise _unclaimable(run_id, run_find_many(tx, [run_id], customer).get(run_id))
+
+    def _served(self, pool: str, processors: Sequence[str]) -> dict[int, ProcessorRow]:
+        """The external processors of a pool that a claim is about, by number."""
+        every = self._external()
+        rows = {number: row for number, row in every.items() if row.pool == pool}
+        if not rows and pool != EXTERNAL_POOL:
+            pools = sorted({row.pool for row in every.values()})
+            raise InvalidInput("pool", f"a pool of external processors ({', '.join(pools)})", pool)
+        if not processors:
+            return rows
+        wanted = set(processors)
+        known = {name for row in rows.values() for name in (row.pipeline, _path(row))}
+        for name in processors:
+            if name not in known:
+                near = difflib.get_close_matches(str(name), sorted(known), n=1)
+                fix = f"Did you mean {near[0]!r}?" if near else None
+                expected = f"a pipeline or pipeline/phase/processor served from outside in {pool}"
+                raise InvalidInput("processors", expected, name, fix)
+        return {n: row for n, row in rows.items() if wanted & {row.pipeline, _path(row)}}
+
+    def _external(self) -> dict[int, ProcessorRow]:
+        return {
+            row.processor: row
+            for info in self._names.declared().values()
+            for row in info.processors
+            if info.is_external(row)
+        }
+
+
+def _claimed(run: HeldRun, until_at: int, known: dict[int, ProcessorRow]) -> Claimed:
+    row = known[run.processor]
+    return Claimed(run, until_at, row.pipeline, row.phase, row.name)
+
+
+def _unclaimable(run_id: int, run: Run | None) -> Exception:
+    shown = encode("run", run_id)
+    if run is None:
+        return NotFound("run", shown)
+    if run.finished_at is not None:
+        return IllegalTransition("run", shown, run.state, RunState.CLAIMED)
+    if run.state != RunState.PENDING:
+        return NotHolder(shown)
+    assert run.admission is not None
+    why = _WAITING.get(Admission(run.admission), "somebody else is taking it")
+    return Conflict(f"run {shown} cannot be claimed now: {why}.")
+
+
+def _check_worker(worker: Worker) -> str:
+    check_text("worker_id", worker.name)
+    assert worker.name is not None
+    assert ":" not in worker.key, worker.key
+    return worker.name
+
+
+def _lease_us(seconds: float) -> int:
+    low, high = LEASE_SECONDS_MIN, LEASE_SECONDS_MAX
+    if isinstance(seconds, bool) or not low <= seconds <= high:
+        raise InvalidInput("claim_duration_seconds", f"{low} to {high}", seconds)
+    return int(seconds * SECOND)
+
+
+def _path(row: ProcessorRow) -> str:
+    return f"{row.pipeline}/{row.phase}/{row.name}"

@@ -1,0 +1,234 @@
+"""Reports from outside: what a worker says checked, settled, and stored through the one door.
+
+A report becomes a verdict once the run it is about was found and locked; what was ended before by
+the same caller in the same way is answered again from what is stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from penstock.client.holding import (
+    Call,
+    Completion,
+    Ending,
+    Mishap,
+    Told,
+    is_repeat,
+    refusal,
+    refusal_unheld,
+)
+from penstock.client.submission import check_text
+from penstock.core import settle
+from penstock.core.clock import SECOND
+from penstock.core.drafts import json_object
+from penstock.core.errors import Conflict, InvalidInput, PenstockError, StaleToken
+from penstock.core.ids import encode, stable_fraction
+from penstock.core.model import Finish, HeldRun, Run
+from penstock.core.retry import DELAY_CAP_MAX, normalise_error_type
+from penstock.core.settle import Failure
+from penstock.core.states import RunState, RunStatus, check
+from penstock.core.zone import TIME_MAX
+from penstock.store.api import Store, Tx
+from penstock.store.configs import config_get
+from penstock.store.ending import run_end_many
+from penstock.store.outside import Outside, outside_get_many, run_find_many, run_retry_of
+
+COUNT_MAX: Final = 2**63 - 1
+PHASES: Final = ("INITIALIZING", "RUNNING", "FINALIZING")
+
+Settle: TypeAlias = Callable[[HeldRun, str], Finish]
+"""From a run in hand, and who reports it, to the verdict."""
+
+
+class Item(NamedTuple):
+    """One report: the call, and how its verdict is made."""
+
+    call: Call
+    settle: Settle
+
+
+def completed(done: Completion) -> Settle:
+    """How a completion is settled; InvalidInput names the field."""
+    if done.status not in (RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS):
+        raise InvalidInput("status", "SUCCESS or PARTIAL_SUCCESS", done.status, "Else use fail.")
+    summary = done.result_summary
+    result = None if summary is None else json_object(summary, "result_summary")
+    _check_count("records_processed", done.records_processed)
+    _check_count("bytes_processed", done.bytes_processed)
+    stages = None
+    if done.stages is not None:
+        for name, seconds in done.stages.items():
+            _check_number(f"stages.{name}"[:100], seconds, 0, TIME_MAX / SECOND)
+        micros = {name: round(seconds * SECOND) for name, seconds in done.stages.items()}
+        stages = json_object(micros, "stages")
+
+    def settled(held: HeldRun, actor: str) -> Finish:
+        return settle.completed(
+            held,
+            status=RunStatus(done.status),
+            result=result,
+            records=done.records_processed,
+            bytes=done.bytes_processed,
+            stages=stages,
+            actor=actor,
+        )
+
+    return settled
+
+
+def failed(mishap: Mishap) -> Settle:
+    """How a failure is settled; nobody wants a run tried again that was to be cancelled."""
+    check_text("error_type", mishap.error_type)
+    if not mishap.error_type.strip():
+        raise InvalidInput("error_type", "a name such as TRANSIENT_NETWORK", mishap.error_type)
+    details = mishap.error_details
+    text = None if details is None else json_object(details, "error_details")
+    after = mishap.retry_after_seconds
+    _check_number("retry_after_seconds", after, 0, DELAY_CAP_MAX / SECOND)
+    failure = Failure(
+        error_type=normalise_error_type(mishap.error_type),
+        details=text,
+        insist=mishap.should_retry,
+        retry_after_us=None if after is None else int(after * SECOND),
+    )
+
+    def settled(held: HeldRun, actor: str) -> Finish:
+        if held.cancel_requested_at is not None:
+            return cancelled(held, actor)
+        # The token gives each run a jitter of its own, the same when a transaction is repeated.
+        return settle.failed(held, failure, jitter=stable_fraction(held.token), actor=actor)
+
+    return settled
+
+
+def cancelled(held: HeldRun, actor: str) -> Finish:
+    """The verdict on a run whose worker stopped because it was asked to."""
+    if held.cancel_requested_at is None:
+        raise Conflict(f"nobody asked to cancel run {encode('run', held.run_id)}: use fail.")
+    return settle.cancelled(held, actor=actor, why="cancelled while held from outside")
+
+
+def end_many(
+    tx: Tx, store: Store, items: Sequence[Item], customer: int | None
+) -> list[Ending | PenstockError]:
+    """End runs in one transaction: for each report its end, or why not."""
+    ids = [item.call.run_id for item in items]
+    found = outside_get_many(tx, ids, customer)
+    lost = set(ids) - found.keys()
+    others = run_find_many(tx, lost, customer) if lost else {}
+    outcomes: dict[int, Ending | PenstockError] = {}
+    finishes: dict[int, Finish] = {}
+    twice: set[int] = set()
+    for place, item in enumerate(items):
+        run_id = item.call.run_id
+        if run_id in finishes or run_id in outcomes:
+            twice.add(place)
+        elif run_id not in found:
+            outcomes[run_id] = _unheld(tx, others.get(run_id), item.call)
+        else:
+            try:
+                finishes[run_id] = _verdict(found[run_id], item)
+            except PenstockError as error:
+                outcomes[run_id] = error
+    outcomes |= _store(tx, store, finishes)
+    return [
+        InvalidInput("run_id", "each run once in a batch", encode("run", run_id))
+        if place in twice
+        else outcomes[run_id]
+        for place, run_id in enumerate(ids)
+    ]
+
+
+def check_told(told: Told) -> None:
+    """Refuse progress that the store could not hold, by the name of the field."""
+    if told.current_state not in PHASES:
+        raise InvalidInput("current_state", f"one of {', '.join(PHASES)}", told.current_state)
+    if told.stage is not None:
+        check_text("current_stage", told.stage)
+    _check_number("progress_percentage", told.percent, 0, 100)
+    _check_count("estimated_completion_time", told.estimated_completion_at, TIME_MAX)
+    for name in ("records_extracted", "records_transformed", "records_loaded", "bytes_processed"):
+        _check_count(name, getattr(told, name))
+
+
+def check_place(pod: str | None, region: str | None) -> None:
+    """Refuse names of places that the store could not hold."""
+    for field, value in (("pod_name", pod), ("region", region)):
+        if value is not None:
+            check_text(f"execution_context.{field}", value)
+
+
+def _verdict(found: Outside, item: Item) -> Finish:
+    call, held = item.call, found.held
+    error = refusal(found, call)
+    if error is not None:
+        raise error
+    # A claim that lapses for the last time fails a run; a worker has to start it first.
+    if held.state != RunState.RUNNING and call.to_state is RunState.FAILED:
+        check(RunState.CLAIMED, RunState.COMPLETED, encode("run", held.run_id))
+    check(RunState(held.state), call.to_state, encode("run", held.run_id))
+    return item.settle(held, call.caller.name or held.claimed_by or "worker")
+
+
+def _store(tx: Tx, store: Store, finishes: dict[int, Finish]) -> dict[int, Ending | PenstockError]:
+    """Write the verdicts; each with what became of its run."""
+    ended = {end.run_id: end for end in run_end_many(tx, list(finishes.values()))}
+    outcomes: dict[int, Ending | PenstockError] = {}
+    for run_id, finish in finishes.items():
+        end = ended.get(run_id)
+        if end is None:
+            outcomes[run_id] = StaleToken(encode("run", run_id))
+            continue
+        retry = None if end.retry_run_id is None else run_retry_of(tx, run_id)
+        outcomes[run_id] = Ending(
+            run_id,
+            finish.token,
+            end.final_state,
+            finish.status,
+            end.retry_run_id,
+            None if retry is None else retry[1],
+            bool(end.is_dead),
+            end.consecutive_failures,
+        )
+    if any(end.retry_run_id is not None for end in ended.values()):
+        tx.after_commit(lambda: store.wake(["admit"]))
+    return outcomes
+
+
+def _unheld(tx: Tx, run: Run | None, call: Call) -> Ending | PenstockError:
+    """The stored end of a run that the caller itself ended this way, or why it cannot be ended."""
+    ways = {call.to_state}
+    if call.to_state is RunState.FAILED:
+        ways.add(RunState.CANCELLED)
+    if run is None or not is_repeat(run, call) or run.state not in ways:
+        return refusal_unheld(run, call)
+    retry = None if run.is_dead or run.state != RunState.FAILED else run_retry_of(tx, run.run_id)
+    config = config_get(tx, run.config_id) if run.is_dead and run.config_id is not None else None
+    return Ending(
+        run.run_id,
+        run.token,
+        run.state,
+        run.status,
+        None if retry is None else retry[0],
+        None if retry is None else retry[1],
+        run.is_dead,
+        0 if config is None else config.consecutive_failures,
+        is_repeat=True,
+    )
+
+
+def _check_count(field: str, value: Any, most: int = COUNT_MAX) -> None:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and not (is_whole and 0 <= value <= most):
+        raise InvalidInput(field, "a whole number from 0", value)
+
+
+def _check_number(field: str, value: Any, low: float, high: float) -> None:
+    if value is None:
+        return
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or not low <= value <= high:
+        raise InvalidInput(field, f"a number from {low} to {high:.0f}", value)
