@@ -41,31 +41,25 @@ SELECT pool, count(*) FROM admitted GROUP BY pool;
 -- differs because SQLite has no writing CTEs.
 -- scope: system (fairness across customers)
 {{staged_table}};
-INSERT INTO temp.staged
-SELECT j.run_id, j.run_id, j.pool, j.priority, j.customer, CASE WHEN j.paused THEN 2 ELSE 0 END,
-    row_number() OVER (PARTITION BY j.customer, j.pool, j.priority, j.paused
-        ORDER BY j.scheduled_time, j.run_id)
+INSERT INTO temp.staged (source, processor, pool, level, customer, admission)
+SELECT g.run_id, NULL, g.pool, g.priority, g.customer, CASE WHEN {{is_paused}} THEN 2 ELSE 0 END
 FROM (
-    SELECT g.*, {{is_paused}} AS paused FROM (
-        SELECT r.run_id, r.customer, r.config_id, p.pipeline, r.scheduled_time, r.pool, r.priority
-        FROM runs r JOIN processors p ON p.processor = r.processor
-        WHERE r.admission = 1 AND r.scheduled_time <= {{now}}
-        ORDER BY r.scheduled_time, r.run_id LIMIT :n) AS g) AS j;
-{{turns_from_staged}};
-UPDATE runs SET admission = k.admission, level = runs.priority,
-    pass = CASE WHEN k.admission = 0 THEN k.pass + k.rank ELSE 0 END, state_at = {{now}}
-FROM (SELECT d.run_id, d.admission, d.rank, t.pass FROM temp.staged d
-      LEFT JOIN turns t ON t.pool = d.pool AND t.level = d.level
-          AND t.customer = d.customer) AS k
-WHERE runs.run_id = k.run_id;
-{{turns_advance}};
+    SELECT r.run_id, r.customer, r.config_id, p.pipeline, r.scheduled_time, r.pool, r.priority
+    FROM runs r JOIN processors p ON p.processor = r.processor
+    WHERE r.admission = 1 AND r.scheduled_time <= {{now}}
+    ORDER BY r.scheduled_time, r.run_id LIMIT :n) AS g
+ORDER BY {{line_of_staged}}, g.scheduled_time, g.run_id;
+{{seats_from_staged}};
+UPDATE runs SET admission = k.admission, level = runs.priority, pass = k.turn, state_at = {{now}}
+FROM (SELECT p.source, p.admission, {{turn_of_staged}} AS turn
+      FROM temp.staged p LEFT JOIN {{seat_of_staged}}) AS k
+WHERE runs.run_id = k.source;
 INSERT INTO outbox (topic, payload, created_at)
 SELECT 'penstock.runs', json_object('run_id', r.run_id, 'config_id', r.config_id,
     'customer', r.customer, 'priority', r.priority), {{now}}
-FROM topics t CROSS JOIN temp.staged k CROSS JOIN runs r ON r.run_id = k.run_id
+FROM topics t CROSS JOIN temp.staged k CROSS JOIN runs r ON r.run_id = k.source
 WHERE t.topic = 'penstock.runs' AND r.admission = 0;
-SELECT r.pool, count(*) FROM temp.staged k CROSS JOIN runs r ON r.run_id = k.run_id
-GROUP BY r.pool;
+SELECT pool, count(*) FROM temp.staged GROUP BY pool;
 
 -- name: run_next_due_at
 -- When the next waiting run becomes due, for the admission loop's timer.

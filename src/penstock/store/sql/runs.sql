@@ -41,29 +41,48 @@ greatest(coalesce(g.clock, 0), coalesce((SELECT t.pass FROM turns t WHERE t.pool
 -- fragment: turn_clock [postgres]
 LEFT JOIN turns k ON k.pool = g.pool AND k.level = g.priority AND k.customer = 0
 
--- fragment: turns_from_staged [sqlite]
--- Takes the temporary table `staged` (pool, level, customer, admission, rank): a turn of staged row
--- `d` is `t.pass + d.rank`, where `t` was first brought up to the clock.
-INSERT INTO turns (pool, level, customer, pass)
-SELECT DISTINCT d.pool, d.level, d.customer, 0 FROM temp.staged d WHERE d.admission = 0
-ON CONFLICT DO NOTHING;
-UPDATE turns SET pass = k.pass
-FROM turns k
-WHERE k.pool = turns.pool AND k.level = turns.level AND k.customer = 0 AND turns.pass < k.pass
-    AND (turns.pool, turns.level, turns.customer) IN (
-        SELECT pool, level, customer FROM temp.staged WHERE admission = 0)
-
--- fragment: turns_advance [sqlite]
-UPDATE turns SET pass = pass + s.n
-FROM (SELECT pool, level, customer, max(rank) AS n FROM temp.staged WHERE admission = 0
-      GROUP BY pool, level, customer) AS s
-WHERE s.pool = turns.pool AND s.level = turns.level AND s.customer = turns.customer
-
 -- fragment: staged_table [sqlite]
+-- Runs about to be admitted. place: counts in line, where a customer's rows follow each other;
+-- source: the row it is made from; late: its place among those that share the catch-up rate.
 CREATE TEMP TABLE IF NOT EXISTS staged (
-    ord integer PRIMARY KEY, run_id integer, pool integer, level integer, customer integer,
-    admission integer, rank integer);
+    place integer PRIMARY KEY, source integer, processor integer, pool integer, level integer,
+    customer integer, admission integer, late integer);
 DELETE FROM temp.staged
+
+-- fragment: line_of_staged [sqlite]
+-- By admission, pool, level and customer, as columns of the SELECT that fills `staged`.
+6, 3, 4, 5
+
+-- fragment: seats_from_staged [sqlite]
+-- Takes `staged` in line and moves each customer's turn on, from its last one or the clock. A sort
+-- and this are half the cost of numbering rows by a window.
+CREATE TEMP TABLE IF NOT EXISTS seats (
+    pool integer, level integer, customer integer, pass integer, last integer,
+    PRIMARY KEY (pool, level, customer)) WITHOUT ROWID;
+DELETE FROM temp.seats;
+INSERT INTO temp.seats
+SELECT s.pool, s.level, s.customer, max(coalesce(t.pass, 0), coalesce(k.pass, 0)) + s.n, s.last
+FROM (SELECT d.pool, d.level, d.customer, count(*) AS n, max(d.place) AS last FROM temp.staged d
+      WHERE d.admission = 0 GROUP BY d.pool, d.level, d.customer) AS s
+    LEFT JOIN turns t ON t.pool = s.pool AND t.level = s.level AND t.customer = s.customer
+    LEFT JOIN turns k ON k.pool = s.pool AND k.level = s.level AND k.customer = 0;
+INSERT INTO turns (pool, level, customer, pass)
+SELECT pool, level, customer, pass FROM temp.seats WHERE TRUE
+ON CONFLICT (pool, level, customer) DO UPDATE SET pass = excluded.pass
+
+-- fragment: seat_of_staged [sqlite]
+temp.seats u ON p.admission = 0 AND u.pool = p.pool AND u.level = p.level
+    AND u.customer = p.customer
+
+-- fragment: turn_of_staged [sqlite]
+-- The turn of staged row `p` with seat `u`: the last of its customer's has the turn just given out.
+coalesce(u.pass - u.last + p.place, 0)
+
+-- fragment: tally_table [sqlite]
+-- base: the last id given to a run so far.
+CREATE TEMP TABLE IF NOT EXISTS tally (what text PRIMARY KEY, n integer) WITHOUT ROWID;
+REPLACE INTO temp.tally
+SELECT 'base', coalesce(max(seq), 0) FROM main.sqlite_sequence WHERE name = 'runs'
 
 -- fragment: seat_given [postgres]
 -- Takes the CTE `given`; leaves `seated`, judged and with their turns. Turns are locked in order and found by their key, so
@@ -111,35 +130,39 @@ noted AS (
 )
 
 -- fragment: insert_given [sqlite]
--- Takes the temporary table `given` (ord counts from 1); leaves `staged` with the new ids.
+-- Takes the temporary table `given` (ord counts from 1); ids follow its order.
+{{tally_table}};
 {{staged_table}};
-INSERT INTO temp.staged
-SELECT j.ord, j.base + j.ord, j.pool, j.priority, j.customer, j.admission,
-    row_number() OVER (PARTITION BY j.customer, j.pool, j.priority, j.admission ORDER BY j.ord)
-FROM (SELECT g.ord, g.customer, g.pool, g.priority, {{admission_of_given}} AS admission, s.base
-      FROM (SELECT coalesce(max(seq), 0) AS base FROM main.sqlite_sequence
-            WHERE name = 'runs') AS s CROSS JOIN temp.given g) AS j;
-{{turns_from_staged}};
+INSERT INTO temp.staged (source, processor, pool, level, customer, admission)
+SELECT g.ord, g.processor, g.pool, g.priority, g.customer, {{admission_of_given}}
+FROM temp.given g
+ORDER BY {{line_of_staged}}, g.ord;
+{{seats_from_staged}};
 INSERT INTO runs (run_id, {{insert_columns}})
-SELECT d.run_id, g.customer, g.config_id, g.processor, g.pool, g.flow_id, g.partition, g.mode,
-    g.slot, g.scheduled_time, g.priority, g.priority,
-    CASE WHEN d.admission = 0 THEN t.pass + d.rank ELSE 0 END,
-    'PENDING', d.admission, g.at, g.attempt, g.max_execution_us, g.sla_us, g.ordering_key,
+SELECT b.n + g.ord, g.customer, g.config_id, g.processor, g.pool, g.flow_id, g.partition, g.mode,
+    g.slot, g.scheduled_time, g.priority, g.priority, {{turn_of_staged}},
+    'PENDING', p.admission, g.at, g.attempt, g.max_execution_us, g.sla_us, g.ordering_key,
     g.parameters, g.correlation_id, g.parent_run_id, g.root_run_id, g.stales,
     g.trigger_source, g.trigger_message_id, g.at
-FROM temp.staged d CROSS JOIN temp.given g ON g.ord = d.ord
-    LEFT JOIN turns t ON t.pool = d.pool AND t.level = d.level AND t.customer = d.customer
-WHERE TRUE
+FROM temp.tally b
+    CROSS JOIN (SELECT place FROM temp.staged ORDER BY source) AS o
+    CROSS JOIN temp.staged p ON p.place = o.place
+    CROSS JOIN temp.given g ON g.ord = p.source
+    LEFT JOIN {{seat_of_staged}}
+WHERE b.what = 'base'
 ON CONFLICT DO NOTHING;
-{{turns_advance}};
+{{note_runs}}
+
+-- fragment: note_runs [sqlite]
+-- Nobody else writes meanwhile: what lies behind the base was inserted here.
 INSERT INTO journal (at, kind, subject, customer, action, actor, to_state, why)
 SELECT r.created_at, 'run', r.run_id, r.customer, 'created', :actor, 'PENDING', r.trigger_source
-FROM temp.staged d CROSS JOIN runs r ON r.run_id = d.run_id;
+FROM temp.tally b CROSS JOIN runs r ON r.run_id > b.n WHERE b.what = 'base';
 INSERT INTO outbox (topic, payload, created_at)
 SELECT 'penstock.runs', json_object('run_id', r.run_id, 'config_id', r.config_id,
     'customer', r.customer, 'priority', r.priority), r.created_at
-FROM topics t CROSS JOIN temp.staged d CROSS JOIN runs r ON r.run_id = d.run_id
-WHERE t.topic = 'penstock.runs' AND r.admission = 0
+FROM topics t CROSS JOIN temp.tally b CROSS JOIN runs r ON r.run_id > b.n
+WHERE t.topic = 'penstock.runs' AND b.what = 'base' AND r.admission = 0
 
 -- fragment: given_table [sqlite]
 CREATE TEMP TABLE IF NOT EXISTS given (
@@ -193,8 +216,8 @@ SELECT run_id, admission FROM inserted ORDER BY run_id;
 DELETE FROM temp.given;
 INSERT INTO temp.given {{given_from_batch}};
 {{insert_given}};
-SELECT r.run_id, r.admission FROM temp.staged d CROSS JOIN runs r ON r.run_id = d.run_id
-ORDER BY r.run_id;
+SELECT r.run_id, r.admission FROM temp.tally b CROSS JOIN runs r ON r.run_id > b.n
+WHERE b.what = 'base' ORDER BY r.run_id;
 
 -- name: ordering_key_lock_many [postgres]
 -- Serialize insertion and release per ordering key; taken before the statement that looks.

@@ -72,41 +72,58 @@ INSERT INTO flows (customer, pipeline, config_id, partition, mode, correlation_i
     trigger_source, created_at)
 SELECT t.customer, t.pipeline, t.config_id, {{slot_partition}}, 'scheduled',
     'cfg:' || t.config_id || ':' || t.run_slot, 'scheduler', {{now}}
-FROM {{pg:tick}}{{lite:temp.tick}} t WHERE t.outcome = 'run' AND t.has_flow
+FROM {{pg:tick}}{{lite:temp.tick}} t
+WHERE t.outcome = 'run' AND t.has_flow{{lite: AND EXISTS (SELECT 1 FROM pipelines WHERE has_flow)}}
 ON CONFLICT DO NOTHING
 
--- fragment: tick_given
-SELECT {{pg:row_number() OVER ()}}{{lite:NULL}} AS ord,
+-- fragment: tick_given [postgres]
+SELECT row_number() OVER () AS ord,
     t.customer, t.config_id, p.processor, p.pool, p.pipeline, w.flow_id, w.partition,
     CAST(NULL AS text) AS mode, t.run_slot AS slot,
-    {{tick_time}} AS scheduled_time,
+    CASE WHEN t.is_late THEN CAST(:cursor AS bigint) + :gap_us * count(*) FILTER (WHERE t.is_late)
+            OVER (ROWS UNBOUNDED PRECEDING)
+        ELSE t.run_slot + t.offset_us END AS scheduled_time,
     t.priority, 1 AS attempt, t.max_execution_us, t.sla_us,
-    CASE WHEN t.catch_up = 'all' OR t.overlap = 'queue' THEN
-        'config:' || t.config_id || ':' || p.processor END
-        AS ordering_key,
+    {{tick_ordering_key}} AS ordering_key,
     CAST(NULL AS text) AS parameters, w.correlation_id, CAST(NULL AS bigint) AS parent_run_id,
     CAST(NULL AS bigint) AS root_run_id, 0 AS stales, 'scheduler' AS trigger_source,
     CAST(NULL AS text) AS trigger_message_id, {{now}} AS at
-FROM {{pg:tick}}{{lite:temp.tick}} t
+FROM tick t
 JOIN processors p ON p.pipeline = t.pipeline AND p.is_entry AND p.is_current
-LEFT JOIN {{flow_of_tick}}
+LEFT JOIN opened w ON w.config_id = t.config_id
 WHERE t.outcome = 'run'
 
--- fragment: tick_time [postgres]
-CASE WHEN t.is_late THEN CAST(:cursor AS bigint) + :gap_us * count(*) FILTER (WHERE t.is_late)
-        OVER (ROWS UNBOUNDED PRECEDING)
-    ELSE t.run_slot + t.offset_us END
+-- fragment: tick_ordering_key
+CASE WHEN t.catch_up = 'all' OR t.overlap = 'queue' THEN
+    'config:' || t.config_id || ':' || p.processor END
 
--- fragment: tick_time [sqlite]
--- differs because late runs are given their time by a later statement, when there are any.
-CASE WHEN t.is_late THEN NULL ELSE t.run_slot + t.offset_us END
-
--- fragment: flow_of_tick [postgres]
-opened w ON w.config_id = t.config_id
+-- fragment: stage_tick [sqlite]
+-- Takes the temporary table `tick`. A config is taken once per batch: nothing in it is behind
+-- anything else of it.
+{{staged_table}};
+INSERT INTO temp.staged (source, processor, pool, level, customer, admission)
+SELECT t.rowid, p.processor, p.pool, t.priority, t.customer,
+    CASE
+        WHEN (t.catch_up = 'all' OR t.overlap = 'queue') AND (
+            SELECT o.run_id FROM runs o WHERE o.ordering_key = {{tick_ordering_key}} LIMIT 1)
+            IS NOT NULL THEN 3
+        WHEN t.is_late OR t.run_slot + t.offset_us > {{now}} THEN 1
+        ELSE 0
+    END AS admission
+FROM temp.tick t CROSS JOIN processors p ON p.pipeline = t.pipeline AND p.is_entry AND p.is_current
+WHERE t.outcome = 'run'
+ORDER BY {{line_of_staged}}, t.rowid;
+UPDATE temp.staged SET late = k.rank
+FROM (SELECT d.place, row_number() OVER (ORDER BY d.source, d.processor) AS rank
+      FROM temp.staged d CROSS JOIN temp.tick t ON t.rowid = d.source
+      WHERE :cursor IS NOT NULL AND t.is_late) AS k
+WHERE staged.place = k.place;
+{{seats_from_staged}}
 
 -- fragment: flow_of_tick [sqlite]
 flows w ON t.has_flow AND w.customer = t.customer AND w.pipeline = t.pipeline
-    AND w.config_id = t.config_id AND w.partition = {{slot_partition}} AND w.mode = 'scheduled'
+    AND w.config_id = t.config_id AND w.mode = 'scheduled'
+    AND w.partition = CASE WHEN t.has_flow THEN {{slot_partition}} END
 
 -- fragment: ledger_of_tick
 INSERT INTO ledger (config_id, slot_from, slot_to, slots, outcome, at)
@@ -155,30 +172,36 @@ SELECT (SELECT count(*) FROM tick), (SELECT count(*) FROM advanced),
 -- scope: system (the scheduler serves every customer)
 -- batch: cadence bigint key, slot bigint key, catch_up text, window_us bigint, run_slot bigint,
 --   next_slot bigint, missed_from bigint, missed_to bigint, missed_count bigint, is_late boolean
+{{tally_table}};
 CREATE TEMP TABLE IF NOT EXISTS tick AS SELECT * FROM ({{tick_rows}}) WHERE FALSE;
 DELETE FROM temp.tick;
 INSERT INTO temp.tick {{tick_rows}};
 UPDATE schedule SET next_run_time = t.next_slot,
     evaluated_to = max(evaluated_to, coalesce(t.run_slot, t.missed_to))
 FROM temp.tick t WHERE schedule.config_id = t.config_id AND +schedule.next_run_time = t.slot;
+REPLACE INTO temp.tally VALUES ('advanced', changes());
 {{tick_flows}};
-{{given_table}};
-DELETE FROM temp.given;
-INSERT INTO temp.given {{tick_given}};
-UPDATE temp.given SET scheduled_time = CAST(:cursor AS bigint) + :gap_us * k.rank
-FROM (SELECT g.ord, row_number() OVER (ORDER BY g.ord) AS rank
-      FROM temp.given g WHERE g.scheduled_time IS NULL) AS k
-WHERE given.ord = k.ord;
-{{insert_given}};
+{{stage_tick}};
+INSERT INTO runs (run_id, {{insert_columns}})
+SELECT b.n + p.place, t.customer, t.config_id, p.processor, p.pool, w.flow_id, w.partition, NULL,
+    t.run_slot, CASE WHEN t.is_late THEN :cursor + :gap_us * p.late
+        ELSE t.run_slot + t.offset_us END,
+    t.priority, t.priority, {{turn_of_staged}}, 'PENDING', p.admission, {{now}}, 1,
+    t.max_execution_us, t.sla_us, {{tick_ordering_key}}, NULL, w.correlation_id, NULL, NULL, 0,
+    'scheduler', NULL, {{now}}
+FROM temp.tally b CROSS JOIN temp.staged p CROSS JOIN temp.tick t ON t.rowid = p.source
+    LEFT JOIN {{seat_of_staged}}
+    LEFT JOIN {{flow_of_tick}}
+WHERE b.what = 'base'
+ON CONFLICT DO NOTHING;
+REPLACE INTO temp.tally VALUES ('inserted', changes());
+{{note_runs}};
 {{ledger_of_tick}};
-SELECT (SELECT count(*) FROM temp.tick),
-    (SELECT count(*) FROM temp.tick t CROSS JOIN schedule s ON s.config_id = t.config_id
-        WHERE s.next_run_time = t.next_slot),
-    (SELECT count(*) FROM temp.staged d CROSS JOIN runs r ON r.run_id = d.run_id),
-    (SELECT count(*) FROM temp.tick WHERE outcome = 'skipped_overlap'),
-    (SELECT count(*) FROM temp.tick WHERE outcome = 'paused'),
-    (SELECT coalesce(sum(missed_count), 0) FROM temp.tick),
-    (SELECT count(*) FROM temp.given);
+SELECT count(*), (SELECT n FROM temp.tally WHERE what = 'advanced'),
+    (SELECT n FROM temp.tally WHERE what = 'inserted'),
+    count(*) FILTER (WHERE outcome = 'skipped_overlap'), count(*) FILTER (WHERE outcome = 'paused'),
+    coalesce(sum(missed_count), 0), (SELECT count(*) FROM temp.staged)
+FROM temp.tick;
 
 -- name: entry_count
 -- How many runs one slot of each of these configs starts.
