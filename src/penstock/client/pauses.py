@@ -41,8 +41,8 @@ class Pauses:
         return done
 
     def in_force(self) -> list[Pause]:
-        """Every pause in force."""
-        return self._store.read(pause_list)
+        """Every pause in force; a confined caller sees its own."""
+        return self._store.read(lambda tx: pause_list(tx, self._names.customer(tx, None)))
 
     def _change(
         self, tx: Tx, scope: str, subject: str | None, who: str, reason: str, is_pause: bool
@@ -67,6 +67,8 @@ class Pauses:
         """(number of the subject, its customer if it has one)."""
         if scope not in SCOPES:
             raise InvalidInput("scope", f"one of {', '.join(SCOPES)}", scope)
+        if scope in ("all", "pipeline"):
+            self._names.refuse_bound(f"pausing and resuming {scope}")
         if scope == "all":
             return 0, None
         if not subject:
@@ -78,7 +80,7 @@ class Pauses:
         if scope == "pipeline":
             return self._names.pipeline(subject, "pipeline", tx).number, None
         config_id = decode("cfg", subject)
-        config = config_get(tx, config_id)
+        config = config_get(tx, config_id, self._names.customer(tx, None))
         # A pause outlives the deletion of its config: what still waits under it can be resumed.
         if config is None or (is_pause and config.deleted_at is not None):
             raise NotFound("config", encode("cfg", config_id))

@@ -14,6 +14,7 @@ from penstock.client.names import Names, check_limit
 from penstock.client.starting import LOOK, check_overlap, free_slot
 from penstock.client.submission import (
     Submission,
+    addressed,
     check_many,
     check_text,
     fingerprint,
@@ -81,11 +82,12 @@ class Runs:
     ) -> int:
         """Create one run; returns its id. `key` makes the call safe to repeat."""
         wanted = Submission(pipeline=submission) if isinstance(submission, str) else submission
+        wanted = addressed(self._names, wanted)
         if key is None:
             return self.submit_many([wanted], actor=actor)[0]
         check_text("key", key)
         checked = check_many(self._names, [wanted])
-        scope = f"submit:{check_customer(wanted.customer)}"
+        scope = self._names.request_scope(f"submit:{check_customer(wanted.customer)}")
         who = actor or self._actor
 
         def body(tx: Tx) -> int:
@@ -102,7 +104,7 @@ class Runs:
         self, submissions: Sequence[Submission], *, actor: str | None = None
     ) -> list[int]:
         """Create runs in one transaction; returns their ids in order."""
-        checked = check_many(self._names, submissions)
+        checked = check_many(self._names, [addressed(self._names, s) for s in submissions])
         who = actor or self._actor
         return self._store.write(lambda tx: insert(tx, self._store, self._names, checked, who))
 

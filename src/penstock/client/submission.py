@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from penstock.client.names import Names, PipelineInfo
 from penstock.core.drafts import json_object
 from penstock.core.errors import InvalidInput
-from penstock.core.model import DEFAULT_CUSTOMER, NewRun, ProcessorRow, scoped_key
+from penstock.core.model import NewRun, ProcessorRow, scoped_key
 from penstock.core.parameters import validate
 from penstock.core.zone import TIME_MAX
 from penstock.store.api import Store, Tx
@@ -25,10 +25,13 @@ KEY_MAX = 255
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """One thing to run. `at` (micros) defers it; `processor` picks one of several."""
+    """One thing to run. `at` (micros) defers it; `processor` picks one of several.
+
+    Without a customer it belongs to the one its client is confined to, else to `default`.
+    """
 
     pipeline: str
-    customer: str = DEFAULT_CUSTOMER
+    customer: str | None = None
     processor: str | None = None
     partition: str | None = None
     parameters: Mapping[str, Any] | None = None
@@ -44,6 +47,13 @@ class Checked(NamedTuple):
     wanted: Submission
     row: ProcessorRow
     parameters: str | None
+
+
+def addressed(names: Names, wanted: Submission) -> Submission:
+    """A submission that says whose it is."""
+    if wanted.customer is not None:
+        return wanted
+    return replace(wanted, customer=names.default_customer)
 
 
 def check_many(names: Names, submissions: Sequence[Submission]) -> list[Checked]:
@@ -78,15 +88,15 @@ def check_many(names: Names, submissions: Sequence[Submission]) -> list[Checked]
 
 def insert(tx: Tx, store: Store, names: Names, checked: Sequence[Checked], actor: str) -> list[int]:
     """Create the runs; returns their ids in order. Workers are woken after the commit."""
-    customers = names.customers(tx, {wanted.customer for wanted, _, _ in checked})
+    customers = names.customers(tx, {_customer(wanted) for wanted, _, _ in checked})
     news = [
         NewRun(
-            customer=customers[wanted.customer],
+            customer=(customer := customers[_customer(wanted)]),
             processor=row.processor,
             partition=wanted.partition,
             scheduled_time=wanted.at,
             priority=wanted.priority,
-            ordering_key=scoped_key(customers[wanted.customer], wanted.ordering_key),
+            ordering_key=scoped_key(customer, wanted.ordering_key),
             parameters=parameters,
             correlation_id=wanted.correlation_id,
         )
@@ -111,6 +121,11 @@ def check_text(field: str, value: object) -> None:
     """Refuse a name or key that the store could not hold."""
     if not isinstance(value, str) or not 0 < len(value) <= KEY_MAX or not value.isprintable():
         raise InvalidInput(field, f"1 to {KEY_MAX} printable characters", value)
+
+
+def _customer(wanted: Submission) -> str:
+    assert wanted.customer is not None, "addressed before"
+    return wanted.customer
 
 
 def _parameters(info: PipelineInfo, given: object) -> str:

@@ -6,6 +6,7 @@ from penstock.client.names import Names, PipelineInfo
 from penstock.store.alerts import AlertRow, alert_list
 from penstock.store.api import Store, Tx
 from penstock.store.journal import outbox_count, seals_verify
+from penstock.store.keys import Wall, wall_look
 from penstock.store.leases import Session, session_list
 from penstock.store.reads import (
     Overview,
@@ -25,7 +26,7 @@ class Views:
 
     def overview(self) -> Overview:
         """Counts of live runs and of those that ended today."""
-        return self._store.read(overview)
+        return self._store.read(lambda tx: overview(tx, self._names.customer(tx, None)))
 
     def metrics(self, customer: str, slot_from: int, slot_to: int) -> list[ProviderMetrics]:
         """A customer's sums per provider over a window of slots."""
@@ -49,6 +50,7 @@ class Views:
 
     def sessions(self) -> list[Session]:
         """Live processes."""
+        self._names.refuse_bound("live processes")
         return self._store.read(session_list)
 
     def pipelines(self) -> list[PipelineInfo]:
@@ -57,12 +59,20 @@ class Views:
 
     def sizes(self) -> dict[str, int]:
         """Rough row counts of the tables."""
+        self._names.refuse_bound("table sizes")
         return self._store.read(store_sizes)
 
     def outbox(self) -> tuple[int, int | None]:
         """(messages waiting, since when)."""
+        self._names.refuse_bound("the outbox")
         return self._store.read(outbox_count)
 
     def verify_journal(self) -> tuple[int, int, str | None]:
         """(blocks, entries, first problem or None) of the sealed journal."""
+        self._names.refuse_bound("the journal")
         return self._store.read(seals_verify)
+
+    def wall(self) -> Wall:
+        """Whether the database itself keeps customers apart."""
+        self._names.refuse_bound("the database")
+        return self._store.read(wall_look)

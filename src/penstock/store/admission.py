@@ -61,9 +61,12 @@ def pauses_apply(tx: Tx) -> int:
     return tx.run("run_pause_covered") + tx.run("run_resume_uncovered")
 
 
-def pause_list(tx: Tx) -> list[Pause]:
-    """Every pause in force."""
-    return [Pause._make(row) for row in tx.rows("pause_list")]
+def pause_list(tx: Tx, customer: int | None = None) -> list[Pause]:
+    """Every pause in force; or a customer's own and those of its configs."""
+    if customer is None:
+        return [Pause._make(row) for row in tx.rows("pause_list")]
+    rows = tx.rows("pause_list_customer", {"customer": customer})
+    return [Pause._make(row) for row in rows]
 
 
 def blocked_keys(tx: Tx, n: int) -> list[str]:

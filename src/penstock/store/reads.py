@@ -71,17 +71,22 @@ def customer_metrics(tx: Tx, customer: int, slot_from: int, slot_to: int) -> lis
     ]
 
 
-def overview(tx: Tx) -> Overview:
-    """Counts of live runs and of those that ended today."""
+def overview(tx: Tx, customer: int | None = None) -> Overview:
+    """Counts of live runs and of those that ended today; everybody's, or one customer's."""
+    is_one = customer is not None
+    params = {"customer": customer} if is_one else {}
+    in_hand = tx.rows("overview_live_customer" if is_one else "overview_live", params)
     live: dict[tuple[str, int], int] = {}
     oldest: int | None = None
-    for state, admission, count, due in tx.rows("overview_live"):
+    for state, admission, count, due in in_hand:
         live[state, admission] = count
         if admission == 0:
             oldest = due
     today = tx.now() // DAY * DAY
     assert today % HOUR == 0
-    ended = {row[0]: row for row in tx.rows("overview_ended", {"since": today})}
+    params |= {"since": today}
+    over = tx.rows("overview_ended_customer" if is_one else "overview_ended", params)
+    ended = {row[0]: row for row in over}
     counts = {state: int(row[1]) for state, row in ended.items()}
     pending = {a: live.get(("PENDING", a), 0) for a in (0, 1, 2, 3)}
     return Overview(

@@ -57,11 +57,12 @@ SELECT value FROM secrets WHERE name = :name;
 -- name: wall_look [postgres]
 -- (whether confined transactions are possible, whether this user is confined itself).
 -- scope: system (looks at the catalog)
-SELECT EXISTS (SELECT 1 FROM pg_policy p WHERE p.polrelid = 'configs'::regclass
-        AND to_regrole('penstock_tenant')::oid = ANY(p.polroles))
-    AND coalesce(pg_has_role(to_regrole('penstock_tenant')::oid,
-        CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET'
-            ELSE 'MEMBER' END), FALSE),
+SELECT EXISTS (SELECT 1 FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
+        JOIN pg_roles r ON r.rolname = 'penstock_tenant' AND r.oid = ANY(p.polroles)
+        WHERE p.polrelid = 'configs'::regclass AND c.relrowsecurity
+            AND NOT r.rolsuper AND NOT r.rolbypassrls AND NOT pg_has_role(r.oid, c.relowner, 'USAGE')
+            AND pg_has_role(r.oid, CASE WHEN current_setting('server_version_num')::int >= 160000
+                THEN 'SET' ELSE 'MEMBER' END)),
     row_security_active('configs'::regclass);
 
 -- name: wall_look [sqlite]
