@@ -119,9 +119,14 @@ class DuckDbWarehouse:
             except self._library.ConnectionException:
                 return self._library.connect(str(self._path))  # type: ignore[no-any-return]
             except self._library.IOException as error:
-                if "lock" not in str(error) or alarm.rang:
+                if not self._is_lock(error) or alarm.rang:
                     raise
             alarm.pause(LOCK_PAUSE_SECONDS)
+
+    @staticmethod
+    def _is_lock(error: BaseException) -> bool:
+        """Whether another process holds the file; the library has no type of its own for it."""
+        return "lock on file" in str(error)
 
     def _files(self, parts: Sequence[str], table: str) -> tuple[str, str]:
         """The reader of a table's files and the pattern that finds them."""

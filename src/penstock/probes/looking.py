@@ -8,8 +8,8 @@ orchestrator, by `gate check` and by consumers with gates of their own; built by
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
@@ -53,7 +53,7 @@ class Probes:
     def look(self, look: Look) -> list[Sighting]:
         """Return one sighting per dependency, in their order; waits at most `budget.seconds`."""
         flights = [self._begin(dependency, look) for dependency in look.dependencies]
-        wait([f for f in flights if isinstance(f, Future)], timeout=look.budget.seconds)
+        _wait_for([f for f in flights if isinstance(f, Future)], look.budget.seconds)
         return [
             self._end(dependency, flight, look)
             for dependency, flight in zip(look.dependencies, flights, strict=True)
@@ -123,3 +123,25 @@ class Probes:
             if address not in self._warehouses:
                 self._warehouses[address] = self._open(address)
             return self._warehouses[address]
+
+
+def _wait_for(flights: Sequence[Future[Sighting]], seconds: float) -> None:
+    """Wait until all have ended or the seconds have passed.
+
+    Not `concurrent.futures.wait`: that goes on waiting for a future that was cancelled by closing.
+    """
+    left = len(flights)
+    lock = threading.Lock()
+    ended = threading.Event()
+
+    def one_ended(_: Future[Sighting]) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            if left == 0:
+                ended.set()
+
+    for flight in flights:
+        flight.add_done_callback(one_ended)
+    if flights:
+        ended.wait(seconds)

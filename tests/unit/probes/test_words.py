@@ -1,0 +1,176 @@
+"""Addresses, error texts, times and marks: what probes read and write around the queries."""
+
+import sys
+import threading
+
+import pytest
+
+from penstock.core.errors import InvalidInput
+from penstock.probes.alarm import Alarm
+from penstock.probes.api import Dialect, ProbeFailed
+from penstock.probes.binding import bound
+from penstock.probes.duckdb import DuckDbWarehouse
+from penstock.probes.moments import moment
+from penstock.probes.postgres import PostgresWarehouse
+from penstock.probes.redaction import TEXT_MAX, redacted
+from penstock.probes.sqlite import SqliteWarehouse
+from penstock.probes.warehouses import warehouse_open
+
+DOLLAR = Dialect(mark=lambda name: f"${name}")
+PERCENT = Dialect(mark=lambda name: f"%({name})s", literal_percent="%%")
+VALUES = {"partition": "2025-12-31", "customer": "acme", "n": 3}
+
+
+class TestAddresses:
+    """From an address to its adapter."""
+
+    @pytest.mark.parametrize(
+        ("address", "adapter"),
+        [
+            ("duckdb:season.duckdb", DuckDbWarehouse),
+            ("duckdb:lake/", DuckDbWarehouse),
+            ("sqlite:season.db", SqliteWarehouse),
+            ("postgresql://reader@db/season", PostgresWarehouse),
+            ("postgres://reader@db/season", PostgresWarehouse),
+        ],
+    )
+    def test_known(self, address: str, adapter: type) -> None:
+        """Nothing is opened by naming it."""
+        assert isinstance(warehouse_open(address), adapter)
+
+    @pytest.mark.parametrize(
+        "address", ["", "season.duckdb", "duckdb:", "mysql://u:pw@h/d", "postgresql:season"]
+    )
+    def test_unknown(self, address: str) -> None:
+        """The error names the field and what would do."""
+        with pytest.raises(InvalidInput, match=r"needs\[0\]\.warehouse: expected duckdb:FILE") as e:
+            warehouse_open(address, "needs[0].warehouse")
+        assert "pw" not in e.value.message
+
+    @pytest.mark.parametrize(
+        ("address", "library", "extra"),
+        [
+            ("duckdb:season.duckdb", "duckdb", "duckdb"),
+            ("postgresql://u:pw@h/d", "psycopg", "postgres"),
+        ],
+    )
+    def test_missing_library(
+        self, address: str, library: str, extra: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The error names the extra to install."""
+        monkeypatch.setitem(sys.modules, library, None)
+        with pytest.raises(InvalidInput) as caught:
+            warehouse_open(address)
+        assert f"pip install 'penstock[{extra}]'" in caught.value.message
+        assert "pw" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cannot reach postgresql://u:s3cret@db/x", "cannot reach postgresql://u:***@db/x"),
+        ("bad: postgres://u:p@ss:w@db/x now", "bad: postgres://u:***@db/x now"),
+        ("host=db password=s3cret user=u", "host=db password=*** user=u"),
+        ("password='s3 cret' x", "password=*** x"),
+        ("?user=u&password=s3cret&sslmode=off", "?user=u&password=***&sslmode=off"),
+        ("sslpassword=k PGPASSWORD: k", "sslpassword=*** PGPASSWORD: ***"),
+        ("two\n  lines", "two lines"),
+        ("no secret at all", "no secret at all"),
+    ],
+)
+def test_redaction_by_pattern(text: str, expected: str) -> None:
+    """What reads like a password is hidden, whatever was configured."""
+    assert redacted(text) == expected
+
+
+def test_redaction_by_value() -> None:
+    """The password of the address is hidden as written and as meant; long texts are cut."""
+    url = "postgresql://u:a%2Fb%20c@db/x"
+    assert redacted("saw a/b c and a%2Fb%20c", url) == "saw *** and ***"
+    assert len(redacted("x" * 9_999)) == TEXT_MAX
+    assert redacted("x", "postgresql://[broken") == "x"
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("1970-01-01 00:00:01+00", 1_000_000),
+        ("1970-01-01T01:00:01+01:00", 1_000_000),
+        ("1970-01-01 00:00:01", 1_000_000),
+        ("1970-01-02", 86_400_000_000),
+        ("1763337600", 1_763_337_600_000_000),
+        ("1763337600.5", 1_763_337_600_500_000),
+        ("1763337600000", 1_763_337_600_000_000),
+        ("1763337600000000", 1_763_337_600_000_000),
+        (None, None),
+    ],
+)
+def test_times(text: str | None, micros: int | None) -> None:
+    """ISO times, dates and numbers since the epoch; without an offset it is UTC."""
+    assert moment(text, "updated_at") == micros
+
+
+@pytest.mark.parametrize("text", ["infinity", "yesterday", "", "12:00", "-1", "9" * 40])
+def test_what_is_no_time(text: str) -> None:
+    """It is refused in words."""
+    with pytest.raises(ProbeFailed, match="updated_at holds"):
+        moment(text, "updated_at")
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("d = :partition", "d = $partition"),
+        ("(:partition,:n)", "($partition,$n)"),
+        (":partition::date", "$partition::date"),
+        ("x::text", "x::text"),
+        ("xs[1:n]", "xs[1:n]"),
+        ("':partition' || :n", "':partition' || $n"),
+        ("'it''s :n'", "'it''s :n'"),
+        (r"E'\' :n' || :n", r"E'\' :n' || $n"),
+        ('":n" = :n', '":n" = $n'),
+        ("1 -- :n\n + :n", "1 -- :n\n + $n"),
+        ("/* :n */ :n", "/* :n */ $n"),
+        ("$$ :n $$ || :n", "$$ :n $$ || $n"),
+        ("$a$ :n $$ $a$ || :n", "$a$ :n $$ $a$ || $n"),
+        ("'12:30:00'", "'12:30:00'"),
+    ],
+)
+def test_marks(sql: str, expected: str) -> None:
+    """Marks outside of strings, names and comments are replaced; the rest stays."""
+    made = bound(sql, VALUES, DOLLAR)
+    assert made.text == expected
+    assert set(dict(made.values)) == {name for name in VALUES if f"${name}" in expected}
+
+
+def test_percent_signs() -> None:
+    """A driver that marks by percent gets every other percent sign doubled."""
+    made = bound("a LIKE '50%' AND b % 2 = :n", VALUES, PERCENT)
+    assert made.text == "a LIKE '50%%' AND b %% 2 = %(n)s"
+    assert made.values == (("n", 3),)
+
+
+def test_a_mark_without_a_value() -> None:
+    """The error says which values there are."""
+    with pytest.raises(ProbeFailed, match=":day, which has no value here; there are :customer, :n"):
+        bound("d = :day", VALUES, DOLLAR)
+
+
+def test_an_alarm_rings_until_it_is_off() -> None:
+    """A ring that comes to nothing, or fails, is repeated; after `off` there is none."""
+    rings = threading.Semaphore(0)
+
+    def ring() -> None:
+        rings.release()
+        raise RuntimeError("nothing to interrupt")
+
+    with Alarm(0.001) as alarm:
+        alarm.on_ring(ring)
+        for _ in range(3):
+            assert rings.acquire(timeout=30)
+        assert alarm.rang
+        with pytest.raises(ProbeFailed, match=r"no answer within 0\.001 s"):
+            alarm.check()
+    with Alarm(3_600) as alarm:
+        alarm.on_ring(ring)
+    assert not alarm.rang
