@@ -12,11 +12,12 @@ import random
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from penstock.client import Client
 from penstock.client.names import PipelineInfo
-from penstock.config import Settings, load
+from penstock.config import Settings, load, secrets_of
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.core.pipeline import Pipeline
@@ -27,6 +28,7 @@ from penstock.engine.loading import load_pipelines
 from penstock.engine.options import WorkerOptions
 from penstock.engine.outcome import Outcome
 from penstock.engine.scheduler import Scheduler, SchedulerOptions
+from penstock.engine.secrets import Secrets
 from penstock.engine.steps import WorkerSteps
 from penstock.engine.supervisor import Beat, Loop, Service, Supervisor
 from penstock.engine.sweeper import Sweeper
@@ -43,15 +45,21 @@ from penstock.store.schedule import schedule_next_at
 from penstock.store.sqlite import SAFE_VERSION, SqliteStore
 from penstock.store.upkeep import Retention
 
+if TYPE_CHECKING:
+    from penstock.http.server import ApiServer
+
 # Records that the edges show and may not fetch from the store's own modules.
 __all__ = [
     "AlertRow", "InlineWorker", "Overview", "Pause", "PipelineInfo", "RunContext", "RunFilter",
-    "Session", "Store", "Worker", "WorkerOptions", "build_worker", "connect", "describe_database",
+    "Session", "Store", "Worker", "WorkerOptions", "build_api", "build_worker", "connect",
+    "describe_database", "development_key",
     "due_since", "inline_worker", "load_pipelines", "migrate_store", "open_client", "open_store",
     "ready_count", "scheduler_loops", "services", "sqlite_versions", "supervise", "work_off",
 ]  # fmt: skip
 
 SECOND = 1_000_000
+KEY_SUFFIX = ".key"
+"""Beside a SQLite file: the development key."""
 
 
 def open_store(settings: Settings, *, migrate: bool = False, clock: Clock | None = None) -> Store:
@@ -186,6 +194,7 @@ def build_worker(
         beat_us=settings.session_beat,
         margin_us=min(5 * SECOND, settings.session_lease // 6),
         drain_us=settings.drain,
+        secrets=Secrets(secrets_of(os.environ), settings.secrets_dir or None),
     )
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
     return Worker(store, pipelines, options, clock=SystemClock(), jitter=jitter, events=events)
@@ -304,6 +313,71 @@ def scheduler_loops(store: Store, settings: Settings, events: Events) -> list[Lo
         Loop(service, beat, store, events=events, jitter=jitter)
         for service, beat in zip(made, beats, strict=True)
     ]
+
+
+def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
+    """The API of this process, bound to its port and not yet serving."""
+    # The web stack costs half a second: only processes that serve load it.
+    from penstock.http.app import build
+    from penstock.http.context import ApiOptions, Ticked  # as above
+    from penstock.http.server import ApiServer, is_loopback  # as above
+
+    if not is_loopback(settings.api_host) and not client.keys.page(limit=1):
+        raise SettingsError(
+            "api_host",
+            "a loopback address, or API keys before others can reach it",
+            settings.api_host,
+            "Create one first: penstock keys create NAME --role admin",
+        )
+    clock = SystemClock()
+
+    def trigger(batch: int, seconds: float) -> Ticked:
+        options = SchedulerOptions(
+            batch=batch, budget_seconds=seconds, catch_up_rate=settings.catch_up_rate
+        )
+        started = clock.monotonic()
+        tick = Scheduler(client.store, options, events=events).run_once()
+        return Ticked(
+            due=tick.due,
+            runs=tick.runs,
+            seconds=clock.monotonic() - started,
+            is_complete=tick.next_at is None or tick.next_at > tick.now,
+        )
+
+    options = ApiOptions(
+        threads=settings.api_threads,
+        inflight=settings.api_inflight,
+        rate=settings.api_rate,
+        body_max=settings.api_body_max,
+        scheduler_token=settings.scheduler_token,
+    )
+    api = build(client, options=options, clock=clock, events=events, trigger=trigger)
+    return ApiServer(api, host=settings.api_host, port=settings.api_port)
+
+
+def development_key(client: Client, settings: Settings) -> str | None:
+    """The key for trying things out on one's own machine, kept beside the SQLite file.
+
+    None unless the API listens on loopback and the database is a file. Readable by its owner only.
+    """
+    # As in build_api.
+    from penstock.http.server import is_loopback
+
+    url = settings.database_url
+    path = _sqlite_path(url) if url.startswith("sqlite:") else None
+    if not isinstance(path, Path) or not is_loopback(settings.api_host):
+        return None
+    file = path.with_name(path.name + KEY_SUFFIX)
+    if file.is_file():
+        text = file.read_text("utf-8").strip()
+        if client.keys.authenticate(text) is not None:
+            return text
+        file.unlink()
+    made = client.keys.create("development", "admin", actor="up")
+    assert made.text is not None
+    file.touch(mode=0o600)
+    file.write_text(made.text + "\n", "utf-8")
+    return made.text
 
 
 def supervise(loops: Sequence[Loop]) -> Supervisor:

@@ -19,6 +19,8 @@ from penstock.core.clock import parse_duration
 from penstock.core.errors import InvalidInput, SettingsError
 
 PREFIX = "PENSTOCK_"
+SECRET_PREFIX = "PENSTOCK_SECRET_"  # noqa: S105 - the start of a name, not a secret
+NOT_SETTINGS = ("PENSTOCK_TEST_", SECRET_PREFIX)
 DEFAULT_DATABASE = "sqlite:penstock.db"
 
 Kind = Literal["text", "int", "float", "duration", "list"]
@@ -65,6 +67,14 @@ TABLE: tuple[Setting, ...] = (
     Setting("history_retention", "duration", "365d", "How long ended runs are kept.", 3600),
     Setting("journal_retention", "duration", "365d", "How long the journal is kept.", 3600),
     Setting("pool_size", "int", 10, "Most PostgreSQL connections of a process.", 2, 1000),
+    Setting("secrets_dir", "text", "", "Folder of files with secrets that parameters refer to."),
+    Setting("api_host", "text", "127.0.0.1", "Where the API listens."),
+    Setting("api_port", "int", 8080, "The port it listens on; 0 picks a free one.", 0, 65_535),
+    Setting("api_threads", "int", 16, "Requests worked on at the same time.", 1, 1_000),
+    Setting("api_inflight", "int", 64, "Requests taken in at the same time; more get 503.", 1, 1e5),
+    Setting("api_rate", "float", 500.0, "Requests per second of a key without a rate.", 0.1, 1e6),
+    Setting("api_body_max", "int", 1_048_576, "Most bytes of a request's body.", 1_024, 1e9),
+    Setting("scheduler_token", "text", "", "What X-Scheduler-Token must say; empty: no such way."),
     Setting("log_format", "text", "human", "human or json."),
     Setting("log_level", "text", "info", "debug, info, warning or error."),
 )
@@ -91,6 +101,14 @@ class Settings:
     history_retention: int
     journal_retention: int
     pool_size: int
+    secrets_dir: str
+    api_host: str
+    api_port: int
+    api_threads: int
+    api_inflight: int
+    api_rate: float
+    api_body_max: int
+    scheduler_token: str
     log_format: str
     log_level: str
 
@@ -105,7 +123,7 @@ def load(
     if file is not None:
         values |= _from_file(file)
     for variable, text in environment.items():
-        if variable.startswith(PREFIX) and not variable.startswith(PREFIX + "TEST_"):
+        if variable.startswith(PREFIX) and not variable.startswith(NOT_SETTINGS):
             name = variable.removeprefix(PREFIX).lower()
             if name not in _BY_NAME:
                 raise _unknown(variable, name)
@@ -118,6 +136,15 @@ def load(
     settings = Settings(**{name: _read(_BY_NAME[name], value) for name, value in values.items()})
     _check(settings)
     return settings
+
+
+def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Secrets given by the environment, by name: `PENSTOCK_SECRET_DB_PASSWORD` is db_password."""
+    return {
+        variable.removeprefix(SECRET_PREFIX).lower(): value
+        for variable, value in environment.items()
+        if variable.startswith(SECRET_PREFIX)
+    }
 
 
 def warnings(settings: Settings) -> list[str]:

@@ -92,6 +92,19 @@ class WorkerBeat(Event):
     held: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served(Event):
+    """The API answered a request."""
+
+    request_id: str
+    method: str
+    path: str
+    status: int
+    seconds: float
+    key: str | None
+    customer_id: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceError(Event):
     """A service's step failed; it backs off and tries again."""

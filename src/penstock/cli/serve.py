@@ -1,4 +1,4 @@
-"""`penstock up`, `worker` and `scheduler`: processes that run until told to stop.
+"""`penstock up`, `api`, `worker` and `scheduler`: processes that run until told to stop.
 
 The first SIGTERM or SIGINT drains: nothing new is claimed, what runs may end. The second one leaves
 at once; what was held is rescued by the sweepers after the lease.
@@ -12,6 +12,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -48,16 +49,55 @@ def _pipeline_option(function: F) -> F:
     )(function)
 
 
+def _api_options(function: F) -> F:
+    function = click.option("--port", type=int, metavar="N", help="The API's port; 0: any free.")(
+        function
+    )
+    return click.option("--host", metavar="ADDRESS", help="Where the API listens.")(function)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What a process consists of."""
+
+    command: str
+    services: bool = False
+    worker: bool = False
+    api: bool = False
+
+
 @click.command("up", cls=Command)
 @_worker_options
+@_api_options
+@click.option("--no-api", is_flag=True, help="Do not serve the API.")
 @click.pass_obj
-def up(app: App, pipelines: tuple[str, ...], slots: int | None, pool: str | None) -> None:
-    """Run everything here: scheduler, services and a worker, in one process.
+def up(
+    app: App,
+    pipelines: tuple[str, ...],
+    slots: int | None,
+    pool: str | None,
+    host: str | None,
+    port: int | None,
+    no_api: bool,
+) -> None:
+    """Run everything here: scheduler, services, a worker and the API, in one process.
 
     Creates or migrates the database first. Stop with Ctrl-C; twice to stop at once.
     """
-    settings = app.settings(pipelines=pipelines or None, worker_slots=slots, pool=pool)
-    _serve(app, settings, with_services=True, with_worker=True)
+    settings = app.settings(
+        pipelines=pipelines or None, worker_slots=slots, pool=pool, api_host=host, api_port=port
+    )
+    _serve(app, settings, _Parts(command="up", services=True, worker=True, api=not no_api))
+
+
+@click.command("api", cls=Command)
+@_pipeline_option
+@_api_options
+@click.pass_obj
+def api(app: App, pipelines: tuple[str, ...], host: str | None, port: int | None) -> None:
+    """Serve the HTTP API alone; any number of replicas may run."""
+    settings = app.settings(pipelines=pipelines or None, api_host=host, api_port=port)
+    _serve(app, settings, _Parts(command="api", api=True))
 
 
 @click.command("worker", cls=Command)
@@ -69,7 +109,7 @@ def worker(app: App, pipelines: tuple[str, ...], slots: int | None, pool: str | 
     if not settings.pipelines:
         fix = "penstock worker --pipelines my_pipelines.py, or set PENSTOCK_PIPELINES."
         raise SettingsError("pipelines", "a module or file that declares pipelines", None, fix)
-    _serve(app, settings, with_services=False, with_worker=True)
+    _serve(app, settings, _Parts(command="worker", worker=True))
 
 
 @click.command("scheduler", cls=Command)
@@ -81,14 +121,16 @@ def scheduler(app: App, pipelines: tuple[str, ...]) -> None:
     Any number may run at once: a slot still starts exactly once.
     """
     settings = app.settings(pipelines=pipelines or None)
-    _serve(app, settings, with_services=True, with_worker=False)
+    _serve(app, settings, _Parts(command="scheduler", services=True))
 
 
-def _serve(app: App, settings: Settings, *, with_services: bool, with_worker: bool) -> None:
+def _serve(app: App, settings: Settings, parts: _Parts) -> None:
     """Build, start, wait for a signal, stop."""
     # Loads the store, the services and the users' modules: nothing before this needs them.
     from penstock.assembly import (
+        build_api,
         build_worker,
+        development_key,
         load_pipelines,
         open_client,
         scheduler_loops,
@@ -100,20 +142,28 @@ def _serve(app: App, settings: Settings, *, with_services: bool, with_worker: bo
     events = Events()
     stopping = threading.Event()
     with (
-        open_client(settings, actor="up", create=True) as client,
+        open_client(settings, actor=parts.command, create=True) as client,
         _signals(stopping),
         EventLog.attached(app, settings, events, client),
     ):
         client.register(declared)
-        loops = scheduler_loops(client.store, settings, events) if with_services else []
-        supervisor = supervise(loops)
-        made = build_worker(client.store, declared, settings, events) if with_worker else None
-        _introduce(app, settings, declared, with_services=with_services, with_worker=with_worker)
+        supervisor = supervise(
+            scheduler_loops(client.store, settings, events) if parts.services else []
+        )
+        made = build_worker(client.store, declared, settings, events) if parts.worker else None
+        server = build_api(client, settings, events) if parts.api else None
+        key = development_key(client, settings) if parts.api else None
         supervisor.start()
         if made is not None:
             made.start()
+        if server is not None:
+            server.start()
+        url = None if server is None else server.url
+        _introduce(app, settings, declared, parts, url, key)
         SystemClock().wait(stopping, None)
         app.say("Stopping: no new runs are claimed; press Ctrl-C again to stop at once.")
+        if server is not None:
+            server.stop()
         if made is not None:
             made.stop()
         supervisor.stop()
@@ -124,9 +174,9 @@ def _introduce(
     app: App,
     settings: Settings,
     declared: list[Pipeline],
-    *,
-    with_services: bool,
-    with_worker: bool,
+    parts: _Parts,
+    url: str | None,
+    key: str | None,
 ) -> None:
     """Say where state lives, what runs, and how to stop it."""
     # As in _serve.
@@ -134,21 +184,25 @@ def _introduce(
 
     where = describe_database(settings.database_url)
     names = sorted(p.name for p in declared)
-    command = "up" if with_services and with_worker else "worker" if with_worker else "scheduler"
     if app.is_json:
-        record = {"action": "up", "command": command, "pid": os.getpid(), "database": where,
-                  "pipelines": names, "services": with_services, "worker": with_worker}  # fmt: skip
+        record = {"action": "up", "command": parts.command, "pid": os.getpid(), "database": where,
+                  "pipelines": names, "services": parts.services, "worker": parts.worker,
+                  "api": url, "development_key": key}  # fmt: skip
         click.echo(json.dumps(record))
-    what = "" if command == "up" else f" {command}"
+    what = "" if parts.command == "up" else f" {parts.command}"
     app.say(f"Penstock{what} is up (process {os.getpid()}).")
     app.say(f"  state      {where}")
-    if with_services:
+    if parts.services:
         app.say(f"  services   {SERVICES}")
-    if with_worker:
+    if parts.worker:
         lease = format_duration(settings.session_lease)
         app.say(f"  worker     {settings.worker_slots} slots, pool {settings.pool}, lease {lease}")
+    if url is not None:
+        app.say(f"  api        {url}/api/v1   (document: {url}/openapi.json)")
+    if key is not None:
+        app.say(f"  key        {key}   (development, this machine only)")
     missing = "none: add --pipelines my_pipelines.py to execute runs"
-    if names or with_worker:
+    if names or parts.worker:
         app.say(f"  pipelines  {', '.join(names) or missing}")
     app.say("  look       penstock status   ·   stop  Ctrl-C")
 

@@ -58,11 +58,30 @@ class Configs:
         actor: str | None = None,
     ) -> list[Config]:
         """Create configs in one transaction: all of them, or none."""
-        drafts = [(check_customer(customer), self._draft(given)) for customer, given in wanted]
+        drafts = self._drafts(wanted)
+        who = actor or self._actor
+
+        def body(tx: Tx) -> list[Config]:
+            ids = changes.insert(tx, self._names, drafts, reason, who)
+            return [_must(config_get(tx, i), i) for i in ids]
+
+        made = self._store.write(body)
+        self._store.wake(["schedule"])
+        return made
+
+    def create_ids(
+        self,
+        wanted: Sequence[tuple[str, Mapping[str, Any]]],
+        *,
+        reason: str = "",
+        actor: str | None = None,
+    ) -> list[int]:
+        """Create configs as `create_many` does, and answer with their ids only."""
+        drafts = self._drafts(wanted)
         who = actor or self._actor
         ids = self._store.write(lambda tx: changes.insert(tx, self._names, drafts, reason, who))
         self._store.wake(["schedule"])
-        return self._store.read(lambda tx: [_must(config_get(tx, i), i) for i in ids])
+        return ids
 
     def check(self, given: Mapping[str, Any]) -> ConfigDraft:
         """Check a config without creating it (a dry run)."""
@@ -85,9 +104,10 @@ class Configs:
         is_active: bool | None = None,
         after: int = 0,
         limit: int = 50,
+        offset: int = 0,
     ) -> list[Config]:
-        """Configs in id order; `after` continues an earlier page."""
-        check_limit(limit)
+        """Configs in id order; `after` continues an earlier page, `offset` skips as many."""
+        check_limit(limit + offset)
         number = None if pipeline is None else self._names.pipeline(pipeline, "pipeline").number
         return self._store.read(
             lambda tx: config_list(
@@ -96,8 +116,8 @@ class Configs:
                 pipeline=number,
                 is_active=is_active,
                 after=after,
-                limit=limit,
-            )
+                limit=limit + offset,
+            )[offset:]
         )
 
     def update(
@@ -199,6 +219,29 @@ class Configs:
         anchor = config.next_run_time or config.created_at
         return preview(cadence, now, n, anchor)
 
+    def preview_of(self, given: Mapping[str, Any], n: int = 5) -> list[Fire]:
+        """The next fires of a schedule that is not saved."""
+        check_limit(n, "n", PREVIEW_MAX)
+        draft = parse_draft({**given, "pipeline_template": "preview"})
+        if draft.cadence is None:
+            return []
+        now = self._store.read(lambda tx: tx.now())
+        return preview(draft.cadence, now, n, now)
+
+    def audit_of(
+        self, config_id: int, *, customer: str | None = None, after: int = 0, limit: int = 100
+    ) -> list[AuditRow]:
+        """A config's audit trail, oldest first; also of a deleted one."""
+        check_limit(limit)
+
+        def body(tx: Tx) -> list[AuditRow]:
+            config = config_get(tx, config_id, self._names.customer(tx, customer))
+            if config is None:
+                raise NotFound("config", encode("cfg", config_id))
+            return audit_list(tx, config.customer, config_id=config_id, after=after, limit=limit)
+
+        return self._store.read(body)
+
     def audit(
         self, customer: str, *, config_id: int | None = None, after: int = 0, limit: int = 100
     ) -> list[AuditRow]:
@@ -213,12 +256,23 @@ class Configs:
         return self._store.read(body)
 
     def ledger(
-        self, config_id: int, limit: int = 50, customer: str | None = None
+        self,
+        config_id: int,
+        limit: int = 50,
+        customer: str | None = None,
+        *,
+        before: int | None = None,
     ) -> list[LedgerEntry]:
-        """Slots of a config that did not start, newest first."""
+        """Slots of a config that did not start, newest first; `before` continues a page."""
         check_limit(limit)
         self.get(config_id, customer)
-        return self._store.read(lambda tx: ledger_list(tx, config_id, limit))
+        end = 2**62 if before is None else before
+        return self._store.read(lambda tx: ledger_list(tx, config_id, limit, end))
+
+    def _drafts(
+        self, wanted: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> list[tuple[str, ConfigDraft]]:
+        return [(check_customer(customer), self._draft(given)) for customer, given in wanted]
 
     def _draft(self, given: Mapping[str, Any]) -> ConfigDraft:
         draft = parse_draft(given)

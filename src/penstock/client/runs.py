@@ -6,9 +6,9 @@ answers with the same run; the same key for something else is refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.client.names import Names, check_limit
 from penstock.client.starting import LOOK, check_overlap, free_slot
@@ -54,7 +54,7 @@ from penstock.store.runs import (
 )
 from penstock.store.schedule import schedule_get
 
-__all__ = ["RunDetail", "Runs", "Submission"]
+__all__ = ["Place", "RunDetail", "RunFilter", "Runs", "Submission", "place_of"]
 
 DEAD_STATUSES = ("open", "replayed", "discarded")
 
@@ -67,6 +67,19 @@ class RunDetail:
     attempts: list[Run]
     journal: list[JournalRow]
     progress: dict[str, Any] | None
+
+
+class Place(NamedTuple):
+    """Where a list of runs goes on: behind this run, in the list it was in."""
+
+    is_live: bool
+    slot: int
+    run_id: int
+
+
+def place_of(run: Run) -> Place:
+    """The place of a run in a list."""
+    return Place(run.finished_at is None, run.slot, run.run_id)
 
 
 class Runs:
@@ -140,24 +153,42 @@ class Runs:
 
     def page(self, wanted: RunFilter, customer: str | None = None) -> list[Run]:
         """Runs, live ones first, newest first; `before` names the last run of the page before."""
+
+        def place(tx: Tx, number: int | None) -> Place | None:
+            last = None if wanted.before == FAR_FUTURE else run_get(tx, wanted.before, number)
+            return None if last is None else place_of(last)
+
+        return self._page(wanted, customer, place)
+
+    def page_after(
+        self, wanted: RunFilter, place: Place | None, customer: str | None = None
+    ) -> list[Run]:
+        """The page behind a place. A run that ends meanwhile may be seen twice, never missed."""
+        return self._page(wanted, customer, lambda _tx, _number: place)
+
+    def _page(
+        self,
+        wanted: RunFilter,
+        customer: str | None,
+        find: Callable[[Tx, int | None], Place | None],
+    ) -> list[Run]:
         check_limit(wanted.limit)
         if wanted.state is not None and wanted.state not in tuple(RunState):
             raise InvalidInput("state", f"one of {', '.join(RunState)}", wanted.state)
 
         def body(tx: Tx) -> list[Run]:
             number = self._names.customer(tx, customer)
-            found = replace(wanted, customer=number)
-            last = None if wanted.before == FAR_FUTURE else run_get(tx, wanted.before, number)
+            found = replace(wanted, customer=number, before=FAR_FUTURE)
+            place = find(tx, number)
             runs: list[Run] = []
-            if wanted.state in (None, *LIVE) and (last is None or last.finished_at is None):
-                runs = run_list_live(tx, found)
+            if wanted.state in (None, *LIVE) and (place is None or place.is_live):
+                before = FAR_FUTURE if place is None else place.run_id
+                runs = run_list_live(tx, replace(found, before=before))
             if wanted.state in LIVE or len(runs) == wanted.limit:
                 return runs
             # Live runs go by id, ended ones by slot and id: the second list starts from its top.
-            if last is not None and last.finished_at is None:
-                found = replace(found, before=FAR_FUTURE, slot_before=FAR_FUTURE)
-            elif last is not None:
-                found = replace(found, slot_before=last.slot)
+            if place is not None and not place.is_live:
+                found = replace(found, before=place.run_id, slot_before=place.slot)
             return runs + run_list_ended(tx, replace(found, limit=wanted.limit - len(runs)))
 
         return self._store.read(body)
@@ -244,15 +275,24 @@ class Runs:
         return self._store.write(body)
 
     def dead_letters(
-        self, *, status: str | None = "open", customer: str | None = None, limit: int = 50
+        self,
+        *,
+        status: str | None = "open",
+        customer: str | None = None,
+        before: int = FAR_FUTURE,
+        limit: int = 50,
     ) -> list[DeadLetter]:
-        """Runs that died, newest first."""
+        """Runs that died, newest first; `before` continues an earlier page."""
         check_limit(limit)
         if status not in (None, *DEAD_STATUSES):
             raise InvalidInput("status", f"one of {', '.join(DEAD_STATUSES)}", status)
         return self._store.read(
             lambda tx: dead_letter_list(
-                tx, status=status, customer=self._names.customer(tx, customer), limit=limit
+                tx,
+                status=status,
+                customer=self._names.customer(tx, customer),
+                before=before,
+                limit=limit,
             )
         )
 
@@ -264,15 +304,15 @@ class Runs:
             raise InvalidInput("reason", "why the dead letter is discarded", reason)
         who = actor or self._actor
 
-        def body(tx: Tx) -> bool:
+        def body(tx: Tx) -> None:
             if run_get(tx, run_id, self._names.customer(tx, customer)) is None:
                 raise NotFound("run", encode("run", run_id))
-            return dead_letter_resolve(
+            if not dead_letter_resolve(
                 tx, kind="run", subject=run_id, status="discarded", actor=who, resolution=reason
-            )
+            ):
+                raise Conflict(f"{encode('run', run_id)} is not an open dead letter.")
 
-        if not self._store.write(body):
-            raise Conflict(f"{encode('run', run_id)} is not an open dead letter.")
+        self._store.write(body)
 
     def _config_for_retry(self, tx: Tx, old: Run, owner: int) -> Config | None:
         """Lock what a retry may collide with; Conflict while another attempt has not ended."""

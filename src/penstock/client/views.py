@@ -38,13 +38,26 @@ class Views:
 
         return self._store.read(body)
 
+    def now(self) -> int:
+        """The time the store judges by."""
+        return self._store.read(lambda tx: tx.now())
+
     def alerts(
-        self, *, state: str | None = None, customer: str | None = None, limit: int = 50
+        self,
+        *,
+        state: str | None = None,
+        customer: str | None = None,
+        before: int = 2**62,
+        limit: int = 50,
     ) -> list[AlertRow]:
-        """Alerts, newest first."""
+        """Alerts, newest first; `before` continues an earlier page."""
         return self._store.read(
             lambda tx: alert_list(
-                tx, state=state, customer=self._names.customer(tx, customer), limit=limit
+                tx,
+                state=state,
+                customer=self._names.customer(tx, customer),
+                before=before,
+                limit=limit,
             )
         )
 

@@ -99,6 +99,9 @@ class Run(NamedTuple):
     parameters: str | None
     ordering_key: str | None
     max_execution_us: Micros | None
+    state_at: Micros
+    claim_until: Micros | None
+    retry: str | None
 
 
 class NewRun(NamedTuple):

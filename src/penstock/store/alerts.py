@@ -90,10 +90,15 @@ def alert_resolve_healthy(tx: Tx) -> int:
 
 
 def alert_list(
-    tx: Tx, *, state: str | None = None, customer: int | None = None, limit: int = 50
+    tx: Tx,
+    *,
+    state: str | None = None,
+    customer: int | None = None,
+    before: int = 2**62,
+    limit: int = 50,
 ) -> list[AlertRow]:
     """Alerts, newest first."""
-    params = {"state": state, "customer": customer, "limit": limit}
+    params = {"state": state, "customer": customer, "before": before, "limit": limit}
     return [AlertRow._make(row) for row in tx.rows("alert_list", params)]
 
 

@@ -132,6 +132,7 @@ SELECT a.alert_id, a.rule, a.dedupe_key, a.severity, c.customer_id, a.subject_ki
 FROM alerts a LEFT JOIN customers c ON c.customer = a.customer
 WHERE (CAST(:state AS text) IS NULL OR a.state = :state)
     AND (CAST(:customer AS bigint) IS NULL OR a.customer = :customer)
+    AND a.alert_id < :before
 ORDER BY a.alert_id DESC LIMIT :limit;
 
 -- name: dead_letter_list

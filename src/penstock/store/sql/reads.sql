@@ -6,7 +6,9 @@ r.run_id, c.customer_id, r.config_id, l.name, p.phase, p.name, r.flow_id, r.part
 r.slot, r.scheduled_time, r.priority, r.state, NULL, r.claimed_by, r.claimed_at, r.started_at,
 NULL, r.attempt, r.lapses, r.parent_run_id, r.root_run_id, NULL, NULL, NULL, NULL, NULL, NULL,
 r.correlation_id, r.trigger_source, r.created_at, r.admission, r.token, FALSE,
-r.cancel_requested_at, coalesce(r.parameters, f.parameters), r.ordering_key, r.max_execution_us
+r.cancel_requested_at, coalesce(r.parameters, f.parameters), r.ordering_key, r.max_execution_us,
+r.state_at, (SELECT e.until_at FROM leases e WHERE e.kind = 'run' AND e.subject = r.run_id
+    AND e.token = r.token), coalesce(f.retry, p.retry)
 
 -- fragment: live_joins
 FROM runs r
@@ -21,7 +23,8 @@ h.slot, h.scheduled_time, h.priority, h.final_state, h.status, h.claimed_by, h.c
 h.started_at, h.finished_at, h.attempt, h.lapses, h.parent_run_id, h.root_run_id, h.error_type,
 h.error_details, h.result, h.records, h.sla_met, h.sla_breach_us, h.correlation_id,
 h.trigger_source, h.created_at, NULL, h.token, h.is_dead, NULL,
-coalesce(h.parameters, f.parameters), h.ordering_key, NULL
+coalesce(h.parameters, f.parameters), h.ordering_key, NULL, h.finished_at, NULL,
+coalesce(f.retry, p.retry)
 
 -- fragment: ended_joins
 FROM history h

@@ -1,0 +1,141 @@
+"""The one JSON profile of the edges: what one engine or reader would refuse, everybody refuses.
+
+Pure. UTF-8 without a byte order mark; no NaN or infinities; no NUL characters; no lone surrogates;
+no two names in an object that are equal once normalized (NFC); whole numbers of at most 64 bits;
+bounded depth, names and size. Refusals are InvalidInput that say where, and never quote a value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+from unicodedata import is_normalized, normalize
+
+from penstock.core.errors import InvalidInput
+
+DEPTH_MAX: Final = 64
+NAMES_MAX: Final = 100_000
+DIGITS_MAX: Final = 40
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def parse(body: bytes, field: str = "body") -> Any:
+    """The value of a JSON document, or InvalidInput."""
+    if body.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+        raise InvalidInput(field, "UTF-8 without a byte order mark", "a byte order mark")
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(field, "UTF-8 text", f"byte {error.start} that is not") from None
+    if _depth(body) > DEPTH_MAX:
+        raise InvalidInput(field, f"at most {DEPTH_MAX} levels", "more")
+    reader = _Reader(field)
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=reader.pairs,
+            parse_constant=reader.constant,
+            parse_float=reader.number,
+            parse_int=reader.whole,
+        )
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise InvalidInput(field, "a JSON document", f"{error.msg} at {place}") from None
+    except RecursionError:
+        raise InvalidInput(field, f"at most {DEPTH_MAX} levels", "more") from None
+    _check_texts(value, field)
+    return value
+
+
+class _Reader:
+    """What the parser calls for each object and number."""
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+        self._names = 0
+
+    def pairs(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """An object; equal names are refused, also those that only look equal."""
+        self._names += len(pairs)
+        if self._names > NAMES_MAX:
+            raise InvalidInput(self._field, f"at most {NAMES_MAX} names", "more")
+        made = dict(pairs)
+        distinct = len(made)
+        if not all(is_normalized("NFC", name) for name in made):
+            distinct = len({normalize("NFC", name) for name in made})
+        if distinct < len(pairs):
+            raise InvalidInput(self._field, "each name of an object once", "a name twice")
+        return made
+
+    def constant(self, name: str) -> Any:
+        """NaN, Infinity and -Infinity are not JSON."""
+        raise InvalidInput(self._field, "finite numbers", name)
+
+    def number(self, text: str) -> float:
+        """A number with a fraction or an exponent."""
+        value = float(text)
+        if not math.isfinite(value):
+            raise InvalidInput(self._field, "finite numbers", text[:DIGITS_MAX])
+        return value
+
+    def whole(self, text: str) -> int:
+        """A whole number that every reader can hold."""
+        if len(text) > DIGITS_MAX or not INT_MIN <= int(text) <= INT_MAX:
+            raise InvalidInput(
+                self._field, "whole numbers of at most 64 bits", f"one of {len(text)} digits"
+            )
+        return int(text)
+
+
+def _depth(body: bytes) -> int:
+    """How deep brackets nest, counting those inside texts only when it could matter."""
+    if body.count(b"[") + body.count(b"{") <= DEPTH_MAX:
+        return 0
+    deepest = depth = 0
+    in_text = escaped = False
+    for char in body:
+        if in_text:
+            if escaped:
+                escaped = False
+            elif char == 0x5C:
+                escaped = True
+            elif char == 0x22:
+                in_text = False
+        elif char == 0x22:
+            in_text = True
+        elif char in b"[{":
+            depth += 1
+            if depth > DEPTH_MAX:
+                return depth
+            deepest = max(deepest, depth)
+        elif char in b"]}":
+            depth -= 1
+    return deepest
+
+
+def _check_texts(value: Any, field: str) -> None:
+    for text, place in _texts(value, field):
+        if "\x00" in text:
+            raise InvalidInput(place[:200], "text without NUL characters", "a NUL character")
+        if not text.isascii() and _SURROGATE.search(text):
+            raise InvalidInput(place[:200], "text without lone surrogates", "a lone surrogate")
+
+
+def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Every text of a document with where it stands."""
+    if isinstance(value, str):
+        yield value, place
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            yield name, place
+            if isinstance(part, str | dict | list):
+                yield from _texts(part, f"{place}.{name}")
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            if isinstance(part, str | dict | list):
+                yield from _texts(part, f"{place}[{index}]")

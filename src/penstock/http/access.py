@@ -1,0 +1,69 @@
+"""Who may do what: the one table of routes and the power each takes. What is not here is refused.
+
+What a role may do is said in `core.keys`: a viewer reads, a worker claims and reports runs, an
+operator does both and changes things, an admin also handles keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.core.keys import Power
+
+READ_RUNS, READ = Power.READ_RUNS, Power.READ
+WORK, OPERATE, ADMINISTER = Power.WORK, Power.OPERATE, Power.ADMINISTER
+
+PUBLIC: Final = frozenset({"/healthz", "/readyz", "/openapi.json"})
+"""Answered without a key; they tell nothing about anybody's data."""
+
+EVERYBODY: Final = frozenset({"GET /api/v1/sessions", "GET /metrics", "GET /api/v1/pipeline-runs"})
+"""Views across customers: a key bound to one customer does not find them."""
+
+ROUTES: Final[Mapping[str, Power]] = {
+    "POST /api/v1/scheduler/trigger": OPERATE,
+    "POST /api/v1/scheduler/claim-runs": WORK,
+    "POST /api/v1/customers/{customer_id}/pipeline-configs": OPERATE,
+    "GET /api/v1/customers/{customer_id}/pipeline-configs": READ,
+    "POST /api/v1/pipeline-configs/bulk": OPERATE,
+    "GET /api/v1/pipeline-configs": READ,
+    "GET /api/v1/pipeline-configs/{config_id}": READ,
+    "PATCH /api/v1/pipeline-configs/{config_id}": OPERATE,
+    "DELETE /api/v1/pipeline-configs/{config_id}": OPERATE,
+    "POST /api/v1/pipeline-configs/{config_id}/start": OPERATE,
+    "GET /api/v1/pipeline-configs/{config_id}/preview": READ,
+    "GET /api/v1/pipeline-configs/{config_id}/audit": READ,
+    "GET /api/v1/pipeline-configs/{config_id}/occurrences": READ,
+    "POST /api/v1/schedules/preview": READ,
+    "POST /api/v1/customers/{customer_id}/pipeline-runs": OPERATE,
+    "GET /api/v1/customers/{customer_id}/pipeline-runs": READ_RUNS,
+    "GET /api/v1/customers/{customer_id}/metrics": READ,
+    "GET /api/v1/customers/{customer_id}/audit": READ,
+    "GET /api/v1/pipeline-runs": READ_RUNS,
+    "GET /api/v1/pipeline-runs/{run_id}": READ_RUNS,
+    "POST /api/v1/pipeline-runs/heartbeat": WORK,
+    "POST /api/v1/pipeline-runs/complete": WORK,
+    "POST /api/v1/pipeline-runs/{run_id}/claim": WORK,
+    "POST /api/v1/pipeline-runs/{run_id}/start": WORK,
+    "POST /api/v1/pipeline-runs/{run_id}/heartbeat": WORK,
+    "POST /api/v1/pipeline-runs/{run_id}/complete": WORK,
+    "POST /api/v1/pipeline-runs/{run_id}/fail": WORK,
+    "POST /api/v1/pipeline-runs/{run_id}/cancelled": WORK,
+    "POST /api/v1/pipeline-runs/{run_id}/cancel": OPERATE,
+    "POST /api/v1/pipeline-runs/{run_id}/retry": OPERATE,
+    "GET /api/v1/dead-letters": READ,
+    "POST /api/v1/dead-letters/{run_id}/discard": OPERATE,
+    "GET /api/v1/dashboard/pipeline-status": READ,
+    "GET /api/v1/alerts": READ,
+    "GET /api/v1/sessions": READ,
+    "GET /api/v1/pipelines": READ,
+    "GET /api/v1/pipelines/{pipeline}": READ,
+    "GET /api/v1/pauses": READ,
+    "POST /api/v1/pauses": OPERATE,
+    "POST /api/v1/pauses/resume": OPERATE,
+    "GET /api/v1/keys": ADMINISTER,
+    "POST /api/v1/keys": ADMINISTER,
+    "POST /api/v1/keys/{key_id}/rotate": ADMINISTER,
+    "POST /api/v1/keys/{key_id}/revoke": ADMINISTER,
+    "GET /metrics": READ,
+}

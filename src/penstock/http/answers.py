@@ -1,0 +1,103 @@
+"""Answers: JSON bytes, pages with cursors, and requests that may be repeated.
+
+Routes build plain values; this turns them into responses. `once` is the way of every POST: with an
+Idempotency-Key the answer is stored with the work and said again word for word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from fastapi import Request
+from starlette.responses import Response
+
+from penstock.client import Client
+from penstock.client.repeats import Answered, MarkedStore, RequestKey
+from penstock.core import cursor
+from penstock.core.errors import InvalidInput
+from penstock.http.auth import Caller
+
+T = TypeVar("T")
+KEY_MAX = 255
+
+
+def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A value as a JSON response."""
+    return Response(msgspec.json.encode(value), status, dict(headers or {}), "application/json")
+
+
+def once(
+    request: Request,
+    caller: Caller,
+    act: Callable[[Client], T],
+    render: Callable[[T], Any],
+    status: int = 200,
+    *,
+    kept: Callable[[T], Any] | None = None,
+) -> Response:
+    """Do what a POST asks; with an Idempotency-Key at most once, and answered the same again.
+
+    `kept` renders what may be stored of an answer that holds a secret.
+    """
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return answer(render(act(caller.client)), status)
+    mark = request_key(request, caller, key)
+
+    def rendered(value: T) -> dict[str, Any]:
+        return {"status": status, "body": (kept or render)(value)}
+
+    store = MarkedStore(caller.client.store, mark, rendered)
+    try:
+        value = act(caller.client.over(store))
+    except Answered as before:
+        earlier = before.answer
+        return answer(earlier["body"], earlier["status"], {"Idempotency-Replayed": "true"})
+    assert store.answer is not None, f"{request.url.path} is not one write"
+    return answer(store.answer["body"] if kept is None else render(value), status)
+
+
+def request_key(request: Request, caller: Caller, key: str, part: str = "") -> RequestKey:
+    """The mark of a request: this caller's, on this path, for this body."""
+    if not 0 < len(key) <= KEY_MAX or not key.isprintable() or not key.isascii():
+        raise InvalidInput("Idempotency-Key", f"1 to {KEY_MAX} printable characters", "other")
+    body = getattr(request.state, "raw_body", None)
+    raw = body if body is not None else getattr(request, "_body", b"")
+    asked = f"{request.method} {request.url.path}?{request.url.query}\n".encode() + raw
+    return RequestKey(
+        scope=caller.client.request_scope(f"{caller.principal.key_id}"),
+        key=key + part,
+        body=hashlib.sha256(asked).digest(),
+    )
+
+
+class Pages:
+    """Cursors of one list under its filters, for one caller."""
+
+    def __init__(self, request: Request, caller: Caller, **filters: Any) -> None:
+        self._secret: bytes = request.app.state.cursor_secret
+        self._question = {
+            "list": request.url.path,
+            "for": caller.customer,
+            "filters": {name: value for name, value in filters.items() if value is not None},
+        }
+
+    def place(self, given: str | None, parts: int) -> list[Any] | None:
+        """Where to go on; None at the start."""
+        if given is None:
+            return None
+        place = cursor.unseal(self._secret, self._question, given)
+        assert len(place) == parts, place
+        return place
+
+    def page(
+        self, items: Sequence[Any], limit: int, place_of: Callable[[Any], Sequence[Any]],
+        render: Callable[[Any], Any],
+    ) -> Response:  # fmt: skip
+        """A page, and the cursor of the next one when there may be one."""
+        more = len(items) >= limit
+        following = cursor.seal(self._secret, self._question, place_of(items[-1])) if more else None
+        return answer({"items": [render(item) for item in items], "next_cursor": following})

@@ -1,0 +1,245 @@
+"""The app factory: routes, the wall before them, and the document that describes them.
+
+`build` gets everything from outside (client, clock, events, how to tick), so that a test builds the
+same app that `penstock up` serves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import anyio.to_thread
+from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from starlette.responses import Response
+
+from penstock.client import Client
+from penstock.core.clock import Clock
+from penstock.core.errors import StoreError
+from penstock.core.keys import Principal, Role
+from penstock.events import Events, Served
+from penstock.http import problems
+from penstock.http.access import PUBLIC, ROUTES
+from penstock.http.answers import answer
+from penstock.http.auth import Caller, Keyring
+from penstock.http.context import ApiOptions, Trigger
+from penstock.http.guard import Access, Guard
+from penstock.http.meters import Meters
+from penstock.http.models.common import Problem
+from penstock.http.models.configs import BulkItem, BulkOutcome
+from penstock.http.parts import PROBLEMS, By
+from penstock.http.routes import bulk, configs, keys, runs, scheduler, views, work
+from penstock.http.strict import StrictRoute
+from penstock.http.waiting import Waiting
+
+SUBJECTS = (scheduler, bulk, configs, work, runs, views, keys)
+DESCRIPTION = """Configs, runs, external workers and metrics.
+
+Authenticate with `Authorization: Bearer pnk_…`. Errors are problem documents (RFC 9457). Every
+POST takes an `Idempotency-Key`. What belongs to another customer is answered like what does not
+exist: 404; nothing answers 410."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """The app with what serves it."""
+
+    app: Guard
+    fastapi: FastAPI
+    waiting: Waiting
+
+
+def build(
+    client: Client,
+    *,
+    options: ApiOptions,
+    clock: Clock,
+    events: Events,
+    trigger: Trigger,
+) -> Api:
+    """The API over a client."""
+    waiting = Waiting(lambda pool: client.store.listen([f"runs:{pool}"]))
+    meters = Meters(client, lambda: waiting.count)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = options.threads
+        secret = await anyio.to_thread.run_sync(client.keys.server_secret, "cursor")
+        app.state.cursor_secret = secret.encode()
+        yield
+        waiting.close()
+
+    app = FastAPI(
+        title="Penstock",
+        version=version("penstock"),
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    problems.install(app)
+    _state(app, client, options, clock, trigger, waiting, meters)
+    for subject in SUBJECTS:
+        app.include_router(subject.routes)
+    _plain_routes(app)
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
+
+    def record(access: Access) -> None:
+        meters.record(access)
+        if events.is_heard:
+            events.emit(
+                Served(
+                    request_id=access.request_id,
+                    method=access.method,
+                    path=access.path,
+                    status=access.status,
+                    seconds=round(access.seconds, 6),
+                    key=access.key,
+                    customer_id=access.customer,
+                )
+            )
+
+    guard = Guard(
+        app, clock=clock, inflight=options.inflight, body_max=options.body_max, record=record
+    )
+    return Api(app=guard, fastapi=app, waiting=waiting)
+
+
+def _state(
+    app: FastAPI,
+    client: Client,
+    options: ApiOptions,
+    clock: Clock,
+    trigger: Trigger,
+    waiting: Waiting,
+    meters: Meters,
+) -> None:
+    """What routes find on the app."""
+    app.state.client = client
+    app.state.keyring = Keyring(client, clock=clock, rate=options.rate)
+    app.state.scheduler_token = options.scheduler_token
+    app.state.scheduler = Caller(
+        Principal(key_id=0, name="scheduler", role=Role.OPERATOR), client.acting("scheduler")
+    )
+    app.state.trigger = trigger
+    app.state.waiting = waiting
+    app.state.meters = meters
+    app.state.document = None
+    app.state.is_draining = False
+
+
+def _plain_routes(app: FastAPI) -> None:
+    """Health, readiness, the document and the meters."""
+
+    @app.get("/healthz", include_in_schema=True, tags=["health"], responses=_up("It is alive."))
+    async def healthz() -> Response:
+        """Whether the process is alive; asks nobody."""
+        return answer({"status": "ok"})
+
+    @app.get(
+        "/readyz",
+        tags=["health"],
+        responses={**_up("It is ready."), 503: {"model": Problem, "description": "It is not."}},
+    )
+    def readyz(request: Request) -> Response:
+        """Whether it can serve: the store answers and the process is not stopping."""
+        if request.app.state.is_draining:
+            return problems.problem(503, "draining", "The process is stopping.")
+        try:
+            request.app.state.client.views.now()
+        except StoreError:
+            return problems.problem(
+                503, "store.unavailable", "The store does not answer.",
+                headers={"Retry-After": "1"},
+            )  # fmt: skip
+        return answer({"status": "ready"})
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi(request: Request) -> Response:
+        """The document."""
+        return answer(request.app.openapi())
+
+    def read_metrics(request: Request, by: By) -> Response:
+        """Meters, as Prometheus reads them."""
+        assert by.customer is None
+        meters: Meters = request.app.state.meters
+        return meters.answer()
+
+    app.router.add_api_route(
+        "/metrics",
+        read_metrics,
+        methods=["GET"],
+        tags=["health"],
+        route_class_override=StrictRoute,
+        response_class=Response,
+        responses={
+            **PROBLEMS,
+            200: {
+                "description": "Text.",
+                "content": {"text/plain": {"schema": {"type": "string"}}},
+            },
+        },
+    )
+
+
+def _up(text: str) -> dict[int | str, dict[str, Any]]:
+    schema = {
+        "type": "object",
+        "required": ["status"],
+        "properties": {"status": {"type": "string", "description": text}},
+    }
+    return {200: {"description": text, "content": {"application/json": {"schema": schema}}}}
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, built once."""
+    if app.state.document is None:
+        app.state.document = describe(app)
+    document: dict[str, Any] = app.state.document
+    return document
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The document: what FastAPI knows, the keys, the powers, and problems as they are sent."""
+    made = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes
+    )
+    schemas = made["components"]["schemas"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    for model in (BulkItem, BulkOutcome):
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schema.pop("$defs", None)
+        schemas[model.__name__] = schema
+    made["components"]["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer", "description": "An API key, pnk_…"},
+        "scheduler": {"type": "apiKey", "in": "header", "name": "X-Scheduler-Token"},
+    }
+    for path, operations in made["paths"].items():
+        for method, operation in operations.items():
+            _finish(operation, f"{method.upper()} {path}")
+    return made
+
+
+def _finish(operation: dict[str, Any], name: str) -> None:
+    path = name.partition(" ")[2]
+    if path in PUBLIC:
+        operation["security"] = []
+    else:
+        operation["security"] = [{"key": []}]
+        operation["x-power"] = ROUTES[name].value
+        if path.endswith("/scheduler/trigger"):
+            operation["security"].append({"scheduler": []})
+    operation["operationId"] = operation["operationId"].split("_api_v1_")[0]
+    for status, answered in operation["responses"].items():
+        content = answered.get("content", {})
+        if int(status) >= 400 and "application/json" in content:
+            answered["content"] = {problems.MEDIA_TYPE: content["application/json"]}
+    if name.startswith("GET") and "422" in operation["responses"]:
+        del operation["responses"]["422"]

@@ -1,0 +1,32 @@
+"""What the API is given from outside: how to tick, and the options of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticked:
+    """What a tick that was asked for did."""
+
+    due: int
+    runs: int
+    seconds: float
+    is_complete: bool
+
+
+Trigger: TypeAlias = Callable[[int, float], Ticked]
+"""(configs per batch, seconds) → what was done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiOptions:
+    """How a process serves: see the settings of the same names."""
+
+    threads: int = 16
+    inflight: int = 64
+    rate: float = 500.0
+    body_max: int = 1_048_576
+    scheduler_token: str = ""

@@ -1,0 +1,177 @@
+"""The outermost layer: request ids, bounds on what comes in, refusal when too much comes in.
+
+Pure ASGI, so that a refused request costs almost nothing. More requests at once than `inflight` are
+answered 503 at once: those that were accepted stay quick, and the queue cannot grow without end. A
+body is bounded in size and in the time it may take. Each request leaves one access record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from penstock.core.clock import Clock
+from penstock.core.ids import new_correlation_id
+from penstock.http.problems import Refused, refusal
+
+BODY_SECONDS: Final = 10.0
+REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+ALWAYS: Final = frozenset({"/healthz", "/readyz"})
+"""Answered even when overloaded: an overloaded process is alive."""
+
+
+@dataclass(slots=True)
+class Access:
+    """What one request was, for the access log and the meters; filled in on the way."""
+
+    request_id: str
+    method: str
+    path: str
+    route: str = ""
+    status: int = 0
+    seconds: float = 0.0
+    key: str | None = None
+    customer: str | None = None
+    is_poll: bool = False
+    """Waits for work on purpose: its duration says nothing about the server."""
+
+
+class Guard:
+    """Wraps the app."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        clock: Clock,
+        inflight: int,
+        body_max: int,
+        record: Callable[[Access], None],
+    ) -> None:
+        self._app = app
+        self._clock = clock
+        self._inflight = inflight
+        self._body_max = body_max
+        self._record = record
+        self.active = 0
+        self.refused = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request within the bounds."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        access = Access(_request_id(headers), scope["method"], scope["path"])
+        scope["penstock.request_id"] = access.request_id
+        scope["penstock.access"] = access
+        scope["penstock.guard"] = self
+        started = self._clock.monotonic()
+        answer = _Answer(send, access)
+        inbox = _Inbox(receive, self._body_max_for(scope), self._clock)
+        try:
+            _check_headers(headers, self._body_max_for(scope))
+            if self.active >= self._inflight and access.path not in ALWAYS:
+                self.refused += 1
+                raise Refused(
+                    503, "Too many requests are being served: try again shortly.",
+                    headers={"Retry-After": "1"},
+                )  # fmt: skip
+            self.active += 1
+            try:
+                await self._app(scope, inbox.receive, answer.send)
+            finally:
+                self.active -= 1
+        except Refused as error:
+            if answer.has_begun:
+                raise
+            await refusal(error, access.request_id)(scope, receive, answer.send)
+        finally:
+            access.seconds = self._clock.monotonic() - started
+            self._record(access)
+
+    def _body_max_for(self, scope: Scope) -> int:
+        return self._body_max * 64 if scope["path"].endswith("/bulk") else self._body_max
+
+    def step_aside(self) -> None:
+        """A request begins to wait on purpose: it no longer counts as work."""
+        self.active -= 1
+
+    def step_back(self) -> None:
+        """A request that waited goes on."""
+        self.active += 1
+
+
+class _Answer:
+    """Adds the request id to the answer and notes its status."""
+
+    def __init__(self, send: Send, access: Access) -> None:
+        self._send = send
+        self._access = access
+        self.has_begun = False
+
+    async def send(self, message: Message) -> None:
+        """Pass a message of the answer on."""
+        if message["type"] == "http.response.start":
+            self.has_begun = True
+            self._access.status = message["status"]
+            message["headers"] = [
+                *message.get("headers", []),
+                (b"x-request-id", self._access.request_id.encode()),
+                (b"x-content-type-options", b"nosniff"),
+                (b"cache-control", b"no-store"),
+            ]
+        await self._send(message)
+
+
+class _Inbox:
+    """Reads a body within its bounds."""
+
+    def __init__(self, receive: Receive, body_max: int, clock: Clock) -> None:
+        self._receive = receive
+        self._left = body_max
+        self._clock = clock
+        self._deadline = clock.monotonic() + BODY_SECONDS
+        self._is_whole = False
+
+    async def receive(self) -> Message:
+        """The next part of the body; once it is whole, only the end of the connection."""
+        if self._is_whole:
+            return await self._receive()
+        try:
+            left = max(0.001, self._deadline - self._clock.monotonic())
+            message = await asyncio.wait_for(self._receive(), left)
+        except TimeoutError:
+            raise Refused(408, f"The body did not come within {BODY_SECONDS:g} seconds.") from None
+        if message["type"] == "http.request":
+            self._left -= len(message.get("body", b""))
+            if self._left < 0:
+                raise _too_large()
+            self._is_whole = not message.get("more_body", False)
+        return message
+
+
+def _check_headers(headers: Mapping[bytes, bytes], body_max: int) -> None:
+    length = headers.get(b"content-length", b"0")
+    if not length.isdigit():
+        raise Refused(400, "Content-Length: expected a number of bytes.")
+    if len(length) > 18 or int(length) > body_max:
+        raise _too_large()
+    if headers.get(b"content-encoding", b"identity") != b"identity":
+        raise Refused(415, "Content-Encoding: send the body as it is, without compression.")
+    if len(headers.get(b"authorization", b"")) > 8192:
+        raise Refused(400, "Authorization: expected at most 8,192 bytes.")
+
+
+def _too_large() -> Refused:
+    return Refused(413, "The body is larger than this server takes.")
+
+
+def _request_id(headers: Mapping[bytes, bytes]) -> str:
+    given = headers.get(b"x-request-id", b"")
+    return given.decode() if REQUEST_ID.fullmatch(given) else new_correlation_id()

@@ -1,0 +1,1 @@
+"""Routes by subject. Each is thin: read the request, call one use case, shape the answer."""

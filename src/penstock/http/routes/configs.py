@@ -1,0 +1,260 @@
+"""Configs: enable a pipeline for a customer, change it, look at what it will do and did."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Header, Query, Request
+from starlette.responses import Response
+
+from penstock.client.shapes import (
+    audit_shape,
+    config_shape,
+    fire_shape,
+    ledger_shape,
+)
+from penstock.core.errors import InvalidInput
+from penstock.core.ids import encode
+from penstock.core.model import Config
+from penstock.http.answers import Pages, answer, once
+from penstock.http.models.common import Page
+from penstock.http.models.configs import (
+    AuditOut,
+    ConfigIn,
+    ConfigOut,
+    ConfigPatch,
+    OccurrenceOut,
+    PreviewIn,
+    PreviewOut,
+    StartIn,
+    StartOut,
+)
+from penstock.http.parts import (
+    By,
+    ConfigId,
+    Cursor,
+    CustomerId,
+    Limit,
+    Offset,
+    Repeat,
+    found,
+    router,
+)
+
+routes = router("configs")
+OURS = {"reason", "version", "customer_id"}
+
+IfMatch = Annotated[
+    str | None, Header(alias="If-Match", description='The ETag, such as `"3"`.', max_length=64)
+]
+IfNoneMatch = Annotated[
+    str | None, Header(alias="If-None-Match", description="The ETag.", max_length=64)
+]
+
+
+@routes.post("/customers/{customer_id}/pipeline-configs", status_code=201, response_model=ConfigOut)
+def create_config(
+    request: Request, by: By, customer_id: CustomerId, body: ConfigIn, _: Repeat = None
+) -> Response:
+    """Enable a pipeline for a customer: the config is on the clock when this answers."""
+    made = once(
+        request,
+        by,
+        lambda client: client.configs.create_many(
+            [(customer_id, given(body))], reason=body.reason or "", actor=by.actor
+        ),
+        lambda configs: config_shape(configs[0]),
+        201,
+    )
+    made.headers["ETag"] = etag_of(made)
+    return made
+
+
+@routes.get("/customers/{customer_id}/pipeline-configs", response_model=Page[ConfigOut])
+def list_customer_configs(
+    request: Request,
+    by: By,
+    customer_id: CustomerId,
+    is_active: Annotated[bool | None, Query(description="Only those that fire, or not.")] = None,
+    limit: Limit = 50,
+    offset: Offset = 0,
+    cursor: Cursor = None,
+) -> Response:
+    """A customer's configs, oldest first."""
+    pages = Pages(request, by, is_active=is_active)
+    place = pages.place(cursor, 1)
+    configs = by.client.configs.page(
+        customer=customer_id,
+        is_active=is_active,
+        after=place[0] if place else 0,
+        limit=limit,
+        offset=0 if place else offset,
+    )
+    return pages.page(configs, limit, lambda config: [config.config_id], config_shape)
+
+
+@routes.get("/pipeline-configs", response_model=Page[ConfigOut])
+def list_configs(
+    request: Request,
+    by: By,
+    pipeline_template: Annotated[
+        str | None, Query(description="Only of this pipeline.", max_length=64)
+    ] = None,
+    is_active: Annotated[bool | None, Query(description="Only those that fire, or not.")] = None,
+    limit: Limit = 50,
+    offset: Offset = 0,
+    cursor: Cursor = None,
+) -> Response:
+    """Configs of everybody the key may see, oldest first."""
+    pages = Pages(request, by, is_active=is_active, pipeline=pipeline_template)
+    place = pages.place(cursor, 1)
+    configs = by.client.configs.page(
+        customer=by.customer,
+        pipeline=pipeline_template,
+        is_active=is_active,
+        after=place[0] if place else 0,
+        limit=limit,
+        offset=0 if place else offset,
+    )
+    return pages.page(configs, limit, lambda config: [config.config_id], config_shape)
+
+
+@routes.get("/pipeline-configs/{config_id}", response_model=ConfigOut)
+def get_config(by: By, config_id: ConfigId, if_none_match: IfNoneMatch = None) -> Response:
+    """One config; a deleted one is not found."""
+    config = by.client.configs.get(found("cfg", "config", config_id), by.customer)
+    tag = f'"{config.version}"'
+    if if_none_match is not None and tag in [part.strip() for part in if_none_match.split(",")]:
+        return Response(status_code=304, headers={"ETag": tag})
+    return answer(config_shape(config), headers={"ETag": tag})
+
+
+@routes.patch("/pipeline-configs/{config_id}", response_model=ConfigOut)
+def update_config(
+    by: By, config_id: ConfigId, body: ConfigPatch, if_match: IfMatch = None
+) -> Response:
+    """Change fields; with If-Match or `version` only when nobody changed it since (else 409)."""
+    config = by.client.configs.update(
+        found("cfg", "config", config_id),
+        given(body),
+        version=_version(body.version, if_match),
+        reason=body.reason or "",
+        customer=by.customer,
+        actor=by.actor,
+    )
+    return _told(config)
+
+
+@routes.delete("/pipeline-configs/{config_id}", status_code=204, response_class=Response)
+def delete_config(
+    by: By,
+    config_id: ConfigId,
+    reason: Annotated[str, Query(description="Why.", max_length=500)] = "",
+) -> Response:
+    """Delete a config: it stops firing, its history stays. A second delete finds nothing (404)."""
+    by.client.configs.delete(
+        found("cfg", "config", config_id), reason=reason, customer=by.customer, actor=by.actor
+    )
+    return Response(status_code=204)
+
+
+@routes.post("/pipeline-configs/{config_id}/start", status_code=201, response_model=StartOut)
+def start_config(
+    request: Request, by: By, config_id: ConfigId, body: StartIn | None = None, _: Repeat = None
+) -> Response:
+    """Start a config now, outside its schedule; 409 when it is off or has no room for a run."""
+    number = found("cfg", "config", config_id)
+    source = (body or StartIn()).trigger_source
+    return once(
+        request,
+        by,
+        lambda client: client.configs.start(
+            number, trigger_source=source, customer=by.customer, actor=by.actor
+        ),
+        lambda ids: {"run_ids": [encode("run", i) for i in ids]},
+        201,
+    )
+
+
+@routes.get("/pipeline-configs/{config_id}/preview", response_model=PreviewOut)
+def preview_config(
+    by: By,
+    config_id: ConfigId,
+    n: Annotated[int, Query(description="How many.", ge=1, le=1000)] = 5,
+) -> Response:
+    """The next starts of a config, with notes where daylight saving moves one."""
+    fires = by.client.configs.preview(found("cfg", "config", config_id), n, by.customer)
+    return answer({"fires": [fire_shape(fire) for fire in fires]})
+
+
+@routes.post("/schedules/preview", response_model=PreviewOut)
+def preview_schedule(by: By, body: PreviewIn, _: Repeat = None) -> Response:
+    """The next starts of a schedule that is not saved yet."""
+    given = body.model_dump(exclude={"n"}, exclude_none=True)
+    fires = by.client.configs.preview_of(given, body.n)
+    return answer({"fires": [fire_shape(fire) for fire in fires]})
+
+
+@routes.get("/pipeline-configs/{config_id}/audit", response_model=Page[AuditOut])
+def audit_config(
+    request: Request, by: By, config_id: ConfigId, limit: Limit = 50, cursor: Cursor = None
+) -> Response:
+    """Who changed a config, when, why, from what to what; oldest first."""
+    number = found("cfg", "config", config_id)
+    pages = Pages(request, by)
+    place = pages.place(cursor, 1)
+    rows = by.client.configs.audit_of(
+        number, customer=by.customer, after=place[0] if place else 0, limit=limit
+    )
+    return pages.page(rows, limit, lambda row: [row.n], audit_shape)
+
+
+@routes.get("/customers/{customer_id}/audit", response_model=Page[AuditOut])
+def audit_customer(
+    request: Request, by: By, customer_id: CustomerId, limit: Limit = 50, cursor: Cursor = None
+) -> Response:
+    """A customer's audit chain, oldest first."""
+    pages = Pages(request, by)
+    place = pages.place(cursor, 1)
+    after = place[0] if place else 0
+    rows = by.client.configs.audit(customer_id, after=after, limit=limit)
+    return pages.page(rows, limit, lambda row: [row.n], audit_shape)
+
+
+@routes.get("/pipeline-configs/{config_id}/occurrences", response_model=Page[OccurrenceOut])
+def list_occurrences(
+    request: Request, by: By, config_id: ConfigId, limit: Limit = 50, cursor: Cursor = None
+) -> Response:
+    """Slots of a config that did not start, and why; newest first."""
+    number = found("cfg", "config", config_id)
+    pages = Pages(request, by)
+    place = pages.place(cursor, 1)
+    rows = by.client.configs.ledger(number, limit, by.customer, before=place[0] if place else None)
+    return pages.page(rows, limit, lambda row: [row.slot_from], ledger_shape)
+
+
+def given(body: ConfigIn | ConfigPatch) -> dict[str, Any]:
+    """The fields a caller said; null means absent, as in the Python API."""
+    return body.model_dump(exclude_unset=True, exclude=OURS)
+
+
+def etag_of(made: Response) -> str:
+    """The ETag of a config that was just rendered."""
+    import json
+
+    return f'"{json.loads(bytes(made.body))["version"]}"'
+
+
+def _told(config: Config) -> Response:
+    return answer(config_shape(config), headers={"ETag": f'"{config.version}"'})
+
+
+def _version(body: int | None, header: str | None) -> int | None:
+    if header is None or header.strip() == "*":
+        return body
+    text = header.strip().removeprefix("W/").strip('"')
+    if not text.isdigit() or len(text) > 18:
+        raise InvalidInput("If-Match", 'the ETag of the config, such as "3"', header)
+    if body is not None and body != int(text):
+        raise InvalidInput("version", "the same version as If-Match", body)
+    return int(text)

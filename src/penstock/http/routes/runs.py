@@ -1,0 +1,216 @@
+"""Runs: submit, list, look, cancel, retry; dead letters."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import Query, Request
+from starlette.responses import Response
+
+from penstock.client.runs import Place, RunFilter, Submission, place_of
+from penstock.client.shapes import dead_letter_shape, detail_shape, run_shape
+from penstock.core.ids import encode
+from penstock.http.answers import Pages, answer, once
+from penstock.http.auth import Caller
+from penstock.http.models.common import Page
+from penstock.http.models.runs import (
+    CancelIn,
+    CancelOut,
+    DeadLetterOut,
+    DiscardIn,
+    Done,
+    RunDetailOut,
+    RunOut,
+    RunRef,
+    SubmitIn,
+)
+from penstock.http.parts import (
+    By,
+    Cursor,
+    CustomerId,
+    Limit,
+    Offset,
+    Repeat,
+    RunId,
+    found,
+    moment,
+    router,
+)
+
+routes = router("runs")
+
+States = Literal["PENDING", "CLAIMED", "RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"]
+State = Annotated[States | None, Query(description="Only in this state.")]
+Start = Annotated[
+    str | None, Query(description="Slots from here: a date or an ISO 8601 time.", max_length=40)
+]
+End = Annotated[str | None, Query(description="Slots before this.", max_length=40)]
+Status = Annotated[
+    Literal["open", "replayed", "discarded"] | None, Query(description="Only these.")
+]
+
+
+@routes.post("/customers/{customer_id}/pipeline-runs", status_code=201, response_model=RunRef)
+def submit_run(
+    request: Request, by: By, customer_id: CustomerId, body: SubmitIn, _: Repeat = None
+) -> Response:
+    """Create a run; it is durable when this answers."""
+    wanted = Submission(
+        pipeline=body.pipeline_template,
+        customer=customer_id,
+        processor=body.processor,
+        partition=body.partition,
+        parameters=body.parameters,
+        priority=body.execution_priority,
+        at=moment(body.scheduled_time, "scheduled_time"),
+        ordering_key=body.ordering_key,
+        correlation_id=body.correlation_id,
+    )
+    return once(
+        request,
+        by,
+        lambda client: client.runs.submit_many([wanted], actor=by.actor),
+        lambda ids: {"run_id": encode("run", ids[0])},
+        201,
+    )
+
+
+@routes.get("/customers/{customer_id}/pipeline-runs", response_model=Page[RunOut])
+def list_customer_runs(
+    request: Request,
+    by: By,
+    customer_id: CustomerId,
+    state: State = None,
+    start_date: Start = None,
+    end_date: End = None,
+    limit: Limit = 50,
+    offset: Offset = 0,
+    cursor: Cursor = None,
+) -> Response:
+    """A customer's runs: live ones first, then ended ones, newest first."""
+    asked = RunFilter(
+        state=state,
+        slot_from=moment(start_date, "start_date") or 0,
+        slot_to=moment(end_date, "end_date") or RunFilter().slot_to,
+        limit=limit,
+    )
+    return _page(request, by, asked, customer_id, offset, cursor)
+
+
+@routes.get("/pipeline-runs", response_model=Page[RunOut])
+def list_runs(
+    request: Request,
+    by: By,
+    state: State = None,
+    start_date: Start = None,
+    end_date: End = None,
+    limit: Limit = 50,
+    offset: Offset = 0,
+    cursor: Cursor = None,
+) -> Response:
+    """Everybody's runs: live ones first, then ended ones, newest first."""
+    asked = RunFilter(
+        state=state,
+        slot_from=moment(start_date, "start_date") or 0,
+        slot_to=moment(end_date, "end_date") or RunFilter().slot_to,
+        limit=limit,
+    )
+    return _page(request, by, asked, None, offset, cursor)
+
+
+def _page(
+    request: Request,
+    by: Caller,
+    asked: RunFilter,
+    customer: str | None,
+    offset: int,
+    cursor: str | None,
+) -> Response:
+    window = {"state": asked.state, "from": asked.slot_from, "to": asked.slot_to}
+    pages = Pages(request, by, **window)
+    place = pages.place(cursor, 3)
+    if place is not None:
+        runs = by.client.runs.page_after(asked, Place(*place), customer)
+    else:
+        deeper = RunFilter(
+            state=asked.state,
+            slot_from=asked.slot_from,
+            slot_to=asked.slot_to,
+            limit=asked.limit + offset,
+        )
+        runs = by.client.runs.page_after(deeper, None, customer)[offset:]
+    return pages.page(runs, asked.limit, place_of, run_shape)
+
+
+@routes.get("/pipeline-runs/{run_id}", response_model=RunDetailOut)
+def get_run(by: By, run_id: RunId) -> Response:
+    """A run with its attempts, its journal and its progress."""
+    detail = by.client.runs.detail(found("run", "run", run_id), by.customer)
+    return answer(detail_shape(detail))
+
+
+@routes.post("/pipeline-runs/{run_id}/cancel", response_model=CancelOut)
+def cancel_run(
+    request: Request, by: By, run_id: RunId, body: CancelIn | None = None, _: Repeat = None
+) -> Response:
+    """Cancel a pending run at once; ask the holder of a running one (it learns by heartbeat)."""
+    number = found("run", "run", run_id)
+    reason = (body or CancelIn()).reason
+    return once(
+        request,
+        by,
+        lambda client: client.runs.cancel(
+            number, reason=reason, customer=by.customer, actor=by.actor
+        ),
+        lambda outcome: {"run_id": encode("run", number), "outcome": outcome},
+    )
+
+
+@routes.post("/pipeline-runs/{run_id}/retry", status_code=201, response_model=RunRef)
+def retry_run(request: Request, by: By, run_id: RunId, _: Repeat = None) -> Response:
+    """Run an ended run again, now, as a new chain of attempts."""
+    number = found("run", "run", run_id)
+    return once(
+        request,
+        by,
+        lambda client: client.runs.retry(number, customer=by.customer, actor=by.actor),
+        lambda new: {"run_id": encode("run", new)},
+        201,
+    )
+
+
+@routes.get("/dead-letters", response_model=Page[DeadLetterOut])
+def list_dead_letters(
+    request: Request,
+    by: By,
+    status: Status = "open",
+    customer_id: Annotated[
+        str | None, Query(description="Only of this customer.", max_length=200)
+    ] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """Runs that died, newest first."""
+    pages = Pages(request, by, status=status, customer=customer_id)
+    place = pages.place(cursor, 1)
+    more = {} if place is None else {"before": place[0]}
+    letters = by.client.runs.dead_letters(
+        status=status, customer=customer_id or by.customer, limit=limit, **more
+    )
+    return pages.page(letters, limit, lambda row: [row.dead_letter_id], dead_letter_shape)
+
+
+@routes.post("/dead-letters/{run_id}/discard", response_model=Done)
+def discard_dead_letter(
+    request: Request, by: By, run_id: RunId, body: DiscardIn, _: Repeat = None
+) -> Response:
+    """Give a dead run up without running it again."""
+    number = found("run", "run", run_id)
+    return once(
+        request,
+        by,
+        lambda client: client.runs.discard(
+            number, body.reason, customer=by.customer, actor=by.actor
+        ),
+        lambda _: {"status": "done"},
+    )

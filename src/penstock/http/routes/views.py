@@ -1,0 +1,145 @@
+"""What people look at: overview, metrics, alerts, processes, pipelines; and pauses."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import Path, Query, Request
+from starlette.responses import Response
+
+from penstock.client.shapes import (
+    alert_shape,
+    metrics_shape,
+    overview_shape,
+    pause_shape,
+    pipeline_shape,
+    session_shape,
+)
+from penstock.core.clock import DAY
+from penstock.core.errors import InvalidInput, NotFound
+from penstock.http.answers import Pages, answer, once
+from penstock.http.models.common import Page
+from penstock.http.models.views import (
+    AlertOut,
+    MetricsOut,
+    OverviewOut,
+    PauseChanged,
+    PauseIn,
+    PauseOut,
+    PipelineOut,
+    SessionOut,
+)
+from penstock.http.parts import By, Cursor, CustomerId, Limit, Repeat, moment, router
+
+routes = router("views")
+WINDOW_DAYS = 30
+
+State = Annotated[
+    Literal["open", "acknowledged", "resolved"] | None, Query(description="Only these.")
+]
+
+
+@routes.get("/dashboard/pipeline-status", response_model=OverviewOut)
+def pipeline_status(by: By) -> Response:
+    """What is going on, and what ended since midnight UTC."""
+    return answer(overview_shape(by.client.views.overview()))
+
+
+@routes.get("/customers/{customer_id}/metrics", response_model=MetricsOut)
+def customer_metrics(
+    by: By,
+    customer_id: CustomerId,
+    start_date: Annotated[
+        str | None, Query(description="Slots from here; 30 days ago unless said.", max_length=40)
+    ] = None,
+    end_date: Annotated[
+        str | None, Query(description="Slots before this; now unless said.", max_length=40)
+    ] = None,
+) -> Response:
+    """A customer's ended runs over a window, in all and by provider."""
+    end = moment(end_date, "end_date")
+    if end is None:
+        end = by.client.views.now()
+    start = moment(start_date, "start_date")
+    if start is None:
+        start = end - WINDOW_DAYS * DAY
+    if start > end:
+        raise InvalidInput("start_date", "a time before end_date", start_date)
+    rows = by.client.views.metrics(customer_id, start, end)
+    return answer(metrics_shape(customer_id, start, end, rows))
+
+
+@routes.get("/alerts", response_model=Page[AlertOut])
+def list_alerts(
+    request: Request,
+    by: By,
+    state: State = None,
+    customer_id: Annotated[
+        str | None, Query(description="Only of this customer.", max_length=200)
+    ] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """Alerts, newest first."""
+    pages = Pages(request, by, state=state, customer=customer_id)
+    place = pages.place(cursor, 1)
+    more = {} if place is None else {"before": place[0]}
+    rows = by.client.views.alerts(
+        state=state, customer=customer_id or by.customer, limit=limit, **more
+    )
+    return pages.page(rows, limit, lambda row: [row.alert_id], alert_shape)
+
+
+@routes.get("/sessions", response_model=list[SessionOut])
+def list_sessions(by: By) -> Response:
+    """Live processes: workers and services."""
+    return answer([session_shape(session) for session in by.client.views.sessions()])
+
+
+@routes.get("/pipelines", response_model=list[PipelineOut])
+def list_pipelines(by: By) -> Response:
+    """Registered pipelines, by name."""
+    return answer([pipeline_shape(info) for info in by.client.views.pipelines()])
+
+
+@routes.get("/pipelines/{pipeline}", response_model=PipelineOut)
+def get_pipeline(
+    by: By, pipeline: Annotated[str, Path(description="Its name.", max_length=64)]
+) -> Response:
+    """One registered pipeline."""
+    for info in by.client.views.pipelines():
+        if info.name == pipeline:
+            return answer(pipeline_shape(info))
+    raise NotFound("pipeline", pipeline)
+
+
+@routes.get("/pauses", response_model=list[PauseOut])
+def list_pauses(by: By) -> Response:
+    """Pauses in force."""
+    return answer([pause_shape(pause) for pause in by.client.pauses.in_force()])
+
+
+@routes.post("/pauses", response_model=PauseChanged)
+def pause(request: Request, by: By, body: PauseIn, _: Repeat = None) -> Response:
+    """Stop starting what the pause covers; what runs goes on."""
+    return once(
+        request,
+        by,
+        lambda client: client.pauses.pause(
+            body.scope, body.subject, reason=body.reason, actor=by.actor
+        ),
+        lambda changed: {"changed": changed},
+    )
+
+
+@routes.post("/pauses/resume", response_model=PauseChanged)
+def resume(request: Request, by: By, body: PauseIn, _: Repeat = None) -> Response:
+    """Lift a pause."""
+    return once(
+        request,
+        by,
+        lambda client: client.pauses.resume(
+            body.scope, body.subject, reason=body.reason, actor=by.actor
+        ),
+        lambda changed: {"changed": changed},
+    )

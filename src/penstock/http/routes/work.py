@@ -1,0 +1,407 @@
+"""Workers outside: claim, start, heartbeat, complete, fail, confirm a cancel; also in batches."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Header, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from penstock.client.shapes import id_or_none, iso_or_none, parsed
+from penstock.client.work import (
+    Claimed,
+    Completion,
+    Ending,
+    Heartbeat,
+    Mishap,
+    Pulse,
+    Report,
+    Told,
+    Worker,
+)
+from penstock.core.clock import MINUTE, iso
+from penstock.core.errors import PenstockError
+from penstock.core.ids import encode
+from penstock.core.redact import redact_text
+from penstock.http.answers import answer, once
+from penstock.http.auth import Caller
+from penstock.http.guard import Access, Guard
+from penstock.http.models.work import (
+    BeatsIn,
+    BeatsOut,
+    ClaimByIdIn,
+    ClaimedRun,
+    ClaimIn,
+    ClaimOut,
+    CompleteIn,
+    CompletionIn,
+    EndOut,
+    FailIn,
+    HeartbeatIn,
+    Holder,
+    ProgressIn,
+    PulseOut,
+    ReportsIn,
+    ReportsOut,
+    StartRunIn,
+)
+from penstock.http.parts import By, Repeat, RunId, found, moment, router
+from penstock.http.waiting import Waiting
+
+routes = router("work")
+
+WorkerId = Annotated[
+    str | None,
+    Header(alias="X-Worker-Id", description="The worker's own name.", max_length=255),
+]
+
+
+@routes.post("/scheduler/claim-runs", response_model=ClaimOut)
+async def claim_runs(request: Request, by: By, body: ClaimIn, key: Repeat = None) -> Response:
+    """Claim runs that are ready, waiting for some when there are none.
+
+    Only processors declared external are given out. A claim lapses unless the run is started or
+    heard of in time.
+    """
+    worker = Worker(body.worker_id, by.key)
+
+    def attempt() -> Response:
+        return once(
+            request,
+            by,
+            lambda client: client.work.claim(
+                worker,
+                body.max_claims,
+                lease_seconds=body.claim_duration_seconds,
+                pool=body.pool,
+                processors=body.processors,
+                customer=by.customer,
+            ),
+            lambda claimed: {"claimed_runs": [_claimed(one) for one in claimed]},
+        )
+
+    # With a key the first answer is the answer: there is nothing to wait for.
+    if body.wait_seconds == 0 or key is not None:
+        return await run_in_threadpool(attempt)
+    guard: Guard = request.scope["penstock.guard"]
+    access: Access = request.scope["penstock.access"]
+    waiting: Waiting = request.app.state.waiting
+    last: list[Response] = []
+
+    async def look() -> list[Response]:
+        guard.step_back()
+        try:
+            last[:] = [await run_in_threadpool(attempt)]
+        finally:
+            guard.step_aside()
+        return last if last[0].body != EMPTY.body else []
+
+    access.is_poll = True
+    guard.step_aside()
+    try:
+        await waiting.until(body.pool, body.wait_seconds, look)
+    finally:
+        guard.step_back()
+    return last[0]
+
+
+EMPTY = answer({"claimed_runs": []})
+
+
+@routes.post("/pipeline-runs/{run_id}/claim", response_model=ClaimedRun)
+def claim_run(
+    request: Request, by: By, run_id: RunId, body: ClaimByIdIn, _: Repeat = None
+) -> Response:
+    """Claim one given run; 409 when it is not ready or somebody else has it."""
+    number = found("run", "run", run_id)
+    worker = Worker(body.worker_id, by.key)
+    return once(
+        request,
+        by,
+        lambda client: client.work.claim_by_id(
+            worker, number, lease_seconds=body.claim_duration_seconds, customer=by.customer
+        ),
+        _claimed,
+    )
+
+
+@routes.post("/pipeline-runs/{run_id}/start", response_model=PulseOut)
+def start_run(
+    request: Request,
+    by: By,
+    run_id: RunId,
+    body: StartRunIn | None = None,
+    worker_id: WorkerId = None,
+    _: Repeat = None,
+) -> Response:
+    """A claimed run starts; it is held for five minutes from now, or from each heartbeat."""
+    number = found("run", "run", run_id)
+    told = body or StartRunIn()
+    where = told.execution_context
+    return once(
+        request,
+        by,
+        lambda client: client.work.start(
+            number,
+            _worker(by, told.worker_id, worker_id),
+            token=told.fencing_token,
+            pod=None if where is None else where.pod_name,
+            region=None if where is None else where.region,
+            customer=by.customer,
+        ),
+        _pulse,
+    )
+
+
+@routes.post("/pipeline-runs/{run_id}/heartbeat", response_model=PulseOut)
+def heartbeat_run(
+    request: Request,
+    by: By,
+    run_id: RunId,
+    body: HeartbeatIn | None = None,
+    worker_id: WorkerId = None,
+    _: Repeat = None,
+) -> Response:
+    """The run goes on: it is held for five more minutes. The answer tells whether to stop."""
+    number = found("run", "run", run_id)
+    told = body or HeartbeatIn()
+    progress = _told(told)
+    return once(
+        request,
+        by,
+        lambda client: client.work.heartbeat(
+            number,
+            _worker(by, told.worker_id, worker_id),
+            token=told.fencing_token,
+            progress=progress,
+            customer=by.customer,
+        ),
+        _pulse,
+    )
+
+
+@routes.post("/pipeline-runs/heartbeat", response_model=BeatsOut)
+def heartbeat_runs(
+    request: Request, by: By, body: BeatsIn, worker_id: WorkerId = None, _: Repeat = None
+) -> Response:
+    """Heartbeats of many runs at once; each has an outcome of its own."""
+    beats = [
+        Heartbeat(
+            run_id=found("run", "run", item.run_id),
+            token=item.fencing_token,
+            progress=_told(item),
+        )
+        for item in body.heartbeats
+    ]
+    names = [item.run_id for item in body.heartbeats]
+    return once(
+        request,
+        by,
+        lambda client: client.work.heartbeat_many(
+            _worker(by, body.worker_id, worker_id), beats, customer=by.customer
+        ),
+        lambda outcomes: {
+            "outcomes": [
+                {"run_id": name, "pulse": None, "problem": _refusal(one)}
+                if isinstance(one, PenstockError)
+                else {"run_id": name, "pulse": _pulse(one), "problem": None}
+                for name, one in zip(names, outcomes, strict=True)
+            ]
+        },
+    )
+
+
+@routes.post("/pipeline-runs/{run_id}/complete", response_model=EndOut)
+def complete_run(
+    request: Request,
+    by: By,
+    run_id: RunId,
+    body: CompleteIn | None = None,
+    worker_id: WorkerId = None,
+    _: Repeat = None,
+) -> Response:
+    """The run did its work. Repeated by the same holder it answers what is stored."""
+    number = found("run", "run", run_id)
+    told = body or CompleteIn()
+    return once(
+        request,
+        by,
+        lambda client: client.work.complete(
+            number,
+            _worker(by, told.worker_id, worker_id),
+            token=told.fencing_token,
+            completion=_completion(told),
+            customer=by.customer,
+        ),
+        _ending,
+    )
+
+
+@routes.post("/pipeline-runs/complete", response_model=ReportsOut)
+def complete_runs(
+    request: Request, by: By, body: ReportsIn, worker_id: WorkerId = None, _: Repeat = None
+) -> Response:
+    """Completions of many runs at once; each has an outcome of its own."""
+    reports = [
+        Report(
+            run_id=found("run", "run", item.run_id),
+            token=item.fencing_token,
+            completion=_completion(item),
+        )
+        for item in body.completions
+    ]
+    names = [item.run_id for item in body.completions]
+    return once(
+        request,
+        by,
+        lambda client: client.work.complete_many(
+            _worker(by, body.worker_id, worker_id), reports, customer=by.customer
+        ),
+        lambda outcomes: {
+            "outcomes": [
+                {"run_id": name, "end": None, "problem": _refusal(one)}
+                if isinstance(one, PenstockError)
+                else {"run_id": name, "end": _ending(one), "problem": None}
+                for name, one in zip(names, outcomes, strict=True)
+            ]
+        },
+    )
+
+
+@routes.post("/pipeline-runs/{run_id}/fail", response_model=EndOut)
+def fail_run(
+    request: Request,
+    by: By,
+    run_id: RunId,
+    body: FailIn,
+    worker_id: WorkerId = None,
+    _: Repeat = None,
+) -> Response:
+    """The run failed: it is retried later, or it is dead."""
+    number = found("run", "run", run_id)
+    mishap = Mishap(
+        error_type=body.error_type,
+        error_details=body.error_details,
+        should_retry=body.should_retry,
+        retry_after_seconds=body.retry_after_seconds,
+    )
+    return once(
+        request,
+        by,
+        lambda client: client.work.fail(
+            number,
+            _worker(by, body.worker_id, worker_id),
+            mishap,
+            token=body.fencing_token,
+            customer=by.customer,
+        ),
+        _ending,
+    )
+
+
+@routes.post("/pipeline-runs/{run_id}/cancelled", response_model=EndOut)
+def confirm_cancel(
+    request: Request,
+    by: By,
+    run_id: RunId,
+    body: Holder | None = None,
+    worker_id: WorkerId = None,
+    _: Repeat = None,
+) -> Response:
+    """The worker stopped a run it was asked to cancel."""
+    number = found("run", "run", run_id)
+    told = body or Holder()
+    return once(
+        request,
+        by,
+        lambda client: client.work.cancelled(
+            number,
+            _worker(by, told.worker_id, worker_id),
+            token=told.fencing_token,
+            customer=by.customer,
+        ),
+        _ending,
+    )
+
+
+def _worker(by: Caller, said: str | None, header: str | None) -> Worker:
+    return Worker(said or header, by.key)
+
+
+def _told(body: ProgressIn) -> Told:
+    loaded = body.records_loaded if body.records_loaded is not None else body.records_processed
+    return Told(
+        current_state=body.current_state,
+        stage=body.current_stage,
+        percent=body.progress_percentage,
+        estimated_completion_at=moment(body.estimated_completion_time, "estimated_completion_time"),
+        records_extracted=body.records_extracted,
+        records_transformed=body.records_transformed,
+        records_loaded=loaded,
+        bytes_processed=body.bytes_processed,
+    )
+
+
+def _completion(body: CompletionIn) -> Completion:
+    return Completion(
+        status=body.status,
+        result_summary=body.result_summary,
+        records_processed=body.records_processed,
+        bytes_processed=body.bytes_processed,
+        stages=body.stages,
+    )
+
+
+def _claimed(one: Claimed) -> dict[str, Any]:
+    run = one.run
+    return {
+        "run_id": encode("run", run.run_id),
+        "config_id": id_or_none("cfg", run.config_id),
+        "customer_id": run.customer_id,
+        "pipeline_template": one.pipeline,
+        "phase": one.phase,
+        "processor": one.processor,
+        "partition": run.partition,
+        "mode": run.mode,
+        "scheduled_time": iso(run.scheduled_time),
+        "claim_expiry_time": iso(one.claim_expiry_time),
+        "fencing_token": run.token,
+        "execution_priority": run.priority,
+        "attempt_number": run.attempt,
+        "max_execution_duration_minutes": run.max_execution_us / MINUTE,
+        "parameters": parsed(run.parameters),
+        "correlation_id": run.correlation_id,
+    }
+
+
+def _pulse(one: Pulse) -> dict[str, Any]:
+    return {
+        "run_id": encode("run", one.run_id),
+        "state": one.state,
+        "fencing_token": one.token,
+        "cancel_requested": one.cancel_requested,
+        "claim_expiry_time": iso(one.claim_expiry_time),
+        "execution_start_time": iso_or_none(one.started_at),
+        "timeout_at": iso_or_none(one.timeout_at),
+    }
+
+
+def _ending(one: Ending) -> dict[str, Any]:
+    return {
+        "run_id": encode("run", one.run_id),
+        "state": one.state,
+        "status": one.status,
+        "retry_run_id": id_or_none("run", one.retry_run_id),
+        "retry_after": iso_or_none(one.retry_at),
+        "is_dead": one.is_dead,
+        "consecutive_failures": one.consecutive_failures,
+    }
+
+
+def _refusal(error: PenstockError) -> dict[str, Any]:
+    return {
+        "status": error.http_status,
+        "code": error.code,
+        "detail": redact_text(error.message),
+    }

@@ -1,0 +1,120 @@
+"""Serving: the API on a socket, on a thread of its own, until told to stop.
+
+Stopping is graceful: readiness turns off, waiting workers are answered, requests that are being
+worked on may end. The process's signals belong to the command, not to the server.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import threading
+from typing import Final
+
+import uvicorn
+
+from penstock.core.errors import SettingsError
+from penstock.http.app import Api
+
+log = logging.getLogger(__name__)
+DRAIN_SECONDS: Final = 10
+BACKLOG: Final = 2048
+
+
+class ApiServer:
+    """One listening socket and the thread that serves it."""
+
+    def __init__(self, api: Api, *, host: str, port: int) -> None:
+        """Bind now, so that a taken port is known before anything else starts."""
+        self._api = api
+        self._socket = _bind(host, port)
+        self.host = host
+        self.port = int(self._socket.getsockname()[1])
+        config = uvicorn.Config(
+            api.app,
+            loop="auto",
+            http="auto",
+            lifespan="on",
+            access_log=False,
+            log_config=None,
+            log_level="warning",
+            server_header=False,
+            date_header=True,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=DRAIN_SECONDS,
+            backlog=BACKLOG,
+            ws="none",
+            interface="asgi3",
+        )
+        self._server = _Server(config)
+        self._thread = threading.Thread(target=self._serve, name="penstock-api", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where it is reached."""
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{shown}:{self.port}"
+
+    def start(self) -> None:
+        """Serve; returns once requests are answered."""
+        self._thread.start()
+        self._server.is_up.wait(30)
+        if not self._server.started:
+            raise SettingsError("api_port", "an API that starts", self.port, "See the log.")
+
+    def stop(self) -> None:
+        """Answer what is being worked on, then close; idempotent."""
+        self._api.fastapi.state.is_draining = True
+        self._api.waiting.is_stopping = True
+        self._api.waiting.release()
+        self._server.should_exit = True
+        self._thread.join(timeout=DRAIN_SECONDS + 5)
+        self._socket.close()
+
+    def _serve(self) -> None:
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self._server.is_up.set()
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it is up and leaves signals alone."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = threading.Event()
+
+    def install_signal_handlers(self) -> None:
+        """The command handles signals."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then say so."""
+        await super().startup(sockets)
+        self.is_up.set()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        fix = "Choose another with --port or PENSTOCK_API_PORT (0 picks a free one)."
+        why = error.strerror or str(error)
+        raise SettingsError("api_port", f"a free port on {host} ({why})", port, fix) from None
+    made.listen(BACKLOG)
+    return made
