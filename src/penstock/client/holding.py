@@ -182,8 +182,9 @@ def refusal_beat(run: Run | None, call: Call) -> PenstockError:
         return RunTimedOut(f"run {error.subject} timed out; what it still does is refused.")
     if run.state == RunState.CANCELLED:
         return RunCancelled(f"run {error.subject} was cancelled; what it still does is refused.")
-    swept = (ErrorType.STALE_EXECUTION, ErrorType.CLAIM_LAPSED)
-    if run.finished_at is None or run.error_type in swept:
+    if run.finished_at is None:
+        return NotHolder(error.subject)
+    if run.error_type in (ErrorType.STALE_EXECUTION, ErrorType.CLAIM_LAPSED):
         return StaleToken(error.subject)
     return error
 
