@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         StoreError,
         TransientError,
     )
+    from penstock.core.mode import Mode
+    from penstock.core.needs import Dependency, historical, optional, per, same_day
     from penstock.core.pipeline import Phase, Pipeline
     from penstock.core.result import Result
     from penstock.engine.context import RunContext
@@ -42,8 +44,10 @@ __all__ = [
     "Client",
     "Conflict",
     "DeclarationError",
+    "Dependency",
     "InvalidInput",
     "LeaseLost",
+    "Mode",
     "NotFound",
     "PenstockError",
     "PermanentError",
@@ -61,7 +65,11 @@ __all__ = [
     "TransientError",
     "__version__",
     "connect",
+    "historical",
+    "optional",
+    "per",
     "register_error",
+    "same_day",
     "work_off",
 ]
 
@@ -70,9 +78,12 @@ _ERRORS = (
     "PermanentError", "ProcessorError", "RunCancelled", "RunInterrupted", "RunTimedOut",
     "SettingsError", "StoreError", "TransientError",
 )  # fmt: skip
+_NEEDS = ("Dependency", "historical", "optional", "per", "same_day")
 _HOMES = {
     **dict.fromkeys(_ERRORS, "core.errors"),
+    **dict.fromkeys(_NEEDS, "core.needs"),
     "Client": "client",
+    "Mode": "core.mode",
     "Phase": "core.pipeline",
     "Pipeline": "core.pipeline",
     "Result": "core.result",

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
 from penstock.core.clock import MINUTE, Micros, parse_duration
 from penstock.core.errors import DeclarationError, InvalidInput, shown
-from penstock.core.processor import name_check
+from penstock.core.naming import name_check
 
 RECHECK_DEFAULT: Final = 5 * MINUTE
 ANY_DEGRADED: Final = 101.0

@@ -1,10 +1,10 @@
 """Declaring a pipeline: phases, their order, and the processors that do the work.
 
-    nba = Pipeline("nba", timezone="America/New_York")
+    nba = Pipeline("nba", partition="game_date", timezone="America/New_York")
     raw = nba.phase("raw")
-    analytics = nba.phase("analytics", after=raw)
+    analytics = nba.phase("analytics", after=raw, stragglers="20m")
 
-    @analytics.processor(timeout="20m", retry={"max_attempts": 5})
+    @analytics.processor(needs=[same_day("nba_raw.boxscores")], timeout="20m")
     def player_game_summary(run): ...
 
 A declaration is plain data: importing it does nothing, and a decorated function stays itself. Each
@@ -16,19 +16,31 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
-from graphlib import CycleError, TopologicalSorter
-from typing import Any, Final, TypeAlias, TypeVar, overload
+from typing import Any, Final, TypeVar, Unpack, overload
 
 from penstock.core.clock import parse_duration
+from penstock.core.declaration import check_definition
 from penstock.core.errors import DeclarationError, InvalidInput
+from penstock.core.mode import Mode
 from penstock.core.model import DEFAULT_POOL
+from penstock.core.naming import name_check
+from penstock.core.options import (
+    Duration,
+    PhaseOptions,
+    PipelineOptions,
+    ProcessorOptions,
+    phase_terms,
+    pipeline_terms,
+    processor_terms,
+)
 from penstock.core.parameters import Schema, schema_check
-from penstock.core.processor import Body, Processor, Runs, kind_of, name_check
+from penstock.core.plan import Need, Plan, modes_of, needs_of, plan_of
+from penstock.core.processor import Body, Processor, Runs, kind_of
+from penstock.core.record import plain
 from penstock.core.retry import RetryConfig
+from penstock.core.terms import PhaseTerms, ProcessorTerms
 from penstock.core.zone import check_timezone
 
-Duration: TypeAlias = str | int | float | timedelta
 F = TypeVar("F", bound=Body)
 
 MAIN: Final = "main"
@@ -38,11 +50,14 @@ TIMEOUT_DEFAULT: Final = "60m"
 class Phase:
     """A stage of a pipeline; made by `Pipeline.phase`."""
 
-    __slots__ = ("_pipeline", "_processors", "after", "name")
+    __slots__ = ("_pipeline", "_processors", "after", "name", "terms")
 
-    def __init__(self, pipeline: Pipeline, name: str, after: tuple[str, ...]) -> None:
+    def __init__(
+        self, pipeline: Pipeline, name: str, after: tuple[str, ...], terms: PhaseTerms
+    ) -> None:
         self.name = name
         self.after = after
+        self.terms = terms
         self._pipeline = pipeline
         self._processors: dict[str, Processor] = {}
 
@@ -67,6 +82,7 @@ class Phase:
         timeout: Duration = TIMEOUT_DEFAULT,
         retry: Mapping[str, Any] | None = None,
         runs: Runs = "auto",
+        **options: Unpack[ProcessorOptions],
     ) -> Callable[[F], F]: ...
     def processor(
         self,
@@ -76,17 +92,20 @@ class Phase:
         timeout: Duration = TIMEOUT_DEFAULT,
         retry: Mapping[str, Any] | None = None,
         runs: Runs = "auto",
+        **options: Unpack[ProcessorOptions],
     ) -> Any:
         """Declare a function as a processor of this phase; works with and without arguments.
 
         runs: where it executes; "auto" is a thread for `def`, the worker's event loop for
-        `async def`; "process" is a child process, for work that keeps a core busy.
+        `async def`; "process" is a child process, for work that keeps a core busy. The other
+        options, `needs` first of all, are explained in `core.options`.
         """
 
         def declare(body: Body, given: str | None = None) -> Body:
             label = given or str(getattr(body, "__name__", "")).lower()
             kind = kind_of(f"{self._path}/{label}", body, runs)
-            self._add(label, body, pool, timeout, retry, kind)
+            terms = processor_terms(options, f"processor {self._path}/{label}")
+            self._add(label, body, (pool, kind), timeout, retry, terms)
             return body
 
         if callable(name):
@@ -100,9 +119,11 @@ class Phase:
         pool: str = "external",
         timeout: Duration = TIMEOUT_DEFAULT,
         retry: Mapping[str, Any] | None = None,
+        **options: Unpack[ProcessorOptions],
     ) -> Processor:
         """Declare a processor that somebody outside executes (claimed over the API)."""
-        return self._add(name, None, pool, timeout, retry, "external")
+        terms = processor_terms(options, f"processor {self._path}/{name}")
+        return self._add(name, None, (pool, "external"), timeout, retry, terms)
 
     @property
     def _path(self) -> str:
@@ -112,11 +133,12 @@ class Phase:
         self,
         name: str,
         body: Body | None,
-        pool: str,
+        place: tuple[str, Runs],
         timeout: Duration,
         retry: Mapping[str, Any] | None,
-        runs: Runs,
+        terms: ProcessorTerms,
     ) -> Processor:
+        pool, runs = place
         where = f"processor {self._path}/{name}"
         name_check(name, "processor", where)
         name_check(pool, "pool", where)
@@ -138,9 +160,19 @@ class Phase:
             retry=None if retry is None else dict(retry),
             runs=runs,
             body=body,
+            terms=terms,
         )
         self._processors[name] = made
         return made
+
+    def definition(self) -> dict[str, Any]:
+        """The phase as JSON."""
+        return {
+            "name": self.name,
+            "after": list(self.after),
+            "processors": [processor.definition() for processor in self.processors],
+            **plain(self.terms),
+        }
 
 
 class Pipeline:
@@ -154,9 +186,14 @@ class Pipeline:
         parameters: Schema | None = None,
         rate_second: float = 0.0,
         rate_gb: float = 0.0,
+        **options: Unpack[PipelineOptions],
     ) -> None:
-        """Declare a pipeline; the rates price a second of execution and a gigabyte processed."""
+        """Declare a pipeline; the rates price a second of execution and a gigabyte processed.
+
+        The other options are explained in `core.options`.
+        """
         name_check(name, "pipeline", "Pipeline(...)")
+        self.terms = pipeline_terms(options, f"pipeline {name}")
         try:
             self.timezone = check_timezone(timezone)
         except InvalidInput as error:
@@ -187,8 +224,13 @@ class Pipeline:
 
     @property
     def has_flow(self) -> bool:
-        """Whether a slot opens a flow: there is more than one processor."""
-        return len(self.processors) > 1
+        """Whether a slot opens a flow: there is more than one processor, or a gate before it."""
+        return len(self.processors) > 1 or any(p.terms.needs for p in self.processors)
+
+    @property
+    def modes(self) -> dict[str, Mode]:
+        """The modes it knows by name, its own and the built-in ones, its SLOs applied."""
+        return modes_of(plain(self.terms))
 
     @property
     def digest(self) -> str:
@@ -196,8 +238,16 @@ class Pipeline:
         text = json.dumps(self.definition(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def phase(self, name: str, after: Phase | str | Sequence[Phase | str] | None = None) -> Phase:
-        """Declare a phase that starts when the phases in `after` are complete."""
+    def phase(
+        self,
+        name: str,
+        after: Phase | str | Sequence[Phase | str] | None = None,
+        **options: Unpack[PhaseOptions],
+    ) -> Phase:
+        """Declare a phase that starts when the phases in `after` are complete and its gate agrees.
+
+        The other options are explained in `core.options`.
+        """
         where = f"phase {self.name}/{name}"
         name_check(name, "phase", where)
         if name in self._phases:
@@ -215,7 +265,7 @@ class Pipeline:
             if not isinstance(item, Phase | str):
                 raise DeclarationError(f"{where}: after takes phases or their names, got {item!r}.")
         names = [item.name if isinstance(item, Phase) else item for item in earlier]
-        made = Phase(self, name, tuple(dict.fromkeys(names)))
+        made = Phase(self, name, tuple(dict.fromkeys(names)), phase_terms(options, where))
         self._phases[name] = made
         return made
 
@@ -230,6 +280,7 @@ class Pipeline:
         timeout: Duration = TIMEOUT_DEFAULT,
         retry: Mapping[str, Any] | None = None,
         runs: Runs = "auto",
+        **options: Unpack[ProcessorOptions],
     ) -> Callable[[F], F]: ...
     def processor(self, name: Any = None, **options: Any) -> Any:
         """Declare a processor of a pipeline with one phase, which is called `main`."""
@@ -245,27 +296,20 @@ class Pipeline:
         """The processors a new flow starts with: those of phases that follow nothing."""
         return tuple(p for phase in self.phases if not phase.after for p in phase.processors)
 
+    def plan(self, mode: str) -> Plan:
+        """Return what a flow in this mode runs: phases in order, and whom each expects."""
+        return plan_of(self.definition(), self.modes[mode])
+
+    def needs(self, mode: str, phase: str, processor: str | None = None) -> tuple[Need, ...]:
+        """Return what the gate of a phase, or of one of its processors, looks at in this mode."""
+        planned = next((p for p in self.plan(mode).phases if p.name == phase), None)
+        names = () if planned is None else planned.expected if processor is None else (processor,)
+        asked = [(p.name, p.terms) for p in self._phases[phase].processors if p.name in names]
+        return needs_of(asked, mode, self.terms.partition, self.terms.warehouse)
+
     def check(self) -> None:
         """Raise DeclarationError unless the whole makes sense; called before registration."""
-        if not self._phases:
-            raise DeclarationError(f"pipeline {self.name} has no phases and no processors.")
-        for phase in self.phases:
-            if not phase.processors:
-                raise DeclarationError(f"phase {self.name}/{phase.name} has no processors.")
-            for name in phase.after:
-                if name not in self._phases:
-                    known = ", ".join(self._phases)
-                    raise DeclarationError(
-                        f"phase {self.name}/{phase.name}: after names {name!r}, "
-                        f"which is not a phase here; phases: {known}."
-                    )
-        try:
-            TopologicalSorter({phase.name: phase.after for phase in self.phases}).prepare()
-        except CycleError as error:
-            ring = " → ".join(error.args[1])
-            raise DeclarationError(
-                f"pipeline {self.name}: the phases wait for each other: {ring}."
-            ) from None
+        check_definition(self.definition())
 
     def definition(self) -> dict[str, Any]:
         """The declaration as JSON, the same for equal declarations."""
@@ -275,12 +319,6 @@ class Pipeline:
             "parameters": self.parameters,
             "rate_second": self.rate_second,
             "rate_gb": self.rate_gb,
-            "phases": [
-                {
-                    "name": phase.name,
-                    "after": list(phase.after),
-                    "processors": [processor.definition() for processor in phase.processors],
-                }
-                for phase in self.phases
-            ],
+            **plain(self.terms),
+            "phases": [phase.definition() for phase in self.phases],
         }

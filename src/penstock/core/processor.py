@@ -6,18 +6,18 @@ Made by `core.pipeline`; the checks that need nothing but the function itself li
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from penstock.core.clock import Micros
 from penstock.core.errors import DeclarationError
+from penstock.core.record import plain
+from penstock.core.terms import ProcessorTerms
 
 Body: TypeAlias = Callable[..., Any]
 Runs: TypeAlias = Literal["auto", "thread", "async", "process", "external"]
 
-NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,62}", re.ASCII)
 KINDS: Final = ("auto", "thread", "async", "process", "external")
 
 
@@ -33,6 +33,8 @@ class Processor:
     retry: Mapping[str, Any] | None
     runs: Runs
     body: Body | None
+    terms: ProcessorTerms = field(default_factory=ProcessorTerms)
+    """What it needs and produces, the modes it runs in, its limits and entities."""
 
     @property
     def path(self) -> str:
@@ -52,16 +54,8 @@ class Processor:
             "timeout_us": self.timeout_us,
             "retry": None if self.retry is None else dict(self.retry),
             "runs": self.runs,
+            **plain(self.terms),
         }
-
-
-def name_check(name: object, kind: str, where: str) -> None:
-    """Raise DeclarationError unless the name is one a pipeline, phase or processor may have."""
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise DeclarationError(
-            f"{where}: {name!r:.80} is not a {kind} name; use a small letter, then at most 62 "
-            "small letters, digits, '_', '.' or '-'."
-        )
 
 
 def kind_of(path: str, body: Body, runs: Runs) -> Runs:

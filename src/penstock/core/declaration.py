@@ -1,0 +1,201 @@
+"""What only a whole pipeline can show: names that lead nowhere, rings, needs that cannot be met.
+
+Works on the JSON of a definition, so that what was registered can be checked without its code.
+The first mistake found is raised as a DeclarationError that names it and says what is known.
+`Pipeline.check` calls this before registration; nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, TypeAlias
+
+from penstock.core.dependency import Dependency, Kind
+from penstock.core.errors import DeclarationError
+from penstock.core.modes import BUILT_IN, known_modes, overlap
+from penstock.core.options import EVERY_MODE
+from penstock.core.record import read
+from penstock.core.terms import PhaseTerms, PipelineTerms, ProcessorTerms
+from penstock.core.waiting import cycle_of, stuck
+
+Json: TypeAlias = Mapping[str, Any]
+
+
+def check_definition(definition: Json) -> None:
+    """Raise DeclarationError unless the whole makes sense."""
+    name, phases = definition["name"], definition["phases"]
+    if not phases:
+        raise DeclarationError(f"pipeline {name} has no phases and no processors.")
+    _check_graph(name, phases)
+    terms = read(PipelineTerms, definition)
+    _check_modes(name, terms, [phase["name"] for phase in phases])
+    modes = set(known_modes(terms.modes))
+    _check_mode_names(f"pipeline {name}: slos", terms.slos or (), modes)
+    _check_mode_names(f"pipeline {name}: fallback", terms.fallback or (), modes | {EVERY_MODE})
+    for phase in phases:
+        _check_phase(f"{name}/{phase['name']}", phase, modes)
+        for path, own in _processors(name, [phase]):
+            _check_processor(path, own, modes, terms.partition)
+    _check_products(name, phases)
+
+
+def _check_graph(name: str, phases: list[Json]) -> None:
+    names = [phase["name"] for phase in phases]
+    for phase in phases:
+        if not phase["processors"]:
+            raise DeclarationError(f"phase {name}/{phase['name']} has no processors.")
+        for earlier in phase["after"]:
+            if earlier not in names:
+                raise DeclarationError(
+                    f"phase {name}/{phase['name']}: after names {earlier!r}, "
+                    f"which is not a phase here; phases: {', '.join(names)}."
+                )
+    try:
+        TopologicalSorter({phase["name"]: phase["after"] for phase in phases}).prepare()
+    except CycleError as error:
+        ring = " → ".join(error.args[1])
+        raise DeclarationError(
+            f"pipeline {name}: the phases wait for each other: {ring}."
+        ) from None
+
+
+def _check_modes(name: str, terms: PipelineTerms, phases: list[str]) -> None:
+    seen: set[str] = set()
+    for mode in terms.modes:
+        if mode.name in seen:
+            raise DeclarationError(f"pipeline {name}: mode {mode.name!r} is declared twice.")
+        seen.add(mode.name)
+        inherited = BUILT_IN.get(mode.name)
+        until = () if inherited is not None and inherited.until == mode.until else (mode.until,)
+        for phase in (*(mode.phases or ()), *until):
+            if phase is not None and phase not in phases:
+                raise DeclarationError(
+                    f"pipeline {name}: mode {mode.name!r} names {phase!r}, "
+                    f"which is not a phase here; phases: {', '.join(phases)}."
+                )
+    both = overlap(terms.modes)
+    if both is not None:
+        raise DeclarationError(
+            f"pipeline {name}: the windows of modes {both[0]!r} and {both[1]!r} overlap; "
+            "the clock could not choose."
+        )
+
+
+def _check_mode_names(where: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            listed = ", ".join(sorted(set(known) - {EVERY_MODE}))
+            raise DeclarationError(f"{where}: {name!r} is not a mode here; modes: {listed}.")
+
+
+def _check_phase(path: str, phase: Json, modes: Iterable[str]) -> None:
+    where, terms = f"phase {path}", read(PhaseTerms, phase)
+    _check_mode_names(f"{where}: expects", terms.expects or (), modes)
+    _check_mode_names(f"{where}: fallback", terms.fallback or (), {*modes, EVERY_MODE})
+    declared = {given["name"]: given.get("modes") for given in phase["processors"]}
+    for mode, names in (terms.expects or {}).items():
+        for name in names:
+            if name not in declared:
+                raise DeclarationError(
+                    f"{where}: mode {mode!r} expects {name!r}, which is not a processor of this "
+                    f"phase; processors: {', '.join(declared)}."
+                )
+            runs_in = declared[name]
+            if runs_in is not None and mode not in runs_in:
+                raise DeclarationError(
+                    f"{where}: mode {mode!r} expects {name!r}, which runs only in "
+                    f"{', '.join(runs_in)}."
+                )
+
+
+def _check_processor(
+    path: str, terms: ProcessorTerms, modes: Iterable[str], partition: str | None
+) -> None:
+    where = f"processor {path}"
+    _check_mode_names(f"{where}: modes", sorted(terms.modes or ()), modes)
+    seen: list[Dependency] = []
+    for need in terms.needs:
+        _check_mode_names(f"{where}: needs {need.table}: modes", sorted(need.modes or ()), modes)
+        if need.partition is None and partition is None:
+            raise DeclarationError(
+                f"{where}: needs {need.table}, but no column holds the partition; "
+                'declare Pipeline(partition="...") or give the need its own.'
+            )
+        if need in seen:
+            raise DeclarationError(f"{where}: needs {need.table} ({need.kind}) twice.")
+        seen.append(need)
+
+
+def _check_products(name: str, phases: list[Json]) -> None:
+    """Find same-day needs that only the phase itself or a later one could meet, and rings."""
+    after = _ancestors(phases)
+    makers: dict[str, set[tuple[str, str]]] = {}
+    for phase in phases:
+        for path, terms in _processors(name, [phase]):
+            for table in terms.produces:
+                makers.setdefault(table, set()).add((phase["name"], path))
+    waits: dict[str, set[str]] = {}
+    for phase in phases:
+        each = read(PhaseTerms, phase).on == "each"
+        for path, terms in _processors(name, [phase]):
+            for table in _awaited(terms):
+                waits.setdefault(path, set()).add(table)
+                _check_makers(phase["name"], path, table, makers.get(table, set()), after, each)
+    produces = {
+        path: set(terms.produces) for path, terms in _processors(name, phases) if terms.produces
+    }
+    held = stuck(waits, produces)
+    if held:
+        ring = " → ".join(cycle_of(min(held), waits, produces))
+        raise DeclarationError(f"pipeline {name}: processors wait for each other's tables: {ring}.")
+
+
+def _check_makers(
+    phase: str,
+    path: str,
+    table: str,
+    makers: set[tuple[str, str]],
+    after: Mapping[str, frozenset[str]],
+    each: bool,
+) -> None:
+    """Raise when everybody who makes the table comes too late for this processor."""
+    if not makers:
+        return  # raw data: it comes from outside
+    for at, maker in makers:
+        beside = at == phase and each and maker != path
+        if beside or (at != phase and phase not in after[at]):
+            return
+    at, maker = min(makers)
+    if maker == path:
+        text = f"needs {table} of the same day, which it produces itself; is it historical(...)?"
+    elif at == phase:
+        text = (
+            f"needs {table}, which only {maker} of the same phase produces; "
+            'put it into a later phase, or declare the phase with on="each".'
+        )
+    else:
+        text = f"needs {table}, which only the later phase {at!r} produces ({maker})."
+    raise DeclarationError(f"processor {path}: {text}")
+
+
+def _awaited(terms: ProcessorTerms) -> Iterator[str]:
+    for need in terms.needs:
+        if need.kind is Kind.SAME_DAY and need.critical:
+            yield need.table
+
+
+def _ancestors(phases: list[Json]) -> dict[str, frozenset[str]]:
+    """Return for each phase everything that lies before it."""
+    before = {phase["name"]: set(phase["after"]) for phase in phases}
+    for name in TopologicalSorter(before).static_order():
+        for earlier in tuple(before[name]):
+            before[name] |= before[earlier]
+    return {name: frozenset(found) for name, found in before.items()}
+
+
+def _processors(pipeline: str, phases: Iterable[Json]) -> Iterator[tuple[str, ProcessorTerms]]:
+    for phase in phases:
+        for given in phase["processors"]:
+            path = f"{pipeline}/{phase['name']}/{given['name']}"
+            yield path, read(ProcessorTerms, given)

@@ -1,0 +1,265 @@
+"""What pipelines, phases and processors may say beyond their names, read into checked records.
+
+The keyword arguments of `Pipeline(...)`, `pipeline.phase(...)` and `@phase.processor(...)` come
+through here; each mistake is a DeclarationError that names it. What only the whole pipeline can
+show is found by `core.declaration`. Nothing here knows a whole pipeline.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, TypedDict, TypeVar
+
+from penstock.core.clock import Micros, parse_duration
+from penstock.core.dependency import Dependency
+from penstock.core.errors import DeclarationError, InvalidInput, shown
+from penstock.core.mode import Mode
+from penstock.core.modes import Leniency
+from penstock.core.needs import COLUMN, TABLE
+from penstock.core.terms import PhaseTerms, PipelineTerms, ProcessorTerms
+
+Duration: TypeAlias = str | int | float | timedelta
+Reader: TypeAlias = Callable[[Any, str, str], Any]
+T = TypeVar("T")
+
+EVERY_MODE: Final = "*"
+"""As a key of fallback times: whatever the mode."""
+
+_LIMIT = re.compile(
+    r"[a-z][a-z0-9_-]{0,30}:[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,190}|[a-z][a-z0-9_.-]{0,62}", re.ASCII
+)
+_ENTITY = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
+_TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
+
+
+class PipelineOptions(TypedDict, total=False):
+    """What a pipeline may say about its data, its modes and its cascade."""
+
+    partition: str
+    """The column that holds the partition, for every need that does not name its own."""
+    warehouse: str
+    """Where gates look: an address such as "duckdb:season.duckdb", or a configured name."""
+    modes: Iterable[Mode]
+    """Modes of its own; one with the name of a built-in mode replaces it."""
+    leniency: str
+    """"auto" (default): as the mode says; "strict": as overnight; "lenient": as same_day."""
+    cascade: str
+    """"active" (default), or "observe": decide and record, but let schedules start the work."""
+    slos: Mapping[str, Duration]
+    """How long a flow may take from end to end, by mode."""
+    fallback: str | Mapping[str, str]
+    """The time of day at which the scheduler starts what the cascade has not, also by mode."""
+
+
+class PhaseOptions(TypedDict, total=False):
+    """What a phase may say."""
+
+    slo: Duration
+    stragglers: Duration
+    """So long after its start the next phase no longer waits for its missing processors."""
+    on: str
+    """"set" (default): one gate for the phase; "each": one gate per processor, at every event."""
+    on_late_data: str
+    """After a degraded start: "ignore" (default), or "rerun" in a new generation, at most 3."""
+    expects: Mapping[str, Iterable[str]]
+    """The processors each mode expects; a mode that is not listed expects all that run in it."""
+    fallback: str | Mapping[str, str]
+    """The time of day at which the scheduler starts this phase, also by mode."""
+
+
+class ProcessorOptions(TypedDict, total=False):
+    """What a processor may say about its data."""
+
+    needs: Iterable[Dependency]
+    modes: Iterable[str]
+    """The modes it runs in; every mode when left out."""
+    produces: str | Iterable[str]
+    """The tables it writes."""
+    limits: Iterable[str]
+    """The limits it takes a slot of, such as "bq:nba_analytics.summary"."""
+    entities: Iterable[str]
+    """The kinds of entities whose changes it reports, such as "players"."""
+
+
+def pipeline_terms(options: Mapping[str, Any], where: str) -> PipelineTerms:
+    """Return the options of `Pipeline(...)`, read."""
+    return PipelineTerms(**_read(options, _PIPELINE, where))
+
+
+def phase_terms(options: Mapping[str, Any], where: str) -> PhaseTerms:
+    """Return the options of `pipeline.phase(...)`, read."""
+    return PhaseTerms(**_read(options, _PHASE, where))
+
+
+def processor_terms(options: Mapping[str, Any], where: str) -> ProcessorTerms:
+    """Return the options of `@phase.processor(...)`, read."""
+    return ProcessorTerms(**_read(options, _PROCESSOR, where))
+
+
+def _read(
+    options: Mapping[str, Any], readers: Mapping[str, tuple[str, Reader]], where: str
+) -> dict[str, Any]:
+    found = {}
+    for word, value in options.items():
+        if word not in readers:
+            known = ", ".join(sorted(readers))
+            # What Python itself would say: a misspelt keyword is an error of the call.
+            raise TypeError(f"{where}: {word!r} is not an option; known: {known}")
+        if value is not None:
+            field, read = readers[word]
+            found[field] = read(value, word, where)
+    return found
+
+
+def _one_of(*words: str) -> Reader:
+    def read(value: Any, word: str, where: str) -> str:
+        if value not in words:
+            known = " or ".join(repr(known) for known in words)
+            raise DeclarationError(f"{where}: {word} is {known}, got {shown(value)}.")
+        return str(value)
+
+    return read
+
+
+def _duration(value: Any, word: str, where: str) -> Micros:
+    try:
+        found = parse_duration(value, word)
+    except InvalidInput as error:
+        raise DeclarationError(f"{where}: {error.message}") from None
+    if found <= 0:
+        raise DeclarationError(f"{where}: {word} must be longer than zero, got {shown(value)}.")
+    return found
+
+
+def _list(value: Any, word: str, where: str) -> list[Any]:
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise DeclarationError(f"{where}: {word} takes a list, got {shown(value)}.")
+    return list(value)
+
+
+def _matching(pattern: re.Pattern[str], what: str, single: bool = False) -> Reader:
+    def read(value: Any, word: str, where: str) -> tuple[str, ...]:
+        given = [value] if single and isinstance(value, str) else _list(value, word, where)
+        for item in given:
+            if not isinstance(item, str) or not pattern.fullmatch(item):
+                raise DeclarationError(f"{where}: {word}: {shown(item)} is not {what}.")
+        return tuple(dict.fromkeys(given))
+
+    return read
+
+
+def _column(value: Any, word: str, where: str) -> str:
+    if not isinstance(value, str) or not COLUMN.fullmatch(value):
+        raise DeclarationError(f"{where}: {word}: {shown(value)} is not a column name.")
+    return value
+
+
+def _text(value: Any, word: str, where: str) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > 500:
+        raise DeclarationError(f"{where}: {word} takes a name or address, got {shown(value)}.")
+    return value
+
+
+def _modes(value: Any, word: str, where: str) -> tuple[Mode, ...]:
+    found = _list(value, word, where)
+    for item in found:
+        if not isinstance(item, Mode):
+            raise DeclarationError(f"{where}: {word} takes Mode(...) records, got {shown(item)}.")
+    return tuple(found)
+
+
+def _mode_names(value: Any, word: str, where: str) -> frozenset[str]:
+    found = _list(value, word, where)
+    if not found or not all(isinstance(item, str) for item in found):
+        raise DeclarationError(f"{where}: {word} takes names of modes, got {shown(value)}.")
+    return frozenset(found)
+
+
+def _slos(value: Any, word: str, where: str) -> dict[str, Micros]:
+    if not isinstance(value, Mapping):
+        raise DeclarationError(f"{where}: {word} takes durations by mode, got {shown(value)}.")
+    return {str(m): _duration(given, f"{word}[{m!r}]", where) for m, given in value.items()}
+
+
+def _expects(value: Any, word: str, where: str) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, Mapping):
+        raise DeclarationError(f"{where}: {word} takes processors by mode, got {shown(value)}.")
+    found = {}
+    for mode, names in value.items():
+        given = _list(names, f"{word}[{mode!r}]", where)
+        found[str(mode)] = tuple(dict.fromkeys(_processor_name(n, word, where) for n in given))
+    return found
+
+
+def _processor_name(value: Any, word: str, where: str) -> str:
+    # A decorated function stays itself, so the function may be named as well as its name.
+    name = value if isinstance(value, str) else getattr(value, "__name__", None)
+    name = name if name is not None else getattr(value, "name", None)
+    if not isinstance(name, str):
+        raise DeclarationError(f"{where}: {word} takes names of processors, got {shown(value)}.")
+    return name
+
+
+def _fallback(value: Any, word: str, where: str) -> dict[str, int]:
+    given = {EVERY_MODE: value} if isinstance(value, str) else value
+    if not isinstance(given, Mapping):
+        raise DeclarationError(f"{where}: {word} takes a time of day, got {shown(value)}.")
+    found = {}
+    for mode, text in given.items():
+        match = _TIME.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise DeclarationError(
+                f'{where}: {word} is a time of day such as "06:30", got {shown(text)}.'
+            )
+        found[str(mode)] = int(match[1]) * 60 + int(match[2])
+    return found
+
+
+def _needs(value: Any, word: str, where: str) -> tuple[Dependency, ...]:
+    found = _list(value, word, where)
+    for item in found:
+        if not isinstance(item, Dependency):
+            raise DeclarationError(
+                f"{where}: {word} takes same_day(...), historical(...) and optional(...), "
+                f"got {shown(item)}."
+            )
+    return tuple(found)
+
+
+def _leniency(value: Any, word: str, where: str) -> str:
+    return str(_one_of(*(str(item) for item in Leniency))(value, word, where))
+
+
+_PIPELINE: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
+    {
+        "cascade": ("cascade", _one_of("active", "observe")),
+        "fallback": ("fallback", _fallback),
+        "leniency": ("leniency", _leniency),
+        "modes": ("modes", _modes),
+        "partition": ("partition", _column),
+        "slos": ("slos", _slos),
+        "warehouse": ("warehouse", _text),
+    }
+)
+_PHASE: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
+    {
+        "expects": ("expects", _expects),
+        "fallback": ("fallback", _fallback),
+        "on": ("on", _one_of("set", "each")),
+        "on_late_data": ("on_late_data", _one_of("rerun", "ignore")),
+        "slo": ("slo_us", _duration),
+        "stragglers": ("stragglers_us", _duration),
+    }
+)
+_PROCESSOR: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
+    {
+        "entities": ("entities", _matching(_ENTITY, "a kind of entity such as 'players'")),
+        "limits": ("limits", _matching(_LIMIT, "the name of a limit such as 'bq:data.table'")),
+        "modes": ("modes", _mode_names),
+        "needs": ("needs", _needs),
+        "produces": ("produces", _matching(TABLE, "a table name", single=True)),
+    }
+)
