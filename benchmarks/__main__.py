@@ -24,6 +24,7 @@ BENCHES = {
     "heartbeat": ("heartbeat", "5,000 live runs beating every 10 s"),
     "crash": ("crash", "kill -9 a worker holding 100 runs (takes the lease, half a minute)"),
     "fairness": ("fairness", "a flood does not delay others, nor its sender for ever"),
+    "gate": ("gate", "20 dependencies over 10,000,000 rows (DuckDB in the place of SQLite)"),
     "history": ("history", "lists and sums over 10,000,000 ended runs (takes minutes)"),
 }
 
