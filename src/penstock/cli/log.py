@@ -19,12 +19,14 @@ import click
 from penstock.cli.shapes import plural, printable
 from penstock.core.clock import Clock, SystemClock, iso, to_datetime
 from penstock.core.ids import encode
+from penstock.core.redact import redact_json, redact_text
 from penstock.events import (
     Event,
     Events,
     RunEnded,
     RunRefused,
     RunStarted,
+    Served,
     ServiceError,
     Swept,
     Ticked,
@@ -91,7 +93,8 @@ class EventLog:
         if LEVELS.index(level) < self._level:
             return
         record = {"action": event.action, **_public(event, self._name_of)}
-        self.line(level, text, record, is_one_of_many=isinstance(event, RunStarted | RunEnded))
+        many = isinstance(event, RunStarted | RunEnded | Served)
+        self.line(level, text, record, is_one_of_many=many)
 
     def line(
         self, level: str, text: str, record: dict[str, Any], *, is_one_of_many: bool = False
@@ -104,7 +107,7 @@ class EventLog:
                 self._second, self._lines = now // 1_000_000, 0
             self._lines += 1
             if is_one_of_many and self._lines > LINES_PER_SECOND and not self._as_json:
-                self._unsaid[record.get("final_state") or "started"] += 1
+                self._unsaid[_counted(record)] += 1
                 return
         self._put(now, level, text, record)
 
@@ -121,10 +124,19 @@ class EventLog:
 
     def _put(self, now: int, level: str, text: str, record: dict[str, Any]) -> None:
         if self._as_json:
-            self._write(json.dumps({"at": iso(now), "level": level, **record}, default=str))
+            line = json.dumps({"at": iso(now), "level": level, **record}, default=str)
+            self._write(redact_json(line))
         else:
             mark = {"warning": "! ", "error": "! "}.get(level, "")
-            self._write(f"{to_datetime(now).strftime('%H:%M:%SZ')}  {mark}{printable(text)}")
+            shown = printable(redact_text(text))
+            self._write(f"{to_datetime(now).strftime('%H:%M:%SZ')}  {mark}{shown}")
+
+
+def _counted(record: dict[str, Any]) -> str:
+    """What a line that is not written is counted as."""
+    if record.get("action") == "served":
+        return "requests"
+    return str(record.get("final_state") or "started")
 
 
 def described(event: Event, name_of: Callable[[int], str] = str) -> tuple[str, str]:
@@ -151,12 +163,23 @@ def described(event: Event, name_of: Callable[[int], str] = str) -> tuple[str, s
         return level, f"worker session {event.renewal}, {event.held} runs held"
     if isinstance(event, RunRefused):
         return "warning", f"{encode('run', event.run_id)} came too late: its result was refused"
+    if isinstance(event, Served):
+        return _served(event)
     if isinstance(event, ServiceError):
         again = f"trying again in {event.seconds:.1f} s"
         return "error", f"{event.service} failed: {event.error}; {again}"
     return "debug", event.action.replace("_", " ") + "".join(
         f" {v}" for v in event.as_dict().values()
     )
+
+
+def _served(event: Served) -> tuple[str, str]:
+    level = "error" if event.status >= 500 and event.status != 503 else "info"
+    if not event.path.startswith("/api/") and event.status < 500:
+        level = "debug"  # health checks and scrapes
+    who = f" ({event.key})" if event.key else ""
+    took = f"{event.seconds * 1000:.0f} ms"
+    return level, f"{event.method} {event.path} {event.status} {took}{who}"
 
 
 def _ended(event: RunEnded, name_of: Callable[[int], str]) -> tuple[str, str]:
