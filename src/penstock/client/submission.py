@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from penstock.client.names import Names, PipelineInfo
-from penstock.core.drafts import json_object
+from penstock.core.drafts import parameters_text
 from penstock.core.errors import InvalidInput
 from penstock.core.model import NewRun, ProcessorRow, scoped_key
 from penstock.core.parameters import validate
@@ -129,7 +129,7 @@ def _customer(wanted: Submission) -> str:
 
 
 def _parameters(info: PipelineInfo, given: object) -> str:
-    text = json_object(given)
+    text = parameters_text(given)
     validate(info.definition.get("parameters"), given)
     return text
 

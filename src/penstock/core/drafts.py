@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from penstock.core.cadence import Cadence, CatchUp, Overlap, ScheduleType, cron, every
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
+from penstock.core.redact import refuse_secrets
 from penstock.core.retry import RetryConfig
 from penstock.core.zone import check_timezone
 
@@ -78,7 +79,7 @@ def parse_draft(given: Mapping[str, Any], base: ConfigDraft | None = None) -> Co
         draft,
         provider=_text(given, "provider", draft.provider),
         domain=_text(given, "domain", draft.domain),
-        parameters=_json_object(given, "parameters", draft.parameters) or "{}",
+        parameters=_parameters(given, draft.parameters),
         retry=_retry(given, draft.retry),
         priority=_whole(given, "priority", draft.priority, 1, 10),
         max_execution_us=_span(
@@ -245,9 +246,16 @@ def _retry(given: Mapping[str, Any], default: str | None) -> str | None:
     return json.dumps(dict(value), sort_keys=True)
 
 
-def _json_object(given: Mapping[str, Any], field: str, default: str) -> str:
-    value = given.get(field, _MISSING)
-    return default if value is _MISSING or value is None else json_object(value, field)
+def _parameters(given: Mapping[str, Any], default: str) -> str:
+    value = given.get("parameters", _MISSING)
+    return default if value is _MISSING or value is None else parameters_text(value)
+
+
+def parameters_text(value: object, field: str = "parameters") -> str:
+    """The canonical text of parameters; secrets in them are references, never literals."""
+    text = json_object(value, field)
+    refuse_secrets(value, field)
+    return text
 
 
 def json_object(value: object, field: str = "parameters") -> str:

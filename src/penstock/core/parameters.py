@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from penstock.core.errors import DeclarationError, InvalidInput
+from penstock.core.redact import check_reference, is_reference
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -117,10 +118,14 @@ def _kinds(schema: Schema, field: str) -> list[str]:
     return kinds
 
 
-def _validate(schema: Schema, value: object, field: str, depth: int = 0) -> Any:
+def _validate(schema: Schema, value: Any, field: str, depth: int = 0) -> Any:
     if depth > DEPTH_MAX:
         raise InvalidInput(field, f"at most {DEPTH_MAX} levels", "more")
     kinds = _kinds(schema, field)
+    if is_reference(value) and "string" in kinds:
+        # What it refers to is a text that only the worker knows: no rule can look at it here.
+        check_reference(value, field)
+        return value
     if not any(_is(kind, value) for kind in kinds):
         expected = " or ".join(_ARTICLES.get(kind, f"a {kind}") for kind in kinds)
         raise InvalidInput(field, expected, value)

@@ -34,7 +34,8 @@ _OURS = frozenset({"token", "fencing_token"})
 
 _PATTERNS: Final = (
     (re.compile(r"\bpnk_([0-9a-z]{6,13})_[0-9a-z]{8,}"), rf"pnk_\1_{MASK}"),
-    (re.compile(r"\b(bearer|basic) +[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1 {MASK}"),
+    (re.compile(r"\b(bearer|authorization\W{1,6}basic) +[\w.~+/=-]{8,}", re.IGNORECASE),
+     rf"\1 {MASK}"),
     (re.compile(r"(\b[a-z][a-z0-9+.-]{1,30}://[^\s:/@]{0,256}):[^\s/?#]{1,512}@", re.IGNORECASE),
      rf"\1:{MASK}@"),
     (re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.*?"
@@ -49,7 +50,7 @@ _PATTERNS: Final = (
 _LITERALS = (_PATTERNS[0][0], _PATTERNS[2][0], _PATTERNS[3][0])
 _SIGNS = (
     "passw", "passphrase", "secret", "token", "key", "credential", "authorization", "bearer",
-    "basic", "pnk_", "://",
+    "pnk_", "://",
 )  # fmt: skip
 """A text without any of these needs no closer look; asking so costs a tenth of the patterns."""
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from penstock.core.clock import DAY, format_duration
 from penstock.core.errors import InvalidInput
 from penstock.core.model import Finish, HeldRun
+from penstock.core.redact import redact_json
 from penstock.core.retry import Dead, ErrorType, RetryConfig, decide
 from penstock.core.states import MAX_LAPSES, RunState, RunStatus
 
@@ -51,7 +52,7 @@ def completed(
         "COMPLETED",
         status.value,
         duration_us=duration_us,
-        result=result,
+        result=None if result is None else redact_json(result),
         records=records,
         bytes=bytes,
         stages=stages,
@@ -139,7 +140,7 @@ def _ended(
         status.value,
         duration_us=duration_us,
         error_type=str(failure.error_type),
-        error_details=failure.details,
+        error_details=None if failure.details is None else redact_json(failure.details),
         actor=actor,
     )
     if isinstance(verdict, Dead):

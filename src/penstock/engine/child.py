@@ -22,6 +22,7 @@ from penstock.core.processor import Processor
 from penstock.engine.context import Known, RunContext, Signal
 from penstock.engine.execution import body_of
 from penstock.engine.outcome import Outcome, outcome_of_error, outcome_of_value
+from penstock.engine.secrets import Secrets
 
 PROGRESS_SECONDS: Final = 0.5
 
@@ -33,6 +34,7 @@ class Job(NamedTuple):
     held: HeldRun
     processor: Processor
     defaults: dict[str, Any]
+    secrets: Secrets
 
 
 def main(connection: Connection) -> None:
@@ -65,7 +67,7 @@ class _Child:
 
     def _accept(self, job: Job) -> None:
         # Built by the listening thread: a signal right behind the run must find its context.
-        known = Known(job.held.processor, job.processor, job.defaults)
+        known = Known(job.held.processor, job.processor, job.defaults, job.secrets)
         self._context = RunContext(job.held, known, self._clock, self._clock.monotonic())
         self._jobs.put((job.reference, self._context))
 

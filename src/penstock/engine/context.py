@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -30,7 +30,9 @@ from penstock.core.errors import (
 from penstock.core.ids import encode
 from penstock.core.model import HeldRun, Progress
 from penstock.core.processor import Processor
+from penstock.core.redact import REFERENCE, is_reference, redact_text
 from penstock.core.result import Result
+from penstock.engine.secrets import Secrets
 
 __all__ = ["Known", "Result", "RunContext", "Signal"]
 
@@ -65,6 +67,7 @@ class Known:
     number: int
     processor: Processor
     defaults: Mapping[str, Any]
+    secrets: Secrets = field(default_factory=Secrets)
 
 
 class RunContext:
@@ -132,6 +135,11 @@ class RunContext:
         return dict(self._known.defaults)
 
     @property
+    def known_secrets(self) -> Secrets:
+        """Where the worker looks secrets up."""
+        return self._known.secrets
+
+    @property
     def partition(self) -> str:
         """The slice of data to process; the slot as ISO text unless somebody named one."""
         return self.held.partition if self.held.partition is not None else iso(self.held.slot)
@@ -165,11 +173,21 @@ class RunContext:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The run's parameters, else its config's, over the pipeline's defaults."""
+        """The run's parameters, else its config's, over the pipeline's defaults.
+
+        References to secrets are resolved; one that cannot be fails the run for good.
+        """
         if self._parameters is None:
-            given = msgspec.json.decode(self.held.parameters) if self.held.parameters else {}
-            self._parameters = MappingProxyType({**self._known.defaults, **given})
+            text, presets = self.held.parameters, self._known.defaults
+            given = {**presets, **(msgspec.json.decode(text) if text else {})}
+            if (text and REFERENCE in text) or any(is_reference(p) for p in presets.values()):
+                given = self._known.secrets.resolved(given, self.held.customer_id)
+            self._parameters = MappingProxyType(given)
         return self._parameters
+
+    def secret(self, name: str) -> str:
+        """The value of a secret, as the worker's surroundings have it; never stored or logged."""
+        return self._known.secrets.get(name, self.held.customer_id)
 
     @property
     def correlation_id(self) -> str:
@@ -263,7 +281,7 @@ class RunContext:
         last = self._progress or _NOTHING
         self._progress = Progress(
             current_state=last.current_state if state is None else state,
-            stage=last.stage if stage is None else str(stage)[:200],
+            stage=last.stage if stage is None else redact_text(str(stage))[:200],
             percent=self._percent,
             records_extracted=last.records_extracted if extracted is None else int(extracted),
             records_transformed=(
@@ -278,6 +296,7 @@ class RunContext:
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Measure a stage of the run; its duration is kept in the run's history."""
+        name = redact_text(name)
         self.progress(stage=name)
         start = self._clock.monotonic()
         try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.core.clock import MILLISECOND, SECOND, Micros
 from penstock.core.model import DEFAULT_POOL
+from penstock.engine.secrets import Secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,7 @@ class WorkerOptions:
     RUNNING. hold_us: a claimed run that has not begun by then is given back. drain_us: how long
     `stop` waits for runs; grace_us: how long a signalled run may take to react.
     zombies_max: timed-out threads that do not end, before the worker stops claiming (0: as slots).
+    secrets: where references in parameters are looked up.
     """
 
     pool: str = DEFAULT_POOL
@@ -37,6 +39,7 @@ class WorkerOptions:
     drain_us: Micros = 30 * SECOND
     grace_us: Micros = 5 * SECOND
     zombies_max: int = 0
+    secrets: Secrets = field(default_factory=Secrets)
 
     def __post_init__(self) -> None:
         assert self.slots >= 1, self.slots

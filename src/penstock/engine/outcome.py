@@ -19,6 +19,7 @@ from penstock.core.classify import verdict
 from penstock.core.clock import SECOND
 from penstock.core.errors import RunInterrupted, RunTimedOut
 from penstock.core.model import Finish, HeldRun
+from penstock.core.redact import redact_json, redact_text
 from penstock.core.result import Result
 from penstock.core.retry import ErrorType
 from penstock.core.settle import Failure
@@ -74,7 +75,8 @@ def outcome_of_value(context: RunContext, value: object) -> Outcome:
     try:
         return Outcome(
             status=status,
-            result=None if text is None else text.decode(),
+            # Here too: only this process knows which secrets it resolved.
+            result=None if text is None else redact_json(text.decode()),
             records=_count(context.records, None if result is None else result.records),
             bytes=_count(context.bytes, None if result is None else result.bytes),
             stages=None if stages is None else msgspec.json.encode(stages).decode(),
@@ -120,9 +122,9 @@ def error_details(error: BaseException) -> str:
     kind = type(error)
     return msgspec.json.encode(
         {
-            "message": _clean(message[:MESSAGE_MAX]),
+            "message": _clean(redact_text(message))[:MESSAGE_MAX],
             "type": f"{kind.__module__}.{kind.__qualname__}",
-            "traceback": _clean(trace[-TRACEBACK_MAX:]),
+            "traceback": _clean(redact_text(trace))[-TRACEBACK_MAX:],
         }
     ).decode()
 
@@ -184,7 +186,7 @@ def unsettled(held: HeldRun, error: Exception, actor: str) -> Finish:
 
 
 def _invalid(message: str) -> Outcome:
-    details = msgspec.json.encode({"message": _clean(message[:MESSAGE_MAX])}).decode()
+    details = msgspec.json.encode({"message": _clean(redact_text(message))[:MESSAGE_MAX]}).decode()
     return Outcome(error_type=ErrorType.VALIDATION_ERROR.value, details=details)
 
 

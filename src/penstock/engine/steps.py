@@ -269,7 +269,7 @@ class WorkerSteps:
             for p in pipeline.processors:
                 if p.runs != "external":
                     number = numbers[p.phase, p.name]
-                    known[number] = Known(number, p, preset)
+                    known[number] = Known(number, p, preset, self.options.secrets)
         return pool_ensure(tx, self.options.pool), known
 
     def _beat(

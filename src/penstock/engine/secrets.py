@@ -1,0 +1,84 @@
+"""Where a worker finds the values of secrets that parameters refer to as `{"$secret": "name"}`.
+
+In order: the customer's own file `<folder>/customers/<customer id>/<name>`, the worker's
+environment, the file `<folder>/<name>`. What is not a customer's own is shared: any customer's run
+may ask for it. Every value handed out is registered, so that errors, results and logs of this
+process are masked. Values are never stored and never leave the process but to its own children.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.core.errors import InvalidInput, PermanentError
+from penstock.core.redact import REFERENCE_NAME, REGISTERED, check_reference, is_reference
+from penstock.core.retry import ErrorType
+
+BYTES_MAX: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """The secrets of one worker; `given` are those of its environment, by name."""
+
+    given: Mapping[str, str] = field(default_factory=dict, repr=False)
+    folder: str | None = None
+
+    def get(self, name: str, customer_id: str) -> str:
+        """The value of a secret; PermanentError (INVALID_CONFIGURATION) when there is none."""
+        if not REFERENCE_NAME.fullmatch(name):
+            raise _unknown(f"{name!r:.80} is no name of a secret")
+        value = self._find(name, customer_id)
+        REGISTERED.add(value)
+        return value
+
+    def resolved(self, value: Any, customer_id: str, place: str = "parameters") -> Any:
+        """A copy of a plain value with every reference replaced by what it refers to."""
+        if is_reference(value):
+            try:
+                return self.get(check_reference(value, place), customer_id)
+            except InvalidInput as error:
+                raise _unknown(error.message) from None
+        if isinstance(value, Mapping):
+            return {
+                name: self.resolved(part, customer_id, f"{place}.{name}")
+                for name, part in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.resolved(part, customer_id, place) for part in value]
+        return value
+
+    def _find(self, name: str, customer_id: str) -> str:
+        if self.folder is not None:
+            # Customer ids are checked on their way in: letters, digits and no slash.
+            own = _read(Path(self.folder) / "customers" / customer_id / name, name)
+            if own is not None:
+                return own
+        if name in self.given:
+            return self.given[name]
+        shared = None if self.folder is None else _read(Path(self.folder) / name, name)
+        if shared is None:
+            raise _unknown(
+                f'there is no secret "{name}" here: give the worker PENSTOCK_SECRET_{name.upper()} '
+                "or a file of that name in secrets_dir"
+            )
+        return shared
+
+
+def _read(path: Path, name: str) -> str | None:
+    """A secret's file without its last line break; None when there is none."""
+    try:
+        if not path.is_file():
+            return None
+        if path.stat().st_size > BYTES_MAX:
+            raise _unknown(f'the file of secret "{name}" has more than {BYTES_MAX:,} bytes')
+        return path.read_text("utf-8").removesuffix("\n")
+    except (OSError, ValueError) as error:
+        raise _unknown(f'secret "{name}" cannot be read: {type(error).__name__}') from None
+
+
+def _unknown(message: str) -> PermanentError:
+    return PermanentError(message, error_type=ErrorType.INVALID_CONFIGURATION.value)

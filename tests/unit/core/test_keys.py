@@ -1,0 +1,116 @@
+"""API keys: their spelling round-trips, typos are refused offline, roles are sets of powers."""
+
+import string
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core import keys
+from penstock.core.errors import InvalidInput
+from penstock.core.ids import ID_MAX, encode, new_secret
+from penstock.core.keys import KeyState, ParsedKey, Power, Role
+
+SECRETS = st.binary(min_size=25, max_size=25).map(lambda raw: new_secret(lambda _n: raw))
+KEY = keys.spell(7, new_secret(lambda n: bytes(range(n))))
+
+
+@given(key_id=st.integers(0, ID_MAX), secret=SECRETS)
+def test_round_trip(key_id: int, secret: str) -> None:
+    """What was spelled is read back, and the middle of a key is its public id."""
+    text = keys.spell(key_id, secret)
+    assert keys.parse(text) == ParsedKey(key_id, secret)
+    assert encode("key", key_id) == f"key_{text.split('_')[1]}"
+    assert len(secret) * 5 >= 192
+
+
+@given(place=st.integers(0, len(KEY) - 1), char=st.sampled_from(string.printable))
+def test_one_wrong_character(place: int, char: str) -> None:
+    """A key with one character changed is refused without a look at the store."""
+    typo = KEY[:place] + char + KEY[place + 1 :]
+    assert (keys.parse(typo) is None) == (typo != KEY)
+
+
+@given(text=st.text(max_size=100))
+def test_any_text(text: str) -> None:
+    """No text at all raises."""
+    assert keys.parse(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, 5, b"pnk_", "", "pnk_", KEY[:-1], KEY + "0", f" {KEY}", f"{KEY}\n", KEY.upper(),
+     KEY.replace("pnk_", "pnx_"), KEY * 10],
+)  # fmt: skip
+def test_no_key(text: Any) -> None:
+    """Cut, padded, shouted or of another kind: no key."""
+    assert keys.parse(text) is None
+
+
+def test_secrets_are_not_shown() -> None:
+    """A parsed key does not print its secret, and a hash does not contain it."""
+    parsed = keys.parse(KEY)
+    assert parsed is not None
+    assert parsed.secret not in repr(parsed)
+    assert parsed.secret not in keys.digest(parsed.secret)
+
+
+def test_comparing() -> None:
+    """A secret fits its own hash only; nothing fits a hash that is not there."""
+    assert keys.is_secret_of("a", keys.digest("a"))
+    assert not keys.is_secret_of("a", keys.digest("b"))
+    assert not keys.is_secret_of("a", None)
+
+
+@pytest.mark.parametrize(
+    ("role", "powers"),
+    [
+        (Role.VIEWER, {Power.READ_RUNS, Power.READ}),
+        (Role.WORKER, {Power.READ_RUNS, Power.WORK}),
+        (Role.OPERATOR, {Power.READ_RUNS, Power.READ, Power.WORK, Power.OPERATE}),
+        (Role.ADMIN, set(Power)),
+    ],
+)
+def test_roles(role: Role, powers: set[Power]) -> None:
+    """Each role has exactly these powers."""
+    assert {power for power in Power if role.may(power)} == powers
+
+
+def test_cover() -> None:
+    """A viewer and a worker do not cover each other; an operator covers both, an admin all."""
+    assert not Role.WORKER.covers(Role.VIEWER)
+    assert not Role.VIEWER.covers(Role.WORKER)
+    assert Role.OPERATOR.covers(Role.VIEWER)
+    assert Role.OPERATOR.covers(Role.WORKER)
+    assert not Role.OPERATOR.covers(Role.ADMIN)
+    assert all(Role.ADMIN.covers(role) for role in Role)
+
+
+@pytest.mark.parametrize(
+    ("expires_at", "revoked_at", "previous_until", "state"),
+    [
+        (None, None, None, KeyState.ACTIVE),
+        (101, None, None, KeyState.ACTIVE),
+        (100, None, None, KeyState.EXPIRED),
+        (None, 5, None, KeyState.REVOKED),
+        (50, 5, 200, KeyState.REVOKED),
+        (None, None, 101, KeyState.ROTATING),
+        (None, None, 100, KeyState.ACTIVE),
+        (100, None, 200, KeyState.EXPIRED),
+    ],
+)
+def test_states(
+    expires_at: int | None, revoked_at: int | None, previous_until: int | None, state: KeyState
+) -> None:
+    """Revoked before expired before rotating; a moment that has come counts."""
+    assert state is keys.state_of(
+        100, expires_at=expires_at, revoked_at=revoked_at, previous_until=previous_until
+    )
+
+
+@pytest.mark.parametrize("value", ["root", "", None, "Admin", 5])
+def test_unknown_roles(value: Any) -> None:
+    """A role is one of four words."""
+    with pytest.raises(InvalidInput, match="role: expected one of admin, operator, worker, viewer"):
+        keys.check_role(value)

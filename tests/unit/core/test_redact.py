@@ -1,0 +1,232 @@
+"""Secrets: recognised by name, looks and value; refused as literals; never echoed."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core import redact as module
+from penstock.core.drafts import parse_draft
+from penstock.core.errors import InvalidInput
+from penstock.core.ids import new_secret
+from penstock.core.keys import spell
+from penstock.core.parameters import validate
+from penstock.core.redact import (
+    MASK,
+    REGISTERED,
+    redact,
+    redact_json,
+    redact_text,
+    refuse_secrets,
+    sounds_secret,
+)
+
+CANARY = "cnry-8f3a-Zq"
+KEY = spell(7, new_secret(lambda n: bytes(range(n))))
+PEM = f"-----BEGIN RSA PRIVATE KEY-----\nMII{CANARY}\nabc\n-----END RSA PRIVATE KEY-----"
+NAMES = (
+    "password", "db_password", "passwd", "passphrase", "secret", "client_secret", "clientSecret",
+    "token", "access_token", "accessToken", "api_key", "apikey", "apiKey", "X-API-Key",
+    "AWS_SECRET_ACCESS_KEY", "access_key", "private_key", "credential", "credentials",
+    "Authorization", "proxy-authorization", "db.password",
+)  # fmt: skip
+PLAIN = (
+    "token_count", "max_tokens", "tokens", "secret_name", "password_policy", "key", "monkey",
+    "keyboard", "idempotency_key", "primary_key", "authorized", "secretary", "",
+)  # fmt: skip
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner),
+    max_leaves=20,
+)
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    yield
+    REGISTERED.clear()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_secret_names(name: str) -> None:
+    """Under such a name a text, a number and everything below are masked."""
+    assert sounds_secret(name)
+    given = {name: CANARY, "deep": [{name: {"user": CANARY, "pin": 1234}}]}
+    assert redact(given) == {name: MASK, "deep": [{name: {"user": MASK, "pin": MASK}}]}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_names(name: str) -> None:
+    """Names that only contain such a word are left alone."""
+    assert not sounds_secret(name)
+    assert redact({name: "value"}) == {name: "value"}
+    refuse_secrets({name: "value"})
+
+
+def test_what_is_no_secret() -> None:
+    """References, nothing, flags and fencing tokens stay readable."""
+    given = {
+        "password": {"$secret": "db"}, "token": 17, "fencing_token": 17, "secret": None,
+        "use_password": True, "api_key": "",
+    }  # fmt: skip
+    assert redact(given) == given
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"key {KEY}!", f"key {KEY[:12]}_{MASK}!"),
+        (f"Authorization: Bearer {CANARY}", f"Authorization: Bearer {MASK}"),
+        (f"authorization: basic {CANARY}", f"authorization: basic {MASK}"),
+        (f"postgresql://app:{CANARY}@db/x", f"postgresql://app:{MASK}@db/x"),
+        (f"postgresql://app:a@{CANARY}@db/x", f"postgresql://app:{MASK}@db/x"),
+        (f"redis://:{CANARY}@cache:6379", f"redis://:{MASK}@cache:6379"),
+        (f"host=db password={CANARY} user=x", f"host=db password={MASK} user=x"),
+        (f"host=db password='{CANARY} b' user=x", f"host=db password={MASK} user=x"),
+        (f"/x?api_key={CANARY}&n=1", f"/x?api_key={MASK}&n=1"),
+        (f'{{"db_password": "{CANARY}", "n": 1}}', f'{{"db_password": "{MASK}", "n": 1}}'),
+        (f"{{'token': '{CANARY}'}}", f"{{'token': '{MASK}'}}"),
+        (f"x {PEM} y", f"x -----PRIVATE KEY {MASK}----- y"),
+        (PEM[:60], f"-----PRIVATE KEY {MASK}-----"),
+    ],
+)
+def test_looks(text: str, shown: str) -> None:
+    """What looks like a secret is masked in any text, the rest of the text stays."""
+    assert redact_text(text) == shown
+    assert redact({"message": text}) == {"message": shown}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fencing_token: expected a whole number, got 5",
+        "http://localhost:8080/a@b",
+        "https://example.com/x?max_tokens=5",
+        "the secret: there is none",
+        "basic training",
+        "a bearer of news",
+        "no password given",
+    ],
+)
+def test_innocent_texts(text: str) -> None:
+    """Sentences that only speak of secrets are left alone."""
+    assert redact_text(text) == text
+
+
+def test_registered_values() -> None:
+    """A value this process resolved is masked wherever it turns up, however it is spelled."""
+    value = f'{CANARY}"\n\\x'
+    REGISTERED.add(value)
+    assert redact_text(f"failed with {value}.") == f"failed with {MASK}."
+    assert CANARY not in redact_text(f"got {value!r}")
+    assert CANARY not in redact_json(json.dumps({"echo": [value]}))
+    REGISTERED.add(f"{CANARY}-and-longer")
+    assert redact_text(f"{CANARY}-and-longer") == MASK
+
+
+def test_long_lines_of_a_registered_value() -> None:
+    """Of a value of several lines each long line is masked by itself; short values never are."""
+    REGISTERED.add(f"first\n{CANARY}{CANARY}\nlast")
+    REGISTERED.add("ab")
+    assert redact_text(f"line {CANARY}{CANARY} and ab") == f"line {MASK} and ab"
+
+
+@given(value=VALUES)
+def test_redact_keeps_what_it_is_given(value: Any) -> None:
+    """Masking is idempotent and never changes the value given."""
+    before = repr(value)
+    once = redact(value)
+    assert redact(once) == once
+    assert repr(value) == before
+
+
+@given(value=VALUES, name=st.sampled_from(NAMES))
+def test_nothing_slips_through(value: Any, name: str) -> None:
+    """However deep below a secret's name, a text is never shown."""
+
+    def planted(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: planted(inner) for key, inner in part.items()}
+        if isinstance(part, list):
+            return [planted(inner) for inner in part]
+        return CANARY
+
+    given = {"outer": [{name: planted(value)}]}
+    assert CANARY not in json.dumps(redact(given)).replace(json.dumps({"$secret": CANARY}), "")
+    with pytest.raises(InvalidInput) as caught:
+        refuse_secrets({name: [CANARY, planted(value)]})
+    assert CANARY not in str(caught.value.detail)
+
+
+@given(text=st.text(max_size=300))
+def test_any_text(text: str) -> None:
+    """No text raises, and a second look finds nothing new to break."""
+    assert isinstance(redact_text(text), str)
+    assert isinstance(redact_json(text), str)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "field"),
+    [
+        ({"password": CANARY}, "parameters.password"),
+        ({"db": {"apiKey": CANARY}}, "parameters.db.apiKey"),
+        ({"all": [1, {"token": CANARY}]}, "parameters.all[1].token"),
+        ({"pin_secret": 1234}, "parameters.pin_secret"),
+        ({"credentials": {"user": CANARY}}, "parameters.credentials.user"),
+        ({"dsn": f"postgresql://u:{CANARY}@h/d"}, "parameters.dsn"),
+        ({"note": KEY}, "parameters.note"),
+        ({"pem": PEM}, "parameters.pem"),
+    ],
+)
+def test_literals_are_refused(parameters: dict[str, Any], field: str) -> None:
+    """The refusal names the place and the fix, and never the value."""
+    draft = {"pipeline_template": "p", "schedule_cron": "0 2 * * *", "parameters": parameters}
+    for call in (lambda: refuse_secrets(parameters), lambda: parse_draft(draft)):
+        with pytest.raises(InvalidInput) as caught:
+            call()
+        assert caught.value.field == field
+        assert '{"$secret": "name"}' in caught.value.message
+        for shown in (CANARY, KEY, "1234"):
+            assert shown not in f"{caught.value.message} {caught.value.detail}"
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        {"$secret": ""}, {"$secret": "Upper"}, {"$secret": "../x"}, {"$secret": 5},
+        {"$secret": "a" * 64}, {"$secret": "ok", "more": 1}, {"$secret": "a-b"}, {"$secret": None},
+    ],
+)  # fmt: skip
+def test_bad_references(reference: dict[str, Any]) -> None:
+    """A reference is one name of small letters, digits and underscores, and nothing else."""
+    with pytest.raises(InvalidInput, match=r"parameters\.password"):
+        refuse_secrets({"password": reference})
+
+
+def test_references_pass_a_schema() -> None:
+    """Where a schema asks for a text, a reference to one will do; elsewhere not."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "password": {"type": "string", "minLength": 50},
+            "days": {"type": "integer"},
+        },
+    }
+    given = {"password": {"$secret": "db_password"}}
+    refuse_secrets(given)
+    assert validate(schema, given) == given
+    with pytest.raises(InvalidInput, match=r"parameters\.days"):
+        validate(schema, {"days": {"$secret": "db_password"}})
+
+
+def test_depth() -> None:
+    """Too deep to look at is too deep to show, and too deep to take."""
+    deep: Any = CANARY
+    for _ in range(module.DEPTH_MAX + 5):
+        deep = {"x": deep}
+    assert CANARY not in json.dumps(redact(deep))
+    with pytest.raises(InvalidInput, match="levels"):
+        refuse_secrets(deep)
