@@ -1,0 +1,220 @@
+"""Workers outside against each other, the sweeper and a cancel, statement by statement."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.client.runs import Submission
+from penstock.client.work import Claimed, Heartbeat, Mishap, Pulse, Report, Work, Worker
+from penstock.core.errors import (
+    Conflict,
+    IllegalTransition,
+    NotHolder,
+    RunCancelled,
+    RunInterrupted,
+    StaleToken,
+)
+from penstock.engine.sweeper import Sweeper
+from penstock.store.api import Store
+from penstock.testing.interleaving import Act, Outcome, exhaust, explore
+from tests.interleaving.stage import Stage
+
+pytestmark = pytest.mark.postgres
+
+W1 = Worker("w1", "k")
+
+
+def submit(stage: Stage, n: int = 1) -> list[int]:
+    """Ready runs for workers outside."""
+    stage.empty()
+    return stage.client.runs.submit_many([Submission(pipeline="outside", customer="acme")] * n)
+
+
+def held(stage: Stage, n: int = 1, *, start: bool = True) -> list[Claimed]:
+    """Runs in the hands of w1."""
+    submit(stage, n)
+    ones = stage.client.work.claim(W1, n)
+    if start:
+        for one in ones:
+            stage.client.work.start(one.run.run_id, W1)
+    return ones
+
+
+def by(stage: Stage, deed: Callable[[Work], Any]) -> Act:
+    """An act of a worker outside, over its own connection; refused, it answers the refusal."""
+    stage.client._names.declared()
+
+    def act(store: Store) -> Any:
+        try:
+            return deed(stage.client.over(store).work)
+        except (Conflict, RunInterrupted) as error:
+            return error
+
+    return act
+
+
+def sweep(store: Store) -> object:
+    return Sweeper(store, jitter=lambda: 0.0).run_once()
+
+
+def ends(stage: Stage) -> list[str]:
+    return [row[0] for row in stage.sql("SELECT final_state FROM history ORDER BY run_id")]
+
+
+def test_two_claims_never_share_a_run(stage: Stage) -> None:
+    """What each claim was answered is its own, and carries a lease with its token."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        ids = submit(stage, 3)
+
+        def check(outcomes: list[Outcome]) -> None:
+            taken = [one for outcome in outcomes for one in outcome.value]
+            assert len({one.run.run_id for one in taken}) == len(taken) <= len(ids)
+            leases = stage.sql("SELECT subject, token FROM leases ORDER BY 1")
+            assert leases == sorted((one.run.run_id, one.run.token) for one in taken)
+
+        acts = [by(stage, lambda w, k=k: w.claim(Worker("w", k), 2)) for k in ("a", "b")]  # type: ignore[misc]
+        return acts, check
+
+    assert explore(stage.arena, scene, range(20)) > 5
+
+
+def test_a_report_against_the_sweep(stage: Stage) -> None:
+    """Of a completion and a sweep of the same silent run one ends it; the other changes nothing."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        (one,) = held(stage)
+        stage.lapse()
+
+        def check(outcomes: list[Outcome]) -> None:
+            told = outcomes[0].value
+            if not isinstance(told, Exception):
+                assert ends(stage) == ["COMPLETED"]
+                return
+            assert isinstance(told, StaleToken | IllegalTransition)
+            assert ends(stage) == ["FAILED"]
+            assert stage.value("SELECT count(*) FROM runs") == 1
+
+        complete = by(stage, lambda w: w.complete(one.run.run_id, W1, token=one.run.token))
+        return [complete, sweep, sweep], check
+
+    assert explore(stage.arena, scene, range(40)) > 5
+
+
+@pytest.mark.parametrize("start", [True, False], ids=["running", "claimed"])
+def test_a_late_heartbeat_against_the_sweep(stage: Stage, start: bool) -> None:
+    """A heartbeat that was answered holds: no sweep that looked before it takes the run away."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        (one,) = held(stage, start=start)
+        run_id = one.run.run_id
+        stage.lapse()
+
+        def check(outcomes: list[Outcome]) -> None:
+            told = outcomes[0].value
+            rows = stage.sql("SELECT state FROM runs WHERE run_id = %s AND admission = 9", run_id)
+            if isinstance(told, Pulse):
+                assert rows == [("RUNNING" if start else "CLAIMED",)]
+                until = stage.value("SELECT until_at FROM leases")
+                assert until == told.claim_expiry_time > stage.clock.now()
+                return
+            assert isinstance(told, StaleToken)
+            assert rows == []
+
+        beat = by(stage, lambda w: w.heartbeat(run_id, W1, token=one.run.token))
+        return [beat, sweep, sweep], check
+
+    assert explore(stage.arena, scene, range(40)) > 5
+
+
+def test_a_start_against_a_cancel(stage: Stage) -> None:
+    """Either the start is refused, or the next heartbeat tells of the cancel."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        (one,) = held(stage, start=False)
+        run_id = one.run.run_id
+
+        def check(outcomes: list[Outcome]) -> None:
+            assert outcomes[1].value == "asked"
+            assert stage.client.work.heartbeat(run_id, W1).cancel_requested
+            assert isinstance(outcomes[0].value, Pulse | RunCancelled)
+            assert stage.client.work.cancelled(run_id, W1).state == "CANCELLED"
+
+        cancel: Act = lambda store: stage.client.over(store).runs.cancel(run_id)  # noqa: E731
+        return [by(stage, lambda w: w.start(run_id, W1)), cancel], check
+
+    assert exhaust(stage.arena, scene, 200) > 1
+
+
+def test_a_call_and_its_repeat_at_once(stage: Stage) -> None:
+    """A report sent twice at the same moment ends the run once, and both are answered alike."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        (one,) = held(stage)
+
+        def check(outcomes: list[Outcome]) -> None:
+            answers = [outcome.value for outcome in outcomes]
+            assert not any(isinstance(outcome.value, Exception) for outcome in outcomes), outcomes
+            assert {answer._replace(is_repeat=False) for answer in answers} == {
+                answers[0]._replace(is_repeat=False)
+            }
+            assert sorted(answer.is_repeat for answer in answers) == [False, True]
+            assert ends(stage) == ["FAILED"]
+            assert stage.value("SELECT count(*) FROM runs") == 1
+
+        fail = by(stage, lambda w: w.fail(one.run.run_id, W1, Mishap(error_type="BOOM")))
+        return [fail, fail], check
+
+    assert explore(stage.arena, scene, range(20)) > 3
+
+
+def test_a_lost_claim_against_its_old_holder(stage: Stage) -> None:
+    """A run that lapsed and was claimed again is never started by the one who had it before."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        (one,) = held(stage, start=False)
+        run_id = one.run.run_id
+        stage.lapse()
+        Sweeper(stage.store, jitter=lambda: 0.0).run_once()
+        stage.sql("UPDATE runs SET admission = 0, pass = 1")
+
+        def check(outcomes: list[Outcome]) -> None:
+            assert isinstance(outcomes[0].value, StaleToken)
+            assert isinstance(outcomes[1].value, IllegalTransition | NotHolder)
+            (new,) = outcomes[2].value
+            state, token = stage.sql("SELECT state, token FROM runs")[0]
+            assert (state, token) == ("CLAIMED", new.run.token)
+
+        acts = [
+            by(stage, lambda w: w.start(run_id, W1, token=one.run.token)),
+            by(stage, lambda w: w.start(run_id, W1)),
+            by(stage, lambda w: w.claim(Worker("w2", "k"))),
+        ]
+        return acts, check
+
+    assert explore(stage.arena, scene, range(20)) > 5
+
+
+def test_batches_in_opposite_orders(stage: Stage) -> None:
+    """Batches that name the same runs in opposite orders both get through."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        ones = held(stage, 3)
+        pairs = [(one.run.run_id, one.run.token) for one in ones]
+
+        def check(outcomes: list[Outcome]) -> None:
+            assert not any(isinstance(outcome.value, Exception) for outcome in outcomes), outcomes
+            assert ends(stage) == ["COMPLETED"] * 3
+            assert stage.value("SELECT count(*) FROM leases") == 0
+
+        beats = [Heartbeat(run_id=run_id, token=token) for run_id, token in pairs]
+        reports = [Report(run_id=run_id, token=token) for run_id, token in reversed(pairs)]
+        acts = [
+            by(stage, lambda w: w.heartbeat_many(W1, beats)),
+            by(stage, lambda w: w.complete_many(W1, reports)),
+            by(stage, lambda w: w.complete_many(W1, list(reversed(reports)))),
+        ]
+        return acts, check
+
+    assert explore(stage.arena, scene, range(20)) > 5
