@@ -29,7 +29,7 @@ from penstock.http.auth import Caller, Keyring
 from penstock.http.context import ApiOptions, Trigger
 from penstock.http.guard import Access, Guard
 from penstock.http.meters import Meters
-from penstock.http.models.common import Problem
+from penstock.http.models.common import FieldError, Problem
 from penstock.http.models.configs import BulkItem, BulkOutcome
 from penstock.http.parts import PROBLEMS, By
 from penstock.http.routes import bulk, configs, keys, runs, scheduler, views, work
@@ -213,7 +213,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
     schemas = made["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    for model in (BulkItem, BulkOutcome):
+    for model in (BulkItem, BulkOutcome, FieldError, Problem):
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schema.pop("$defs", None)
         schemas[model.__name__] = schema

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Depends, Header, Path, Query
@@ -11,7 +12,7 @@ from penstock.core.clock import parse_iso
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode
 from penstock.http.auth import Caller
-from penstock.http.models.common import Problem
+from penstock.http.problems import MEDIA_TYPE
 from penstock.http.strict import StrictRoute, caller_of
 
 LIMIT_MAX: Final = 1_000
@@ -46,18 +47,24 @@ Repeat: TypeAlias = Annotated[
 ]
 Moment: TypeAlias = Annotated[str | None, Field(max_length=64)]
 
+_MEANINGS: Final[Mapping[int, str]] = {
+    400: "The input is wrong; `errors` names the fields.",
+    401: "No valid API key.",
+    403: "The key's role does not allow this.",
+    404: "There is no such thing, or not for this key.",
+    408: "The body took too long.",
+    409: "Its state or version does not allow this.",
+    413: "The body is too large.",
+    415: "The body is not plain JSON.",
+    422: "The Idempotency-Key was used for another body.",
+    429: "Too many requests of this key; see Retry-After.",
+    503: "Overloaded, or the store is away; see Retry-After.",
+}
+# A reference instead of the model: FastAPI would build a validator for each of them, on each route.
+_PROBLEM: Final = {"schema": {"$ref": "#/components/schemas/Problem"}}
 PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
-    400: {"model": Problem, "description": "The input is wrong; `errors` names the fields."},
-    401: {"model": Problem, "description": "No valid API key."},
-    403: {"model": Problem, "description": "The key's role does not allow this."},
-    404: {"model": Problem, "description": "There is no such thing, or not for this key."},
-    408: {"model": Problem, "description": "The body took too long."},
-    409: {"model": Problem, "description": "Its state or version does not allow this."},
-    413: {"model": Problem, "description": "The body is too large."},
-    415: {"model": Problem, "description": "The body is not plain JSON."},
-    422: {"model": Problem, "description": "The Idempotency-Key was used for another body."},
-    429: {"model": Problem, "description": "Too many requests of this key; see Retry-After."},
-    503: {"model": Problem, "description": "Overloaded, or the store is away; see Retry-After."},
+    status: {"description": meaning, "content": {MEDIA_TYPE: _PROBLEM}}
+    for status, meaning in _MEANINGS.items()
 }
 
 
