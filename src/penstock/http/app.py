@@ -161,7 +161,7 @@ def _plain_routes(app: FastAPI) -> None:
         return answer({"status": "ready"})
 
     @app.get("/openapi.json", include_in_schema=False)
-    async def openapi(request: Request) -> Response:
+    def openapi(request: Request) -> Response:
         """The document."""
         return answer(request.app.openapi())
 
