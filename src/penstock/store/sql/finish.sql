@@ -12,12 +12,6 @@ x.final_state, x.status, x.error_type, x.error_details, x.result, x.records, x.b
 x.retry_delay_us, x.retry_max_execution_us, x.is_dead, x.is_stale, x.actor, x.why,
 {{now}} AS finished_at
 
--- fragment: retry_run_id [sqlite]
--- The retry's id is chosen when its row is staged, so that it can be named later.
-CASE WHEN x.retry_delay_us IS NOT NULL THEN
-    (SELECT coalesce(max(seq), 0) FROM main.sqlite_sequence WHERE name = 'runs')
-    + row_number() OVER (PARTITION BY x.retry_delay_us IS NULL ORDER BY x.ord) END
-
 -- fragment: breach_us
 CASE WHEN g.sla_us IS NULL THEN 0
     ELSE greatest(coalesce(g.started_at, g.finished_at) - g.slot - g.sla_us, 0) END
@@ -150,13 +144,20 @@ FROM gone g;
 --   retry_delay_us bigint, retry_max_execution_us bigint, is_dead boolean, is_stale boolean,
 --   actor text, why text
 CREATE TEMP TABLE IF NOT EXISTS gone AS
-SELECT {{gone_columns}}, {{retry_run_id}} AS retry_run_id FROM (SELECT * FROM {{batch}}) AS x
-    CROSS JOIN runs r ON r.run_id = x.run_id WHERE FALSE;
+SELECT {{gone_columns}}, CAST(NULL AS integer) AS retry_run_id
+FROM (SELECT * FROM {{batch}}) AS x CROSS JOIN runs r ON r.run_id = x.run_id WHERE FALSE;
 DELETE FROM temp.gone;
 INSERT INTO temp.gone
-SELECT {{gone_columns}}, {{retry_run_id}}
+SELECT {{gone_columns}}, NULL
 FROM (SELECT * FROM {{batch}}) AS x CROSS JOIN runs r ON r.run_id = x.run_id
 WHERE r.token = x.token AND r.state IN ('CLAIMED', 'RUNNING');
+-- The retry's id is chosen here, so that it can be named later; numbering all rows for the sake of
+-- the few that are retried costs more than staging them.
+UPDATE temp.gone SET retry_run_id = k.id
+FROM (SELECT g.rowid AS place, row_number() OVER (ORDER BY g.rowid) + (
+          SELECT coalesce(max(seq), 0) FROM main.sqlite_sequence WHERE name = 'runs') AS id
+      FROM temp.gone g WHERE g.retry_delay_us IS NOT NULL) AS k
+WHERE gone.rowid = k.place;
 DELETE FROM runs WHERE run_id IN (SELECT run_id FROM temp.gone);
 {{history_from_gone}};
 {{journal_from_gone}};
