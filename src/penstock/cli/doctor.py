@@ -81,6 +81,7 @@ def examine(app: App, *, verify_journal: bool = True) -> Iterator[Finding]:
         with app.client(settings) as client:
             yield Finding("database", "OK", f"schema is current ({_where(settings)})")
             yield from _sqlite(client)
+            yield from _wall(client)
             yield _clock(client)
             yield from _processes(client)
             yield from _work(client)
@@ -129,6 +130,23 @@ def _sqlite(client: Client) -> Iterator[Finding]:
     else:
         says = f"library {mine} can corrupt a WAL when several processes write (fixed in {safe})"
         yield Finding("sqlite", "WARN", says, "pip install pysqlite3, or run a single process.")
+
+
+def _wall(client: Client) -> Iterator[Finding]:
+    """Whether the database itself keeps customers apart, beside our own filters."""
+    if not client.store.capabilities.row_level_security:
+        return
+    wall = client.views.wall()
+    if wall.confines_everybody:
+        says = "row-level security hides rows from this database user: it must own the tables"
+        fix = "Connect as the user that ran `penstock db migrate`."
+        yield Finding("isolation", "FAIL", says, fix)
+    elif not wall.stands:
+        says = "no row-level security between customers: only Penstock's own filters"
+        fix = 'See "The second wall" in docs/how-to/api-keys.md; then restart the servers.'
+        yield Finding("isolation", "WARN", says, fix)
+    else:
+        yield Finding("isolation", "OK", "row-level security between customers")
 
 
 def _clock(client: Client) -> Finding:

@@ -30,6 +30,7 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "resume": ("pauses", "Lift a pause."),
     "pauses": ("pauses", "List the pauses in force."),
     "alerts": ("alerts", "What needs somebody's attention."),
+    "keys": ("keys", "API keys: create, list, rotate, revoke."),
     "db": ("db", "The database: migrate, verify, path."),
     "doctor": ("doctor", "Check the installation and say how to mend what is wrong."),
     "demo": ("demo", "Watch a day of 1,000 customers in about a minute, with failures."),
