@@ -246,7 +246,8 @@ def _quality(
     if not applied:
         return 1.0
     total = sum(weight for weight, _ in applied)
-    return min(1.0, sum(weight * value for weight, value in applied) / total)
+    # Nine digits: 0.95 made of parts must not read as 0.9499999999999999 and miss its threshold.
+    return min(1.0, round(sum(weight * value for weight, value in applied) / total, 9))
 
 
 def _status(completeness: float, quality: float) -> Status:

@@ -66,7 +66,8 @@ def _mean(parts: Sequence[tuple[float, float]], best: float) -> float:
     total = fsum(weight for weight, _ in parts)
     if total <= 0:
         return best
-    return max(0.0, best - fsum(weight * (best - value) for weight, value in parts) / total)
+    lost = fsum(weight * (best - value) for weight, value in parts) / total
+    return max(0.0, round(best - lost, 9))
 
 
 def _within(value: float, most: float) -> float:

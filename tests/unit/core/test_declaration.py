@@ -1,0 +1,331 @@
+"""Declaring needs, modes and cascades: the whiteboard example, and a mistake for every row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock import Mode, Pipeline, historical, optional, per, same_day
+from penstock.core.clock import HOUR, MINUTE
+from penstock.core.errors import DeclarationError
+from penstock.core.modes import BUILT_IN
+from penstock.core.plan import definition_needs, judging_mode, modes_of, plan_of
+
+
+def season() -> Pipeline:
+    """The example of the design, with the two phases it leaves empty filled in."""
+    nba = Pipeline(
+        "nba",
+        partition="game_date",
+        timezone="America/New_York",
+        warehouse="duckdb:season.duckdb",
+    )
+
+    raw = nba.phase("raw")
+    analytics = nba.phase("analytics", after=raw)
+    precompute = nba.phase("precompute", after=analytics, slo="30m", stragglers="20m")
+
+    @analytics.processor(
+        modes={"overnight", "backfill"},
+        needs=[
+            same_day(
+                "nba_raw.player_boxscores",
+                expect=per(20, "nba_raw.schedule"),
+                not_null=["points"],
+            ),
+            historical("nba_analytics.player_game_summary", days=10, degraded_at=5),
+            optional("nba_raw.odds_props"),
+        ],
+        produces="nba_analytics.player_game_summary",
+        limits=["bq:nba_analytics.player_game_summary"],
+    )
+    def player_game_summary(run: Any) -> None: ...
+
+    raw.external("boxscores", produces=["nba_raw.player_boxscores"], entities=["players"])
+    precompute.external("ml_feature_store")
+    nba.phase("predict", after=precompute).external("points")
+    return nba
+
+
+class TestExample:
+    """What the example says."""
+
+    def test_it_is_whole(self) -> None:
+        nba = season()
+        nba.check()
+        assert json.loads(json.dumps(nba.definition())) == nba.definition()
+        assert nba.digest == season().digest
+
+    def test_needs_carry_column_and_warehouse(self) -> None:
+        found = season().needs("overnight", "analytics")
+        assert [n.dependency.table for n in found] == [
+            "nba_raw.player_boxscores",
+            "nba_analytics.player_game_summary",
+            "nba_raw.odds_props",
+        ]
+        assert {n.dependency.partition for n in found} == {"game_date"}
+        assert {n.dependency.warehouse for n in found} == {"duckdb:season.duckdb"}
+        assert found[0].dependency.expect.partition == "game_date"
+        assert {n.needed_by for n in found} == {("player_game_summary",)}
+        assert season().needs("same_day", "analytics") == ()
+        assert season().needs("overnight", "raw") == ()
+
+    def test_a_process_without_the_code_plans_the_same(self) -> None:
+        nba, text = season(), json.loads(json.dumps(season().definition()))
+        modes = modes_of(text)
+        for name in BUILT_IN:
+            assert plan_of(text, modes[name]) == nba.plan(name)
+        mode = modes["backfill"]
+        assert definition_needs(text, mode, "analytics") == nba.needs("backfill", "analytics")
+
+    def test_modes_run_their_phases(self) -> None:
+        nba = season()
+        overnight, same = nba.plan("overnight"), nba.plan("same_day")
+        assert [p.name for p in overnight.phases] == ["raw", "analytics", "precompute"]
+        assert overnight.skipped == ("predict",)
+        assert overnight.last == ("precompute",)
+        # Nobody runs in analytics: precompute follows raw instead.
+        assert [(p.name, p.after) for p in same.phases] == [
+            ("raw", ()),
+            ("precompute", ("raw",)),
+            ("predict", ("precompute",)),
+        ]
+        assert same.skipped == ("analytics",)
+        assert same.downstream("raw") == ("precompute", "predict")
+
+    def test_a_gate_makes_a_flow_of_a_single_processor(self) -> None:
+        plain, gated = Pipeline("p"), Pipeline("p", partition="day")
+        plain.phase("a").external("x")
+        gated.phase("a").external("x", needs=[same_day("t")])
+        assert (plain.has_flow, gated.has_flow) == (False, True)
+
+    def test_a_pipeline_that_uses_nothing_of_this_keeps_its_digest(self) -> None:
+        """The digest of a plain declaration, as it was before needs and modes existed."""
+        nba = Pipeline("nba", timezone="America/New_York", rate_second=0.5)
+        raw = nba.phase("raw")
+        raw.processor("boxscores")(lambda _run: None)
+        nba.phase("publish", after=raw).external("push", timeout=90)
+        assert nba.digest == DIGEST
+
+    def test_everything_that_can_be_said(self) -> None:
+        nba = Pipeline(
+            "nba",
+            modes=[Mode("evening", window="21:00-23:00", otherwise="WAIT", max_wait="90m")],
+            leniency="strict",
+            cascade="observe",
+            slos={"evening": "1h", "overnight": "5h"},
+            fallback={"overnight": "06:30"},
+        )
+        a = nba.phase("a", on="each", on_late_data="rerun", fallback="07:00")
+        a.external("x")
+        a.external("y")
+        b = nba.phase("b", after=a, expects={"evening": ["z"], "same_day": []})
+        b.external("z")
+        b.external("w")
+        nba.check()
+        assert (nba.terms.cascade, nba.modes["overnight"].slo_us) == ("observe", 5 * HOUR)
+        assert next(iter(nba.modes)) == "evening"
+        strict = judging_mode(nba.definition(), nba.modes["same_day"])
+        assert (strict.name, strict.waits) == ("same_day", True)
+        plan = nba.plan("evening")
+        assert [(p.name, p.expected, p.fallback) for p in plan.phases] == [
+            ("a", ("x", "y"), 7 * 60),
+            ("b", ("z",), None),
+        ]
+        assert nba.plan("overnight").phase("b").fallback == 6 * 60 + 30
+        assert nba.plan("overnight").phase("b").expected == ("z", "w")
+        assert nba.plan("same_day").skipped == ("b",)
+        assert plan.mode.slo_us == HOUR
+
+    def test_needs_of_several_processors_are_looked_at_once(self) -> None:
+        nba = Pipeline("nba", partition="day")
+        a = nba.phase("a")
+        a.external("x", needs=[same_day("t"), optional("u", modes=["manual"])])
+        a.external("y", needs=[same_day("t"), same_day("t2", expect=5)])
+        found = nba.needs("overnight", "a")
+        assert [(n.dependency.table, n.needed_by) for n in found] == [
+            ("t", ("x", "y")),
+            ("t2", ("y",)),
+        ]
+        assert [n.dependency.table for n in nba.needs("manual", "a", "x")] == ["t", "u"]
+
+
+DIGEST = "efebf019207a349c8e8e2ff5e69a050007253374f2219e104e07560639336696"
+
+
+class TestWhole:
+    """Mistakes that only the whole shows; each message names the culprit."""
+
+    @pytest.mark.parametrize(
+        ("options", "text"),
+        [
+            (
+                {"modes": ["nightly"]},
+                "processor p/b/x: modes: 'nightly' is not a mode here; modes:",
+            ),
+            (
+                {"needs": [same_day("t", modes=["nope"])]},
+                "needs t: modes: 'nope' is not a mode here",
+            ),
+            ({"needs": [same_day("t"), same_day("t")]}, r"needs t \(same_day\) twice"),
+            ({"needs": [same_day("made_c")]}, "which only the later phase 'c' produces"),
+            ({"needs": [same_day("made_b")]}, "which only p/b/y of the same phase produces"),
+            (
+                {"needs": [same_day("own")], "produces": "own"},
+                r"which it produces itself; is it historical\(",
+            ),
+        ],
+    )
+    def test_processors(self, options: dict[str, Any], text: str) -> None:
+        pipeline = Pipeline("p", partition="day")
+        pipeline.phase("a").external("w", produces="made_a")
+        b = pipeline.phase("b", after="a")
+        b.external("x", **options)
+        b.external("y", produces="made_b")
+        pipeline.phase("c", after="b").external("z", produces="made_c")
+        with pytest.raises(DeclarationError, match=text):
+            pipeline.check()
+
+    def test_what_is_fine(self) -> None:
+        """Raw data, earlier products, one's own history, and neighbours in on="each"."""
+        pipeline = Pipeline("p", partition="day")
+        pipeline.phase("a").external("w", produces=["made_a", "twice"])
+        b = pipeline.phase("b", after="a", on="each")
+        b.external("x", needs=[same_day("raw"), same_day("made_a"), same_day("made_b")],
+                   produces=["own", "twice"])  # fmt: skip
+        b.external("y", needs=[historical("own", days=3), optional("made_c")], produces="made_b")
+        pipeline.phase("c", after="b").external("z", needs=[same_day("twice")], produces="made_c")
+        pipeline.check()
+
+    def test_processors_that_wait_for_each_other(self) -> None:
+        pipeline = Pipeline("p", partition="day")
+        a = pipeline.phase("a", on="each")
+        a.external("x", needs=[same_day("t2")], produces="t1")
+        a.external("y", needs=[same_day("t1")], produces="t2")
+        with pytest.raises(DeclarationError, match=r"each other's tables: p/a/x → p/a/y → p/a/x"):
+            pipeline.check()
+
+    def test_needs_without_a_partition_column(self) -> None:
+        pipeline = Pipeline("p")
+        pipeline.phase("a").external("x", needs=[same_day("t", partition="day")])
+        pipeline.check()
+        pipeline.phase("b").external("y", needs=[same_day("t")])
+        with pytest.raises(DeclarationError, match="no column holds the partition"):
+            pipeline.check()
+
+    @pytest.mark.parametrize(
+        ("phase", "text"),
+        [
+            ({"expects": {"nope": ["x"]}}, "phase p/a: expects: 'nope' is not a mode here"),
+            ({"expects": {"manual": ["q"]}}, "mode 'manual' expects 'q', which is not a processor"),
+            ({"expects": {"manual": ["y"]}}, "expects 'y', which runs only in overnight"),
+            ({"fallback": {"nope": "06:00"}}, "phase p/a: fallback: 'nope' is not a mode"),
+        ],
+    )
+    def test_phases(self, phase: dict[str, Any], text: str) -> None:
+        pipeline = Pipeline("p")
+        a = pipeline.phase("a", **phase)
+        a.external("x")
+        a.external("y", modes=["overnight"])
+        with pytest.raises(DeclarationError, match=text):
+            pipeline.check()
+
+    @pytest.mark.parametrize(
+        ("options", "text"),
+        [
+            ({"slos": {"nope": "1h"}}, "slos: 'nope' is not a mode here"),
+            ({"fallback": {"nope": "06:00"}}, "fallback: 'nope' is not a mode here"),
+            ({"modes": [Mode("m"), Mode("m")]}, "mode 'm' is declared twice"),
+            ({"modes": [Mode("m", until="zz")]}, "mode 'm' names 'zz', which is not a phase"),
+            ({"modes": [Mode("m", phases=["zz"])]}, "mode 'm' names 'zz', which is not a phase"),
+            (
+                {"modes": [Mode("m", window="01:00-05:00"), Mode("n", window="22:00-02:00")]},
+                "windows of modes 'm' and 'n' overlap",
+            ),
+        ],
+    )
+    def test_pipelines(self, options: dict[str, Any], text: str) -> None:
+        pipeline = Pipeline("p", **options)
+        pipeline.phase("a").external("x")
+        with pytest.raises(DeclarationError, match=text):
+            pipeline.check()
+
+    def test_a_changed_built_in_mode_is_fine(self) -> None:
+        """Overnight ends at precompute, also where there is no such phase."""
+        night = BUILT_IN["overnight"].but(max_wait="3h")
+        pipeline = Pipeline("p", modes=[night])
+        pipeline.phase("a").external("x")
+        pipeline.check()
+        assert pipeline.modes["overnight"].max_wait_us == 3 * HOUR
+
+
+def external(**options: Any) -> Callable[[], Any]:
+    return lambda: Pipeline("p").phase("a").external("x", **options)
+
+
+class TestValues:
+    """Mistakes that show at once, in the line that makes them."""
+
+    @pytest.mark.parametrize(
+        ("make", "text"),
+        [
+            (lambda: Pipeline("p", partition="a b"), "partition: 'a b' is not a column name"),
+            (lambda: Pipeline("p", warehouse=" "), "warehouse takes a name or address"),
+            (lambda: Pipeline("p", modes=["x"]), r"modes takes Mode\(...\) records"),  # type: ignore[list-item]
+            (lambda: Pipeline("p", leniency="soft"), "leniency is 'auto' or 'strict'"),
+            (lambda: Pipeline("p", cascade="off"), "cascade is 'active' or 'observe'"),
+            (lambda: Pipeline("p", slos={"manual": 0}), "longer than zero"),
+            (lambda: Pipeline("p", fallback="25:00"), "fallback is a time of day"),
+            (lambda: Pipeline("p").phase("a", on="any"), "on is 'set' or 'each'"),
+            (lambda: Pipeline("p").phase("a", on_late_data="x"), "'rerun' or 'ignore'"),
+            (lambda: Pipeline("p").phase("a", slo="-5m"), "slo"),
+            (lambda: Pipeline("p").phase("a", stragglers=0), "stragglers must be longer"),
+            (lambda: Pipeline("p").phase("a", expects=["x"]), "expects takes processors by mode"),  # type: ignore[arg-type]
+            (lambda: Pipeline("p").phase("a", expects={"manual": "x"}), "takes a list"),
+            (external(needs=["t"]), r"needs takes same_day\(...\), historical"),
+            (external(needs=same_day("t")), "needs takes a list"),
+            (external(modes="overnight"), "modes takes a list"),
+            (external(modes=[]), "modes takes names of modes"),
+            (external(produces="a b"), "'a b' is not a table name"),
+            (external(limits=["a;b"]), "not the name of a limit"),
+            (external(entities=["Players!"]), "not a kind of entity"),
+        ],
+    )
+    def test_options(self, make: Callable[[], Any], text: str) -> None:
+        with pytest.raises(DeclarationError, match=text):
+            make()
+
+    def test_a_misspelt_option(self) -> None:
+        with pytest.raises(TypeError, match="'need' is not an option; known: entities, limits"):
+            external(need=[])()
+
+    @pytest.mark.parametrize(
+        ("make", "text"),
+        [
+            (lambda: Mode("Night"), "is not a mode name"),
+            (
+                lambda: Mode("m", otherwise="WAIT"),
+                r"waits \(otherwise is WAIT\) and has no max_wait",
+            ),
+            (lambda: Mode("m", otherwise="maybe"), "otherwise is WAIT or FAIL"),
+            (lambda: Mode("m", proceed_at=120), "proceed_at is a number from 0 to 100"),
+            (lambda: Mode("m", min_quality=95), "min_quality is a number from 0 to 1"),
+            (lambda: Mode("m", proceed_at=50, degraded_at=60), "lies above proceed_at"),
+            (lambda: Mode("m", window="6-7"), "window is two times of day"),
+            (lambda: Mode("m", window="06:00-06:00"), "is empty or leaves the day"),
+            (lambda: Mode("m", max_wait=0), "max_wait must be longer than zero"),
+            (lambda: Mode("m", until="a", phases=["a"]), "until or phases, not both"),
+            (lambda: Mode("m", partition_days=1.5), "whole number of days"),  # type: ignore[arg-type]
+            (lambda: Mode("m", nope=1), "nope is not an option"),  # type: ignore[call-arg]
+            (lambda: BUILT_IN["manual"].but(otherwise="WAIT"), "has no max_wait"),
+        ],
+    )
+    def test_modes(self, make: Callable[[], Any], text: str) -> None:
+        with pytest.raises(DeclarationError, match=text):
+            make()
+
+    def test_a_waiting_mode_looks_every_five_minutes(self) -> None:
+        assert Mode("m", otherwise="wait", max_wait="1h").recheck_us == 5 * MINUTE
