@@ -17,8 +17,15 @@ WORK, OPERATE, ADMINISTER = Power.WORK, Power.OPERATE, Power.ADMINISTER
 PUBLIC: Final = frozenset({"/healthz", "/readyz", "/openapi.json"})
 """Answered without a key; they tell nothing about anybody's data."""
 
-EVERYBODY: Final = frozenset({"GET /api/v1/sessions", "GET /metrics", "GET /api/v1/pipeline-runs"})
-"""Views across customers: a key bound to one customer does not find them."""
+EVERYBODY: Final = frozenset(
+    {
+        "POST /api/v1/scheduler/trigger",
+        "GET /api/v1/pipeline-runs",
+        "GET /api/v1/sessions",
+        "GET /metrics",
+    }
+)
+"""What looks or reaches across customers: a key bound to one of them may not."""
 
 ROUTES: Final[Mapping[str, Power]] = {
     "POST /api/v1/scheduler/trigger": OPERATE,

@@ -25,7 +25,7 @@ from penstock.core.errors import (
     StoreUnavailable,
     shown,
 )
-from penstock.core.redact import redact_text
+from penstock.core.redact import redact, redact_text
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def answer_of(error: PenstockError, request_id: str | None) -> Response:
     if isinstance(error, InvalidInput):
         more["errors"] = [_error(error.field, error.expected, error.got, error.fix)]
     elif error.detail:
-        more["about"] = error.detail
+        more["about"] = redact(error.detail)
     return problem(
         status,
         error.code,
@@ -197,9 +197,9 @@ def _from_pydantic(error: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "extra_forbidden":
         return _error(field, "no field of this name", "one", "Check its spelling.")
     said = str(error["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
-    return _error(field, said, redact_text(shown(error.get("input"))))
+    return _error(field, said, shown(error.get("input")))
 
 
 def _error(field: str, expected: str, got: str, fix: str | None = None) -> dict[str, Any]:
-    made = {"field": field, "expected": expected, "got": got}
+    made = {"field": redact_text(field), "expected": expected, "got": redact_text(got)}
     return made if fix is None else {**made, "fix": fix}

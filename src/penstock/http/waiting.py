@@ -1,9 +1,10 @@
-"""Waiting for work without hammering: the long polls of this process, one line for each pool.
+"""Waiting for work without hammering: the long polls of this process, one line for each question.
 
 A claim that finds nothing may wait. A hint on the pool's channel, or a second's timer in case one
-was lost, lets the front of the line try again, and the next as long as claims find something. So
-any number of waiting workers costs one look per hint. Waiting takes no thread; a waiter whose
-connection is gone leaves the line.
+was lost, lets the front of each line try again, and the next as long as claims find something.
+Those who would be given the same runs (one pool, the same processors, the same customer) stand in
+one line, so any number of like workers costs one look per hint, and nobody's look is spent on a run
+that is not for them. Waiting takes no thread; a waiter whose connection is gone leaves the line.
 """
 
 from __future__ import annotations
@@ -11,12 +12,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 LOOK_SECONDS: Final = 1.0
+
+
+class Question(NamedTuple):
+    """What a waiter would take: of which pool, only these processors, only this customer's."""
+
+    pool: str
+    processors: frozenset[str] = frozenset()
+    customer: str | None = None
 
 
 class Hints(Protocol):
@@ -36,10 +45,39 @@ class Hints(Protocol):
 
 
 class _Line:
-    """The waiters of one pool, and the thread that hears its hints."""
+    """Waiters with one question, the longest waiting first."""
+
+    def __init__(self) -> None:
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    def join(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        """A place at the end; it is done when its holder is called."""
+        place: asyncio.Future[None] = loop.create_future()
+        self._waiters.append(place)
+        return place
+
+    def call(self) -> bool:
+        """Let the first who still waits try; False when nobody does."""
+        while self._waiters:
+            place = self._waiters.popleft()
+            if not place.done():
+                place.set_result(None)
+                return True
+        return False
+
+    def leave(self, place: asyncio.Future[None]) -> None:
+        """Give a place up; a call that was meant for it goes to the next."""
+        if place.done():
+            self.call()
+        else:
+            place.cancel()
+
+
+class _Pool:
+    """The lines of one pool, and the thread that hears its hints."""
 
     def __init__(self, hints: Hints, loop: asyncio.AbstractEventLoop, name: str) -> None:
-        self.waiters: deque[asyncio.Future[None]] = deque()
+        self._lines: dict[Question, _Line] = {}
         self._hints = hints
         self._loop = loop
         self._closed = False
@@ -48,23 +86,20 @@ class _Line:
         )
         self._thread.start()
 
+    def line(self, question: Question) -> _Line:
+        """The line for a question."""
+        return self._lines.setdefault(question, _Line())
+
     def call(self) -> None:
-        """Let the first waiter try."""
-        while self.waiters:
-            waiter = self.waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+        """Let the front of each line try; a line in which nobody waits is forgotten."""
+        for question, line in list(self._lines.items()):
+            if not line.call():
+                del self._lines[question]
 
     def wake_all(self) -> None:
         """Let every waiter try, from any thread."""
-
-        def all_now() -> None:
-            for _ in range(len(self.waiters)):
-                self.call()
-
         with contextlib.suppress(RuntimeError):  # the loop is closing
-            self._loop.call_soon_threadsafe(all_now)
+            self._loop.call_soon_threadsafe(self._call_all)
 
     def close(self) -> None:
         """Let everybody go."""
@@ -72,10 +107,12 @@ class _Line:
         self._hints.interrupt()
         self._thread.join(timeout=5)
         self._hints.close()
-        for waiter in self.waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self.waiters.clear()
+        self._call_all()
+
+    def _call_all(self) -> None:
+        for line in list(self._lines.values()):
+            while line.call():
+                pass
 
     def _hear(self) -> None:
         while not self._closed:
@@ -85,64 +122,71 @@ class _Line:
 
 
 class Waiting:
-    """The lines of a process, by pool."""
+    """The pools of a process in which somebody waits."""
 
     def __init__(self, listen: Callable[[str], Hints]) -> None:
         """`listen` opens the hints of a pool's channel."""
         self._listen = listen
-        self._lines: dict[str, _Line] = {}
-        self._counts: defaultdict[str, int] = defaultdict(int)
+        self._pools: dict[str, _Pool] = {}
+        self.count = 0
+        """How many wait now."""
         self.is_stopping = False
 
-    @property
-    def count(self) -> int:
-        """How many wait now."""
-        return sum(self._counts.values())
-
     async def until(
-        self, pool: str, seconds: float, attempt: Callable[[], Awaitable[list[T]]]
+        self,
+        question: Question,
+        seconds: float,
+        attempt: Callable[[], Awaitable[list[T]]],
+        gone: asyncio.Future[None],
     ) -> list[T]:
-        """Try, and wait for the pool's next hint, until something was found or time is up."""
+        """Try, and wait for the next hint, until something was found or time is up.
+
+        `gone` is done when nobody would hear the answer any more: then nothing is taken.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        self._counts[pool] += 1
+        # The first look comes before the pool is listened to: one that does not exist is refused.
+        if question.pool not in self._pools and (found := await attempt()):
+            return found
+        self.count += 1
         try:
-            while True:
-                line = self._line(pool, loop)
+            while not gone.done():
+                pool = self._pool(question.pool, loop)
+                line = pool.line(question)
                 # In line before the look: a hint between the two is not lost.
-                place: asyncio.Future[None] = loop.create_future()
-                line.waiters.append(place)
-                found = await attempt()
-                if found:
-                    if place.done():
-                        line.call()  # the hint was for somebody who needs it
-                    else:
-                        place.cancel()
-                    if line.waiters:
+                place = line.join(loop)
+                goes_on = False
+                try:
+                    if found := await attempt():
                         line.call()  # there may be more where this came from
-                    return found
-                left = deadline - loop.time()
-                if left <= 0 or self.is_stopping:
-                    place.cancel()
-                    return []
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(place, left)
+                        return found
+                    left = deadline - loop.time()
+                    if left <= 0 or self.is_stopping:
+                        return []
+                    await asyncio.wait(
+                        {place, gone}, timeout=left, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    goes_on = place.done() and not gone.done()
+                finally:
+                    if not goes_on:
+                        line.leave(place)
+            return []
         finally:
-            self._counts[pool] -= 1
+            self.count -= 1
 
     def release(self) -> None:
         """Let everybody who waits look once more, from any thread; once stopping, they leave."""
-        for line in list(self._lines.values()):
-            line.wake_all()
+        for pool in list(self._pools.values()):
+            pool.wake_all()
 
     def close(self) -> None:
         """Answer everybody who waits, with nothing."""
         self.is_stopping = True
-        for line in self._lines.values():
-            line.close()
-        self._lines.clear()
+        for pool in self._pools.values():
+            pool.close()
+        self._pools.clear()
 
-    def _line(self, pool: str, loop: asyncio.AbstractEventLoop) -> _Line:
-        if pool not in self._lines:
-            self._lines[pool] = _Line(self._listen(pool), loop, pool)
-        return self._lines[pool]
+    def _pool(self, name: str, loop: asyncio.AbstractEventLoop) -> _Pool:
+        if name not in self._pools:
+            self._pools[name] = _Pool(self._listen(name), loop, name)
+        return self._pools[name]

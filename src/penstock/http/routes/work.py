@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import Header, Request
@@ -47,7 +48,7 @@ from penstock.http.models.work import (
     StartRunIn,
 )
 from penstock.http.parts import By, Repeat, RunId, found, moment, router
-from penstock.http.waiting import Waiting
+from penstock.http.waiting import Question, Waiting
 
 routes = router("work")
 
@@ -98,15 +99,24 @@ async def claim_runs(request: Request, by: By, body: ClaimIn, key: Repeat = None
         return last if last[0].body != EMPTY.body else []
 
     access.is_poll = True
+    question = Question(body.pool, frozenset(body.processors), by.customer)
+    gone = asyncio.ensure_future(_disconnected(request))
     guard.step_aside()
     try:
-        await waiting.until(body.pool, body.wait_seconds, look)
+        await waiting.until(question, body.wait_seconds, look, gone)
     finally:
         guard.step_back()
-    return last[0]
+        gone.cancel()
+    return last[0] if last else answer({"claimed_runs": []})
 
 
 EMPTY = answer({"claimed_runs": []})
+
+
+async def _disconnected(request: Request) -> None:
+    """Return once nobody hears the answer any more; the body was read before."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 @routes.post("/pipeline-runs/{run_id}/claim", response_model=ClaimedRun)
