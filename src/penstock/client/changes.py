@@ -38,10 +38,14 @@ def insert(
     tx: Tx,
     names: Names,
     wanted: Sequence[tuple[str, ConfigDraft]],
-    reason: str,
+    reason: str | Sequence[str],
     who: str,
 ) -> list[int]:
-    """Create configs, their clock rows and their audit links; returns their ids in order."""
+    """Create configs, their clock rows and their audit links; returns their ids in order.
+
+    `reason` is one for all, or one each.
+    """
+    reasons = [reason] * len(wanted) if isinstance(reason, str) else reason
     customers = [customer for customer, _ in wanted]
     drafts = [draft for _, draft in wanted]
     numbers = names.customers(tx, customers)
@@ -75,8 +79,8 @@ def insert(
     audit_append(
         tx,
         [
-            Change(numbers[customer], "CREATED", i, who, reason, None, describe_draft(d))
-            for customer, i, d in zip(customers, ids, drafts, strict=True)
+            Change(numbers[customer], "CREATED", i, who, why, None, describe_draft(d))
+            for customer, i, d, why in zip(customers, ids, drafts, reasons, strict=True)
         ],
     )
     return ids

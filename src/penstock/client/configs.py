@@ -54,7 +54,7 @@ class Configs:
         self,
         wanted: Sequence[tuple[str, Mapping[str, Any]]],
         *,
-        reason: str = "",
+        reason: str | Sequence[str] = "",
         actor: str | None = None,
     ) -> list[Config]:
         """Create configs in one transaction: all of them, or none."""
@@ -73,7 +73,7 @@ class Configs:
         self,
         wanted: Sequence[tuple[str, Mapping[str, Any]]],
         *,
-        reason: str = "",
+        reason: str | Sequence[str] = "",
         actor: str | None = None,
     ) -> list[int]:
         """Create configs as `create_many` does, and answer with their ids only."""

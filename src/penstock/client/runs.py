@@ -151,28 +151,38 @@ class Runs:
 
         return self._store.read(body)
 
-    def page(self, wanted: RunFilter, customer: str | None = None) -> list[Run]:
+    def page(
+        self, wanted: RunFilter, customer: str | None = None, *, pipeline: str | None = None
+    ) -> list[Run]:
         """Runs, live ones first, newest first; `before` names the last run of the page before."""
 
         def place(tx: Tx, number: int | None) -> Place | None:
             last = None if wanted.before == FAR_FUTURE else run_get(tx, wanted.before, number)
             return None if last is None else place_of(last)
 
-        return self._page(wanted, customer, place)
+        return self._page(wanted, customer, pipeline, place)
 
     def page_after(
-        self, wanted: RunFilter, place: Place | None, customer: str | None = None
+        self,
+        wanted: RunFilter,
+        place: Place | None,
+        customer: str | None = None,
+        *,
+        pipeline: str | None = None,
     ) -> list[Run]:
         """The page behind a place. A run that ends meanwhile may be seen twice, never missed."""
-        return self._page(wanted, customer, lambda _tx, _number: place)
+        return self._page(wanted, customer, pipeline, lambda _tx, _number: place)
 
     def _page(
         self,
         wanted: RunFilter,
         customer: str | None,
+        pipeline: str | None,
         find: Callable[[Tx, int | None], Place | None],
     ) -> list[Run]:
         check_limit(wanted.limit)
+        if pipeline is not None:
+            wanted = replace(wanted, pipeline=self._names.pipeline(pipeline, "pipeline").number)
         if wanted.state is not None and wanted.state not in tuple(RunState):
             raise InvalidInput("state", f"one of {', '.join(RunState)}", wanted.state)
 

@@ -15,6 +15,7 @@ from penstock.store.reads import (
     overview,
     store_sizes,
 )
+from penstock.store.schedule import schedule_next_at
 
 
 class Views:
@@ -41,6 +42,12 @@ class Views:
     def now(self) -> int:
         """The time the store judges by."""
         return self._store.read(lambda tx: tx.now())
+
+    def next_slot(self) -> tuple[int | None, int]:
+        """(the earliest slot that has not started, now); a confined caller learns only now."""
+        if self._names.customer_id is not None:
+            return None, self.now()
+        return self._store.read(schedule_next_at)
 
     def alerts(
         self,

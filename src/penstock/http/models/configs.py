@@ -131,11 +131,17 @@ class BulkOutcome(Told):
     """What became of one item."""
 
     index: int = Field(description="Which item, from 0.")
-    status: Literal["created", "refused"] = Field(description="Whether it was created.")
+    status: Literal["created", "refused", "checked"] = Field(
+        description="Whether it was created; `checked` when it would be (a dry run)."
+    )
     config_id: str | None = Field(default=None, description="Its id, when created.")
+    config: ConfigOut | None = Field(default=None, description="The config, with `with_configs`.")
     code: str | None = Field(default=None, description="The problem's code, when refused.")
     detail: str | None = Field(default=None, description="What is wrong, when refused.")
     field: str | None = Field(default=None, description="Which field, when one is wrong.")
+    expected: str | None = Field(default=None, description="What would have been right.")
+    got: str | None = Field(default=None, description="What was there, cut short.")
+    fix: str | None = Field(default=None, description="What to do about it, where it helps.")
 
 
 class StartIn(Asked):

@@ -32,6 +32,10 @@ class TriggerOut(Told):
 class OverviewOut(Told):
     """What is going on, and what ended since midnight UTC."""
 
+    as_of: Time = Field(description="When this was read, by the store's clock.")
+    next_slot_at: Time | None = Field(
+        description="The earliest slot that has not started; null for a key of one customer."
+    )
     pending_runs: int = Field(description="Waiting, for whatever reason.")
     ready_runs: int = Field(description="Waiting for a worker.")
     later_runs: int = Field(description="Due in the future.")
@@ -148,8 +152,8 @@ class PauseOut(Told):
     reason: str = Field(description="Why.")
 
 
-class PauseChanged(Told):
-    """What a pause or resume did."""
+class Changed(Told):
+    """Whether anything had to be done."""
 
     changed: bool = Field(description="False when it was so before.")
 
@@ -170,6 +174,12 @@ class RotateIn(Asked):
     overlap: str = Field(default="24h", description="A duration such as 24h; 0s for none.")
 
 
+class RevokeIn(Asked):
+    """Why a key is ended."""
+
+    reason: str = Field(default="", description="Why; written down.", max_length=500)
+
+
 class KeyOut(Told):
     """An API key, without its secret."""
 
@@ -182,7 +192,9 @@ class KeyOut(Told):
     created_at: Time = Field(description="When it was made.")
     created_by: str = Field(description="Who made it.")
     expires_at: Time | None = Field(description="When it ends.")
+    rotating_until: Time | None = Field(description="Until when its old secret holds as well.")
     revoked_at: Time | None = Field(description="When it was revoked.")
+    revoked_by: str | None = Field(description="Who revoked it.")
     last_used_at: Time | None = Field(description="When it was last used, to a minute.")
 
 

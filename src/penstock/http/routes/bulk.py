@@ -3,24 +3,30 @@
 The body is a JSON array or one object per line (application/x-ndjson); answers are lines as well,
 sent as the work goes on. Items are created 500 to a transaction. With an Idempotency-Key each
 such part is remembered: a call that broke off halfway is repeated whole and goes on where it was.
+A dry run checks every item and creates none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import Request
+from fastapi import Query, Request
 from pydantic import ValidationError
 from starlette.concurrency import iterate_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from penstock.client import Client
 from penstock.client.repeats import Answered, MarkedStore, RequestKey
+from penstock.client.shapes import config_shape
 from penstock.core import strictjson
+from penstock.core.drafts import check_customer
 from penstock.core.errors import InvalidInput, NotFound, PenstockError
 from penstock.core.ids import encode
+from penstock.core.model import Config
+from penstock.core.redact import redact_text
 from penstock.http.answers import request_key
 from penstock.http.auth import Caller
 from penstock.http.models.configs import BulkItem, BulkOutcome
@@ -62,12 +68,30 @@ SCHEMA: dict[str, Any] = {
     },
     openapi_extra=SCHEMA,
 )
-async def create_configs_bulk(request: Request, by: By, key: Repeat = None) -> Response:
+async def create_configs_bulk(
+    request: Request,
+    by: By,
+    dry_run: Annotated[bool, Query(description="Check every item, create none.")] = False,
+    with_configs: Annotated[
+        bool, Query(description="Answer with each config as created, not only its id.")
+    ] = False,
+    key: Repeat = None,
+) -> Response:
     """Create many configs; each item is created or refused by itself."""
     items = _items(request.headers.get("content-type", ""), await request.body())
-    mark = None if key is None else request_key(request, by, key)
-    lines = iterate_in_threadpool(_lines(by, items, mark))
-    return StreamingResponse(lines, media_type=NDJSON)
+    mark = None if key is None or dry_run else request_key(request, by, key)
+    asked = _Asked(by, mark, is_dry=dry_run, with_configs=with_configs)
+    return StreamingResponse(iterate_in_threadpool(_lines(asked, items)), media_type=NDJSON)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Who asks, and how."""
+
+    by: Caller
+    mark: RequestKey | None
+    is_dry: bool
+    with_configs: bool
 
 
 def _items(content_type: str, body: bytes) -> list[Any]:
@@ -87,45 +111,39 @@ def _items(content_type: str, body: bytes) -> list[Any]:
     return items
 
 
-def _lines(by: Caller, items: list[Any], mark: RequestKey | None) -> Iterator[bytes]:
+def _lines(asked: _Asked, items: list[Any]) -> Iterator[bytes]:
     for start in range(0, len(items), PART):
-        for outcome in _part(by, items[start : start + PART], start, mark):
+        for outcome in _part(asked, items[start : start + PART], start):
             yield msgspec.json.encode(outcome) + b"\n"
 
 
-def _part(
-    by: Caller, items: list[Any], start: int, mark: RequestKey | None
-) -> list[dict[str, Any]]:
+def _part(asked: _Asked, items: list[Any], start: int) -> list[dict[str, Any]]:
     """Create what can be created of one part; one outcome per item."""
+    by = asked.by
     outcomes: list[dict[str, Any]] = [{} for _ in items]
     wanted = []
     for place, item in enumerate(items):
         try:
             wanted.append((place, *_check(by, item)))
+            outcomes[place] = {"index": start + place, "status": "checked"}
         except (PenstockError, ValidationError) as error:
             outcomes[place] = {"index": start + place, "status": "refused", **_why(error)}
-    if not wanted:
+    if not wanted or asked.is_dry:
         return outcomes
 
-    def told(ids: list[int]) -> list[dict[str, Any]]:
-        for (place, _, _, _), config_id in zip(wanted, ids, strict=True):
-            outcomes[place] = {
-                "index": start + place,
-                "status": "created",
-                "config_id": encode("cfg", config_id),
-            }
+    def told(made: Sequence[Config | int]) -> list[dict[str, Any]]:
+        for (place, _, _, _), one in zip(wanted, made, strict=True):
+            outcomes[place] = {"index": start + place, "status": "created", **_made(one)}
         return outcomes
 
-    def create(client: Client) -> list[int]:
-        return client.configs.create_ids(
-            [(customer, config) for _, customer, config, _ in wanted],
-            reason="bulk",
-            actor=by.actor,
-        )
+    def create(client: Client) -> Sequence[Config | int]:
+        make = client.configs.create_many if asked.with_configs else client.configs.create_ids
+        chosen = [(customer, config) for _, customer, config, _ in wanted]
+        return make(chosen, reason=[reason for *_, reason in wanted], actor=by.actor)
 
-    if mark is None:
+    if asked.mark is None:
         return told(create(by.client))
-    part = RequestKey(scope=mark.scope, key=f"{mark.key}#{start}", body=mark.body)
+    part = RequestKey(scope=asked.mark.scope, key=f"{asked.mark.key}#{start}", body=asked.mark.body)
     store = MarkedStore(by.client.store, part, told)
     try:
         create(by.client.over(store))
@@ -135,6 +153,13 @@ def _part(
     return outcomes
 
 
+def _made(one: Config | int) -> dict[str, Any]:
+    if isinstance(one, int):
+        return {"config_id": encode("cfg", one)}
+    shape = config_shape(one)
+    return {"config_id": shape["config_id"], "config": shape}
+
+
 def _check(by: Caller, item: Any) -> tuple[str, dict[str, Any], str]:
     """An item that may be created: its customer, its fields, its reason."""
     parsed = BulkItem.model_validate(item)
@@ -142,16 +167,19 @@ def _check(by: Caller, item: Any) -> tuple[str, dict[str, Any], str]:
         raise NotFound("customer", parsed.customer_id)
     config = given(parsed)
     by.client.configs.check(config)
-    return parsed.customer_id, config, parsed.reason or ""
+    return check_customer(parsed.customer_id), config, parsed.reason or "bulk"
 
 
 def _why(error: PenstockError | ValidationError) -> dict[str, Any]:
     if isinstance(error, ValidationError):
         first = fields_of(error.errors()[:1])[0]
         detail = f"{first['field']}: expected {first['expected']}, got {first['got']}."
-        return {"code": "input.invalid", "detail": detail, "field": first["field"]}
-    made = {"code": error.code, "detail": error.message}
-    return {**made, "field": error.field} if isinstance(error, InvalidInput) else made
+        return {"code": "input.invalid", "detail": detail, **first}
+    made: dict[str, Any] = {"code": error.code, "detail": redact_text(error.message)}
+    if isinstance(error, InvalidInput):
+        made |= {"field": error.field, "expected": error.expected, "got": redact_text(error.got)}
+        made |= {} if error.fix is None else {"fix": error.fix}
+    return made
 
 
 def _too_many(n: int) -> InvalidInput:

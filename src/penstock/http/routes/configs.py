@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Header, Query, Request
+from fastapi import Depends, Header, Query, Request
 from starlette.responses import Response
 
 from penstock.client.shapes import (
@@ -17,6 +19,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.ids import encode
 from penstock.core.model import Config
 from penstock.http.answers import Pages, answer, once
+from penstock.http.auth import Caller
 from penstock.http.models.common import Page
 from penstock.http.models.configs import (
     AuditOut,
@@ -47,6 +50,11 @@ OURS = {"reason", "version", "customer_id"}
 IfMatch = Annotated[
     str | None, Header(alias="If-Match", description='The ETag, such as `"3"`.', max_length=64)
 ]
+PipelineName = Annotated[str | None, Query(description="Only of this pipeline.", max_length=64)]
+IsActive = Annotated[bool | None, Query(description="Only those that fire, or not.")]
+After = Annotated[
+    str | None, Query(description="Go on behind this config, as a cursor does.", max_length=64)
+]
 IfNoneMatch = Annotated[
     str | None, Header(alias="If-None-Match", description="The ETag.", max_length=64)
 ]
@@ -70,53 +78,63 @@ def create_config(
     return made
 
 
+@dataclass
+class Chosen:
+    """Which configs a list shows."""
+
+    pipeline_template: PipelineName = None
+    is_active: IsActive = None
+    after: After = None
+
+    def page(
+        self,
+        request: Request,
+        by: Caller,
+        customer: str | None,
+        part: tuple[int, int],
+        cursor: str | None,
+    ) -> Response:
+        """A page of them; `part` is (limit, offset)."""
+        limit, offset = part
+        pages = Pages(request, by, is_active=self.is_active, pipeline=self.pipeline_template)
+        place = pages.place(cursor, 1)
+        after = 0 if self.after is None else found("cfg", "config", self.after)
+        configs = by.client.configs.page(
+            customer=customer,
+            pipeline=self.pipeline_template,
+            is_active=self.is_active,
+            after=place[0] if place else after,
+            limit=limit,
+            offset=0 if place else offset,
+        )
+        return pages.page(configs, limit, lambda config: [config.config_id], config_shape)
+
+
 @routes.get("/customers/{customer_id}/pipeline-configs", response_model=Page[ConfigOut])
 def list_customer_configs(
     request: Request,
     by: By,
     customer_id: CustomerId,
-    is_active: Annotated[bool | None, Query(description="Only those that fire, or not.")] = None,
+    chosen: Annotated[Chosen, Depends()],
     limit: Limit = 50,
     offset: Offset = 0,
     cursor: Cursor = None,
 ) -> Response:
     """A customer's configs, oldest first."""
-    pages = Pages(request, by, is_active=is_active)
-    place = pages.place(cursor, 1)
-    configs = by.client.configs.page(
-        customer=customer_id,
-        is_active=is_active,
-        after=place[0] if place else 0,
-        limit=limit,
-        offset=0 if place else offset,
-    )
-    return pages.page(configs, limit, lambda config: [config.config_id], config_shape)
+    return chosen.page(request, by, customer_id, (limit, offset), cursor)
 
 
 @routes.get("/pipeline-configs", response_model=Page[ConfigOut])
 def list_configs(
     request: Request,
     by: By,
-    pipeline_template: Annotated[
-        str | None, Query(description="Only of this pipeline.", max_length=64)
-    ] = None,
-    is_active: Annotated[bool | None, Query(description="Only those that fire, or not.")] = None,
+    chosen: Annotated[Chosen, Depends()],
     limit: Limit = 50,
     offset: Offset = 0,
     cursor: Cursor = None,
 ) -> Response:
     """Configs of everybody the key may see, oldest first."""
-    pages = Pages(request, by, is_active=is_active, pipeline=pipeline_template)
-    place = pages.place(cursor, 1)
-    configs = by.client.configs.page(
-        customer=by.customer,
-        pipeline=pipeline_template,
-        is_active=is_active,
-        after=place[0] if place else 0,
-        limit=limit,
-        offset=0 if place else offset,
-    )
-    return pages.page(configs, limit, lambda config: [config.config_id], config_shape)
+    return chosen.page(request, by, by.customer, (limit, offset), cursor)
 
 
 @routes.get("/pipeline-configs/{config_id}", response_model=ConfigOut)
@@ -211,13 +229,21 @@ def audit_config(
 
 @routes.get("/customers/{customer_id}/audit", response_model=Page[AuditOut])
 def audit_customer(
-    request: Request, by: By, customer_id: CustomerId, limit: Limit = 50, cursor: Cursor = None
+    request: Request,
+    by: By,
+    customer_id: CustomerId,
+    config_id: Annotated[
+        str | None, Query(description="Only of this config.", max_length=64)
+    ] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
 ) -> Response:
     """A customer's audit chain, oldest first."""
-    pages = Pages(request, by)
+    number = None if config_id is None else found("cfg", "config", config_id)
+    pages = Pages(request, by, config=number)
     place = pages.place(cursor, 1)
     after = place[0] if place else 0
-    rows = by.client.configs.audit(customer_id, after=after, limit=limit)
+    rows = by.client.configs.audit(customer_id, config_id=number, after=after, limit=limit)
     return pages.page(rows, limit, lambda row: [row.n], audit_shape)
 
 
@@ -240,8 +266,6 @@ def given(body: ConfigIn | ConfigPatch) -> dict[str, Any]:
 
 def etag_of(made: Response) -> str:
     """The ETag of a config that was just rendered."""
-    import json
-
     return f'"{json.loads(bytes(made.body))["version"]}"'
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Path, Query, Request
 from starlette.responses import Response
 
-from penstock.client.keys import ApiKey
-from penstock.client.shapes import iso_or_none
-from penstock.core.clock import iso, parse_duration
+from penstock.client.shapes import key_shape, made_key_shape
+from penstock.core.clock import parse_duration
 from penstock.http.answers import Pages, once
 from penstock.http.models.common import Page
-from penstock.http.models.views import KeyIn, KeyMade, KeyOut, PauseChanged, RotateIn
+from penstock.http.models.views import Changed, KeyIn, KeyMade, KeyOut, RevokeIn, RotateIn
 from penstock.http.parts import By, Cursor, Limit, Repeat, found, router
 
 routes = router("keys")
@@ -23,15 +22,21 @@ KeyId = Annotated[str, Path(description="The key's id.", examples=["key_5m7t0c2d
 def list_keys(
     request: Request,
     by: By,
+    customer_id: Annotated[
+        str | None, Query(description="Only keys bound to this customer.", max_length=200)
+    ] = None,
     with_revoked: Annotated[bool, Query(description="Revoked ones too.")] = False,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
     """Keys, oldest first, without their secrets."""
-    pages = Pages(request, by, with_revoked=with_revoked)
+    pages = Pages(request, by, with_revoked=with_revoked, customer=customer_id)
     place = pages.place(cursor, 1)
     rows = by.client.keys.page(
-        with_revoked=with_revoked, after=place[0] if place else 0, limit=limit
+        customer=customer_id,
+        with_revoked=with_revoked,
+        after=place[0] if place else 0,
+        limit=limit,
     )
     return pages.page(rows, limit, lambda key: [key.key_id], key_shape)
 
@@ -52,7 +57,7 @@ def create_key(request: Request, by: By, body: KeyIn, _: Repeat = None) -> Respo
             rate=body.rate,
             actor=by.actor,
         ),
-        made_shape,
+        made_key_shape,
         201,
         kept=lambda key: {"key": None, "info": key_shape(key)},
     )
@@ -69,40 +74,21 @@ def rotate_key(
         request,
         by,
         lambda client: client.keys.rotate(number, overlap_us=overlap, actor=by.actor),
-        made_shape,
+        made_key_shape,
         kept=lambda key: {"key": None, "info": key_shape(key)},
     )
 
 
-@routes.post("/keys/{key_id}/revoke", response_model=PauseChanged)
-def revoke_key(request: Request, by: By, key_id: KeyId, _: Repeat = None) -> Response:
+@routes.post("/keys/{key_id}/revoke", response_model=Changed)
+def revoke_key(
+    request: Request, by: By, key_id: KeyId, body: RevokeIn | None = None, _: Repeat = None
+) -> Response:
     """End a key for good; it holds nowhere within 60 seconds."""
     number = found("key", "key", key_id)
+    reason = (body or RevokeIn()).reason
     return once(
         request,
         by,
-        lambda client: client.keys.revoke(number, actor=by.actor),
+        lambda client: client.keys.revoke(number, reason=reason, actor=by.actor),
         lambda changed: {"changed": changed},
     )
-
-
-def key_shape(key: ApiKey) -> dict[str, Any]:
-    """A key without its secret."""
-    return {
-        "key_id": key.public_id,
-        "name": key.name,
-        "role": key.role.value,
-        "customer_id": key.customer_id,
-        "state": key.state.value,
-        "rate": key.rate,
-        "created_at": iso(key.created_at),
-        "created_by": key.created_by,
-        "expires_at": iso_or_none(key.expires_at),
-        "revoked_at": iso_or_none(key.revoked_at),
-        "last_used_at": iso_or_none(key.last_used_at),
-    }
-
-
-def made_shape(key: ApiKey) -> dict[str, Any]:
-    """A key with its secret."""
-    return {"key": key.text, "info": key_shape(key)}

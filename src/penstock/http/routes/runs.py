@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
 from penstock.client.runs import Place, RunFilter, Submission, place_of
@@ -46,8 +47,58 @@ Start = Annotated[
 ]
 End = Annotated[str | None, Query(description="Slots before this.", max_length=40)]
 Status = Annotated[
-    Literal["open", "replayed", "discarded"] | None, Query(description="Only these.")
+    Literal["open", "replayed", "discarded", "all"], Query(description="Only these, or all.")
 ]
+PipelineName = Annotated[str | None, Query(description="Only of this pipeline.", max_length=64)]
+Before = Annotated[
+    str | None,
+    Query(description="Go on behind this run, as a cursor does.", max_length=64),
+]
+
+
+@dataclass
+class Window:
+    """Which runs a list shows."""
+
+    state: State = None
+    start_date: Start = None
+    end_date: End = None
+    pipeline_template: PipelineName = None
+    before: Before = None
+
+    def page(
+        self,
+        request: Request,
+        by: Caller,
+        customer: str | None,
+        part: tuple[int, int],
+        cursor: str | None,
+    ) -> Response:
+        """A page of them; `part` is (limit, offset)."""
+        limit, offset = part
+        asked = RunFilter(
+            state=self.state,
+            slot_from=moment(self.start_date, "start_date") or 0,
+            slot_to=moment(self.end_date, "end_date") or RunFilter().slot_to,
+            limit=limit,
+        )
+        pages = Pages(
+            request, by, state=asked.state, pipeline=self.pipeline_template,
+            **{"from": asked.slot_from, "to": asked.slot_to},
+        )  # fmt: skip
+        place = pages.place(cursor, 3)
+        if place is None and self.before is not None:
+            last = by.client.runs.get(found("run", "run", self.before), customer)
+            place = list(place_of(last))
+        deeper = asked if place is not None else replace(asked, limit=limit + offset)
+        runs = by.client.runs.page_after(
+            deeper,
+            None if place is None else Place(*place),
+            customer,
+            pipeline=self.pipeline_template,
+        )
+        shown = runs if place is not None else runs[offset:]
+        return pages.page(shown, limit, place_of, run_shape)
 
 
 @routes.post("/customers/{customer_id}/pipeline-runs", status_code=201, response_model=RunRef)
@@ -80,66 +131,26 @@ def list_customer_runs(
     request: Request,
     by: By,
     customer_id: CustomerId,
-    state: State = None,
-    start_date: Start = None,
-    end_date: End = None,
+    window: Annotated[Window, Depends()],
     limit: Limit = 50,
     offset: Offset = 0,
     cursor: Cursor = None,
 ) -> Response:
     """A customer's runs: live ones first, then ended ones, newest first."""
-    asked = RunFilter(
-        state=state,
-        slot_from=moment(start_date, "start_date") or 0,
-        slot_to=moment(end_date, "end_date") or RunFilter().slot_to,
-        limit=limit,
-    )
-    return _page(request, by, asked, customer_id, offset, cursor)
+    return window.page(request, by, customer_id, (limit, offset), cursor)
 
 
 @routes.get("/pipeline-runs", response_model=Page[RunOut])
 def list_runs(
     request: Request,
     by: By,
-    state: State = None,
-    start_date: Start = None,
-    end_date: End = None,
+    window: Annotated[Window, Depends()],
     limit: Limit = 50,
     offset: Offset = 0,
     cursor: Cursor = None,
 ) -> Response:
     """Everybody's runs: live ones first, then ended ones, newest first."""
-    asked = RunFilter(
-        state=state,
-        slot_from=moment(start_date, "start_date") or 0,
-        slot_to=moment(end_date, "end_date") or RunFilter().slot_to,
-        limit=limit,
-    )
-    return _page(request, by, asked, None, offset, cursor)
-
-
-def _page(
-    request: Request,
-    by: Caller,
-    asked: RunFilter,
-    customer: str | None,
-    offset: int,
-    cursor: str | None,
-) -> Response:
-    window = {"state": asked.state, "from": asked.slot_from, "to": asked.slot_to}
-    pages = Pages(request, by, **window)
-    place = pages.place(cursor, 3)
-    if place is not None:
-        runs = by.client.runs.page_after(asked, Place(*place), customer)
-    else:
-        deeper = RunFilter(
-            state=asked.state,
-            slot_from=asked.slot_from,
-            slot_to=asked.slot_to,
-            limit=asked.limit + offset,
-        )
-        runs = by.client.runs.page_after(deeper, None, customer)[offset:]
-    return pages.page(runs, asked.limit, place_of, run_shape)
+    return window.page(request, by, None, (limit, offset), cursor)
 
 
 @routes.get("/pipeline-runs/{run_id}", response_model=RunDetailOut)
@@ -195,7 +206,10 @@ def list_dead_letters(
     place = pages.place(cursor, 1)
     more = {} if place is None else {"before": place[0]}
     letters = by.client.runs.dead_letters(
-        status=status, customer=customer_id or by.customer, limit=limit, **more
+        status=None if status == "all" else status,
+        customer=customer_id or by.customer,
+        limit=limit,
+        **more,
     )
     return pages.page(letters, limit, lambda row: [row.dead_letter_id], dead_letter_shape)
 

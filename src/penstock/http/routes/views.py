@@ -21,9 +21,9 @@ from penstock.http.answers import Pages, answer, once
 from penstock.http.models.common import Page
 from penstock.http.models.views import (
     AlertOut,
+    Changed,
     MetricsOut,
     OverviewOut,
-    PauseChanged,
     PauseIn,
     PauseOut,
     PipelineOut,
@@ -42,7 +42,9 @@ State = Annotated[
 @routes.get("/dashboard/pipeline-status", response_model=OverviewOut)
 def pipeline_status(by: By) -> Response:
     """What is going on, and what ended since midnight UTC."""
-    return answer(overview_shape(by.client.views.overview()))
+    views = by.client.views
+    next_slot_at, now = views.next_slot()
+    return answer(overview_shape(views.overview(), now, next_slot_at))
 
 
 @routes.get("/customers/{customer_id}/metrics", response_model=MetricsOut)
@@ -119,7 +121,7 @@ def list_pauses(by: By) -> Response:
     return answer([pause_shape(pause) for pause in by.client.pauses.in_force()])
 
 
-@routes.post("/pauses", response_model=PauseChanged)
+@routes.post("/pauses", response_model=Changed)
 def pause(request: Request, by: By, body: PauseIn, _: Repeat = None) -> Response:
     """Stop starting what the pause covers; what runs goes on."""
     return once(
@@ -132,7 +134,7 @@ def pause(request: Request, by: By, body: PauseIn, _: Repeat = None) -> Response
     )
 
 
-@routes.post("/pauses/resume", response_model=PauseChanged)
+@routes.post("/pauses/resume", response_model=Changed)
 def resume(request: Request, by: By, body: PauseIn, _: Repeat = None) -> Response:
     """Lift a pause."""
     return once(
