@@ -10,7 +10,7 @@ import click
 from penstock.cli import shapes
 from penstock.cli.app import App, Group
 from penstock.cli.given import pipeline_number
-from penstock.core.clock import format_duration
+from penstock.core.draw import draw
 from penstock.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -59,15 +59,10 @@ def show(app: App, name: str) -> None:
         info = next(i for i in client.views.pipelines() if i.number == number)
 
     def people() -> None:
-        click.echo(click.style(info.name, bold=True))
-        for phase in info.definition.get("phases", []):
-            after = f"  after {', '.join(phase['after'])}" if phase["after"] else ""
-            click.echo(f"  {phase['name']}{after}")
-            for p in phase["processors"]:
-                timeout = format_duration(p["timeout_us"])
-                retry = f"  retry {json.dumps(p['retry'])}" if p["retry"] else ""
-                click.echo(f"    {p['name']}  pool {p['pool']}  timeout {timeout}  "
-                           f"{p['runs']}{retry}")  # fmt: skip
+        title, *lines = draw(info.definition)
+        click.echo(click.style(title, bold=True))
+        for line in lines:
+            click.echo(line)
         _print_parameters(info.definition.get("parameters"))
 
     app.emit(_record(info), people)

@@ -1,0 +1,164 @@
+"""A pipeline as text: phases as a chain or a graph, with processors, needs and modes.
+
+Reads the JSON of a definition, so that what a database knows can be drawn without the code. Returns
+lines without colour; passwords in addresses never reach them. `penstock pipelines show` prints it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from penstock.core.clock import format_duration
+from penstock.core.dependency import Dependency, ExpectKind, Kind
+from penstock.core.evidence import percent
+from penstock.core.mode import Mode
+from penstock.core.options import EVERY_MODE
+from penstock.core.plan import modes_of, plan_of
+from penstock.core.record import read
+from penstock.core.terms import PhaseTerms, PipelineTerms, ProcessorTerms
+
+Json: TypeAlias = Mapping[str, Any]
+
+_PASSWORD = re.compile(r"://[^/\s]*@")
+
+
+def draw(definition: Json) -> list[str]:
+    """Return the drawing of a pipeline, phases in the order in which they can run."""
+    lines = [_title(definition)]
+    phases = {phase["name"]: phase for phase in definition["phases"]}
+    order = _order(phases)
+    for place, name in enumerate(order):
+        phase, previous = phases[name], order[place - 1] if place else None
+        lines += _joint(phase["after"], previous)
+        lines += _phase(phase)
+    return [*lines, *_modes(definition)]
+
+
+def _title(definition: Json) -> str:
+    terms = read(PipelineTerms, definition)
+    parts = [definition["name"], definition["timezone"]]
+    if terms.partition:
+        parts.append(f"partition {terms.partition}")
+    if terms.warehouse:
+        parts.append(f"warehouse {_PASSWORD.sub('://…@', terms.warehouse)}")
+    if terms.leniency != "auto":
+        parts.append(terms.leniency)
+    if terms.cascade != "active":
+        parts.append(f"cascade {terms.cascade}")
+    return " · ".join(parts)
+
+
+def _order(phases: Mapping[str, Json]) -> list[str]:
+    """Return the phases so that each follows what it is after, and chains stay together."""
+    left, order = dict(phases), list[str]()
+    while left:
+        ready = [name for name, phase in left.items() if not set(phase["after"]) & set(left)]
+        # A phase right behind the last one keeps the chain; a ring, though refused, is drawn too.
+        chained = [n for n in ready if order and order[-1] in left[n]["after"]]
+        name = (chained or ready or list(left))[0]
+        order.append(name)
+        del left[name]
+    return order
+
+
+def _joint(after: Sequence[str], previous: str | None) -> list[str]:
+    if not after:
+        return [] if previous is None else ["  ┌ from the start"]
+    return ["  ▼"] if list(after) == [previous] else [f"  ├ after {' and '.join(after)}"]
+
+
+def _phase(phase: Json) -> Iterator[str]:
+    terms = read(PhaseTerms, phase)
+    notes = []
+    if terms.on == "each":
+        notes.append("each by itself")
+    if terms.stragglers_us is not None:
+        notes.append(f"stragglers {format_duration(terms.stragglers_us)}")
+    if terms.slo_us is not None:
+        notes.append(f"slo {format_duration(terms.slo_us)}")
+    if terms.on_late_data == "rerun":
+        notes.append("late data runs again")
+    notes += [f"fallback {text}" for text in _times(terms.fallback)]
+    yield f"  ■ {phase['name']}" + (f"  ({', '.join(notes)})" if notes else "")
+    for processor in phase["processors"]:
+        yield from _processor(processor)
+    for mode, names in (terms.expects or {}).items():
+        yield f"  │    in {mode}: {', '.join(names) or 'nobody'}"
+
+
+def _times(fallback: Mapping[str, int] | None) -> list[str]:
+    return [
+        f"{minute // 60:02}:{minute % 60:02}" + ("" if mode == EVERY_MODE else f" in {mode}")
+        for mode, minute in (fallback or {}).items()
+    ]
+
+
+def _processor(processor: Json) -> Iterator[str]:
+    terms = read(ProcessorTerms, processor)
+    notes = [f"pool {processor['pool']}", f"timeout {format_duration(processor['timeout_us'])}"]
+    notes.append(processor["runs"])
+    if processor["retry"]:
+        settings = (f"{key} {value}" for key, value in sorted(processor["retry"].items()))
+        notes.append(f"retry {', '.join(settings)}")
+    if terms.modes is not None:
+        notes.append(f"only {', '.join(sorted(terms.modes))}")
+    yield f"  │  • {processor['name']}  {'  '.join(notes)}"
+    for need in terms.needs:
+        yield f"  │      needs {_need(need)}"
+    for word, values in (("makes", terms.produces), ("limit", terms.limits)):
+        for value in values:
+            yield f"  │      {word} {value}"
+    if terms.entities:
+        yield f"  │      tells which {', '.join(terms.entities)} changed"
+
+
+def _need(need: Dependency) -> str:
+    if need.kind is Kind.HISTORICAL:
+        words = f"{need.min_days} of the last {need.lookback_days} days"
+        if need.degraded_days != need.min_days:
+            words += f", degraded from {need.degraded_days}"
+    else:
+        words = need.expect.words
+    notes = ["optional"] if need.kind is Kind.OPTIONAL else []
+    if need.expect.kind is not ExpectKind.NUMBER or need.expect.number != 1 or not notes:
+        notes.append(words)
+    if need.max_age_us is not None:
+        notes.append(f"not older than {format_duration(need.max_age_us)}")
+    if need.not_null:
+        notes.append(f"{', '.join(need.not_null)} filled")
+    notes += [f"check: {check.name}" for check in need.checks]
+    if need.fail_if_missing:
+        notes.append("fails without it")
+    if need.modes is not None:
+        notes.append(f"only {', '.join(sorted(need.modes))}")
+    return f"{need.table}  ({'; '.join(notes)})"
+
+
+def _modes(definition: Json) -> Iterator[str]:
+    """Return a line per mode, where modes matter: there are gates, own modes or expectations."""
+    terms = read(PipelineTerms, definition)
+    gated = any(p.get("needs") or p.get("modes") for ph in definition["phases"]
+                for p in ph["processors"])  # fmt: skip
+    if not (gated or terms.modes or any(ph.get("expects") for ph in definition["phases"])):
+        return
+    yield "  modes"
+    modes = modes_of(definition)
+    width = max(len(name) for name in modes)
+    for name, mode in modes.items():
+        plan = plan_of(definition, mode)
+        runs = " → ".join(f"{p.name} {len(p.expected)}" for p in plan.phases) or "nothing"
+        yield f"    {name:<{width}}  {_mode(mode)}; {runs}"
+
+
+def _mode(mode: Mode) -> str:
+    when = ""
+    if mode.window is not None:
+        start, end = (f"{minute // 60:02}:{minute % 60:02}" for minute in mode.window)
+        when = f"{start}–{end}, "
+    degraded = "" if mode.degraded_at is None else f", degraded at {percent(mode.degraded_at)}"
+    waits = "else fails"
+    if mode.waits and mode.max_wait_us is not None:
+        waits = f"else waits up to {format_duration(mode.max_wait_us)}"
+    return f"{when}at {percent(mode.proceed_at)} and {mode.min_quality:.2f}{degraded}, {waits}"

@@ -1,0 +1,85 @@
+"""A pipeline as text: what stands on the whiteboard, line by line."""
+
+from __future__ import annotations
+
+from penstock import Mode, Pipeline, historical, optional, per, same_day
+from penstock.core.draw import draw
+
+
+def test_the_example() -> None:
+    """Phases in a chain and beside it, with needs, modes and terms in words."""
+    nba = Pipeline("nba", partition="game_date", timezone="America/New_York", leniency="strict",
+                   warehouse="postgresql://ann:secret@db/season", cascade="observe")  # fmt: skip
+    raw = nba.phase("raw", stragglers="20m")
+    raw.external("boxscores", retry={"max_attempts": 5}, entities=["players"])
+    analytics = nba.phase("analytics", after=raw, slo="15m", on_late_data="rerun")
+    analytics.external(
+        "summary",
+        modes={"overnight", "backfill"},
+        needs=[
+            same_day("raw.box", expect=per(20, "raw.schedule"), max_age="1h", not_null=["points"],
+                     checks={"no twins": "SELECT 1"}, fail_if_missing=True),
+            historical("analytics.summary", days=10, degraded_at=5),
+            optional("raw.odds", modes=["overnight"]),
+        ],
+        produces="analytics.summary",
+        limits=["bq:analytics.summary"],
+    )  # fmt: skip
+    nba.phase("grading", after=raw, on="each", fallback={"overnight": "06:30"}).external("grades")
+    predict = nba.phase("predict", after=analytics, expects={"manual": []})
+    predict.external("points")
+    nba.check()
+    lines = draw(nba.definition())
+    assert lines[: lines.index("  modes") + 1] == [
+        "nba · America/New_York · partition game_date · warehouse postgresql://…@db/season"
+        " · strict · cascade observe",
+        "  ■ raw  (stragglers 20m)",
+        "  │  • boxscores  pool external  timeout 1h  external  retry max_attempts 5",
+        "  │      tells which players changed",
+        "  ▼",
+        "  ■ analytics  (slo 15m, late data runs again)",
+        "  │  • summary  pool external  timeout 1h  external  only backfill, overnight",
+        "  │      needs raw.box  (20 rows per raw.schedule; not older than 1h; points filled;"
+        " check: no twins; fails without it)",
+        "  │      needs analytics.summary  (10 of the last 10 days, degraded from 5)",
+        "  │      needs raw.odds  (optional; only overnight)",
+        "  │      makes analytics.summary",
+        "  │      limit bq:analytics.summary",
+        "  ▼",
+        "  ■ predict",
+        "  │  • points  pool external  timeout 1h  external",
+        "  │    in manual: nobody",
+        "  ├ after raw",
+        "  ■ grading  (each by itself, fallback 06:30 in overnight)",
+        "  │  • grades  pool external  timeout 1h  external",
+        "  modes",
+    ]
+    assert lines[lines.index("  modes") + 1] == (
+        "    overnight  23:00–06:00, at 100 % and 0.95, else waits up to 6h; "
+        "raw 1 → analytics 1 → grading 1 → predict 1"
+    )
+
+
+def test_a_plain_pipeline_is_drawn_plainly() -> None:
+    """Without gates and modes there is no word of them."""
+    plain = Pipeline("plain")
+    plain.phase("a").external("x")
+    plain.phase("b").external("y")
+    assert draw(plain.definition()) == [
+        "plain · UTC",
+        "  ■ a",
+        "  │  • x  pool external  timeout 1h  external",
+        "  ┌ from the start",
+        "  ■ b",
+        "  │  • y  pool external  timeout 1h  external",
+    ]
+
+
+def test_modes_of_ones_own_come_first() -> None:
+    """They are what the clock asks first."""
+    mine = Pipeline("mine", modes=[Mode("evening", window="21:00-23:00", degraded_at=40)])
+    mine.phase("a").external("x")
+    lines = draw(mine.definition())
+    assert lines[4] == (
+        "    evening    21:00–23:00, at 100 % and 0.90, degraded at 40 %, else fails; a 1"
+    )
