@@ -132,7 +132,13 @@ def work_off(client: Client, pipelines: Sequence[Pipeline]) -> int:
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
     done = 0
     for pool in sorted({p.pool for pipeline in pipelines for p in pipeline.processors}):
-        options = WorkerOptions(pool=pool, name=f"inline:{os.getpid()}", pid=os.getpid(), slots=50)
+        options = WorkerOptions(
+            pool=pool,
+            name=f"inline:{os.getpid()}",
+            pid=os.getpid(),
+            slots=50,
+            secrets=Secrets(secrets_of(os.environ)),
+        )
         steps = WorkerSteps(client.store, pipelines, options, clock=SystemClock(), jitter=jitter)
         steps.open()
         try:
