@@ -24,6 +24,9 @@ BENCHES = {
     "heartbeat": ("heartbeat", "5,000 live runs beating every 10 s"),
     "crash": ("crash", "kill -9 a worker holding 100 runs (takes the lease, half a minute)"),
     "fairness": ("fairness", "a flood does not delay others, nor its sender for ever"),
+    "api": ("api", "50 external workers hold 1,000 runs of 10,000 customers over HTTP"),
+    "overload": ("overload", "ten times the rate the API can keep up, then back to normal"),
+    "start": ("start", "`penstock up` on a new file until the API answers"),
     "gate": ("gate", "20 dependencies over 10,000,000 rows (DuckDB in the place of SQLite)"),
     "history": ("history", "lists and sums over 10,000,000 ended runs (takes minutes)"),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import socket
+import sys
 import threading
 from typing import Final
 
@@ -20,6 +21,7 @@ from penstock.http.app import Api
 log = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 10
 BACKLOG: Final = 2048
+SWITCH_SECONDS: Final = 0.0005
 
 
 class ApiServer:
@@ -58,6 +60,9 @@ class ApiServer:
 
     def start(self) -> None:
         """Serve; returns once requests are answered."""
+        # A transaction gives the interpreter's lock up at every statement. With the usual 5 ms it
+        # would wait that long for it each time the event loop is busy refusing a flood.
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         self._thread.start()
         self._server.is_up.wait(30)
         if not self._server.started:

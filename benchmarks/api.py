@@ -1,0 +1,162 @@
+"""The API under load: 50 external workers hold 1,000 runs of 10,000 customers between them.
+
+Workers claim, start, beat twice and end each run, one request at a time, together 400 a second;
+every tenth run fails. Server, database and load share the machine's cores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections import defaultdict
+from collections.abc import Generator, Iterator
+
+from benchmarks.caller import Caller
+from benchmarks.load import CUSTOMERS, customers, settle
+from benchmarks.result import Result, percentile, say
+from benchmarks.served import Server, served
+from benchmarks.site import Place, Site
+from penstock.client import Client
+from penstock.client.runs import Submission
+
+WORKERS = 50
+EACH = 20
+RATE = 400
+PREFIX = "/api/v1"
+Samples = dict[str, list[float]]
+Step = tuple[str, str, dict[str, object]]
+Steps = Generator[Step, bytes, None]
+
+
+def api(site: Site, *, quick: bool) -> Iterator[Result]:
+    """Serve, load, and yield latencies by kind of request."""
+    seconds = 10 if quick else 40
+    place = site.create("api")
+    raw = place.raw()
+    customers(place, raw, CUSTOMERS)
+    settle(place, raw)
+    raw.close()
+    with served(place) as server:
+        _enqueue(place, WORKERS * EACH + RATE // 4 * (seconds + 10))
+        say("warming up")
+        asyncio.run(_load(server, 5))
+        samples, passed, other = asyncio.run(_load(server, seconds))
+    _verify(place)
+    site.drop(place)
+    count = sum(len(found) for found in samples.values())
+    extra: dict[str, float] = {}
+    for kind in ("claim", "transition", "heartbeat"):
+        extra[f"{kind}_p50_ms"] = percentile(samples[kind], 0.5)
+        extra[f"{kind}_p95_ms"] = percentile(samples[kind], 0.95)
+        extra[f"{kind}_p99_ms"] = percentile(samples[kind], 0.99)
+    yield Result(
+        bench="api",
+        engine=site.engine,
+        value=count / passed,
+        unit="requests/s",
+        n=count,
+        extra={**extra, "rps": count / passed, "workers": WORKERS, "errors": other},
+    )
+
+
+def _enqueue(place: Place, n: int) -> None:
+    store = place.store()
+    client = Client(store)
+    for start in range(0, n, 1_000):
+        client.runs.submit_many(
+            [
+                Submission(pipeline="outside", customer=f"c{1 + i % CUSTOMERS}")
+                for i in range(start, min(n, start + 1_000))
+            ]
+        )
+    store.close()
+
+
+async def _load(server: Server, seconds: int) -> tuple[Samples, float, int]:
+    """(milliseconds by kind, seconds that passed, answers that were no success)."""
+    samples: Samples = defaultdict(list)
+    began = time.perf_counter()
+    until = began + seconds
+    others = await asyncio.gather(
+        *[_worker(server, number, until, samples) for number in range(WORKERS)]
+    )
+    return samples, time.perf_counter() - began, sum(others)
+
+
+async def _worker(server: Server, number: int, until: float, samples: Samples) -> int:
+    """One worker: at most one request at a time, at its share of the pace."""
+    caller = Caller("127.0.0.1", server.port, server.key)
+    chance = random.Random(number)
+    gap = WORKERS / RATE
+    due = time.perf_counter() + chance.random() * gap
+    steps = _steps(number, chance)
+    wrong = 0
+    answer = b"{}"
+    while time.perf_counter() < until:
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        kind, path, body = steps.send(answer)
+        status, answer, took = await caller.call("POST", PREFIX + path, body)
+        samples[kind].append(took)
+        if status != 200:
+            wrong += 1
+            answer = b"{}"
+        due = max(due + gap, time.perf_counter() - 10 * gap)
+    caller.close()
+    return wrong
+
+
+class _Held:
+    """A run in hand and how far it is."""
+
+    def __init__(self, name: str, token: int) -> None:
+        self.name, self.token, self.step = name, token, 0
+
+
+def _steps(number: int, chance: random.Random) -> Steps:
+    """The requests of a worker that keeps twenty runs in hand; answers are sent in."""
+    made = _endless(number, chance)
+    next(made)
+    return made
+
+
+def _endless(number: int, chance: random.Random) -> Steps:
+    held: list[_Held] = []
+    yield "", "", {}
+    while True:
+        if len(held) < EACH // 2:
+            body = {"worker_id": f"w{number}", "max_claims": EACH - len(held)}
+            answer = yield "claim", "/scheduler/claim-runs", body
+            claimed = json.loads(answer).get("claimed_runs", [])
+            held += [_Held(run["run_id"], run["fencing_token"]) for run in claimed]
+            if not held:
+                continue
+        run = held[chance.randrange(len(held))]
+        if run.step == 3:
+            held.remove(run)
+        yield _next(run, number, chance)
+        run.step += 1
+
+
+def _next(run: _Held, number: int, chance: random.Random) -> Step:
+    """The next request of a run: start, two beats, its end."""
+    path = f"/pipeline-runs/{run.name}/"
+    said: dict[str, object] = {"fencing_token": run.token, "worker_id": f"w{number}"}
+    if run.step == 0:
+        return "transition", path + "start", said
+    if run.step < 3:
+        more = {"current_stage": "loading", "progress_percentage": 40 * run.step}
+        return "heartbeat", path + "heartbeat", {**said, **more}
+    if chance.random() < 0.1:
+        return "transition", path + "fail", {**said, "error_type": "TRANSIENT_NETWORK"}
+    done = {"result_summary": {"records": 5}, "records_processed": 5}
+    return "transition", path + "complete", {**said, **done}
+
+
+def _verify(place: Place) -> None:
+    """Nobody ended a run twice, and what ended is in history once."""
+    raw = place.raw()
+    (total, distinct) = raw.rows("SELECT count(*), count(DISTINCT run_id) FROM history")[0]
+    assert total == distinct > 0, (total, distinct)
+    raw.close()

@@ -1,0 +1,158 @@
+"""Overload: ten times the rate the API keeps up with, refused early, and back to normal by itself.
+
+The work is submitting runs and listing a customer's; each submit has an Idempotency-Key, and what
+was refused is not sent again. Afterwards every accepted run is there once, and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from benchmarks.caller import Caller
+from benchmarks.load import customers, settle
+from benchmarks.result import Result, percentile, say
+from benchmarks.served import Server, served
+from benchmarks.site import Place, Site
+
+CALLERS = 400
+TIMES = 10
+PATH = "/api/v1/customers/{}/pipeline-runs"
+
+
+@dataclass(slots=True)
+class Seen:
+    """What callers saw."""
+
+    accepted: list[float] = field(default_factory=list)
+    refused: list[float] = field(default_factory=list)
+    submitted: int = 0
+    silent: int = 0
+    without_retry_after: int = 0
+
+
+def overload(site: Site, *, quick: bool) -> Iterator[Result]:
+    """Measure what is normal, the rate that is kept up with, ten times that, and normal again."""
+    seconds = 5 if quick else 15
+    place = site.create("overload")
+    raw = place.raw()
+    customers(place, raw, 100)
+    settle(place, raw)
+    raw.close()
+    with served(place) as server:
+        asyncio.run(_closed(server, 16, 3, "warm"))
+        say("what can be kept up")
+        most = asyncio.run(_closed(server, 16, seconds, "most"))
+        rate = (len(most.accepted)) / seconds
+        say(f"normal, at half of {rate:.0f}/s")
+        normal = asyncio.run(_open(server, rate / 2, seconds, "normal"))
+        say(f"ten times {rate:.0f}/s")
+        flood = asyncio.run(_open(server, rate * TIMES, seconds, "flood"))
+        say("normal again")
+        again = asyncio.run(_open(server, rate / 2, seconds, "again"))
+    everything = [most, normal, flood, again]
+    lost, doubled = _verify(place, everything)
+    site.drop(place)
+    offered = (len(flood.accepted) + len(flood.refused)) / seconds
+    yield Result(
+        bench="overload",
+        engine=site.engine,
+        value=percentile(flood.accepted, 0.99) / percentile(normal.accepted, 0.99),
+        unit="times the normal p99",
+        n=len(flood.accepted) + len(flood.refused),
+        extra={
+            "sustained_rps": rate,
+            "offered_rps": offered,
+            "accepted_rps": len(flood.accepted) / seconds,
+            "refused": len(flood.refused),
+            "without_retry_after": flood.without_retry_after,
+            "silent": flood.silent,
+            "normal_p99_ms": percentile(normal.accepted, 0.99),
+            "accepted_p99_ms": percentile(flood.accepted, 0.99),
+            "again_p99_ms": percentile(again.accepted, 0.99),
+            "again_refused": len(again.refused),
+            "lost": lost,
+            "doubled": doubled,
+        },
+    )
+
+
+async def _closed(server: Server, callers: int, seconds: float, name: str) -> Seen:
+    """As fast as so many callers get answers."""
+    seen = Seen()
+    until = time.perf_counter() + seconds
+
+    async def one(number: int) -> None:
+        caller = Caller("127.0.0.1", server.port, server.key)
+        chance, count = random.Random(number), 0
+        while time.perf_counter() < until:
+            count += 1
+            await _request(caller, chance, f"{name}-{number}-{count}", seen)
+        caller.close()
+
+    await asyncio.gather(*[one(number) for number in range(callers)])
+    return seen
+
+
+async def _open(server: Server, rate: float, seconds: float, name: str) -> Seen:
+    """At a given rate, whatever the answers; a caller that still waits is not available."""
+    seen = Seen()
+    free = [Caller("127.0.0.1", server.port, server.key) for _ in range(CALLERS)]
+    chance = random.Random(1)
+    going: set[asyncio.Task[None]] = set()
+    began = time.perf_counter()
+
+    async def one(caller: Caller, label: str) -> None:
+        await _request(caller, chance, label, seen)
+        free.append(caller)
+
+    sent = 0
+    while (passed := time.perf_counter() - began) < seconds:
+        while sent < passed * rate and free:
+            sent += 1
+            task = asyncio.create_task(one(free.pop(), f"{name}-{sent}"))
+            going.add(task)
+            task.add_done_callback(going.discard)
+        sent = max(sent, int(passed * rate) - CALLERS)
+        await asyncio.sleep(0.002)
+    if going:
+        await asyncio.wait(going, timeout=30)
+    for caller in free:
+        caller.close()
+    return seen
+
+
+async def _request(caller: Caller, chance: random.Random, label: str, seen: Seen) -> None:
+    """Submit a run, or list a customer's."""
+    path = PATH.format(f"c{chance.randint(1, 100)}")
+    submits = chance.random() < 0.7
+    if submits:
+        body = {"pipeline_template": "outside", "correlation_id": label}
+        extra = f"Idempotency-Key: {label}\r\n"
+        status, _, took = await caller.call("POST", path, body, extra)
+    else:
+        status, _, took = await caller.call("GET", path + "?limit=50")
+    if status in (200, 201):
+        seen.accepted.append(took)
+        seen.submitted += submits
+    elif status in (429, 503):
+        seen.refused.append(took)
+        seen.without_retry_after += caller.retry_after is None
+    else:
+        seen.silent += 1
+
+
+def _verify(place: Place, everything: list[Seen]) -> tuple[int, int]:
+    """(accepted runs that are not there, runs that are there twice)."""
+    raw = place.raw()
+    total, distinct = raw.rows("SELECT count(*), count(DISTINCT correlation_id) FROM runs")[0]
+    warm = raw.rows("SELECT count(*) FROM runs WHERE correlation_id LIKE 'warm-%'")[0][0]
+    raw.close()
+    accepted = sum(seen.submitted for seen in everything)
+    silent = sum(seen.silent for seen in everything)
+    # A caller that got no answer does not know; its run may be there.
+    assert distinct - warm <= accepted + silent, (distinct, warm, accepted, silent)
+    return max(0, accepted - (distinct - warm)), total - distinct
