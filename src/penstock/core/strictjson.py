@@ -24,7 +24,7 @@ INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def parse(body: bytes, field: str = "body") -> Any:
+def parse(body: bytes, field: str = "body", *, names_max: int = NAMES_MAX) -> Any:
     """The value of a JSON document, or InvalidInput."""
     if body.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise InvalidInput(field, "UTF-8 without a byte order mark", "a byte order mark")
@@ -34,7 +34,7 @@ def parse(body: bytes, field: str = "body") -> Any:
         raise InvalidInput(field, "UTF-8 text", f"byte {error.start} that is not") from None
     if _depth(body) > DEPTH_MAX:
         raise InvalidInput(field, f"at most {DEPTH_MAX} levels", "more")
-    reader = _Reader(field)
+    reader = _Reader(field, names_max)
     try:
         value = json.loads(
             text,
@@ -55,15 +55,16 @@ def parse(body: bytes, field: str = "body") -> Any:
 class _Reader:
     """What the parser calls for each object and number."""
 
-    def __init__(self, field: str) -> None:
+    def __init__(self, field: str, names_max: int) -> None:
         self._field = field
+        self._names_max = names_max
         self._names = 0
 
     def pairs(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """An object; equal names are refused, also those that only look equal."""
         self._names += len(pairs)
-        if self._names > NAMES_MAX:
-            raise InvalidInput(self._field, f"at most {NAMES_MAX} names", "more")
+        if self._names > self._names_max:
+            raise InvalidInput(self._field, f"at most {self._names_max} names", "more")
         made = dict(pairs)
         distinct = len(made)
         if not all(is_normalized("NFC", name) for name in made):

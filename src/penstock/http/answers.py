@@ -15,7 +15,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from penstock.client import Client
-from penstock.client.repeats import Answered, MarkedStore, RequestKey
+from penstock.client.repeats import Answered, MarkedStore, RequestKey, earlier
 from penstock.core import cursor
 from penstock.core.errors import InvalidInput
 from penstock.http.auth import Caller
@@ -54,10 +54,31 @@ def once(
     try:
         value = act(caller.client.over(store))
     except Answered as before:
-        earlier = before.answer
-        return answer(earlier["body"], earlier["status"], {"Idempotency-Replayed": "true"})
+        told = before.answer
+        return answer(told["body"], told["status"], {"Idempotency-Replayed": "true"})
     assert store.answer is not None, f"{request.url.path} is not one write"
     return answer(store.answer["body"] if kept is None else render(value), status)
+
+
+def remembered(
+    request: Request, caller: Caller, act: Callable[[], T], render: Callable[[T], Any]
+) -> Response:
+    """Like `once`, for what is not one write but harmless to repeat: its answer is kept after."""
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return answer(render(act()))
+    mark = request_key(request, caller, key)
+    before = earlier(caller.client.store, mark)
+    if before is None:
+        value = act()
+        store = MarkedStore(caller.client.store, mark, render)
+        try:
+            store.write(lambda _: value)
+        except Answered as other:
+            before = other.answer
+        else:
+            return answer(store.answer)
+    return answer(before, headers={"Idempotency-Replayed": "true"})
 
 
 def request_key(request: Request, caller: Caller, key: str, part: str = "") -> RequestKey:

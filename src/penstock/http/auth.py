@@ -23,6 +23,7 @@ from penstock.http.problems import Refused
 BELIEVED_SECONDS: Final = 30.0
 REFUSED_SECONDS: Final = 5.0
 KEYS_MAX: Final = 10_000
+REFUSED_MAX: Final = 1_000
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="penstock"'}
 
 
@@ -87,10 +88,12 @@ class Keyring:
         self._rate = rate
         self._lock = threading.Lock()
         self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._refused: OrderedDict[str, _Known] = OrderedDict()
+        """Apart from the others: whoever tries many keys pushes no good one out."""
 
     def remembered(self, text: str) -> _Known | None:
         """What is known of a key without a look at the store."""
-        known = self._known.get(text)
+        known = self._known.get(text) or self._refused.get(text)
         return known if known is not None and known.until > self._clock.monotonic() else None
 
     def learn(self, text: str) -> _Known:
@@ -98,16 +101,20 @@ class Keyring:
         asked = self._clock.monotonic()
         principal = self._client.keys.authenticate(text)
         caller = None if principal is None else self._caller(principal)
-        believed = REFUSED_SECONDS if caller is None else BELIEVED_SECONDS
         rate = self._rate
         if principal is not None and principal.rate is not None:
             rate = principal.rate
         with self._lock:
             before = self._known.pop(text, None)
             bucket = before.bucket if before is not None else Bucket(rate, asked)
-            known = self._known[text] = _Known(caller, asked + believed, bucket)
-            while len(self._known) > KEYS_MAX:
-                self._known.popitem(last=False)
+            self._refused.pop(text, None)
+            if caller is None:
+                kept, most, until = self._refused, REFUSED_MAX, asked + REFUSED_SECONDS
+            else:
+                kept, most, until = self._known, KEYS_MAX, asked + BELIEVED_SECONDS
+            known = kept[text] = _Known(caller, until, bucket)
+            while len(kept) > most:
+                kept.popitem(last=False)
         return known
 
     def admit(self, known: _Known) -> Caller:

@@ -6,15 +6,17 @@ the app is built; a route that is not listed stops the app from starting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from fastapi import Request
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from penstock.core import strictjson
+from penstock.core.errors import InvalidInput
 from penstock.http.access import EVERYBODY, ROUTES
 from penstock.http.auth import Caller, Keyring, bearer, is_scheduler
 from penstock.http.guard import Access
@@ -22,6 +24,7 @@ from penstock.http.problems import Refused
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 TRIGGER = "POST /api/v1/scheduler/trigger"
+AT_ONCE_MAX = 65_536
 
 
 class StrictRoute(APIRoute):
@@ -34,6 +37,7 @@ class StrictRoute(APIRoute):
         name = f"{method} {self.path}"
         power = ROUTES[name]
         has_body = self.body_field is not None
+        known = frozenset(_query_names(self.dependant))
 
         async def checked(request: Request) -> Response:
             access: Access = request.scope["penstock.access"]
@@ -46,6 +50,7 @@ class StrictRoute(APIRoute):
             if caller.customer is not None and name in EVERYBODY:
                 raise Refused(403, "This looks across customers: it takes a key without one.")
             request.state.caller = caller
+            _check_query(request, known)
             if has_body:
                 await _read_json(request)
             return await handle(request)
@@ -81,5 +86,31 @@ async def _read_json(request: Request) -> None:
     given = request.headers.get("content-type", "")
     if given.partition(";")[0].strip().lower() != "application/json":
         raise Refused(415, "Content-Type: expected application/json.")
-    # Starlette remembers a parsed body here; ours is parsed under the strict profile.
-    request._json = strictjson.parse(body)
+    # Starlette remembers a parsed body here; ours is parsed under the strict profile. A large one
+    # does not hold up everybody else's requests.
+    if len(body) > AT_ONCE_MAX:
+        request._json = await run_in_threadpool(strictjson.parse, body)
+    else:
+        request._json = strictjson.parse(body)
+
+
+def _query_names(needs: Dependant) -> Iterator[str]:
+    """Names of the query parameters that a route reads."""
+    for field in needs.query_params:
+        yield field.alias
+    for part in needs.dependencies:
+        yield from _query_names(part)
+
+
+def _check_query(request: Request, known: frozenset[str]) -> None:
+    """Each parameter is known, stands once, and is text that every engine can hold."""
+    given = request.query_params.multi_items()
+    if len(given) > len(known) or len({name for name, _ in given}) < len(given):
+        names = ", ".join(sorted(known)) or "none"
+        raise InvalidInput("query", f"each of these at most once: {names}", "more")
+    for name, value in given:
+        if name not in known:
+            expected = f"one of {', '.join(sorted(known))}" if known else "no parameters"
+            raise InvalidInput("query", expected, name)
+        if "\x00" in value or "\ufffd" in value:
+            raise InvalidInput(name, "UTF-8 text without NUL characters", "other bytes")

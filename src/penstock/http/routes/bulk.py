@@ -8,6 +8,7 @@ A dry run checks every item and creates none.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import Query, Request
 from pydantic import ValidationError
-from starlette.concurrency import iterate_in_threadpool
+from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from penstock.client import Client
@@ -36,6 +37,7 @@ from penstock.http.routes.configs import given
 
 routes = router("configs")
 ITEMS_MAX = 10_000
+NAMES_MAX = 100 * ITEMS_MAX
 PART = 500
 NDJSON = "application/x-ndjson"
 
@@ -78,10 +80,14 @@ async def create_configs_bulk(
     key: Repeat = None,
 ) -> Response:
     """Create many configs; each item is created or refused by itself."""
-    items = _items(request.headers.get("content-type", ""), await request.body())
+    kind = request.headers.get("content-type", "")
+    items = await run_in_threadpool(_items, kind, await request.body())
     mark = None if key is None or dry_run else request_key(request, by, key)
-    asked = _Asked(by, mark, is_dry=dry_run, with_configs=with_configs)
-    return StreamingResponse(iterate_in_threadpool(_lines(asked, items)), media_type=NDJSON)
+    parts = _parts(_Asked(by, mark, is_dry=dry_run, with_configs=with_configs), items)
+    # The first part comes before the answer begins: what is wrong with the call has its status.
+    first = await run_in_threadpool(next, parts, b"")
+    lines = iterate_in_threadpool(itertools.chain([first], parts))
+    return StreamingResponse(lines, media_type=NDJSON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,7 @@ def _items(content_type: str, body: bytes) -> list[Any]:
         return [strictjson.parse(line, f"line {n}") for n, line in enumerate(lines, 1)]
     if kind != "application/json":
         raise Refused(415, f"Content-Type: expected application/json or {NDJSON}.")
-    items = strictjson.parse(body)
+    items = strictjson.parse(body, names_max=NAMES_MAX)
     if not isinstance(items, list):
         raise InvalidInput("body", "an array of configs", type(items).__name__)
     if len(items) > ITEMS_MAX:
@@ -111,10 +117,11 @@ def _items(content_type: str, body: bytes) -> list[Any]:
     return items
 
 
-def _lines(asked: _Asked, items: list[Any]) -> Iterator[bytes]:
+def _parts(asked: _Asked, items: list[Any]) -> Iterator[bytes]:
+    """The outcomes of one part after another, as lines."""
     for start in range(0, len(items), PART):
-        for outcome in _part(asked, items[start : start + PART], start):
-            yield msgspec.json.encode(outcome) + b"\n"
+        outcomes = _part(asked, items[start : start + PART], start)
+        yield b"".join(msgspec.json.encode(outcome) + b"\n" for outcome in outcomes)
 
 
 def _part(asked: _Asked, items: list[Any], start: int) -> list[dict[str, Any]]:

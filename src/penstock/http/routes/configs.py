@@ -18,7 +18,7 @@ from penstock.client.shapes import (
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import encode
 from penstock.core.model import Config
-from penstock.http.answers import Pages, answer, once
+from penstock.http.answers import Pages, answer, once, remembered
 from penstock.http.auth import Caller
 from penstock.http.models.common import Page
 from penstock.http.models.configs import (
@@ -137,12 +137,17 @@ def list_configs(
     return chosen.page(request, by, by.customer, (limit, offset), cursor)
 
 
-@routes.get("/pipeline-configs/{config_id}", response_model=ConfigOut)
+@routes.get(
+    "/pipeline-configs/{config_id}",
+    response_model=ConfigOut,
+    responses={304: {"description": "It is as If-None-Match says."}},
+)
 def get_config(by: By, config_id: ConfigId, if_none_match: IfNoneMatch = None) -> Response:
     """One config; a deleted one is not found."""
     config = by.client.configs.get(found("cfg", "config", config_id), by.customer)
     tag = f'"{config.version}"'
-    if if_none_match is not None and tag in [part.strip() for part in if_none_match.split(",")]:
+    held = [part.strip().removeprefix("W/") for part in (if_none_match or "").split(",")]
+    if tag in held or "*" in held:
         return Response(status_code=304, headers={"ETag": tag})
     return answer(config_shape(config), headers={"ETag": tag})
 
@@ -206,11 +211,15 @@ def preview_config(
 
 
 @routes.post("/schedules/preview", response_model=PreviewOut)
-def preview_schedule(by: By, body: PreviewIn, _: Repeat = None) -> Response:
+def preview_schedule(request: Request, by: By, body: PreviewIn, _: Repeat = None) -> Response:
     """The next starts of a schedule that is not saved yet."""
     given = body.model_dump(exclude={"n"}, exclude_none=True)
-    fires = by.client.configs.preview_of(given, body.n)
-    return answer({"fires": [fire_shape(fire) for fire in fires]})
+    return remembered(
+        request,
+        by,
+        lambda: by.client.configs.preview_of(given, body.n),
+        lambda fires: {"fires": [fire_shape(fire) for fire in fires]},
+    )
 
 
 @routes.get("/pipeline-configs/{config_id}/audit", response_model=Page[AuditOut])
@@ -277,7 +286,7 @@ def _version(body: int | None, header: str | None) -> int | None:
     if header is None or header.strip() == "*":
         return body
     text = header.strip().removeprefix("W/").strip('"')
-    if not text.isdigit() or len(text) > 18:
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
         raise InvalidInput("If-Match", 'the ETag of the config, such as "3"', header)
     if body is not None and body != int(text):
         raise InvalidInput("version", "the same version as If-Match", body)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.responses import Response
 
-from penstock.client.repeats import Answered, MarkedStore, earlier
-from penstock.http.answers import answer, request_key
+from penstock.http.answers import remembered
 from penstock.http.context import Ticked, Trigger
 from penstock.http.models.views import TriggerIn, TriggerOut
 from penstock.http.parts import By, Repeat, router
@@ -15,31 +14,20 @@ routes = router("scheduler")
 
 
 @routes.post("/scheduler/trigger", response_model=TriggerOut)
-def trigger(
-    request: Request, by: By, body: TriggerIn | None = None, key: Repeat = None
-) -> Response:
+def trigger(request: Request, by: By, body: TriggerIn | None = None, _: Repeat = None) -> Response:
     """Start everything that is due, now.
 
     Penstock's own scheduler does this continuously; calling it as well starts nothing twice.
     """
     tick: Trigger = request.app.state.trigger
     asked = body or TriggerIn()
-
-    if key is None:
-        return answer(_shape(tick(asked.batch_size, asked.max_processing_time_seconds)))
-    # A tick is many transactions and harmless to repeat: its answer is kept once it is known.
-    mark = request_key(request, by, key)
-    before = earlier(by.client.store, mark)
-    if before is None:
-        done = tick(asked.batch_size, asked.max_processing_time_seconds)
-        store = MarkedStore(by.client.store, mark, _shape)
-        try:
-            store.write(lambda _: done)
-        except Answered as other:
-            before = other.answer
-        else:
-            return answer(store.answer)
-    return answer(before, headers={"Idempotency-Replayed": "true"})
+    # A tick is many transactions and harmless to repeat.
+    return remembered(
+        request,
+        by,
+        lambda: tick(asked.batch_size, asked.max_processing_time_seconds),
+        _shape,
+    )
 
 
 def _shape(done: Ticked) -> dict[str, object]:

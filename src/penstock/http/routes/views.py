@@ -15,7 +15,7 @@ from penstock.client.shapes import (
     pipeline_shape,
     session_shape,
 )
-from penstock.core.clock import DAY
+from penstock.core.clock import DAY, parse_iso
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.http.answers import Pages, answer, once
 from penstock.http.models.common import Page
@@ -33,6 +33,7 @@ from penstock.http.parts import By, Cursor, CustomerId, Limit, Repeat, moment, r
 
 routes = router("views")
 WINDOW_DAYS = 30
+EARLIEST = parse_iso("0001-01-01T00:00:00Z")
 
 State = Annotated[
     Literal["open", "acknowledged", "resolved"] | None, Query(description="Only these.")
@@ -64,7 +65,7 @@ def customer_metrics(
         end = by.client.views.now()
     start = moment(start_date, "start_date")
     if start is None:
-        start = end - WINDOW_DAYS * DAY
+        start = max(EARLIEST, end - WINDOW_DAYS * DAY)
     if start > end:
         raise InvalidInput("start_date", "a time before end_date", start_date)
     rows = by.client.views.metrics(customer_id, start, end)
