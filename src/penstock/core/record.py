@@ -24,6 +24,8 @@ R = TypeVar("R")
 KEEP_OUT: Final[Mapping[str, Any]] = types.MappingProxyType({"keep_out": True})
 """Metadata of a field that has no place in JSON, such as a function."""
 
+_ATOMS: Final = frozenset({str, int, float, bool, type(None)})
+
 
 def canonical(value: Any) -> str:
     """Return the one JSON text of a value: sorted keys, no spaces, no NaN."""
@@ -35,12 +37,13 @@ def canonical(value: Any) -> str:
 def plain(record: Any) -> dict[str, Any]:
     """Return a record as JSON values, without the fields that equal their default."""
     found = {}
-    for field in dataclasses.fields(record):
-        if field.metadata.get("keep_out"):
+    of: Any = type(record)
+    for name, default in _defaults(of):
+        value = getattr(record, name)
+        # 1 == 1.0 == True: only the same kind of value may be left out.
+        if value is default or (type(value) is type(default) and value == default):
             continue
-        value = getattr(record, field.name)
-        if not _is_default(field, value):
-            found[field.name] = _plain(value)
+        found[name] = value if type(value) in _ATOMS else _plain(value)
     return found
 
 
@@ -52,7 +55,10 @@ def read(cls: type[R], data: Mapping[str, Any]) -> R:
     of: Any = cls
     for name, (hint, needed) in _fields(of).items():
         if name in data:
-            given[name] = _value(hint, data[name], f"{cls.__name__}.{name}")
+            value = data[name]
+            # Most values are exactly what they should be; the rest is looked at closely.
+            same = type(value) is hint
+            given[name] = value if same else _value(hint, value, f"{cls.__name__}.{name}")
         elif needed:
             raise InvalidInput(f"{cls.__name__}.{name}", "a value", None)
     made: R = getattr(cls, "from_fields", cls)(**given)
@@ -69,13 +75,17 @@ def loads(cls: type[R], text: str) -> R:
     return read(cls, json.loads(text))
 
 
-def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
-    if field.default is not dataclasses.MISSING:
-        # 1 == 1.0 == True: only the same kind of value may be left out.
-        return type(value) is type(field.default) and bool(value == field.default)
-    if field.default_factory is not dataclasses.MISSING:
-        return bool(value == field.default_factory())
-    return False
+@lru_cache(maxsize=256)
+def _defaults(cls: type[Any]) -> tuple[tuple[str, Any], ...]:
+    """Return the fields that have a place in JSON, each with its default or a mark for none."""
+    found = []
+    for field in dataclasses.fields(cls):
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if not field.metadata.get("keep_out"):
+            found.append((field.name, default))
+    return tuple(found)
 
 
 def _plain(value: Any) -> Any:
@@ -108,7 +118,9 @@ def _fields(cls: type[Any]) -> dict[str, tuple[Any, bool]]:
 
 def _value(hint: Any, value: Any, where: str) -> Any:
     """Return a JSON value as what the hint says; InvalidInput when it is something else."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if type(value) is hint:
+        return value
+    origin, args = _parts(hint)
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in args:
             return None
@@ -122,6 +134,11 @@ def _value(hint: Any, value: Any, where: str) -> Any:
             raise InvalidInput(where, "an object", value)
         return {_value(args[0], k, where): _value(args[1], v, where) for k, v in value.items()}
     return _scalar(hint, value, where)
+
+
+@lru_cache(maxsize=1024)
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return typing.get_origin(hint), typing.get_args(hint)
 
 
 def _scalar(hint: Any, value: Any, where: str) -> Any:

@@ -1,0 +1,149 @@
+"""Properties of cascades: any graph, any order of completions, every phase starts once and ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock import Pipeline
+from penstock.core import breaker, phases
+from penstock.core.breaker import Breaker, BreakerState
+from penstock.core.cascade import (
+    Completion,
+    FlowState,
+    Progress,
+    evaluable,
+    flow_state,
+    inherited,
+    is_settled,
+    phase_end,
+)
+from penstock.core.clock import HOUR, MINUTE
+from penstock.core.modes import BUILT_IN
+from penstock.core.phases import PhaseState
+from penstock.core.plan import Plan
+from penstock.core.verdict import Effect
+
+MODES = sorted(BUILT_IN)
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> Pipeline:
+    """A graph of up to six phases, with processors that run in some modes."""
+    made = Pipeline("p")
+    names: list[str] = []
+    for n in range(draw(st.integers(1, 6))):
+        after = draw(st.lists(st.sampled_from(names), max_size=3)) if names else []
+        on = draw(st.sampled_from(["set", "set", "each"]))
+        stragglers = draw(st.sampled_from([None, "20m"]))
+        options = {} if stragglers is None else {"stragglers": stragglers}
+        phase = made.phase(f"ph{n}", after=after, on=on, **options)  # type: ignore[arg-type]
+        for k in range(draw(st.integers(1, 3))):
+            modes = draw(st.none() | st.sets(st.sampled_from(MODES), min_size=1))
+            if modes is None:
+                phase.external(f"x{n}{k}")
+            else:
+                phase.external(f"x{n}{k}", modes=modes)
+        names.append(phase.name)
+    made.check()
+    return made
+
+
+def start(plan: Plan, known: dict[str, Progress], now: int, started: list[str]) -> None:
+    """Let every gate that may be judged say yes."""
+    for ask in evaluable(plan, known, now):
+        own, planned = known.get(ask.phase, Progress()), plan.phase(ask.phase)
+        names = planned.expected if ask.processor is None else (ask.processor,)
+        if own.state is not PhaseState.IN_PROGRESS:
+            phases.check(own.state, PhaseState.IN_PROGRESS, ask.phase)
+            own = replace(own, state=PhaseState.IN_PROGRESS, started_at=now)
+        known[ask.phase] = replace(own, triggered=own.triggered | set(names))
+        started += [f"{ask.phase}/{name}" for name in names]
+
+
+@given(pipelines(), st.sampled_from(MODES), st.randoms(use_true_random=False), st.booleans())
+def test_every_order_of_completions_ends_the_flow(
+    made: Pipeline, mode: str, chance: object, partial: bool
+) -> None:
+    """Each expected processor is started exactly once, and the flow ends with its last phase."""
+    plan, known, now = made.plan(mode), dict[str, Progress](), 0
+    started: list[str] = []
+    start(plan, known, now, started)
+    finished: set[str] = set()
+    while len(finished) < len(started):
+        now += MINUTE
+        waiting = sorted(set(started) - finished)
+        pick = waiting[chance.randrange(len(waiting))]  # type: ignore[attr-defined]
+        finished.add(pick)
+        phase, name = pick.split("/")
+        seen = {**known[phase].seen, name: Completion.PARTIAL if partial else Completion.SUCCESS}
+        known[phase] = replace(known[phase], seen=seen)
+        end = phase_end(plan.phase(phase), known[phase], now)
+        if end is not None and end is not known[phase].state:
+            phases.check(known[phase].state, end, phase)
+            known[phase] = replace(known[phase], state=end, ended_at=now)
+        start(plan, known, now, started)
+    assert len(started) == len(set(started))
+    assert sorted(started) == sorted(f"{p.name}/{n}" for p in plan.phases for n in p.expected)
+    ended = flow_state(plan, known, now=now, opened_at=0)
+    if plan.phases:
+        assert ended is not FlowState.OPEN
+        assert ended in (FlowState.DEGRADED, FlowState.COMPLETE)
+    else:
+        assert ended is FlowState.COMPLETE
+
+
+@given(pipelines(), st.sampled_from(MODES))
+def test_a_plan_is_a_graph_of_what_runs(made: Pipeline, mode: str) -> None:
+    """Phases follow only earlier ones of the plan; run and skipped are all there are."""
+    plan = made.plan(mode)
+    before: set[str] = set()
+    for phase in plan.phases:
+        assert set(phase.after) <= before
+        assert phase.expected
+        before.add(phase.name)
+        assert phase.name not in plan.downstream(phase.name)
+        assert set(inherited(plan, [phase.name])) == before_or_beside(plan, phase.name)
+    assert before | set(plan.skipped) == {phase.name for phase in made.phases}
+    assert not before & set(plan.skipped)
+
+
+def before_or_beside(plan: Plan, name: str) -> set[str]:
+    """Everything that does not follow a phase."""
+    return {p.name for p in plan.phases} - {name, *plan.downstream(name)}
+
+
+@given(pipelines(), st.dictionaries(st.sampled_from(["x00", "x01", "x02"]),
+                                    st.sampled_from(Completion)), st.integers(0, HOUR))  # fmt: skip
+def test_settled_stays_settled(made: Pipeline, seen: dict[str, Completion], now: int) -> None:
+    """Neither time nor further completions take back that what follows may be judged."""
+    plan = made.plan("manual")
+    for phase in plan.phases[:1]:
+        progress = Progress(state=PhaseState.IN_PROGRESS, started_at=0, seen=seen)
+        whole = replace(
+            progress, seen={**seen, **dict.fromkeys(phase.expected, Completion.SUCCESS)}
+        )
+        if is_settled(phase, progress, now):
+            assert is_settled(phase, progress, now + MINUTE)
+            assert phase_end(phase, progress, now) is not None
+        assert is_settled(phase, whole, now)
+
+
+@given(st.lists(st.tuples(st.sampled_from(Effect), st.integers(0, 90 * MINUTE)), max_size=40))
+def test_an_open_breaker_lets_one_probe_through_per_hour(steps: list[tuple[Effect, int]]) -> None:
+    """It opens only after five failures, and then lets no two through at once."""
+    kept, now, failures = Breaker(), 0, 0
+    for effect, passed in steps:
+        now += passed
+        allowed, kept = breaker.ask(kept, now)
+        assert allowed == (kept.state(now) is BreakerState.CLOSED or kept.probe_at == now)
+        if not allowed:
+            assert failures >= breaker.FAILURES_MAX
+            continue
+        if kept.probe_at is not None:
+            assert breaker.ask(kept, now) == (False, kept)
+        kept = breaker.report(kept, effect, now)
+        failures = 0 if effect is Effect.SUCCESS else failures + (effect is Effect.FAILURE)
+        assert kept.failures == failures
