@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Depends, Header, Path, Query
@@ -85,6 +86,19 @@ def found(kind: str, name: str, text: str) -> int:
         return decode(kind, text)
     except InvalidInput:
         raise NotFound(name, text) from None
+
+
+@contextlib.contextmanager
+def said(field: str, inside: Sequence[str]) -> Iterator[None]:
+    """Name the field as the request does in errors about what it is called inside."""
+    try:
+        yield
+    except InvalidInput as error:
+        if error.field not in inside:
+            raise
+        error.args = (error.message.replace(error.field, field, 1),)
+        error.field = field
+        raise
 
 
 def moment(text: str | None, field: str) -> int | None:

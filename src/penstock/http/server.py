@@ -17,6 +17,7 @@ import uvicorn
 
 from penstock.core.errors import SettingsError
 from penstock.http.app import Api
+from penstock.http.protocol import BoundedProtocol
 
 log = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 10
@@ -36,7 +37,7 @@ class ApiServer:
         config = uvicorn.Config(
             api.app,
             loop="auto",
-            http="auto",
+            http=BoundedProtocol,
             lifespan="on",
             access_log=False,
             log_config=None,

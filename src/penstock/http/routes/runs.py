@@ -36,6 +36,7 @@ from penstock.http.parts import (
     found,
     moment,
     router,
+    said,
 )
 
 routes = router("runs")
@@ -117,13 +118,14 @@ def submit_run(
         ordering_key=body.ordering_key,
         correlation_id=body.correlation_id,
     )
-    return once(
-        request,
-        by,
-        lambda client: client.runs.submit_many([wanted], actor=by.actor),
-        lambda ids: {"run_id": encode("run", ids[0])},
-        201,
-    )
+    with said("scheduled_time", ("at",)), said("execution_priority", ("priority",)):
+        return once(
+            request,
+            by,
+            lambda client: client.runs.submit_many([wanted], actor=by.actor),
+            lambda ids: {"run_id": encode("run", ids[0])},
+            201,
+        )
 
 
 @routes.get("/customers/{customer_id}/pipeline-runs", response_model=Page[RunOut])
@@ -207,7 +209,7 @@ def list_dead_letters(
     more = {} if place is None else {"before": place[0]}
     letters = by.client.runs.dead_letters(
         status=None if status == "all" else status,
-        customer=customer_id or by.customer,
+        customer=by.customer if customer_id is None else customer_id,
         limit=limit,
         **more,
     )

@@ -29,7 +29,7 @@ from penstock.http.models.views import (
     PipelineOut,
     SessionOut,
 )
-from penstock.http.parts import By, Cursor, CustomerId, Limit, Repeat, moment, router
+from penstock.http.parts import By, Cursor, CustomerId, Limit, Repeat, moment, router, said
 
 routes = router("views")
 WINDOW_DAYS = 30
@@ -88,7 +88,10 @@ def list_alerts(
     place = pages.place(cursor, 1)
     more = {} if place is None else {"before": place[0]}
     rows = by.client.views.alerts(
-        state=state, customer=customer_id or by.customer, limit=limit, **more
+        state=state,
+        customer=by.customer if customer_id is None else customer_id,
+        limit=limit,
+        **more,
     )
     return pages.page(rows, limit, lambda row: [row.alert_id], alert_shape)
 
@@ -125,24 +128,26 @@ def list_pauses(by: By) -> Response:
 @routes.post("/pauses", response_model=Changed)
 def pause(request: Request, by: By, body: PauseIn, _: Repeat = None) -> Response:
     """Stop starting what the pause covers; what runs goes on."""
-    return once(
-        request,
-        by,
-        lambda client: client.pauses.pause(
-            body.scope, body.subject, reason=body.reason, actor=by.actor
-        ),
-        lambda changed: {"changed": changed},
-    )
+    with said("subject", ("customer_id", "cfg_id", "pipeline")):
+        return once(
+            request,
+            by,
+            lambda client: client.pauses.pause(
+                body.scope, body.subject, reason=body.reason, actor=by.actor
+            ),
+            lambda changed: {"changed": changed},
+        )
 
 
 @routes.post("/pauses/resume", response_model=Changed)
 def resume(request: Request, by: By, body: PauseIn, _: Repeat = None) -> Response:
     """Lift a pause."""
-    return once(
-        request,
-        by,
-        lambda client: client.pauses.resume(
-            body.scope, body.subject, reason=body.reason, actor=by.actor
-        ),
-        lambda changed: {"changed": changed},
-    )
+    with said("subject", ("customer_id", "cfg_id", "pipeline")):
+        return once(
+            request,
+            by,
+            lambda client: client.pauses.resume(
+                body.scope, body.subject, reason=body.reason, actor=by.actor
+            ),
+            lambda changed: {"changed": changed},
+        )
