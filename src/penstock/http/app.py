@@ -7,14 +7,13 @@ same app that `penstock up` serves.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 import anyio.to_thread
 from fastapi import FastAPI, Request
-from fastapi.openapi.utils import get_openapi
 from starlette.responses import Response
 
 from penstock.client import Client
@@ -23,14 +22,12 @@ from penstock.core.errors import StoreError
 from penstock.core.keys import Principal, Role
 from penstock.events import Events, Served
 from penstock.http import problems
-from penstock.http.access import PUBLIC, ROUTES
 from penstock.http.answers import answer
 from penstock.http.auth import Caller, Keyring
 from penstock.http.context import ApiOptions, Trigger
+from penstock.http.document import describe
 from penstock.http.guard import Access, Guard
 from penstock.http.meters import Meters
-from penstock.http.models.common import FieldError, Problem
-from penstock.http.models.configs import BulkItem, BulkOutcome
 from penstock.http.parts import PROBLEMS, By
 from penstock.http.routes import bulk, configs, keys, runs, scheduler, views, work
 from penstock.http.strict import StrictRoute
@@ -73,21 +70,9 @@ def build(
         yield
         waiting.close()
 
-    app = FastAPI(
-        title="Penstock",
-        version=version("penstock"),
-        description=DESCRIPTION,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        lifespan=lifespan,
-        redirect_slashes=False,
-    )
+    app = outline(lifespan)
     problems.install(app)
     _state(app, client, options, clock, trigger, waiting, meters)
-    for subject in SUBJECTS:
-        app.include_router(subject.routes)
-    _plain_routes(app)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
 
     def record(access: Access) -> None:
@@ -109,6 +94,24 @@ def build(
         app, clock=clock, inflight=options.inflight, body_max=options.body_max, record=record
     )
     return Api(app=guard, fastapi=app, waiting=waiting)
+
+
+def outline(lifespan: Callable[[FastAPI], Any] | None = None) -> FastAPI:
+    """The routes with nothing behind them; enough for the document."""
+    app = FastAPI(
+        title="Penstock",
+        version=version("penstock"),
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    for subject in SUBJECTS:
+        app.include_router(subject.routes)
+    _plain_routes(app)
+    return app
 
 
 def _state(
@@ -145,18 +148,21 @@ def _plain_routes(app: FastAPI) -> None:
     @app.get(
         "/readyz",
         tags=["health"],
-        responses={**_up("It is ready."), 503: {"model": Problem, "description": "It is not."}},
+        responses={**_up("It is ready."), 503: {**PROBLEMS[503], "description": "It is not."}},
     )
     def readyz(request: Request) -> Response:
         """Whether it can serve: the store answers and the process is not stopping."""
         if request.app.state.is_draining:
-            return problems.problem(503, "draining", "The process is stopping.")
+            return problems.problem(
+                503, "draining", "The process is stopping.",
+                request_id=problems.request_id_of(request), headers={"Retry-After": "1"},
+            )  # fmt: skip
         try:
             request.app.state.client.views.now()
         except StoreError:
             return problems.problem(
                 503, "store.unavailable", "The store does not answer.",
-                headers={"Retry-After": "1"},
+                request_id=problems.request_id_of(request), headers={"Retry-After": "1"},
             )  # fmt: skip
         return answer({"status": "ready"})
 
@@ -203,43 +209,3 @@ def _document(app: FastAPI) -> dict[str, Any]:
         app.state.document = describe(app)
     document: dict[str, Any] = app.state.document
     return document
-
-
-def describe(app: FastAPI) -> dict[str, Any]:
-    """The document: what FastAPI knows, the keys, the powers, and problems as they are sent."""
-    made = get_openapi(
-        title=app.title, version=app.version, description=app.description, routes=app.routes
-    )
-    schemas = made["components"]["schemas"]
-    for name in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(name, None)
-    for model in (BulkItem, BulkOutcome, FieldError, Problem):
-        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-        schema.pop("$defs", None)
-        schemas[model.__name__] = schema
-    made["components"]["securitySchemes"] = {
-        "key": {"type": "http", "scheme": "bearer", "description": "An API key, pnk_…"},
-        "scheduler": {"type": "apiKey", "in": "header", "name": "X-Scheduler-Token"},
-    }
-    for path, operations in made["paths"].items():
-        for method, operation in operations.items():
-            _finish(operation, f"{method.upper()} {path}")
-    return made
-
-
-def _finish(operation: dict[str, Any], name: str) -> None:
-    path = name.partition(" ")[2]
-    if path in PUBLIC:
-        operation["security"] = []
-    else:
-        operation["security"] = [{"key": []}]
-        operation["x-power"] = ROUTES[name].value
-        if path.endswith("/scheduler/trigger"):
-            operation["security"].append({"scheduler": []})
-    operation["operationId"] = operation["operationId"].split("_api_v1_")[0]
-    for status, answered in operation["responses"].items():
-        content = answered.get("content", {})
-        if int(status) >= 400 and "application/json" in content:
-            answered["content"] = {problems.MEDIA_TYPE: content["application/json"]}
-    if name.startswith("GET") and "422" in operation["responses"]:
-        del operation["responses"]["422"]

@@ -1,0 +1,74 @@
+"""One example of every request body, for the document, the reference page and its readers.
+
+A test checks each against its model, so that none can go stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+_CONFIG: Final = {
+    "pipeline_template": "cost_billing",
+    "provider": "GCP",
+    "domain": "COST",
+    "schedule_cron": "0 2 * * *",
+    "timezone": "America/New_York",
+    "parameters": {"billing_account_id": "012345-ABCDEF-678900"},
+    "retry_config": {"max_attempts": 3, "backoff_multiplier": 2},
+    "priority": 7,
+}
+_WORKER: Final = "worker-pod-abc123"
+_HELD: Final = {"worker_id": _WORKER, "fencing_token": 4711}
+_DONE: Final = {
+    "status": "SUCCESS",
+    "result_summary": {"records_loaded": 1999500},
+    "records_processed": 1999500,
+}
+_PROGRESS: Final = {"current_stage": "transforming", "progress_percentage": 40}
+
+EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "BeatsIn": {
+        "worker_id": _WORKER,
+        "heartbeats": [{"run_id": "run_7h2kq0v3", "fencing_token": 4711, **_PROGRESS}],
+    },
+    "BulkItem": {"customer_id": "acme", **_CONFIG},
+    "CancelIn": {"reason": "the source is being repaired"},
+    "ClaimByIdIn": {"worker_id": _WORKER, "claim_duration_seconds": 300},
+    "ClaimIn": {
+        "worker_id": _WORKER,
+        "max_claims": 10,
+        "wait_seconds": 20,
+        "processors": ["cost_billing"],
+    },
+    "CompleteIn": {**_HELD, **_DONE},
+    "ConfigIn": {**_CONFIG, "reason": "new contract"},
+    "ConfigPatch": {"schedule_cron": "30 2 * * *", "version": 3, "reason": "source is late"},
+    "DiscardIn": {"reason": "the account was closed"},
+    "FailIn": {
+        **_HELD,
+        "error_type": "AUTHENTICATION_FAILED",
+        "error_details": {"message": "Invalid service account credentials"},
+        "should_retry": False,
+    },
+    "HeartbeatIn": {**_HELD, **_PROGRESS, "records_extracted": 800000},
+    "Holder": _HELD,
+    "KeyIn": {"name": "nightly-worker", "role": "worker", "expires": "90d"},
+    "PauseIn": {"scope": "customer", "subject": "acme", "reason": "migration"},
+    "PreviewIn": {"schedule_cron": "0 2 * * *", "timezone": "Europe/Berlin", "n": 3},
+    "ReportsIn": {
+        "worker_id": _WORKER,
+        "completions": [{"run_id": "run_7h2kq0v3", "fencing_token": 4711, **_DONE}],
+    },
+    "RevokeIn": {"reason": "it was in a log"},
+    "RotateIn": {"overlap": "24h"},
+    "StartIn": {"trigger_source": "manual"},
+    "StartRunIn": {**_HELD, "execution_context": {"pod_name": _WORKER, "region": "eu-west-1"}},
+    "SubmitIn": {
+        "pipeline_template": "cost_billing",
+        "partition": "2025-12-31",
+        "parameters": {"billing_account_id": "012345-ABCDEF-678900"},
+    },
+    "TriggerIn": {"batch_size": 1000, "max_processing_time_seconds": 60},
+}
+"""Model → an example of it."""

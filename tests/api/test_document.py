@@ -1,0 +1,151 @@
+"""The OpenAPI document is true and complete: everything named, described, typed and exemplified."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from penstock.http import reference
+from penstock.http.access import PUBLIC, ROUTES
+from penstock.http.app import outline
+from penstock.http.document import describe
+from penstock.http.examples import EXAMPLES
+from penstock.http.models import common, configs, runs, views, work
+from penstock.http.problems import MEDIA_TYPE
+
+DOCS = Path(__file__).parents[2] / "docs" / "reference"
+HOW = "run: python -m penstock.http.reference docs/reference"
+DOCUMENT: dict[str, Any] = describe(outline())
+SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
+OPERATIONS = {
+    f"{method.upper()} {path}": operation
+    for path, operations in DOCUMENT["paths"].items()
+    for method, operation in operations.items()
+}
+MODELS = {
+    name: model
+    for module in (common, configs, runs, views, work)
+    for name, model in vars(module).items()
+    if isinstance(model, type) and issubclass(model, BaseModel)
+}
+
+
+def bodies(operation: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The models of a request body, by media type."""
+    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+        schema = content["schema"]
+        for part in (schema, schema.get("items", {}), *schema.get("anyOf", ())):
+            if "$ref" in part:
+                yield kind, SCHEMAS[part["$ref"].rpartition("/")[2]]
+
+
+def references(value: Any) -> Iterator[str]:
+    """Every reference anywhere in the document."""
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for child in value.values():
+            yield from references(child)
+    elif isinstance(value, list):
+        for child in value:
+            yield from references(child)
+
+
+def test_it_lists_exactly_the_routes() -> None:
+    """What is served is described, and nothing else."""
+    public = {f"GET {path}" for path in PUBLIC if path != "/openapi.json"}
+    assert set(OPERATIONS) == set(ROUTES) | public
+
+
+def test_operation_ids_are_unique_names() -> None:
+    """A generated client has one method each, under a name that does not follow the path."""
+    ids = [operation["operationId"] for operation in OPERATIONS.values()]
+    assert len(set(ids)) == len(ids)
+    assert all(name.isidentifier() and name.islower() for name in ids)
+    assert not [name for name in ids if "api_v1" in name or name.endswith(("_get", "_post"))]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations(name: str) -> None:
+    """Each says what it does, describes its parameters, and types what it answers."""
+    operation = OPERATIONS[name]
+    assert operation["summary"]
+    assert operation["description"].endswith((".", ")")), operation["description"]
+    assert operation["tags"]
+    for parameter in operation.get("parameters", ()):
+        assert parameter.get("description"), parameter["name"]
+    good = [status for status in operation["responses"] if status.startswith("2")]
+    assert len(good) == 1, good
+    if good != ["204"]:
+        (content,) = operation["responses"][good[0]]["content"].values()
+        assert content["schema"], name
+    method, _, path = name.partition(" ")
+    if path in PUBLIC:
+        assert operation["security"] == []
+        return
+    assert {"key": []} in operation["security"]
+    assert operation["x-power"] == ROUTES[name].value
+    wanted = {"400", "401", "403", "404", "429", "503"}
+    wanted |= {"409", "413", "415", "422"} if method == "POST" else set()
+    assert wanted <= set(operation["responses"])
+    for status, answered in operation["responses"].items():
+        assert answered["description"]
+        if int(status) >= 400:
+            assert answered["content"][MEDIA_TYPE]["schema"] == {
+                "$ref": "#/components/schemas/Problem"
+            }
+
+
+@pytest.mark.parametrize("name", [n for n in OPERATIONS if "requestBody" in OPERATIONS[n]])
+def test_bodies_have_examples(name: str) -> None:
+    """Whoever reads the document sees a body that would be accepted."""
+    found = dict(bodies(OPERATIONS[name]))
+    assert found
+    for schema in found.values():
+        assert schema["examples"], schema["title"]
+
+
+@pytest.mark.parametrize("name", [n for n in OPERATIONS if n.startswith("POST")])
+def test_posts_take_an_idempotency_key(name: str) -> None:
+    """Each of them can be repeated safely."""
+    headers = [p["name"] for p in OPERATIONS[name]["parameters"] if p["in"] == "header"]
+    assert "Idempotency-Key" in headers
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_are_accepted(name: str) -> None:
+    """An example passes its model."""
+    assert name in SCHEMAS
+    MODELS[name].model_validate(EXAMPLES[name])
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_fields(name: str) -> None:
+    """Every shape and every field of it is described, and unknown fields are ruled out."""
+    schema = SCHEMAS[name]
+    assert schema.get("description"), name
+    bare = [field for field, part in schema["properties"].items() if not part.get("description")]
+    assert bare == []
+    assert name == "Problem" or schema["additionalProperties"] is False
+
+
+def test_references_resolve() -> None:
+    """Nothing points nowhere, and no shape is left over."""
+    used = set(references(DOCUMENT))
+    assert used == {f"#/components/schemas/{name}" for name in SCHEMAS}
+
+
+@pytest.mark.parametrize("name", ["openapi.json", "api.md"])
+def test_in_step(name: str) -> None:
+    """A changed route changes the committed document and its page."""
+    assert (DOCS / name).read_text("utf-8") == reference.pages()[name], HOW
+
+
+def test_writing(tmp_path: Path) -> None:
+    """The module writes both, and the document is JSON."""
+    reference.main(str(tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} == {"openapi.json", "api.md"}
+    assert json.loads((tmp_path / "openapi.json").read_text("utf-8")) == DOCUMENT
