@@ -1,0 +1,126 @@
+"""Two customers with a row in every table that can hold one, and stores of three kinds under them.
+
+`sqlite` has the first wall only; `postgres` connects as a superuser; `plain` as an ordinary user
+who owns the database, which is how a service should run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+from penstock.client import Client
+from penstock.client.holding import Claimed, Mishap, Worker
+from penstock.client.runs import Submission
+from penstock.core.clock import HOUR
+from penstock.core.ids import encode
+from penstock.store.api import Store
+from penstock.store.postgres import PostgresStore
+from penstock.testing.clock import VirtualClock
+from penstock.testing.postgres import DatabaseServer
+from tests.desk import Desk
+
+PASSWORD = "only-for-tests"
+
+
+class Things(NamedTuple):
+    """What a customer has."""
+
+    customer_id: str
+    number: int
+    config_id: int
+    waiting: int
+    held: Claimed
+    ended: int
+    dead: int
+
+
+class Tenants:
+    """A desk with the customers acme and bravo, alike in everything."""
+
+    def __init__(self, store: Store, clock: VirtualClock) -> None:
+        self.desk = Desk(store, clock)
+        self.store = store
+        self.clock = clock
+        self.client = self.desk.client
+        self.acme = self._settle("acme")
+        self.bravo = self._settle("bravo")
+
+    def scoped(self, things: Things) -> Client:
+        """A client confined to one of them."""
+        return self.client.scoped(things.customer_id, actor="bound")
+
+    def _settle(self, who: str) -> Things:
+        """Give a customer a config, a pause, a waiting, a held, an ended and a dead run."""
+        worker = Worker(f"w-{who}", "k")
+        config = self.desk.config(who)
+        self.clock.advance(2 * HOUR)
+        self.client.configs.update(config.config_id, {"schedule_cron": "5 * * * *"})
+        number = config.customer
+        scoped = self.client.scoped(who)
+        ended, dead, held = (
+            scoped.runs.submit(Submission(pipeline="outside", ordering_key=f"k{n}"), key=f"key-{n}")
+            for n in range(3)
+        )
+        self.client.work.claim_by_id(worker, ended)
+        self.client.work.start(ended, worker)
+        self.client.work.complete(ended, worker)
+        self.client.work.claim_by_id(worker, dead)
+        self.client.work.start(dead, worker)
+        for _ in range(3):
+            scoped.configs.start(config.config_id)
+            self.desk.fail(self.desk.take())
+        self.client.work.fail(dead, worker, Mishap(error_type="VALIDATION_ERROR"))
+        claimed = self.client.work.claim_by_id(worker, held)
+        self.client.work.start(held, worker)
+        waiting = scoped.runs.submit("nightly")
+        self.client.pauses.pause("config", encode("cfg", config.config_id))
+        return Things(who, number, config.config_id, waiting, claimed, ended, dead)
+
+
+def plain_user(admin: psycopg.Connection, suffix: str) -> str:
+    """An ordinary user who may log in and nothing else; returns its name."""
+    name = f"penstock_test_{suffix}_{os.getpid()}"
+    admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}'")
+    return name
+
+
+def dsn_as(dsn: str, user: str) -> str:
+    """The URL for another user."""
+    parts = urlsplit(dsn)
+    return urlunsplit(parts._replace(netloc=f"{user}:{PASSWORD}@{parts.hostname}:{parts.port}"))
+
+
+@pytest.fixture(scope="session")
+def pg_plain(
+    pg_server: DatabaseServer, pg_admin: psycopg.Connection, pg_template: str
+) -> Iterator[tuple[str, str]]:
+    """(user, template database) of an ordinary user who was granted the tenant role."""
+    assert pg_template, "its migration made the role"
+    user, template = plain_user(pg_admin, "plain"), f"penstock_plain_{os.getpid()}"
+    set_too = " WITH INHERIT FALSE, SET TRUE" if pg_admin.info.server_version >= 160_000 else ""
+    pg_admin.execute(f"GRANT penstock_tenant TO {user}{set_too}")
+    pg_admin.execute(f"CREATE DATABASE {template} TEMPLATE template0 OWNER {user}")
+    store = PostgresStore(dsn_as(pg_server.dsn(template), user))
+    store.migrate()
+    store.close()
+    yield user, template
+    pg_admin.execute(f"DROP DATABASE {template} WITH (FORCE)")
+    pg_admin.execute(f"DROP ROLE {user}")
+
+
+@pytest.fixture
+def pg_plain_dsn(
+    pg_server: DatabaseServer, pg_admin: psycopg.Connection, pg_plain: tuple[str, str]
+) -> Iterator[str]:
+    """The URL of a migrated database that belongs to an ordinary user."""
+    user, template = pg_plain
+    name = f"{template}_copy"
+    pg_admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} OWNER {user}")
+    yield dsn_as(pg_server.dsn(name), user)
+    pg_admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
