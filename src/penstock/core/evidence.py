@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import date, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from penstock.core.clock import HOUR, Micros
 from penstock.core.dependency import Dependency, Kind
@@ -22,7 +23,7 @@ DEGRADED_QUALITY: Final = 0.90
 FRESHNESS: Final = ((1, 1.0), (6, 0.8), (12, 0.5))
 """Up to so many times max_age, freshness is this; beyond the last, `FRESHNESS_LEAST`."""
 FRESHNESS_LEAST: Final = 0.3
-NAMED_DAYS: Final = 3
+SPANS_NAMED: Final = 5
 
 
 class Status(StrEnum):
@@ -127,22 +128,29 @@ def _is_blank(dependency: Dependency, sighting: Sighting) -> bool:
     return sighting.rows is None
 
 
+def _shared(dependency: Dependency) -> dict[str, Any]:
+    """Return what an assessment takes over from the declaration."""
+    return {
+        "key": dependency.key,
+        "table": dependency.table,
+        "kind": dependency.kind,
+        "critical": dependency.critical,
+        "weight": dependency.weight,
+        "fail_if_missing": dependency.fail_if_missing,
+        "lookback_days": dependency.lookback_days,
+        "min_days": dependency.min_days,
+        "degraded_days": dependency.degraded_days,
+    }
+
+
 def _unseen(dependency: Dependency, error: str) -> Assessment:
     return Assessment(
-        key=dependency.key,
-        table=dependency.table,
-        kind=dependency.kind,
+        **_shared(dependency),
         completeness=0.0,
         quality=0.0,
         status=Status.MISSING,
         absent=True,
         issues=(f"probe failed: {error}",),
-        critical=dependency.critical,
-        weight=dependency.weight,
-        fail_if_missing=dependency.fail_if_missing,
-        lookback_days=dependency.lookback_days,
-        min_days=dependency.min_days,
-        degraded_days=dependency.degraded_days,
         days_present=0 if dependency.kind is Kind.HISTORICAL else None,
         error=error,
     )
@@ -159,20 +167,12 @@ def _historical(dependency: Dependency, sighting: Sighting) -> Assessment:
     if present < (dependency.lookback_days or enough):
         issues.append(f"{present}/{dependency.lookback_days} days" + _days(sighting.days_missing))
     return Assessment(
-        key=dependency.key,
-        table=dependency.table,
-        kind=dependency.kind,
+        **_shared(dependency),
         completeness=min(100.0, present * 100 / enough),
         quality=1.0 if present else 0.0,
         status=status,
         absent=present == 0,
         issues=tuple(issues),
-        critical=dependency.critical,
-        weight=dependency.weight,
-        fail_if_missing=dependency.fail_if_missing,
-        lookback_days=dependency.lookback_days,
-        min_days=dependency.min_days,
-        degraded_days=dependency.degraded_days,
         days_present=present,
         days_missing=sighting.days_missing,
     )
@@ -199,17 +199,12 @@ def _rows(
     if freshness is not None and freshness < 1 and not absent:
         issues.insert(1 if rows < expected else 0, _age_words(age))
     return Assessment(
-        key=dependency.key,
-        table=dependency.table,
-        kind=dependency.kind,
+        **_shared(dependency),
         completeness=completeness,
         quality=quality,
         status=_status(completeness, quality),
         absent=absent,
         issues=tuple(issues),
-        critical=dependency.critical,
-        weight=dependency.weight,
-        fail_if_missing=dependency.fail_if_missing,
         rows=rows,
         expected=expected,
         freshness=freshness,
@@ -275,9 +270,27 @@ def _age_words(age: Micros | None) -> str:
 def _days(missing: Sequence[str]) -> str:
     if not missing:
         return ""
-    named = ", ".join(missing[:NAMED_DAYS])
-    rest = len(missing) - NAMED_DAYS
-    return f", missing {named}" + (f" and {rest} more" if rest > 0 else "")
+    named = spans(missing)
+    rest = len(named) - SPANS_NAMED
+    return f", missing {', '.join(named[:SPANS_NAMED])}" + (f" and {rest} more" if rest > 0 else "")
+
+
+def spans(days: Sequence[str]) -> list[str]:
+    """Return days as people name them: "2025-11-05 to 2025-11-11" where they follow each other."""
+    found: list[list[str]] = []
+    for day in sorted(dict.fromkeys(days)):
+        if found and _is_next(found[-1][-1], day):
+            found[-1].append(day)
+        else:
+            found.append([day])
+    return [f"{run[0]} to {run[-1]}" if len(run) > 1 else run[0] for run in found]
+
+
+def _is_next(day: str, other: str) -> bool:
+    try:
+        return date.fromisoformat(other) - date.fromisoformat(day) == timedelta(days=1)
+    except ValueError:  # partitions that are no dates have no order of days
+        return False
 
 
 def percent(value: float) -> str:
