@@ -97,7 +97,7 @@ def phase_end(phase: PhasePlan, progress: Progress, now: Micros) -> PhaseState |
     such a deadline it ends FAILED once everybody reported and somebody failed for good.
     """
     if is_set_complete(phase, progress):
-        reports = {progress.seen[name] for name in phase.expected}
+        reports = {progress.seen.get(name, Completion.SUCCESS) for name in phase.expected}
         whole = not progress.degraded and reports <= {Completion.SUCCESS}
         return PhaseState.COMPLETE if whole else PhaseState.DEGRADED
     lacking = _lacking(phase, progress)
@@ -191,6 +191,8 @@ def inherited(plan: Plan, starts: Collection[str]) -> tuple[str, ...]:
 
 
 def _lacking(phase: PhasePlan, progress: Progress) -> list[str]:
+    if progress.state is PhaseState.COMPLETE:  # also one that a new generation took over
+        return []
     done = (Completion.SUCCESS, Completion.PARTIAL)
     return [name for name in phase.expected if progress.seen.get(name) not in done]
 

@@ -216,6 +216,11 @@ class TestLateData:
     def test_at_most_three_times(self) -> None:
         assert late_start(plan(), "raw", {"predict": done(degraded=True)}, 3) == ()
 
+    def test_what_was_taken_over_counts_as_complete(self) -> None:
+        ask, *_ = evaluable(plan(), {"raw": Progress(state=P.COMPLETE)}, 0)
+        assert ask.upstream is not None
+        assert (ask.phase, ask.upstream.completed, ask.set_complete) == ("analytics", 2, True)
+
     def test_what_the_new_generation_takes_over(self) -> None:
         assert inherited(plan(), ["analytics"]) == ("raw", "grade")
         assert inherited(plan(), ["raw"]) == ()
