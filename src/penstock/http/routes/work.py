@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Header, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from penstock.client.shapes import id_or_none, iso_or_none, parsed
 from penstock.client.work import (
-    Claimed,
     Completion,
-    Ending,
     Heartbeat,
     Mishap,
-    Pulse,
     Report,
     Told,
     Worker,
 )
-from penstock.core.clock import MINUTE, iso
-from penstock.core.errors import PenstockError
-from penstock.core.ids import encode
-from penstock.core.redact import redact_text
+from penstock.core.errors import NotFound, PenstockError
 from penstock.http.answers import answer, once
 from penstock.http.auth import Caller
 from penstock.http.guard import Access, Guard
@@ -48,6 +41,7 @@ from penstock.http.models.work import (
     StartRunIn,
 )
 from penstock.http.parts import By, Repeat, RunId, found, moment, router
+from penstock.http.shapes import claimed_shape, ending_shape, pulse_shape, refusal_shape
 from penstock.http.waiting import Question, Waiting
 
 routes = router("work")
@@ -79,7 +73,7 @@ async def claim_runs(request: Request, by: By, body: ClaimIn, key: Repeat = None
                 processors=body.processors,
                 customer=by.customer,
             ),
-            lambda claimed: {"claimed_runs": [_claimed(one) for one in claimed]},
+            lambda claimed: {"claimed_runs": [claimed_shape(one) for one in claimed]},
         )
 
     # With a key the first answer is the answer: there is nothing to wait for.
@@ -132,7 +126,7 @@ def claim_run(
         lambda client: client.work.claim_by_id(
             worker, number, lease_seconds=body.claim_duration_seconds, customer=by.customer
         ),
-        _claimed,
+        claimed_shape,
     )
 
 
@@ -160,7 +154,7 @@ def start_run(
             region=None if where is None else where.region,
             customer=by.customer,
         ),
-        _pulse,
+        pulse_shape,
     )
 
 
@@ -187,7 +181,7 @@ def heartbeat_run(
             progress=progress,
             customer=by.customer,
         ),
-        _pulse,
+        pulse_shape,
     )
 
 
@@ -198,7 +192,7 @@ def heartbeat_runs(
     """Heartbeats of many runs at once; each has an outcome of its own."""
     beats = [
         Heartbeat(
-            run_id=found("run", "run", item.run_id),
+            run_id=_number(item.run_id),
             token=item.fencing_token,
             progress=_told(item),
         )
@@ -213,9 +207,9 @@ def heartbeat_runs(
         ),
         lambda outcomes: {
             "outcomes": [
-                {"run_id": name, "pulse": None, "problem": _refusal(one)}
+                {"run_id": name, "pulse": None, "problem": refusal_shape(_refused(name, one))}
                 if isinstance(one, PenstockError)
-                else {"run_id": name, "pulse": _pulse(one), "problem": None}
+                else {"run_id": name, "pulse": pulse_shape(one), "problem": None}
                 for name, one in zip(names, outcomes, strict=True)
             ]
         },
@@ -244,7 +238,7 @@ def complete_run(
             completion=_completion(told),
             customer=by.customer,
         ),
-        _ending,
+        ending_shape,
     )
 
 
@@ -255,7 +249,7 @@ def complete_runs(
     """Completions of many runs at once; each has an outcome of its own."""
     reports = [
         Report(
-            run_id=found("run", "run", item.run_id),
+            run_id=_number(item.run_id),
             token=item.fencing_token,
             completion=_completion(item),
         )
@@ -270,9 +264,9 @@ def complete_runs(
         ),
         lambda outcomes: {
             "outcomes": [
-                {"run_id": name, "end": None, "problem": _refusal(one)}
+                {"run_id": name, "end": None, "problem": refusal_shape(_refused(name, one))}
                 if isinstance(one, PenstockError)
-                else {"run_id": name, "end": _ending(one), "problem": None}
+                else {"run_id": name, "end": ending_shape(one), "problem": None}
                 for name, one in zip(names, outcomes, strict=True)
             ]
         },
@@ -306,7 +300,7 @@ def fail_run(
             token=body.fencing_token,
             customer=by.customer,
         ),
-        _ending,
+        ending_shape,
     )
 
 
@@ -331,8 +325,21 @@ def confirm_cancel(
             token=told.fencing_token,
             customer=by.customer,
         ),
-        _ending,
+        ending_shape,
     )
+
+
+def _number(run_id: str) -> int:
+    """The number behind an id of a batch; 0, which no run has, for one that is none."""
+    try:
+        return found("run", "run", run_id)
+    except NotFound:
+        return 0
+
+
+def _refused(run_id: str, error: PenstockError) -> PenstockError:
+    """Why an item was refused; an id that is none is simply not found."""
+    return error if _number(run_id) else NotFound("run", run_id)
 
 
 def _worker(by: Caller, said: str | None, header: str | None) -> Worker:
@@ -361,57 +368,3 @@ def _completion(body: CompletionIn) -> Completion:
         bytes_processed=body.bytes_processed,
         stages=body.stages,
     )
-
-
-def _claimed(one: Claimed) -> dict[str, Any]:
-    run = one.run
-    return {
-        "run_id": encode("run", run.run_id),
-        "config_id": id_or_none("cfg", run.config_id),
-        "customer_id": run.customer_id,
-        "pipeline_template": one.pipeline,
-        "phase": one.phase,
-        "processor": one.processor,
-        "partition": run.partition,
-        "mode": run.mode,
-        "scheduled_time": iso(run.scheduled_time),
-        "claim_expiry_time": iso(one.claim_expiry_time),
-        "fencing_token": run.token,
-        "execution_priority": run.priority,
-        "attempt_number": run.attempt,
-        "max_execution_duration_minutes": run.max_execution_us / MINUTE,
-        "parameters": parsed(run.parameters),
-        "correlation_id": run.correlation_id,
-    }
-
-
-def _pulse(one: Pulse) -> dict[str, Any]:
-    return {
-        "run_id": encode("run", one.run_id),
-        "state": one.state,
-        "fencing_token": one.token,
-        "cancel_requested": one.cancel_requested,
-        "claim_expiry_time": iso(one.claim_expiry_time),
-        "execution_start_time": iso_or_none(one.started_at),
-        "timeout_at": iso_or_none(one.timeout_at),
-    }
-
-
-def _ending(one: Ending) -> dict[str, Any]:
-    return {
-        "run_id": encode("run", one.run_id),
-        "state": one.state,
-        "status": one.status,
-        "retry_run_id": id_or_none("run", one.retry_run_id),
-        "retry_after": iso_or_none(one.retry_at),
-        "is_dead": one.is_dead,
-        "consecutive_failures": one.consecutive_failures,
-    }
-
-
-def _refusal(error: PenstockError) -> dict[str, Any]:
-    return {
-        "status": error.http_status,
-        "code": error.code,
-        "detail": redact_text(error.message),
-    }

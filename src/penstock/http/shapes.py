@@ -1,0 +1,70 @@
+"""Answers to workers as plain values; everything else has its shape in `client.shapes`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.client.shapes import id_or_none, iso_or_none, parsed
+from penstock.client.work import Claimed, Ending, Pulse
+from penstock.core.clock import MINUTE, iso
+from penstock.core.errors import PenstockError
+from penstock.core.ids import encode
+from penstock.core.redact import redact_text
+
+
+def claimed_shape(one: Claimed) -> dict[str, Any]:
+    """A run in a worker's hands."""
+    run = one.run
+    return {
+        "run_id": encode("run", run.run_id),
+        "config_id": id_or_none("cfg", run.config_id),
+        "customer_id": run.customer_id,
+        "pipeline_template": one.pipeline,
+        "phase": one.phase,
+        "processor": one.processor,
+        "partition": run.partition,
+        "mode": run.mode,
+        "scheduled_time": iso(run.scheduled_time),
+        "claim_expiry_time": iso(one.claim_expiry_time),
+        "fencing_token": run.token,
+        "execution_priority": run.priority,
+        "attempt_number": run.attempt,
+        "max_execution_duration_minutes": run.max_execution_us / MINUTE,
+        "parameters": parsed(run.parameters),
+        "correlation_id": run.correlation_id,
+    }
+
+
+def pulse_shape(one: Pulse) -> dict[str, Any]:
+    """Whether to go on, and until when."""
+    return {
+        "run_id": encode("run", one.run_id),
+        "state": one.state,
+        "fencing_token": one.token,
+        "cancel_requested": one.cancel_requested,
+        "claim_expiry_time": iso(one.claim_expiry_time),
+        "execution_start_time": iso_or_none(one.started_at),
+        "timeout_at": iso_or_none(one.timeout_at),
+    }
+
+
+def ending_shape(one: Ending) -> dict[str, Any]:
+    """What became of a run."""
+    return {
+        "run_id": encode("run", one.run_id),
+        "state": one.state,
+        "status": one.status,
+        "retry_run_id": id_or_none("run", one.retry_run_id),
+        "retry_after": iso_or_none(one.retry_at),
+        "is_dead": one.is_dead,
+        "consecutive_failures": one.consecutive_failures,
+    }
+
+
+def refusal_shape(error: PenstockError) -> dict[str, Any]:
+    """Why one item of a batch was refused."""
+    return {
+        "status": error.http_status,
+        "code": error.code,
+        "detail": redact_text(error.message),
+    }
