@@ -2,7 +2,7 @@
 
 An actor is a process that takes a step whenever its time has come. A crash forgets everything it
 had in memory and starts it again later; an error of the store makes it wait and try again, as the
-supervisor would. Workers have a module of their own (`sim_workers`).
+supervisor would. Workers have modules of their own (`sim_workers`, `sim_outside`).
 """
 
 from __future__ import annotations
@@ -12,22 +12,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from penstock.client import Client
+from penstock.client.names import Names
 from penstock.client.runs import Submission
-from penstock.core import settle
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError
 from penstock.core.ids import encode
-from penstock.core.model import Finish, HeldRun
-from penstock.core.settle import Failure
 from penstock.engine.admitter import Admitter
 from penstock.engine.scheduler import Scheduler, SchedulerOptions
 from penstock.engine.sweeper import Sweeper
 from penstock.engine.upkeep import Pruner, Relay, Sealer
 from penstock.store.api import Store, Tx
-from penstock.store.ending import run_end_many
 from penstock.store.journal import Message
-from penstock.store.leases import lease_extend_many, lease_take_many
-from penstock.store.runs import Claim, run_claim, run_start_many
 from penstock.testing.clock import VirtualClock
 from penstock.testing.faults import Fault, FaultyStore
 
@@ -148,75 +143,6 @@ def _deliver(stage: Stage, tx: Tx, messages: Sequence[Message]) -> None:
     tx.after_commit(lambda: stage.delivered.extend(ids))
 
 
-class ExternalWorker(Actor):
-    """A machine that claims single runs from outside: its own lease row, heartbeats, one by one."""
-
-    kind = "external"
-    lease_us = 300 * SECOND
-
-    def __init__(self, stage: Stage, name: str, pool: int, processors: Sequence[int]) -> None:
-        super().__init__(stage, name, 45 * SECOND)
-        self._pool = pool
-        self._processors = list(processors)
-        self._held: HeldRun | None = None
-        self._ends_at = 0
-        self._late: list[Finish] = []
-
-    def start(self) -> None:
-        """Whatever it held is forgotten; the lease will run out."""
-        self._held = None
-        self._late = []
-
-    def step(self) -> None:
-        """Claim, heartbeat or report; now and then repeat an old report."""
-        now, rng = self.stage.clock.now(), self.stage.rng
-        if self._late and rng.random() < 0.5:
-            late = [self._late.pop()]
-            self.store.write(lambda tx: run_end_many(tx, late))
-        if self._held is None:
-            self._held = self.store.write(self._claim)
-            if self._held is not None:
-                self._ends_at = now + rng.randrange(600 * SECOND)
-        elif now >= self._ends_at or self.is_healing:
-            self._report(self._held)
-        else:
-            self._beat(self._held)
-
-    def _claim(self, tx: Tx) -> HeldRun | None:
-        claim = Claim(pool=self._pool, processors=self._processors, n=1, claimed_by=self.name)
-        found = run_claim(tx, claim)
-        lease_take_many(
-            tx, [("run", run.run_id, run.token, self.name, self.lease_us) for run in found]
-        )
-        return found[0] if found else None
-
-    def _beat(self, held: HeldRun) -> None:
-        def body(tx: Tx) -> bool:
-            run_start_many(tx, [(held.run_id, held.token)])
-            return bool(lease_extend_many(tx, [("run", held.run_id, held.token, self.lease_us)]))
-
-        if not self.store.write(body):
-            # Lost: it may stop, or go on and be refused.
-            if self.stage.strikes(Fault.LATE, 0.5):
-                self._ends_at = 0
-            else:
-                self._held = None
-
-    def _report(self, held: HeldRun) -> None:
-        finish = _verdict(self.stage.rng, held, self.name)
-        self.store.write(lambda tx: run_end_many(tx, [finish]))
-        if self.stage.strikes(Fault.DUPLICATE, 0.3):
-            self._late.append(finish)
-        self._held = None
-
-
-def _verdict(rng: random.Random, held: HeldRun, actor: str) -> Finish:
-    if rng.random() < 0.7:
-        return settle.completed(held, actor=actor)
-    failure = Failure(error_type=rng.choice(ERRORS))
-    return settle.failed(held, failure, jitter=rng.random(), actor=actor)
-
-
 class Operator(Actor):
     """People and programs: submit, cancel, pause, resume, create, change, enable, retry."""
 
@@ -227,7 +153,8 @@ class Operator(Actor):
         self._customers = list(customers)
         self._unsure: list[tuple[Submission, str]] = []
         self._keys = 0
-        self.client = Client(self.store, actor=name)
+        names = Names(self.store, stage.clock)  # how old a look-up is, is told by this clock too
+        self.client = Client(self.store, actor=name, names=names)
 
     def step(self) -> None:
         """One deed, chosen by the seed; refusals are part of life, lost answers are repeated."""

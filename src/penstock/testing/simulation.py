@@ -27,7 +27,8 @@ from penstock.testing.clock import VirtualClock
 from penstock.testing.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
 from penstock.testing.invariants import Violation
 from penstock.testing.observer import Observer
-from penstock.testing.sim_actors import Actor, ExternalWorker, Operator, new_config, services
+from penstock.testing.sim_actors import Actor, Operator, new_config, services
+from penstock.testing.sim_outside import ExternalWorker
 from penstock.testing.sim_workers import SimBeat, SimWorker
 
 START = 1_767_225_600 * SECOND
@@ -189,18 +190,10 @@ class World:
             beat = SimBeat(worker)
             cast += [worker, beat]
             self._groups[worker.name] = self._groups[beat.name] = (worker, beat)
-        outside = self._outside()
-        cast += [ExternalWorker(self, f"outside-{n}", *outside) for n in range(options.externals)]
+        cast += [ExternalWorker(self, f"outside-{n}") for n in range(options.externals)]
         self.actors = {actor.name: actor for actor in cast}
         self.observer = Observer(self._store, self.clock)
         self._healing = False
-
-    def _outside(self) -> tuple[int, list[int]]:
-        rows = self._store._writer.execute(
-            "SELECT p.pool, p.processor FROM processors p JOIN pools o ON o.pool = p.pool"
-            " WHERE o.name = 'external'"
-        ).fetchall()
-        return rows[0][0], [row[1] for row in rows]
 
     def _next(self) -> Actor:
         """Whose turn it is: the earliest that is not in the middle of something."""

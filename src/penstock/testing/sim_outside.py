@@ -1,0 +1,190 @@
+"""Simulated workers outside: the real use cases of `client.work`, on virtual time.
+
+A worker claims a few runs, starts them, is heard of now and then, singly or in batches, with its
+tokens or by its name, and reports. Its calls get lost on the way there or on the way back and are
+then repeated; it may come back after its lease ran out, or not notice that it was told to stop.
+Whatever it was answered must be what is stored: a report that was taken is taken for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from penstock.client import Client
+from penstock.client.names import Names
+from penstock.client.work import Ending, Heartbeat, Mishap, Pulse, Report, Told, Worker
+from penstock.core.clock import SECOND
+from penstock.core.errors import PenstockError, StoreError
+from penstock.core.model import HeldRun
+from penstock.testing.faults import Fault
+from penstock.testing.invariants import Violation
+from penstock.testing.sim_actors import ERRORS, Actor, Stage
+
+T = TypeVar("T")
+KEY = "7"
+"""The key every worker outside comes with."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """A run in hand, as the worker remembers it."""
+
+    run: HeldRun
+    ends_at: int
+    is_started: bool = False
+    is_to_stop: bool = False
+    mishap: Mishap | None = None
+
+
+class ExternalWorker(Actor):
+    """A machine that works through the API."""
+
+    kind = "external"
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        super().__init__(stage, name, 45 * SECOND)
+        self._slots = stage.rng.randint(1, 3)
+        self._held: list[_Work] = []
+        self._sent: list[tuple[Callable[[], Ending], Ending | None]] = []
+        self.start()
+
+    def start(self) -> None:
+        """A fresh process: whatever it held is forgotten, the leases will run out."""
+        names = Names(self.store, self.stage.clock)
+        self._me = Worker(self.name, KEY)
+        self._work = Client(self.store, names=names).work
+        self._held = []
+        self._sent = []
+
+    def step(self) -> None:
+        """Repeat an old report now and then, claim, then one call for each run in hand."""
+        if self._sent and self.stage.rng.random() < 0.4:
+            self._repeat()
+        free = self._slots - len(self._held)
+        if free:
+            self._claim(free)
+        if len(self._held) > 1 and self.stage.rng.random() < 0.5:
+            self._many()
+        else:
+            for work in list(self._held):
+                self._one(work)
+
+    def _claim(self, n: int) -> None:
+        now, rng = self.stage.clock.now(), self.stage.rng
+        for one in self._work.claim(self._me, n, lease_seconds=rng.choice((60, 300))):
+            mishap = None if rng.random() < 0.7 else Mishap(error_type=rng.choice(ERRORS))
+            ends_at = now + rng.randrange(600 * SECOND)
+            self._held.append(_Work(one.run, ends_at, mishap=mishap))
+
+    def _one(self, work: _Work) -> None:
+        """Start, report or beat, whatever is next for this run."""
+        run_id, token = work.run.run_id, self._token(work)
+        if not work.is_started:
+            self._try(work, lambda: self._work.start(run_id, self._me, token=token, pod="sim"))
+            work.is_started = work in self._held
+            if work.is_started and self.is_healing:
+                self._one(work)
+        elif work.is_to_stop and not self.stage.strikes(Fault.LATE, 0.3):
+            self._report(work, lambda: self._work.cancelled(run_id, self._me, token=token))
+        elif not self._is_done(work):
+            told = Told(percent=self.stage.rng.randrange(100))
+            pulse = self._try(
+                work, lambda: self._work.heartbeat(run_id, self._me, token=token, progress=told)
+            )
+            self._hear(work, pulse)
+        elif (mishap := work.mishap) is not None and not self.is_healing:
+            self._report(work, lambda: self._work.fail(run_id, self._me, mishap, token=token))
+        else:
+            self._report(work, lambda: self._work.complete(run_id, self._me, token=token))
+
+    def _many(self) -> None:
+        """Beat for everything in hand, then report what is done, each in one call."""
+        held = list(self._held)
+        beats = [Heartbeat(run_id=w.run.run_id, token=self._token(w)) for w in held]
+        for work, pulse in zip(held, self._work.heartbeat_many(self._me, beats), strict=True):
+            if isinstance(pulse, PenstockError):
+                self._drop(work)
+            else:
+                self._hear(work, pulse)
+        good = [w for w in self._held if w.mishap is None or self.is_healing]
+        done = [w for w in good if w.is_started and self._is_done(w)]
+        if not done:
+            return
+        reports = [Report(run_id=w.run.run_id, token=w.run.token) for w in done]
+        ends = self._work.complete_many(self._me, reports)
+        for work, end in zip(done, ends, strict=True):
+            self._held.remove(work)
+            if isinstance(end, Ending):
+                self._check(end)
+
+    def _report(self, work: _Work, call: Callable[[], Ending]) -> None:
+        """Send a report; one whose answer got lost is sent again by and by."""
+        try:
+            end = self._try(work, call)
+        except StoreError:
+            if self.stage.strikes(Fault.DUPLICATE, 0.5):
+                self._sent.append((call, None))
+                self._held.remove(work)
+            raise
+        if end is None:
+            return
+        self._held.remove(work)
+        self._check(end)
+        if self.stage.strikes(Fault.DUPLICATE, 0.3):
+            self._sent.append((call, end))
+
+    def _repeat(self) -> None:
+        call, earlier = self._sent[-1]
+        try:
+            again = call()
+        except StoreError:
+            raise
+        except PenstockError as error:
+            again = None
+            if earlier is not None:
+                raise Violation("I24", f"answered {earlier}, then refused: {error!r}") from error
+        self._sent.pop()
+        if again is None:
+            return
+        self._check(again)
+        if earlier is not None and (again.state, again.token) != (earlier.state, earlier.token):
+            raise Violation("I24", f"answered {earlier}, then {again}")
+
+    def _try(self, work: _Work, call: Callable[[], T]) -> T | None:
+        """Make a call; a refusal takes the run out of the hand, unless nobody listens."""
+        try:
+            return call()
+        except StoreError:
+            raise
+        except PenstockError:
+            self._drop(work)
+            return None
+
+    def _drop(self, work: _Work) -> None:
+        if self.stage.strikes(Fault.LATE, 0.3):
+            work.ends_at, work.is_started = 0, True  # it goes on and will be refused
+        else:
+            self._held.remove(work)
+
+    def _hear(self, work: _Work, pulse: Pulse | None) -> None:
+        if pulse is None:
+            return
+        if pulse.claim_expiry_time < self.stage.clock.now():
+            raise Violation("I3", f"answered a lease that ran out: {pulse}")
+        work.is_to_stop = work.is_to_stop or pulse.cancel_requested
+        work.is_started = work.is_started or pulse.state == "RUNNING"
+
+    def _check(self, end: Ending) -> None:
+        """What was answered is what is stored, under the token it was answered for."""
+        run = Client(self.store).runs.get(end.run_id)
+        if (run.state, run.status, run.token) != (end.state, end.status, end.token):
+            raise Violation("I24", f"answered {end}, stored {run}")
+
+    def _is_done(self, work: _Work) -> bool:
+        return self.is_healing or self.stage.clock.now() >= work.ends_at
+
+    def _token(self, work: _Work) -> int | None:
+        """Most workers give their token; some rely on their name."""
+        return work.run.token if self.stage.rng.random() < 0.7 else None
