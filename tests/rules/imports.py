@@ -18,7 +18,19 @@ ADAPTERS = frozenset({"probes", "sinks", "notify", "transports"})
 _ENGINE_MAY = frozenset({"bus", "store", "events", "config", "core"})
 _EDGE_MAY = frozenset({"client", "config", "events", "core", "root"})
 _EVERYTHING = frozenset(
-    {"core", "store", "bus", "engine", "client", "config", "events", "http", "web", "root"}
+    {
+        "core",
+        "store",
+        "bus",
+        "engine",
+        "client",
+        "config",
+        "events",
+        "http",
+        "remote",
+        "web",
+        "root",
+    }
     | ADAPTERS
 )
 # A room may always import itself. `root` is `penstock/__init__.py`, `main` is `__main__.py`.
@@ -32,7 +44,9 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "client": _ENGINE_MAY,
     "http": _EDGE_MAY,
     "web": _EDGE_MAY,
-    "cli": _EDGE_MAY | {"assembly"},
+    # The client of the API: what it knows of the server is the document it was written from.
+    "remote": frozenset({"core"}),
+    "cli": _EDGE_MAY | {"assembly", "remote"},
     "assembly": _EVERYTHING,
     "testing": _EVERYTHING | {"assembly", "cli"},
     # The public surface; it loads names on first use.

@@ -12,6 +12,7 @@ All rooms raise these; ``http`` and ``cli`` translate them in one place each.
     ├── Conflict ── IllegalTransition · StaleVersion · StaleToken · NotHolder
     ├── DuplicateRequest
     ├── StoreError ── StoreUnavailable · StoreBusy · SchemaMismatch
+    ├── ApiError ── ApiUnavailable · Unauthorised · TooManyRequests · Overloaded  (over a URL)
     ├── RunInterrupted ── RunCancelled · RunTimedOut · LeaseLost
     ├── LimitTimeout
     └── ProcessorError ── PermanentError · TransientError        (raised by users' processors)
@@ -249,6 +250,59 @@ class SchemaMismatch(StoreError):
     code = "store.schema_mismatch"
     http_status = 500
     exit_code = 6
+
+
+class ApiError(PenstockError):
+    """The API refused a request."""
+
+    code = "refused"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        code: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message, detail=detail)
+        if code is not None:
+            # A code that this version does not know is still told.
+            vars(self)["code"] = code
+
+
+class ApiUnavailable(ApiError):
+    """The API cannot be reached."""
+
+    code = "api.unavailable"
+    http_status = 503
+    exit_code = 5
+    retryable = True
+
+
+class Unauthorised(ApiError):
+    """The API wants a valid key."""
+
+    code = "auth.required"
+    http_status = 401
+    exit_code = 4
+
+
+class TooManyRequests(ApiError):
+    """The key makes more requests than it may."""
+
+    code = "rate.exceeded"
+    http_status = 429
+    exit_code = 5
+    retryable = True
+
+
+class Overloaded(ApiError):
+    """The API is overloaded; it accepted nothing."""
+
+    code = "overloaded"
+    http_status = 503
+    exit_code = 5
+    retryable = True
 
 
 class RunInterrupted(PenstockError):

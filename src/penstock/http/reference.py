@@ -13,7 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.core.errors import PenstockError, ProcessorError, RunInterrupted, SettingsError
+from penstock.core.errors import (
+    ApiError,
+    PenstockError,
+    ProcessorError,
+    RunInterrupted,
+    SettingsError,
+)
 from penstock.core.keys import Power, Role
 from penstock.http.app import outline
 from penstock.http.document import TAGS, describe
@@ -36,7 +42,7 @@ MEANINGS: Mapping[str, str] = {
 }
 """What codes mean that the edge itself gives; the others say it in their error's docstring."""
 
-_INSIDE = (SettingsError, ProcessorError, RunInterrupted)
+_INSIDE = (SettingsError, ProcessorError, RunInterrupted, ApiError)
 _STATUSES = {"internal": 500, "draining": 503, "store.schema_mismatch": 503}
 
 

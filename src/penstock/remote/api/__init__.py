@@ -1,0 +1,31 @@
+"""The API by subject.
+
+Written by `python -m penstock.remote.generate docs/reference/openapi.json`; do not edit.
+"""
+
+from __future__ import annotations
+
+from penstock.remote.api.configs import ConfigsApi
+from penstock.remote.api.health import HealthApi
+from penstock.remote.api.keys import KeysApi
+from penstock.remote.api.runs import RunsApi
+from penstock.remote.api.scheduler import SchedulerApi
+from penstock.remote.api.views import ViewsApi
+from penstock.remote.api.work import WorkApi
+from penstock.remote.transport import Transport
+
+__all__ = ["Api"]
+
+
+class Api:
+    """Every operation, by subject."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.scheduler = SchedulerApi(transport)
+        self.configs = ConfigsApi(transport)
+        self.work = WorkApi(transport)
+        self.runs = RunsApi(transport)
+        self.views = ViewsApi(transport)
+        self.keys = KeysApi(transport)
+        self.health = HealthApi(transport)

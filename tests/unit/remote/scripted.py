@@ -1,0 +1,102 @@
+"""A server that answers by script: each request takes the next line, and is kept for the test."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One answer: a status and a body, or a connection that breaks off."""
+
+    status: int = 200
+    body: Any = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    breaks: bool = False
+    closes: bool = False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request as it arrived."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    port: int
+
+
+class Scripted:
+    """The server; `asked` holds what it heard."""
+
+    def __init__(self, *lines: Line) -> None:
+        self.lines = list(lines)
+        self.asked: list[Asked] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def keys(self) -> Sequence[str | None]:
+        """The idempotency keys it heard."""
+        return [one.headers.get("idempotency-key") for one in self.asked]
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        script = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                length = int(self.headers.get("content-length", "0"))
+                script.asked.append(
+                    Asked(
+                        self.command,
+                        self.path,
+                        {k.lower(): v for k, v in self.headers.items()},
+                        self.rfile.read(length),
+                        self.client_address[1],
+                    )
+                )
+                line = script.lines.pop(0)
+                if line.breaks:
+                    self.close_connection = True
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
+                raw = line.body if isinstance(line.body, bytes) else json.dumps(line.body).encode()
+                self.send_response(line.status)
+                for name, value in line.headers.items():
+                    self.send_header(name, value)
+                self.send_header("content-length", str(len(raw)))
+                self.end_headers()
+                self.wfile.write(raw)
+                # Closed without a word, as a server does with a connection that was idle too long.
+                self.close_connection = line.closes
+
+            do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - http.server's names
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Say nothing."""
+
+        return Handler
+
+
+def problem(status: int, code: str, headers: dict[str, str] | None = None, **more: Any) -> Line:
+    """A problem document."""
+    body = {"type": f"urn:penstock:problem:{code}", "title": "T", "status": status, "code": code,
+            "detail": "It was refused.", "request_id": "r", **more}  # fmt: skip
+    return Line(status=status, body=body, headers=headers or {})
