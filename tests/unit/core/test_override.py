@@ -41,7 +41,7 @@ def test_a_week_at_most() -> None:
 
 
 def test_what_it_is_about() -> None:
-    """Customer, pipeline and partition must fit; a phase or a dependency only where one is named."""
+    """Customer, pipeline and partition must fit; phase and dependency only where one is named."""
     wide, narrow = override(), override("raw.box", phase="analytics")
     for given in (wide, narrow):
         assert given.is_about("default", "nba", "2025-11-15", "analytics")
