@@ -8,7 +8,7 @@ import pytest
 
 from penstock.core.errors import StoreUnavailable
 from penstock.store import registry
-from penstock.store.api import Tx
+from penstock.store.api import Single, Tx
 from penstock.store.postgres import PostgresStore
 from penstock.testing.postgres import PostgresServer
 from tests.conformance.test_drivers import add, has, together
@@ -37,10 +37,10 @@ def own_store(own_server: PostgresServer) -> Iterator[PostgresStore]:
 
 
 def kill_connections(dsn: str) -> int:
-    """End every other connection to the database; how many."""
+    """End every other connection to the database and see them gone; how many."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         rows = connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         ).fetchall()
     return len(rows)
@@ -50,6 +50,22 @@ def fill_pool(store: PostgresStore, n: int) -> None:
     """Let `n` connections be open at once, so that the pool holds that many idle ones."""
     barrier = threading.Barrier(n)
     assert together(*[lambda: store.read(lambda _: barrier.wait(20))] * n) == []
+
+
+def message(text: str) -> dict[str, str | None]:
+    """A row of the outbox, which takes the same message any number of times."""
+    return {"topic": "t", "ordering_key": None, "payload": text}
+
+
+def put(store: PostgresStore, text: str) -> None:
+    """Write a message by a body of one statement."""
+    store.write(Single(lambda tx: tx.run("outbox_put", message(text))))
+
+
+def taken(store: PostgresStore) -> list[str]:
+    """Take every message."""
+    rows = store.write(lambda tx: tx.rows("outbox_take", {"n": 100}))
+    return [row[3] for row in sorted(rows)]
 
 
 def test_stop_and_restart(own_server: PostgresServer, own_store: PostgresStore) -> None:
@@ -113,6 +129,45 @@ def test_killed_before_commit(own_server: PostgresServer, own_store: PostgresSto
     assert raised.value.ambiguous
     assert called == []
     assert not has(own_store, "x")
+
+
+def test_single_after_killed_connections(
+    own_server: PostgresServer, own_store: PostgresStore
+) -> None:
+    """A body of one statement goes past dead idle connections, and is not written twice."""
+    fill_pool(own_store, 3)
+    assert kill_connections(own_server.dsn("faults")) >= 3
+    for number in range(6):
+        put(own_store, f"m{number}")
+    assert taken(own_store) == [f"m{number}" for number in range(6)]
+
+
+def test_single_killed_meanwhile(own_server: PostgresServer, own_store: PostgresStore) -> None:
+    """Killed after the look and before the answer, the outcome of a single body is unknown."""
+    called: list[int] = []
+
+    def body(tx: Tx) -> None:
+        tx.after_commit(lambda: called.append(1))
+        kill_connections(own_server.dsn("faults"))
+        tx.run("outbox_put", message("lost"))
+
+    with pytest.raises(StoreUnavailable) as raised:
+        own_store.write(Single(body))
+    assert raised.value.ambiguous
+    assert called == []
+    assert taken(own_store) == []
+
+
+def test_single_is_one_statement(own_store: PostgresStore) -> None:
+    """A second statement of a single body is refused before it is sent."""
+
+    def body(tx: Tx) -> None:
+        tx.run("outbox_put", message("first"))
+        tx.run("outbox_put", message("second"))
+
+    with pytest.raises(AssertionError, match="one statement"):
+        own_store.write(Single(body))
+    assert taken(own_store) == ["first"]
 
 
 def test_listener_reconnects(own_server: PostgresServer, own_store: PostgresStore) -> None:

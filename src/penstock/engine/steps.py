@@ -30,7 +30,7 @@ from penstock.engine.options import WorkerOptions
 from penstock.engine.outcome import Outcome, finish_of, outcome_of_value, unsettled
 from penstock.engine.session import Renewal, WorkerSession
 from penstock.events import Events, RunStarted, WorkerBeat
-from penstock.store.api import Store, Tx
+from penstock.store.api import Single, Store, Tx
 from penstock.store.declare import pipeline_register
 from penstock.store.held import session_runs
 from penstock.store.leases import progress_put_many, session_cancels
@@ -154,7 +154,7 @@ class WorkerSteps:
             return runs
 
         try:
-            runs = self._store.write(body)
+            runs = self._store.write(body if is_raise_due else Single(body))
         except StoreUnavailable:
             self._looks = [self.clock.monotonic() + seconds for seconds in LOOK_AGAIN_SECONDS]
             raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.store.statements import Engine
 
@@ -62,6 +62,23 @@ class Tx(Protocol):
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call once the transaction is durable (wake-ups, cache fills); never on rollback."""
         ...
+
+
+class Single(Generic[T]):
+    """A transaction body that promises to run exactly one statement and to catch no error of it.
+
+    `store.write(Single(body))` does what `store.write(body)` does; an engine may leave out the
+    round trips of BEGIN and COMMIT, because one statement is a transaction of its own.
+    """
+
+    __slots__ = ("_body",)
+
+    def __init__(self, body: Callable[[Tx], T]) -> None:
+        self._body = body
+
+    def __call__(self, tx: Tx) -> T:
+        """Run the body."""
+        return self._body(tx)
 
 
 class Store(Protocol):

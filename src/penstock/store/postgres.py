@@ -23,9 +23,9 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
 from penstock.core.ids import new_boot_id, stable_fraction
 from penstock.store import migrate
-from penstock.store.api import Capabilities, Store, Tx
+from penstock.store.api import Capabilities, Single, Store, Tx
 from penstock.store.keys import wall_look
-from penstock.store.postgres_pool import Connection, ConnectionPool, connect
+from penstock.store.postgres_pool import Connection, ConnectionPool, connect, is_quiet
 from penstock.store.postgres_tx import PostgresTx
 from penstock.store.scoped import ScopedStore, confining
 from penstock.store.wake import HubWaiter, Relay, WakeHub, after_commit
@@ -179,17 +179,22 @@ class PostgresStore:
     def _attempt(self, body: Callable[[Tx], T], begin: LiteralString) -> T:
         """Run the body; again when the engine asks for it or the connection was dead at once."""
         assert not getattr(self._inside, "body", False), "a transaction body must not open another"
+        is_single = isinstance(body, Single) and begin is BEGIN_WRITE
         last: Exception | None = None
         for attempt in range(TRIES):
             injected = None if self._clock is None else self._clock.now()
             self._inside.body = True
             try:
                 with self._pool.connection() as connection:
-                    if not _began(connection, begin):
+                    if is_single and is_quiet(connection):
+                        tx = PostgresTx(connection, injected, is_single=True)
+                        value = _run_single(connection, tx, body)
+                    elif _began(connection, begin):
+                        tx = PostgresTx(connection, injected)
+                        value = _commit(connection, tx, body)
+                    else:
                         self._pool.forget_idle()
                         continue
-                    tx = PostgresTx(connection, injected)
-                    value = _commit(connection, tx, body)
             except (pgerrors.DeadlockDetected, pgerrors.SerializationFailure) as error:
                 last = error
                 # Unequal pauses, or those who met once meet again.
@@ -259,6 +264,23 @@ def _began(connection: Connection, begin: LiteralString) -> bool:
     return True
 
 
+def _run_single(connection: Connection, tx: PostgresTx, body: Callable[[Tx], T]) -> T:
+    """Run a body of one statement, which commits by itself."""
+    try:
+        return body(tx)
+    except psycopg.OperationalError as error:
+        if not connection.broken and not connection.closed:
+            raise
+        raise _unknown(error) from error
+
+
+def _unknown(error: psycopg.OperationalError) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"PostgreSQL: the connection broke at COMMIT, the outcome is unknown: {error}",
+        ambiguous=True,
+    )
+
+
 def _commit(connection: Connection, tx: PostgresTx, body: Callable[[Tx], T]) -> T:
     try:
         value = body(tx)
@@ -269,10 +291,7 @@ def _commit(connection: Connection, tx: PostgresTx, body: Callable[[Tx], T]) -> 
     try:
         outcome = connection.execute("COMMIT").statusmessage
     except psycopg.OperationalError as error:
-        raise StoreUnavailable(
-            f"PostgreSQL: the connection broke at COMMIT, the outcome is unknown: {error}",
-            ambiguous=True,
-        ) from error
+        raise _unknown(error) from error
     if outcome != "COMMIT":
         # After an error PostgreSQL turns COMMIT into ROLLBACK, without an error of its own.
         raise StoreError("PostgreSQL: the body swallowed a database error; nothing was written")

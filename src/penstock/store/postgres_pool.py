@@ -8,6 +8,8 @@ together with everything idle, because a restart kills all of them.
 from __future__ import annotations
 
 import contextlib
+import select
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -79,6 +81,15 @@ class ConnectionPool:
         else:
             with contextlib.suppress(psycopg.Error):
                 connection.close()
+
+
+def is_quiet(connection: Connection) -> bool:
+    """Whether nothing waits to be read: a server that ends an idle connection says so first."""
+    if sys.platform == "win32":
+        return False  # no poll there; select elsewhere fails beyond 1,024 open files
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)
 
 
 def connect(dsn: str, name: str, **options: Any) -> Connection:

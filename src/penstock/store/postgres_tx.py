@@ -24,15 +24,25 @@ class PostgresTx:
 
     engine: Engine = "postgres"
 
-    def __init__(self, connection: psycopg.Connection[Row], injected: int | None) -> None:
+    def __init__(
+        self,
+        connection: psycopg.Connection[Row],
+        injected: int | None,
+        *,
+        is_single: bool = False,
+    ) -> None:
+        """A transaction on `connection`; a `single` one is its only statement, without BEGIN."""
         self._connection = connection
         self._injected = injected
+        self._is_single = is_single
+        self._is_spent = False
         self.callbacks: list[Callable[[], None]] = []
 
     def now(self) -> int:
         """The time this transaction judges by."""
         if self._injected is not None:
             return self._injected
+        self._spend(1)
         row = self._connection.execute("SELECT db_now()", prepare=True).fetchone()
         assert row is not None
         return cast("int", row[0])
@@ -75,6 +85,7 @@ class PostgresTx:
                 return None
             for column, values in zip(statement.batch, zip(*batch, strict=True), strict=True):
                 bound[f"b_{column.name}"] = array_literal(values, column.type)
+        self._spend(len(statement.texts))
         cursor = None
         for text in statement.texts:
             if batch is None or len(batch) <= PREPARED_ROWS_MAX:
@@ -82,3 +93,10 @@ class PostgresTx:
             else:
                 cursor = psycopg.ClientCursor(self._connection).execute(text, bound)
         return cursor
+
+    def _spend(self, statements: int) -> None:
+        """A single transaction is over after its statement: a second one would be another."""
+        if self._is_single:
+            assert statements == 1, "a single body runs one statement"
+            assert not self._is_spent, "a single body runs one statement"
+            self._is_spent = True
