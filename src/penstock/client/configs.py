@@ -134,7 +134,7 @@ class Configs:
         who = actor or self._actor
 
         def body(tx: Tx) -> Config:
-            old = self._lock(tx, config_id, customer)
+            old = _lock(tx, self._names, config_id, customer)
             if version is not None and version != old.version:
                 raise StaleVersion("config", encode("cfg", config_id), version, old.version)
             draft = parse_draft(given, as_draft(old))
@@ -175,7 +175,7 @@ class Configs:
         who = actor or self._actor
 
         def body(tx: Tx) -> None:
-            old = self._lock(tx, config_id, customer)
+            old = _lock(tx, self._names, config_id, customer)
             schedule_retire(tx, config_id)
             config_delete(tx, config_id)
             changes.alerts_resolve(tx, config_id, who)
@@ -200,7 +200,7 @@ class Configs:
         who = actor or self._actor
 
         def body(tx: Tx) -> list[int]:
-            config = self._lock(tx, config_id, customer)
+            config = _lock(tx, self._names, config_id, customer)
             info = self._names.pipeline(config.pipeline, tx=tx)
             pools = sorted({f"runs:{row.pool}" for row in info.entries})
             tx.after_commit(lambda: self._store.wake(pools))
@@ -283,13 +283,14 @@ class Configs:
         info = self._names.pipeline(draft.pipeline, tx=tx)
         validate(info.definition.get("parameters"), json.loads(draft.parameters))
 
-    def _lock(self, tx: Tx, config_id: int, customer: str | None) -> Config:
-        number = self._names.customer(tx, customer)
-        config_lock(tx, config_id)
-        found = config_get(tx, config_id, number)
-        if found is None or found.deleted_at is not None:
-            raise NotFound("config", encode("cfg", config_id))
-        return found
+
+def _lock(tx: Tx, names: Names, config_id: int, customer: str | None) -> Config:
+    number = names.customer(tx, customer)
+    config_lock(tx, config_id)
+    found = config_get(tx, config_id, number)
+    if found is None or found.deleted_at is not None:
+        raise NotFound("config", encode("cfg", config_id))
+    return found
 
 
 def _must(config: Config | None, config_id: int) -> Config:

@@ -107,7 +107,7 @@ class Keys:
             }  # fmt: skip
             key_id = key_put(tx, params)
             detail = {"name": name, "role": wanted.value, "expires_at": expires_at, "rate": rate}
-            _note(tx, key_id, number, "created", who, detail)
+            _note(tx, key_id, number, "created", who, detail=detail)
             return replace(_shown(tx, _must(tx, key_id)), text=keys.spell(key_id, secret))
 
         return self._store.write(body)
@@ -155,7 +155,7 @@ class Keys:
             until = key_rotate(tx, key_id, keys.digest(secret), overlap_us)
             if until is None:
                 raise Conflict(f"{encode('key', key_id)} is revoked: create another key.")
-            _note(tx, key_id, old.customer, "rotated", who, {"previous_until": until})
+            _note(tx, key_id, old.customer, "rotated", who, detail={"previous_until": until})
             return replace(_shown(tx, _must(tx, key_id)), text=keys.spell(key_id, secret))
 
         return self._store.write(body)
@@ -169,7 +169,7 @@ class Keys:
             old = _must(tx, key_id)
             if not key_revoke(tx, key_id, who):
                 return False
-            _note(tx, key_id, old.customer, "revoked", who, None, reason)
+            _note(tx, key_id, old.customer, "revoked", who, why=reason)
             return True
 
         return self._store.write(body)
@@ -259,7 +259,8 @@ def _note(
     customer: int | None,
     action: str,
     who: str,
-    detail: dict[str, Any] | None,
+    *,
+    detail: dict[str, Any] | None = None,
     why: str = "",
 ) -> None:
     """Write a change down; `detail` never holds a secret or its hash."""

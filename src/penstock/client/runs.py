@@ -188,18 +188,7 @@ class Runs:
 
         def body(tx: Tx) -> list[Run]:
             number = self._names.customer(tx, customer)
-            found = replace(wanted, customer=number, before=FAR_FUTURE)
-            place = find(tx, number)
-            runs: list[Run] = []
-            if wanted.state in (None, *LIVE) and (place is None or place.is_live):
-                before = FAR_FUTURE if place is None else place.run_id
-                runs = run_list_live(tx, replace(found, before=before))
-            if wanted.state in LIVE or len(runs) == wanted.limit:
-                return runs
-            # Live runs go by id, ended ones by slot and id: the second list starts from its top.
-            if place is not None and not place.is_live:
-                found = replace(found, before=place.run_id, slot_before=place.slot)
-            return runs + run_list_ended(tx, replace(found, limit=wanted.limit - len(runs)))
+            return _listed(tx, replace(wanted, customer=number), find(tx, number))
 
         return self._store.read(body)
 
@@ -350,3 +339,18 @@ class Runs:
                 return row
         path = f"{old.pipeline}/{old.phase}/{old.processor}"
         raise Conflict(f"{path} is no longer declared: submit a run of another processor.")
+
+
+def _listed(tx: Tx, wanted: RunFilter, place: Place | None) -> list[Run]:
+    """Live runs, then ended ones, behind a place."""
+    found = replace(wanted, before=FAR_FUTURE)
+    runs: list[Run] = []
+    if wanted.state in (None, *LIVE) and (place is None or place.is_live):
+        before = FAR_FUTURE if place is None else place.run_id
+        runs = run_list_live(tx, replace(found, before=before))
+    if wanted.state in LIVE or len(runs) == wanted.limit:
+        return runs
+    # Live runs go by id, ended ones by slot and id: the second list starts from its top.
+    if place is not None and not place.is_live:
+        found = replace(found, before=place.run_id, slot_before=place.slot)
+    return runs + run_list_ended(tx, replace(found, limit=wanted.limit - len(runs)))

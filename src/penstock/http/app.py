@@ -72,7 +72,7 @@ def build(
 
     app = outline(lifespan)
     problems.install(app)
-    _state(app, client, options, clock, trigger, waiting, meters)
+    _state(app, client, options, clock=clock, trigger=trigger, waiting=waiting, meters=meters)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
 
     def record(access: Access) -> None:
@@ -118,6 +118,7 @@ def _state(
     app: FastAPI,
     client: Client,
     options: ApiOptions,
+    *,
     clock: Clock,
     trigger: Trigger,
     waiting: Waiting,
