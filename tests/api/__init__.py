@@ -1,0 +1,1 @@
+"""The API over real servers and stores."""

@@ -1,13 +1,21 @@
-"""Fixtures of the API's tests."""
+"""The API served over a desk, on each engine: one for a test, or one for a whole module."""
 
-from collections.abc import Iterator
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
 from penstock.store.api import Store
+from penstock.store.postgres import PostgresStore
+from penstock.store.sqlite import SqliteStore
 from penstock.testing.clock import VirtualClock
 from tests.api.kit import Served
+from tests.conftest import CLOCK_START, ENGINES, _database_name
 from tests.desk import Desk
+
+Serve = Callable[[str], AbstractContextManager[Served]]
 
 
 @pytest.fixture
@@ -22,3 +30,38 @@ def served(desk: Desk) -> Iterator[Served]:
     made = Served(desk)
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="module")
+def serve(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Serve:
+    """Serve a desk of the named engine on a database of its own."""
+
+    @contextlib.contextmanager
+    def opened(engine: str) -> Iterator[Served]:
+        clock = VirtualClock(CLOCK_START)
+        with contextlib.ExitStack() as stack:
+            store: Store
+            if engine == "postgres":
+                admin = request.getfixturevalue("pg_admin")
+                template = request.getfixturevalue("pg_template")
+                name = _database_name()
+                admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+                stack.callback(admin.execute, f"DROP DATABASE {name} WITH (FORCE)")
+                store = PostgresStore(request.getfixturevalue("pg_server").dsn(name), clock)
+            else:
+                path = tmp_path_factory.mktemp("served") / "penstock.db"
+                shutil.copy(request.getfixturevalue("sqlite_template"), path)
+                store = SqliteStore(path, clock)
+            stack.callback(store.close)
+            made = Served(Desk(store, clock))
+            stack.callback(made.stop)
+            yield made
+
+    return opened
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def shared(request: pytest.FixtureRequest, serve: Serve) -> Iterator[Served]:
+    """One server for all tests of a module that leave what they find as it is."""
+    with serve(request.param) as made:
+        yield made

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from typing import Any
 
-from penstock.core.clock import SystemClock
+from penstock.core.clock import Clock, SystemClock
 from penstock.core.keys import Role
 from penstock.engine.scheduler import SchedulerOptions
 from penstock.events import Event, Events
@@ -18,6 +18,7 @@ from tests.desk import Desk
 
 SCHEDULER_TOKEN = "tick-tock-0123456789"
 BOUND = ("acme", "globex")
+ROOTS = ("/api", "/healthz", "/readyz", "/metrics", "/openapi.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Client:
         raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         if raw is not None:
             sent.setdefault("Content-Type", "application/json")
-        whole = path if path.startswith("/api") or self.prefix == "" else self.prefix + path
+        whole = path if path.startswith(ROOTS) or self.prefix == "" else self.prefix + path
         connection = HTTPConnection(self.host, self.port, timeout=30)
         try:
             connection.request(method, whole, raw, sent)
@@ -96,7 +97,8 @@ class Client:
 class Served:
     """A desk behind a server."""
 
-    def __init__(self, desk: Desk, **options: Any) -> None:
+    def __init__(self, desk: Desk, *, clock: Clock | None = None, **options: Any) -> None:
+        """Serve a desk; `clock` is the API's own (ages of keys, rates), the system's unless set."""
         self.desk = desk
         self.events = Events()
         self.heard: list[Event] = []
@@ -105,7 +107,7 @@ class Served:
         self.api = build(
             desk.client,
             options=ApiOptions(**chosen),
-            clock=SystemClock(),
+            clock=clock or SystemClock(),
             events=self.events,
             trigger=self._tick,
         )
