@@ -15,7 +15,7 @@ from penstock.client import Client
 from penstock.client.keys import Principal
 from penstock.core.errors import StoreError
 from penstock.core.keys import Role
-from penstock.store.api import Store
+from penstock.store.api import Single, Store
 from penstock.store.keys import Wall, wall_look
 from penstock.store.postgres import PostgresStore
 from penstock.store.runs import RunFilter
@@ -176,6 +176,16 @@ def test_nothing_stays_behind(tenants: Tenants) -> None:
         assert after[0][1] in (None, "")
         with pytest.raises(psycopg.Error):
             raw(tenants.store.scoped(tenants.acme.number), "SELECT 1 / 0")
+
+
+def test_bodies_of_one_statement(tenants: Tenants) -> None:
+    """A body that needs no BEGIN of its own is confined like any other."""
+
+    def body(tx: Any) -> Any:
+        return tx._connection.execute("SELECT current_user::text").fetchone()[0]
+
+    assert tenants.store.scoped(tenants.acme.number).write(Single(body)) == "penstock_tenant"
+    assert tenants.store.write(Single(body)) != "penstock_tenant"
 
 
 @pytest.mark.parametrize(

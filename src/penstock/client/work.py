@@ -37,6 +37,7 @@ from penstock.core.clock import MINUTE
 from penstock.core.errors import InvalidInput, PenstockError, RunCancelled, RunTimedOut
 from penstock.core.ids import encode
 from penstock.core.model import EXTERNAL_POOL, Progress
+from penstock.core.redact import redact_text
 from penstock.core.states import RunState, check
 from penstock.store.api import Store, Tx
 from penstock.store.leases import lease_extend_many, progress_put_many
@@ -311,7 +312,7 @@ def _told(run_id: int, told: Told) -> Beat:
     return Beat(
         run_id,
         told.current_state,
-        told.stage,
+        None if told.stage is None else redact_text(told.stage),
         told.percent,
         told.estimated_completion_at,
         told.records_extracted,
