@@ -1,0 +1,93 @@
+// A worker outside Penstock, in plain JavaScript (Node 20 or later, no dependencies).
+//
+// PENSTOCK_URL=http://127.0.0.1:8080 PENSTOCK_KEY=pnk_... node worker.mjs
+
+import { hostname } from "node:os";
+import { setTimeout as pause } from "node:timers/promises";
+
+const { PENSTOCK_URL: URL, PENSTOCK_KEY: KEY, BEAT_SECONDS = 60, WAIT_SECONDS = 10 } = process.env;
+const NAME = process.env.WORKER_ID ?? `${hostname()}-${process.pid}`;
+let stopping = false;
+
+// The work itself: replace this. Say in `told` how far it is; null when `stop` made it stop.
+async function work(run, told, stop) {
+  const { steps = 10, step_seconds = 0.1, error } = run.parameters ?? {};
+  for (let step = 0; step < steps; step++) {
+    Object.assign(told, { current_stage: `step ${step}`, progress_percentage: (100 * step) / steps });
+    await pause(1000 * step_seconds, null, { signal: stop }).catch(() => {});
+    if (stop.aborted) return null;
+  }
+  if (error) throw new Error(error);
+  return { steps };
+}
+
+class Refused extends Error {}
+
+// POST; tried again while the server is away or busy, for every call may be repeated.
+async function call(path, body = {}, tries = 60) {
+  const headers = { Authorization: `Bearer ${KEY}`, "Content-Type": "application/json" };
+  const data = JSON.stringify({ worker_id: NAME, ...body });
+  for (let left = tries - 1; ; left--) {
+    const response = await fetch(`${URL}/api/v1${path}`, {
+      method: "POST", headers, body: data, signal: AbortSignal.timeout(90_000),
+    }).catch((error) => error);
+    if (response.ok) return response.json();
+    const away = response instanceof Error || [429, 503].includes(response.status);
+    if (!away) throw new Refused(await response.text());
+    if (!left) throw new Error(`no answer: ${response.message ?? response.status}`);
+    await pause(1000);
+  }
+}
+
+// Beside the work: hold the run and learn of a cancel; a refusal means it is not ours now.
+async function beat(path, token, told, stop, done) {
+  while (!done.aborted) {
+    await pause(1000 * BEAT_SECONDS, null, { signal: done }).catch(() => {});
+    if (done.aborted) return;
+    const mustStop = await call(`${path}/heartbeat`, { ...token, ...told }, 1).then(
+      (pulse) => pulse.cancel_requested,
+      (error) => error instanceof Refused,
+    );
+    if (mustStop) return stop.abort();
+  }
+}
+
+// One run from start to report.
+async function execute(run) {
+  const path = `/pipeline-runs/${run.run_id}`;
+  const token = { fencing_token: run.fencing_token };
+  const [told, stop, done] = [{}, new AbortController(), new AbortController()];
+  let beats;
+  try {
+    await call(`${path}/start`, token);
+    beats = beat(path, token, told, stop, done.signal);
+    let end;
+    try {
+      const result = await work(run, told, stop.signal);
+      end = result === null ? ["cancelled", {}] : ["complete", { result_summary: result }];
+    } catch (error) {
+      end = ["fail", { error_type: error.name, error_details: { message: error.message } }];
+    }
+    const answer = await call(`${path}/${end[0]}`, { ...token, ...end[1] });
+    console.log(run.run_id, answer.state);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    console.log(run.run_id, "refused", error.message);
+  } finally {
+    done.abort();
+    await beats;
+  }
+}
+
+process.on("SIGTERM", () => { stopping = true; }); // what is in hand is finished first
+console.log(NAME, "waits for work");
+while (!stopping) {
+  try {
+    const wait = { wait_seconds: Number(WAIT_SECONDS) };
+    const { claimed_runs } = await call("/scheduler/claim-runs", wait, 1);
+    for (const run of claimed_runs) await execute(run);
+  } catch (error) {
+    console.log("cannot work:", error.message);
+    await pause(1000);
+  }
+}

@@ -1,0 +1,103 @@
+"""A worker outside Penstock, in plain Python: claim, start, heartbeat, complete, fail, cancel.
+
+PENSTOCK_URL=http://127.0.0.1:8080 PENSTOCK_KEY=pnk_... python worker.py
+"""
+
+import json
+import os
+import signal
+import socket
+from threading import Event, Thread
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+URL, KEY = os.environ["PENSTOCK_URL"], os.environ["PENSTOCK_KEY"]
+NAME = os.environ.get("WORKER_ID", f"{socket.gethostname()}-{os.getpid()}")
+BEAT_SECONDS = float(os.environ.get("BEAT_SECONDS", "60"))
+WAIT_SECONDS = float(os.environ.get("WAIT_SECONDS", "10"))
+Json = dict[str, Any]
+stopping = Event()
+
+
+def work(run: Json, told: Json, stop: Event) -> Json | None:
+    """The work itself: replace this. Say in `told` how far it is; None when `stop` made it stop."""
+    given = run["parameters"] or {}
+    steps = given.get("steps", 10)
+    for step in range(steps):
+        told.update(current_stage=f"step {step}", progress_percentage=100 * step / steps)
+        if stop.wait(given.get("step_seconds", 0.1)):
+            return None
+    if "error" in given:
+        raise RuntimeError(given["error"])
+    return {"steps": steps}
+
+
+def call(path: str, tries: int = 60, **body: Any) -> Json:
+    """POST; tried again while the server is away or busy, for every call may be repeated."""
+    data = json.dumps({"worker_id": NAME, **body}).encode()
+    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+    while True:
+        try:
+            with urlopen(Request(f"{URL}/api/v1{path}", data, headers), timeout=90) as response:  # noqa: S310
+                return dict(json.load(response))
+        except OSError as error:
+            tries -= 1
+            if not tries or is_refusal(error):
+                raise
+            Event().wait(1)
+
+
+def is_refusal(error: OSError) -> bool:
+    """Whether the server said no; else it is away or busy, and to ask again may help."""
+    return isinstance(error, HTTPError) and error.code not in (429, 503)
+
+
+def beat(path: str, token: int, told: Json, stop: Event, done: Event) -> None:
+    """Beside the work: hold the run and learn of a cancel; a refusal means it is not ours now."""
+    while not done.wait(BEAT_SECONDS) and not stop.is_set():
+        try:
+            pulse = call(f"{path}/heartbeat", tries=1, fencing_token=token, **told)
+            must_stop = pulse["cancel_requested"]
+        except OSError as error:
+            must_stop = is_refusal(error)
+        if must_stop:
+            stop.set()
+
+
+def execute(run: Json) -> None:
+    """One run from start to report."""
+    path, token = f"/pipeline-runs/{run['run_id']}", run["fencing_token"]
+    told: Json = {}
+    report: Json = {}
+    stop, done = Event(), Event()
+    try:
+        call(f"{path}/start", fencing_token=token)
+        Thread(target=beat, args=(path, token, told, stop, done)).start()
+        try:
+            verb = "complete"
+            report["result_summary"] = work(run, told, stop)
+            if report["result_summary"] is None:
+                verb, report = "cancelled", {}
+        except Exception as error:
+            details = {"message": str(error)}
+            verb, report = "fail", {"error_type": type(error).__name__, "error_details": details}
+        end = call(f"{path}/{verb}", fencing_token=token, **report)
+        print(run["run_id"], end["state"], flush=True)
+    except HTTPError as refused:
+        print(run["run_id"], "refused", refused.read().decode(), flush=True)
+    finally:
+        done.set()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())  # what is in hand is finished first
+    print(NAME, "waits for work", flush=True)
+    while not stopping.is_set():
+        try:
+            claim = call("/scheduler/claim-runs", tries=1, wait_seconds=WAIT_SECONDS)
+            for claimed in claim["claimed_runs"]:
+                execute(claimed)
+        except OSError as error:
+            print("cannot work:", error, flush=True)
+            stopping.wait(1)

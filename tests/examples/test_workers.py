@@ -1,0 +1,212 @@
+"""The example workers, each in its own process against a server in another."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Submission
+from penstock.client import Client
+from penstock.core.ids import decode, encode
+from penstock.core.model import Run
+from penstock.store.sqlite import SqliteStore
+
+ROOT = Path(__file__).parents[2]
+WORKERS = ROOT / "examples" / "workers"
+PIPELINES = """
+from penstock import Pipeline
+
+resize = Pipeline("resize")
+resize.phase("main").external("images", timeout="10m")
+"""
+PATIENCE_SECONDS = 30.0
+
+
+class Process:
+    """A child process whose lines can be waited for."""
+
+    def __init__(self, *command: str, cwd: Path, **environment: str) -> None:
+        self._child = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self._more = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def wait_for(self, found: Callable[[str], bool]) -> str:
+        """The first line that fits, sooner or later."""
+        with self._more:
+            there = self._more.wait_for(lambda: any(map(found, self.lines)), PATIENCE_SECONDS)
+            assert there, self.lines
+            return next(filter(found, self.lines))
+
+    def terminate(self) -> int:
+        """SIGTERM; its exit code once it is through."""
+        self._child.send_signal(signal.SIGTERM)
+        try:
+            return self._child.wait(PATIENCE_SECONDS)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Make sure that it is gone."""
+        if self._child.poll() is None:
+            self._child.kill()
+        self._child.wait()
+        self._reader.join()
+        assert self._child.stdout is not None
+        self._child.stdout.close()
+
+    def _read(self) -> None:
+        assert self._child.stdout is not None
+        for line in self._child.stdout:
+            with self._more:
+                self.lines.append(line.rstrip("\n"))
+                self._more.notify_all()
+
+
+class Bench:
+    """A server on a free port, one of the workers, and a client on the same database."""
+
+    def __init__(self, folder: Path, command: list[str]) -> None:
+        (folder / "pipelines.py").write_text(PIPELINES)
+        database = f"sqlite:{folder}/penstock.db"
+        self.server = Process(
+            sys.executable, "-m", "penstock", "--json", "--database-url", database, "up",
+            "--pipelines", "pipelines.py", "--port", "0", cwd=folder,
+        )  # fmt: skip
+        self.command, self.folder = command, folder
+        try:
+            up = json.loads(self.server.wait_for(lambda line: '"api"' in line))
+            self.url, self.admin = up["api"], up["development_key"]
+            self.client = Client(SqliteStore(folder / "penstock.db"))
+            key = self.client.keys.create("images", "worker", actor="test").text or ""
+            self._settings = {
+                "PENSTOCK_URL": self.url, "PENSTOCK_KEY": key, "WORKER_ID": "bench-1",
+                "BEAT_SECONDS": "0.1", "WAIT_SECONDS": "1",
+            }  # fmt: skip
+            self.worker = self.start()
+        except BaseException:
+            self.server.close()
+            raise
+
+    def start(self) -> Process:
+        """Another worker."""
+        return Process(*self.command, cwd=self.folder, **self._settings)
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """One call of somebody with the development key."""
+        headers = {"Authorization": f"Bearer {self.admin}", "Content-Type": "application/json"}
+        request = urllib.request.Request(
+            f"{self.url}/api/v1{path}", json.dumps(body).encode(), headers
+        )
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as response:
+            answer: dict[str, Any] = json.load(response)
+        return answer
+
+    def submit(self, **parameters: Any) -> str:
+        """Something for the worker to do."""
+        wanted = Submission(pipeline="resize", customer="acme", parameters=parameters)
+        return encode("run", self.client.runs.submit(wanted))
+
+    def run(self, run_id: str) -> Run:
+        """A run as it is stored."""
+        return self.client.runs.get(decode("run", run_id))
+
+    def ended(self, run_id: str) -> Run:
+        """A run whose end the worker has told."""
+        self.worker.wait_for(lambda line: line.startswith(f"{run_id} "))
+        return self.run(run_id)
+
+    def close(self) -> None:
+        """Stop everything."""
+        self.worker.close()
+        self.server.close()
+        self.client.store.close()
+
+
+def _node() -> list[str]:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    return [node, str(WORKERS / "worker.mjs")]
+
+
+@pytest.fixture(params=["python", "node"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    """A server and a worker written in one of the languages."""
+    command = _node() if request.param == "node" else [sys.executable, str(WORKERS / "worker.py")]
+    made = Bench(tmp_path, command)
+    yield made
+    made.close()
+
+
+def test_complete_and_fail(bench: Bench) -> None:
+    """A run is claimed, started and completed with its result; one that fails is retried."""
+    good = bench.submit(steps=2, step_seconds=0.01)
+    bad = bench.submit(steps=1, step_seconds=0.01, error="no such image")
+    run = bench.ended(good)
+    assert (run.state, run.status, run.claimed_by) == ("COMPLETED", "SUCCESS", "bench-1")
+    assert json.loads(run.result or "") == {"steps": 2}
+    run = bench.ended(bad)
+    assert run.state == "FAILED"
+    assert run.error_type in ("RUNTIME_ERROR", "ERROR")
+    assert json.loads(run.error_details or "")["message"] == "no such image"
+    assert bench.client.views.overview().pending == 1
+
+
+def test_heartbeat_and_cancel(bench: Bench) -> None:
+    """Heartbeats tell progress from beside the work; a cancel stops it, and is confirmed."""
+    run_id = bench.submit(steps=1000, step_seconds=0.05)
+    number = decode("run", run_id)
+    told = threading.Event()
+    for _ in range(600):
+        progress = bench.client.runs.detail(number).progress
+        if progress is not None and progress["percent"]:
+            break
+        told.wait(0.05)
+    else:
+        raise AssertionError(bench.worker.lines)
+    assert (progress["stage"] or "").startswith("step ")
+    assert progress["worker"] == "bench-1"
+    asked = bench.post(f"/pipeline-runs/{run_id}/cancel", {"reason": "wrong folder"})
+    assert asked["outcome"] == "asked"
+    assert bench.ended(run_id).state == "CANCELLED"
+
+
+def test_drain(bench: Bench) -> None:
+    """On SIGTERM a worker finishes what it has in hand, claims nothing more and leaves."""
+    first = bench.submit(steps=10, step_seconds=0.1)
+    for _ in range(600):
+        if bench.run(first).state == "RUNNING":
+            break
+        threading.Event().wait(0.02)
+    second = bench.submit(steps=1, step_seconds=0.01)
+    assert bench.worker.terminate() == 0, bench.worker.lines
+    assert bench.run(first).state == "COMPLETED"
+    assert bench.run(second).state == "PENDING"
+    bench.worker = bench.start()
+    assert bench.ended(second).state == "COMPLETED"
+
+
+def test_a_server_that_is_away(bench: Bench) -> None:
+    """A worker whose server is stopped keeps asking; it does not end by itself."""
+    bench.worker.wait_for(lambda line: "waits for work" in line)
+    bench.server.terminate()
+    bench.worker.wait_for(lambda line: line.startswith("cannot "))
+    assert bench.worker.terminate() == 0
