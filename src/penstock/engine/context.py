@@ -130,14 +130,9 @@ class RunContext:
         return self._known.processor
 
     @property
-    def known_defaults(self) -> dict[str, Any]:
-        """The pipeline's defaults for parameters."""
-        return dict(self._known.defaults)
-
-    @property
-    def known_secrets(self) -> Secrets:
-        """Where the worker looks secrets up."""
-        return self._known.secrets
+    def known(self) -> Known:
+        """What the worker knows of the processor."""
+        return self._known
 
     @property
     def partition(self) -> str:
@@ -178,11 +173,7 @@ class RunContext:
         References to secrets are resolved; one that cannot be fails the run for good.
         """
         if self._parameters is None:
-            text, presets = self.held.parameters, self._known.defaults
-            given = {**presets, **(msgspec.json.decode(text) if text else {})}
-            if (text and REFERENCE in text) or any(is_reference(p) for p in presets.values()):
-                given = self._known.secrets.resolved(given, self.held.customer_id)
-            self._parameters = MappingProxyType(given)
+            self._parameters = MappingProxyType(_parameters(self._known, self.held))
         return self._parameters
 
     def secret(self, name: str) -> str:
@@ -332,3 +323,12 @@ class RunContext:
 
 
 _NOTHING: Final = Progress()
+
+
+def _parameters(known: Known, held: HeldRun) -> dict[str, Any]:
+    """A run's parameters over the defaults; only what refers to secrets is looked at closely."""
+    text = held.parameters
+    given = {**known.defaults, **(msgspec.json.decode(text) if text else {})}
+    if (text and REFERENCE in text) or any(is_reference(p) for p in known.defaults.values()):
+        given = known.secrets.resolved(given, held.customer_id)
+    return given

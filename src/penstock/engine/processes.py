@@ -100,8 +100,8 @@ class _Child:
         """Execute one run; a death becomes an outcome."""
         declared = context.declared
         job = child.Job(
-            declared.reference, context.held, replace(declared, body=None), context.known_defaults,
-            context.known_secrets,
+            declared.reference, context.held, replace(declared, body=None),
+            dict(context.known.defaults), context.known.secrets,
         )  # fmt: skip
         context.interrupt = self._tell
         try:

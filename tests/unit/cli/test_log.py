@@ -3,6 +3,8 @@
 import json
 import logging
 
+import pytest
+
 from penstock.cli.log import LINES_PER_SECOND, EventLog, described
 from penstock.core.clock import SECOND
 from penstock.events import (
@@ -94,3 +96,17 @@ def test_log_records_join_in() -> None:
     record.run_id = "run_abc"
     _Handler(log).emit(record)
     assert lines[0].endswith("run_abc half done")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_secrets_are_masked(as_json: bool) -> None:
+    """A log line never shows what looks like a secret, nor what stands under its name."""
+    from penstock.cli.log import _Handler
+
+    log, lines, _ = make(as_json=as_json)
+    text = "cannot reach postgresql://u:cnry-8f3a@db/x with password=cnry-8f3a"
+    _Handler(log).emit(logging.LogRecord("x", logging.WARNING, "x.py", 1, text, (), None))
+    log.line("warning", "careful", {"action": "log", "api_key": "cnry-8f3a"})
+    assert len(lines) == 2
+    assert not any("cnry" in line for line in lines)
+    assert "postgresql://u:***@db/x" in lines[0]

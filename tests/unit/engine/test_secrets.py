@@ -1,0 +1,98 @@
+"""Where a worker finds secrets: a customer's own file, its environment, a shared file."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.config import load, secrets_of
+from penstock.core.errors import PermanentError
+from penstock.core.redact import MASK, REGISTERED, redact_text
+from penstock.engine.secrets import BYTES_MAX, Secrets
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    yield
+    REGISTERED.clear()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a shared secret and one of acme's own."""
+    (tmp_path / "db").write_text("shared-value\n")
+    (tmp_path / "customers" / "acme").mkdir(parents=True)
+    (tmp_path / "customers" / "acme" / "db").write_text("value-of-acme\n")
+    (tmp_path / "customers" / "acme" / "own").write_text("only-acme's")
+    return tmp_path
+
+
+def test_order(folder: Path) -> None:
+    """A customer's own file wins, then the environment, then the shared file."""
+    secrets = Secrets({"db": "from-environment"}, str(folder))
+    assert secrets.get("db", "acme") == "value-of-acme"
+    assert secrets.get("db", "bravo") == "from-environment"
+    assert Secrets({}, str(folder)).get("db", "bravo") == "shared-value"
+
+
+def test_somebody_elses(folder: Path) -> None:
+    """A customer's own secret is not there for anybody else."""
+    secrets = Secrets({}, str(folder))
+    assert secrets.get("own", "acme") == "only-acme's"
+    with pytest.raises(PermanentError, match="PENSTOCK_SECRET_OWN"):
+        secrets.get("own", "bravo")
+
+
+@pytest.mark.parametrize("name", ["", "../db", "DB", "a/b", "customers/acme/own", "x" * 64])
+def test_names(folder: Path, name: str) -> None:
+    """Whatever is no plain name finds nothing, least of all another folder."""
+    with pytest.raises(PermanentError) as caught:
+        Secrets({}, str(folder)).get(name, "bravo")
+    assert caught.value.error_type == "INVALID_CONFIGURATION"
+
+
+def test_files_that_cannot_be_read(folder: Path) -> None:
+    """A folder, a huge file or one that is no text is told by the secret's name alone."""
+    (folder / "folder").mkdir()
+    (folder / "huge").write_text("x" * (BYTES_MAX + 1))
+    (folder / "binary").write_bytes(b"\xff\xfe\x00")
+    for name in ("folder", "huge", "binary"):
+        with pytest.raises(PermanentError, match=f'secret "{name}"'):
+            Secrets({}, str(folder)).get(name, "acme")
+
+
+def test_resolving() -> None:
+    """References are replaced wherever they stand; the rest and the original stay."""
+    secrets = Secrets({"a": "value-a"})
+    given = {"x": {"$secret": "a"}, "list": [{"y": {"$secret": "a"}}, 5], "n": None}
+    resolved = secrets.resolved(given, "acme")
+    assert resolved == {"x": "value-a", "list": [{"y": "value-a"}, 5], "n": None}
+    assert given["x"] == {"$secret": "a"}
+    with pytest.raises(PermanentError, match=r"parameters\.x"):
+        secrets.resolved({"x": {"$secret": "a", "more": 1}}, "acme")
+
+
+def test_masked_afterwards() -> None:
+    """A value that was handed out is masked from then on; the source never prints it."""
+    secrets = Secrets({"a": "value-a"})
+    assert "value-a" not in repr(secrets)
+    assert redact_text("value-a") == "value-a"
+    secrets.get("a", "acme")
+    assert redact_text("is value-a") == f"is {MASK}"
+
+
+def test_it_travels_to_child_processes() -> None:
+    """Children of the worker know the same secrets."""
+    again = pickle.loads(pickle.dumps(Secrets({"a": "value-a"}, "folder")))
+    assert again.get("a", "acme") == "value-a"
+    assert again.folder == "folder"
+
+
+def test_from_the_environment() -> None:
+    """PENSTOCK_SECRET_… are secrets, no settings; secrets_dir is a setting."""
+    environment = {"PENSTOCK_SECRET_DB_PASSWORD": "x y", "PENSTOCK_SECRETS_DIR": "folder"}
+    assert secrets_of(environment) == {"db_password": "x y"}
+    assert load(environment).secrets_dir == "folder"
