@@ -30,19 +30,78 @@ CREATE TABLE secrets (
 
 -- only: postgres
 -- The second wall between customers. Transactions of a caller bound to one customer run as the role
--- penstock_tenant with penstock.customer set; these policies then hide and refuse everybody else's
--- rows, and all rows when the setting is missing or empty. Owner and service are not restricted.
--- Roles belong to the whole server: another database may have made this one, or be about to. Safe to
--- call again, after a superuser made or granted the role; says whether the wall stands.
+-- penstock_tenant with penstock.customer set; policies then hide and refuse everybody else's rows,
+-- and all rows when the setting is missing or empty. Owner and service are not restricted.
+
+-- The customer a transaction is confined to; NULL, which fits no row, when that was not said.
+CREATE FUNCTION tenant_customer() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE AS
+$$ SELECT nullif(current_setting('penstock.customer', true), '')::bigint $$;
+
+-- What a tenant may do with the tables of a migration, and which rows are its own. Condition 'open'
+-- means no row-level security (nobody's rows, or only added to); none at all means that no row is
+-- there for it. `seen` are rows it may read besides. A migration that adds tables adds a function
+-- tenant_rules_NNNN of this shape and calls tenant_wall() again.
+CREATE FUNCTION tenant_rules_0002()
+RETURNS TABLE (relation text, privileges text, condition text, seen text) LANGUAGE sql STABLE AS
+$$
+SELECT v.relation, v.privileges, CASE v.whose
+    WHEN 'own' THEN 'customer = (SELECT tenant_customer())'
+    WHEN 'config' THEN format('EXISTS (SELECT 1 FROM configs f WHERE f.config_id = %I.config_id AND f.customer = (SELECT tenant_customer()))', v.relation)
+    ELSE v.whose END, v.seen
+FROM (VALUES
+    ('customers', 'SELECT, UPDATE (audit_n, audit_head)', 'own', NULL),
+    ('configs', 'SELECT, INSERT, UPDATE', 'own', NULL),
+    ('runs', 'SELECT, INSERT, UPDATE, DELETE', 'own', NULL),
+    ('history', 'SELECT, INSERT', 'own', NULL),
+    ('flows', 'SELECT, INSERT, UPDATE', 'own', NULL),
+    ('dead_letters', 'SELECT, INSERT, UPDATE', 'own', NULL),
+    ('alerts', 'SELECT, INSERT, UPDATE', 'own', NULL),
+    ('audit', 'SELECT, INSERT', 'own', NULL),
+    ('journal', 'SELECT, INSERT', 'own', NULL),
+    ('customer_days', 'SELECT', 'own', NULL),
+    ('schedule', 'SELECT, INSERT, UPDATE, DELETE', 'config', NULL),
+    ('config_health', 'SELECT, INSERT, UPDATE', 'config', NULL),
+    ('ledger', 'SELECT, INSERT', 'config', NULL),
+    ('progress', 'SELECT, INSERT, UPDATE, DELETE',
+        'EXISTS (SELECT 1 FROM runs r WHERE r.run_id = progress.run_id AND r.customer = (SELECT tenant_customer()))', NULL),
+    ('leases', 'SELECT, INSERT, UPDATE, DELETE',
+        'kind = ''run'' AND EXISTS (SELECT 1 FROM runs r WHERE r.run_id = leases.subject AND r.customer = (SELECT tenant_customer()))', NULL),
+    -- Customer 0 is the clock of fairness, which every claim moves.
+    ('turns', 'SELECT, INSERT, UPDATE',
+        '(SELECT tenant_customer()) IS NOT NULL AND customer IN (0, (SELECT tenant_customer()))', NULL),
+    ('requests', 'SELECT, INSERT, UPDATE',
+        'starts_with(scope, ''customer:'' || (SELECT tenant_customer()) || '':'')', NULL),
+    -- New runs must notice pauses of everybody, or they would start in spite of them.
+    ('pauses', 'SELECT, INSERT, DELETE',
+        '(scope = ''customer'' AND subject = (SELECT tenant_customer())) OR (scope = ''config'' AND EXISTS (SELECT 1 FROM configs f WHERE f.config_id = pauses.subject AND f.customer = (SELECT tenant_customer())))',
+        'scope IN (''all'', ''pipeline'') AND (SELECT tenant_customer()) IS NOT NULL'),
+    -- A claim asks for its session; a confined one has none and finds none.
+    ('sessions', 'SELECT, UPDATE (session_id)', NULL, NULL),
+    ('seals', NULL, NULL, NULL),
+    ('api_keys', NULL, NULL, NULL),
+    ('secrets', NULL, NULL, NULL),
+    ('pools', 'SELECT', 'open', NULL),
+    ('pipelines', 'SELECT', 'open', NULL),
+    ('processors', 'SELECT', 'open', NULL),
+    ('topics', 'SELECT', 'open', NULL),
+    ('counters', 'SELECT', 'open', NULL),
+    ('cadences', 'SELECT, INSERT', 'open', NULL),
+    ('outbox', 'INSERT', 'open', NULL),
+    ('run_sums', 'INSERT', 'open', NULL)
+) AS v (relation, privileges, whose, seen)
+$$;
+
+-- Builds the wall, and says whether it stands. Roles belong to the whole server: another database may
+-- have made this one, or be about to; and not every user may. Safe to call again, so that a superuser
+-- can make or grant the role later.
 CREATE FUNCTION tenant_wall() RETURNS boolean LANGUAGE plpgsql AS
 $$
 DECLARE
-    mine constant text := '(SELECT nullif(current_setting(''penstock.customer'', true), '''')::bigint)';
-    own constant text := 'customer = ' || mine;
-    of_config constant text := 'EXISTS (SELECT 1 FROM configs f WHERE f.config_id = %s AND f.customer = ' || mine || ')';
-    of_run constant text := 'EXISTS (SELECT 1 FROM runs r WHERE r.run_id = %s AND r.customer = ' || mine || ')';
-    is_new boolean := current_setting('server_version_num')::int >= 160000;
+    is_new constant boolean := current_setting('server_version_num')::int >= 160000;
+    power constant text := CASE WHEN is_new THEN 'SET' ELSE 'MEMBER' END;
+    source regproc;
     rule record;
+    old record;
 BEGIN
     IF to_regrole('penstock_tenant') IS NULL THEN
         BEGIN
@@ -55,7 +114,7 @@ BEGIN
                 RETURN FALSE;
         END;
     END IF;
-    IF NOT pg_has_role(current_user, 'penstock_tenant', CASE WHEN is_new THEN 'SET' ELSE 'MEMBER' END) THEN
+    IF NOT pg_has_role(current_user, 'penstock_tenant', power) THEN
         BEGIN
             EXECUTE 'GRANT penstock_tenant TO CURRENT_USER' || CASE WHEN is_new THEN ' WITH INHERIT FALSE, SET TRUE' ELSE '' END;
         EXCEPTION WHEN insufficient_privilege OR unique_violation OR internal_error THEN
@@ -64,53 +123,33 @@ BEGIN
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO penstock_tenant', current_schema());
     GRANT USAGE ON SEQUENCE token_seq, journal_seq TO penstock_tenant;
-    -- What belongs to nobody, and what is only ever added to.
-    GRANT SELECT ON pools, pipelines, processors, cadences, topics, counters TO penstock_tenant;
-    GRANT INSERT ON cadences, outbox, run_sums TO penstock_tenant;
-    -- A claim asks for its session; a confined one has none and finds none.
-    GRANT SELECT, UPDATE (session_id) ON sessions TO penstock_tenant;
-    FOR rule IN
-        SELECT * FROM (VALUES
-            ('customers', 'SELECT, UPDATE (audit_n, audit_head)', own),
-            ('configs', 'SELECT, INSERT, UPDATE', own),
-            ('runs', 'SELECT, INSERT, UPDATE, DELETE', own),
-            ('history', 'SELECT, INSERT', own),
-            ('flows', 'SELECT, INSERT, UPDATE', own),
-            ('dead_letters', 'SELECT, INSERT, UPDATE', own),
-            ('alerts', 'SELECT, INSERT, UPDATE', own),
-            ('audit', 'SELECT, INSERT', own),
-            ('journal', 'SELECT, INSERT', own),
-            ('customer_days', 'SELECT', own),
-            ('schedule', 'SELECT, INSERT, UPDATE, DELETE', format(of_config, 'schedule.config_id')),
-            ('config_health', 'SELECT, INSERT, UPDATE', format(of_config, 'config_health.config_id')),
-            ('ledger', 'SELECT, INSERT', format(of_config, 'ledger.config_id')),
-            ('progress', 'SELECT, INSERT, UPDATE, DELETE', format(of_run, 'progress.run_id')),
-            ('leases', 'SELECT, INSERT, UPDATE, DELETE', 'kind = ''run'' AND ' || format(of_run, 'leases.subject')),
-            -- Customer 0 is the clock of fairness, which every claim moves.
-            ('turns', 'SELECT, INSERT, UPDATE', mine || ' IS NOT NULL AND customer IN (0, ' || mine || ')'),
-            ('requests', 'SELECT, INSERT, UPDATE', 'starts_with(scope, ''customer:'' || ' || mine || ' || '':'')'),
-            ('pauses', 'SELECT, INSERT, DELETE', '(scope = ''customer'' AND subject = ' || mine || ') OR (scope = ''config'' AND ' || format(of_config, 'pauses.subject') || ')'),
-            ('sessions', NULL, NULL),
-            ('seals', NULL, NULL),
-            ('api_keys', NULL, NULL),
-            ('secrets', NULL, NULL)
-        ) AS rules (relation, privileges, condition)
+    FOR source IN
+        SELECT p.oid FROM pg_proc p WHERE p.pronamespace = current_schema()::regnamespace
+            AND p.proname ~ '^tenant_rules_\d{4}$' ORDER BY p.proname
     LOOP
-        EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', rule.relation);
-        CONTINUE WHEN rule.condition IS NULL;
-        EXECUTE format('GRANT %s ON %I TO penstock_tenant', rule.privileges, rule.relation);
-        IF EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = rule.relation::regclass AND polname = 'one_customer') THEN
-            EXECUTE format('DROP POLICY one_customer ON %I', rule.relation);
-        END IF;
-        EXECUTE format('CREATE POLICY one_customer ON %I TO penstock_tenant USING (%s) WITH CHECK (%s)',
-            rule.relation, rule.condition, rule.condition);
+        FOR rule IN EXECUTE format('SELECT * FROM %s()', source) LOOP
+            IF rule.privileges IS NOT NULL THEN
+                EXECUTE format('GRANT %s ON %I TO penstock_tenant', rule.privileges, rule.relation);
+            END IF;
+            CONTINUE WHEN rule.condition = 'open';
+            EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', rule.relation);
+            FOR old IN
+                SELECT polname FROM pg_policy WHERE polrelid = rule.relation::regclass
+                    AND polname IN ('one_customer', 'seen_by_all')
+            LOOP
+                EXECUTE format('DROP POLICY %I ON %I', old.polname, rule.relation);
+            END LOOP;
+            IF rule.condition IS NOT NULL THEN
+                EXECUTE format('CREATE POLICY one_customer ON %I TO penstock_tenant USING (%s) WITH CHECK (%s)',
+                    rule.relation, rule.condition, rule.condition);
+            END IF;
+            IF rule.seen IS NOT NULL THEN
+                EXECUTE format('CREATE POLICY seen_by_all ON %I FOR SELECT TO penstock_tenant USING (%s)',
+                    rule.relation, rule.seen);
+            END IF;
+        END LOOP;
     END LOOP;
-    -- New runs must notice pauses of everybody, or they would start in spite of them.
-    IF EXISTS (SELECT 1 FROM pg_policy WHERE polrelid = 'pauses'::regclass AND polname = 'pauses_of_all') THEN
-        DROP POLICY pauses_of_all ON pauses;
-    END IF;
-    EXECUTE 'CREATE POLICY pauses_of_all ON pauses FOR SELECT TO penstock_tenant USING (scope IN (''all'', ''pipeline'') AND ' || mine || ' IS NOT NULL)';
-    RETURN pg_has_role(current_user, 'penstock_tenant', CASE WHEN is_new THEN 'SET' ELSE 'MEMBER' END);
+    RETURN pg_has_role(current_user, 'penstock_tenant', power);
 END
 $$;
 SELECT tenant_wall();
