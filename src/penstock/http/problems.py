@@ -15,6 +15,7 @@ import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from penstock.core.errors import (
@@ -86,6 +87,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _plain)
+    app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -166,6 +168,11 @@ async def _plain(request: Request, error: Exception) -> Response:
     return problem(
         error.status_code, code, detail, request_id=request_id_of(request), headers=error.headers
     )
+
+
+async def _gone(request: Request, _: Exception) -> Response:
+    """The caller hung up before its body was whole: nothing was done, and nobody hears this."""
+    return problem(400, "request.broken", "The body broke off.", request_id=request_id_of(request))
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
