@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from penstock.client import Client
 from penstock.client.names import PipelineInfo
-from penstock.config import Settings, load, secrets_of
+from penstock.config import Settings, key_file, load, secrets_of, sqlite_path
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.core.pipeline import Pipeline
@@ -58,8 +58,6 @@ __all__ = [
 ]  # fmt: skip
 
 SECOND = 1_000_000
-KEY_SUFFIX = ".key"
-"""Beside a SQLite file: the development key."""
 
 
 def open_store(settings: Settings, *, migrate: bool = False, clock: Clock | None = None) -> Store:
@@ -98,7 +96,7 @@ def open_client(settings: Settings, *, actor: str, create: bool = False) -> Iter
     """A client for one command. A SQLite file that does not exist is made only with `create`."""
     url = settings.database_url
     if url.startswith("sqlite:") and not create:
-        path = _sqlite_path(url)
+        path = sqlite_path(url)
         if isinstance(path, Path) and not path.exists():
             raise StoreUnavailable(
                 f"there is no database at {path}. Start with `penstock up`, create it with "
@@ -161,7 +159,7 @@ def work_off(client: Client, pipelines: Sequence[Pipeline]) -> int:
 def describe_database(url: str) -> str:
     """Where state lives, as people may see it: an absolute path, or a URL without its password."""
     if url.startswith("sqlite:"):
-        path = _sqlite_path(url)
+        path = sqlite_path(url)
         return f"sqlite:{path.resolve() if isinstance(path, Path) else path}"
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
@@ -369,11 +367,9 @@ def development_key(client: Client, settings: Settings) -> str | None:
     # As in build_api.
     from penstock.http.server import is_loopback
 
-    url = settings.database_url
-    path = _sqlite_path(url) if url.startswith("sqlite:") else None
-    if not isinstance(path, Path) or not is_loopback(settings.api_host):
+    file = key_file(settings.database_url)
+    if file is None or not is_loopback(settings.api_host):
         return None
-    file = path.with_name(path.name + KEY_SUFFIX)
     if file.is_file():
         text = file.read_text("utf-8").strip()
         if client.keys.authenticate(text) is not None:
@@ -395,18 +391,10 @@ def _beat(interval_us: int, *channels: str) -> Beat:
     return Beat(interval_us=interval_us, channels=channels)
 
 
-def _sqlite_path(url: str) -> Path | str:
-    path = url.removeprefix("sqlite:")
-    path = path.removeprefix("//") if path.startswith("///") else path
-    if not path:
-        raise SettingsError("database_url", "a file after sqlite:", url, "sqlite:penstock.db")
-    return ":memory:" if path == ":memory:" else Path(path).expanduser()
-
-
 def _connect(settings: Settings, clock: Clock | None = None) -> Store:
     url = settings.database_url
     if url.startswith("sqlite:"):
-        return SqliteStore(_sqlite_path(url), clock)
+        return SqliteStore(sqlite_path(url), clock)
     return _postgres(url, settings.pool_size, clock)
 
 

@@ -20,7 +20,10 @@ from penstock.core.errors import InvalidInput, SettingsError
 
 PREFIX = "PENSTOCK_"
 SECRET_PREFIX = "PENSTOCK_SECRET_"  # noqa: S105 - the start of a name, not a secret
-NOT_SETTINGS = ("PENSTOCK_TEST_", SECRET_PREFIX)
+KEY_VARIABLE = "PENSTOCK_API_KEY"
+NOT_SETTINGS = ("PENSTOCK_TEST_", SECRET_PREFIX, KEY_VARIABLE)
+KEY_SUFFIX = ".key"
+"""Beside a SQLite file: the development key."""
 DEFAULT_DATABASE = "sqlite:penstock.db"
 
 Kind = Literal["text", "int", "float", "duration", "list"]
@@ -49,6 +52,13 @@ TABLE: tuple[Setting, ...] = (
         "text",
         DEFAULT_DATABASE,
         "Where state lives: sqlite:PATH or postgresql://…",
+    ),
+    Setting("url", "text", "", "The API that commands speak to, instead of a database."),
+    Setting(
+        "url_plain",
+        "text",
+        "never",
+        "Whether a key may go over http to other machines: never or allowed.",
     ),
     Setting("pipelines", "list", (), "Modules or files that declare pipelines, comma-separated."),
     Setting("pool", "text", "default", "The pool of processors this worker serves."),
@@ -86,6 +96,8 @@ class Settings:
     """Every setting, checked. Durations are microseconds."""
 
     database_url: str
+    url: str
+    url_plain: str
     pipelines: tuple[str, ...]
     pool: str
     worker_slots: int
@@ -145,6 +157,28 @@ def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
         for variable, value in environment.items()
         if variable.startswith(SECRET_PREFIX)
     }
+
+
+def api_key_of(environment: Mapping[str, str]) -> str | None:
+    """The key for `url`; only the environment gives it, because command lines and files are read
+    by others.
+    """
+    return environment.get(KEY_VARIABLE) or None
+
+
+def sqlite_path(url: str) -> Path | str:
+    """The file of a sqlite: URL, or `:memory:`."""
+    path = url.removeprefix("sqlite:")
+    path = path.removeprefix("//") if path.startswith("///") else path
+    if not path:
+        raise SettingsError("database_url", "a file after sqlite:", url, "sqlite:penstock.db")
+    return ":memory:" if path == ":memory:" else Path(path).expanduser()
+
+
+def key_file(database_url: str) -> Path | None:
+    """Where the development key of a SQLite file is kept; None for other databases."""
+    path = sqlite_path(database_url) if database_url.startswith("sqlite:") else None
+    return path.with_name(path.name + KEY_SUFFIX) if isinstance(path, Path) else None
 
 
 def warnings(settings: Settings) -> list[str]:
@@ -245,6 +279,8 @@ def _check(settings: Settings) -> None:
             url.partition(":")[0],  # what follows may hold a password
             "For a file in this folder: sqlite:penstock.db",
         )
+    if settings.url_plain not in ("never", "allowed"):
+        raise SettingsError("url_plain", "never or allowed", settings.url_plain)
     if settings.log_format not in ("human", "json"):
         raise SettingsError("log_format", "human or json", settings.log_format)
     if settings.log_level not in ("debug", "info", "warning", "error"):

@@ -105,7 +105,7 @@ class TestUnknownNames:
 
     def test_a_far_name_lists_what_is_known(self) -> None:
         """When nothing is near, the names that exist are listed."""
-        with pytest.raises(SettingsError, match="Known: PENSTOCK_CATCH_UP_RATE"):
+        with pytest.raises(SettingsError, match="Known: PENSTOCK_API_BODY_MAX"):
             load({"PENSTOCK_ZZZZZZ": "1"})
 
 

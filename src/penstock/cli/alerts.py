@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Group
-from penstock.core.clock import iso
-from penstock.core.ids import encode
 
 
 @click.group(cls=Group)
@@ -26,40 +21,23 @@ def alerts() -> None:
 @click.pass_obj
 def list_(app: App, customer: str | None, state: str, limit: int) -> None:
     """List alerts, newest first."""
-    with app.client() as client:
-        found = client.views.alerts(
-            state=None if state == "all" else state, customer=customer, limit=limit
-        )
-        now = client.store.read(lambda tx: tx.now())
-    record = {
-        "alerts": [
-            {
-                "alert_id": encode("alert", a.alert_id), "severity": a.severity, "rule": a.rule,
-                "state": a.state, "customer_id": a.customer_id, "message": a.message,
-                "detail": _detail(a.detail), "times": a.times, "opened_at": iso(a.opened_at),
-                "closed_at": shapes.iso_or_none(a.closed_at),
-            }
-            for a in found
-        ]
-    }  # fmt: skip
+    with app.use_cases() as cases:
+        found = cases.alerts(state=state, customer=customer, limit=limit)
+        now = cases.now()
 
     def people() -> None:
         if not found:
             app.say("No open alerts." if state == "open" else "No alerts.")
             return
         for a in found:
-            severity = click.style(f"{a.severity:<8}", fg=shapes.COLOURS.get(a.severity))
-            closed = "" if a.state == "open" else f"  [{a.state}]"
-            since = shapes.brief(a.opened_at, now)
-            click.echo(f"{severity}  {since:<24}  {a.message}{closed}")
-            if a.state == "open" and "fix" in _detail(a.detail):
-                click.echo(f"{'':<36}→ {_detail(a.detail)['fix']}")
+            severity = click.style(f"{a['severity']:<8}", fg=shapes.COLOURS.get(a["severity"]))
+            closed = "" if a["state"] == "open" else f"  [{a['state']}]"
+            since = shapes.brief(shapes.micros(a["opened_at"]), now)
+            click.echo(f"{severity}  {since:<24}  {shapes.printable(a['message'])}{closed}")
+            fix = a["detail"].get("fix") if isinstance(a["detail"], dict) else None
+            if a["state"] == "open" and fix:
+                click.echo(f"{'':<36}→ {shapes.printable(str(fix))}")
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
-    app.emit(record, people)
-
-
-def _detail(text: str) -> dict[str, Any]:
-    found = json.loads(text) if text else {}
-    return found if isinstance(found, dict) else {}
+    app.emit({"alerts": found}, people)

@@ -15,10 +15,15 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
+from penstock.core.address import is_loopback
+from penstock.core.errors import InvalidInput
+
 if TYPE_CHECKING:
+    from penstock.cli.usecases import UseCases
     from penstock.client import Client
     from penstock.config import Settings
 
@@ -30,6 +35,7 @@ class App:
 
     def __init__(self) -> None:
         self.database_url: str | None = None
+        self.url: str | None = None
         self.config: str | None = None
         self.is_json = False
         self.is_quiet = False
@@ -43,17 +49,49 @@ class App:
         file = Path(self.config) if self.config else None
         if file is None and Path(DEFAULT_FILE).is_file():
             file = Path(DEFAULT_FILE)
-        return load(os.environ, file, {"database_url": self.database_url, **overrides})
+        if self.url and self.database_url:
+            raise InvalidInput("url", "either --url or --database-url", "both")
+        if self.database_url:
+            overrides = {"url": "", **overrides}  # who names a database means it
+        given = {"database_url": self.database_url, "url": self.url}
+        return load(os.environ, file, {**given, **overrides})
+
+    def database_settings(self, **overrides: Any) -> Settings:
+        """The settings of a command that works on the database itself; it refuses an API."""
+        settings = self.settings(**overrides)
+        refuse_url(settings.url)
+        return settings
+
+    @contextlib.contextmanager
+    def use_cases(self) -> Iterator[UseCases]:
+        """What a command does, on the database or, with a URL, through the API."""
+        settings = self.settings()
+        if not settings.url:
+            # Loads the store: as in `client`.
+            from penstock.cli.here import Here
+
+            with self.client(settings) as client:
+                yield Here(client, settings.database_url)
+            return
+        # Only commands over a URL need the API's client.
+        from penstock.cli.there import There
+        from penstock.remote import connect  # as above
+
+        key = _key(settings)
+        plain = settings.url_plain == "allowed"
+        with connect(settings.url, key=key, allow_plain=plain) as api:
+            yield There(api)
 
     @contextlib.contextmanager
     def client(self, settings: Settings | None = None, *, create: bool = False) -> Iterator[Client]:
         """A client on the database; a SQLite file that is not there is only made by `create`."""
+        chosen = settings or self.database_settings()
         # Loads the store: only commands that open it pay for that.
         from penstock.assembly import open_client
 
         # Libraries' log lines are for processes that serve; a command says what went wrong itself.
         logging.getLogger().addHandler(logging.NullHandler())
-        with open_client(settings or self.settings(), actor=actor(), create=create) as client:
+        with open_client(chosen, actor=actor(), create=create) as client:
             yield client
 
     def emit(self, value: Any, people: Callable[[], None]) -> None:
@@ -67,6 +105,31 @@ class App:
         """Tell people something that is not the answer itself; silent under --quiet and --json."""
         if not self.is_quiet and not self.is_json:
             click.echo(text)
+
+
+def refuse_url(url: str | None) -> None:
+    """Refuse an API where a command works on the database itself."""
+    if url:
+        command = click.get_current_context().command_path
+        expected = f"nothing, because `{command}` works on the database itself"
+        fix = "Leave out --url and PENSTOCK_URL, or name the database with --database-url."
+        raise InvalidInput("url", expected, url.rpartition("@")[2], fix)
+
+
+def _key(settings: Settings) -> str | None:
+    """The key for the settings' URL: the environment's, or on this machine the development key."""
+    # As in `settings`.
+    from penstock.config import api_key_of, key_file
+
+    key = api_key_of(os.environ)
+    if key is not None or not is_loopback(urlsplit(settings.url).hostname or ""):
+        return key
+    file = key_file(settings.database_url)
+    if file is None:
+        return None
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return file.read_text("utf-8").strip() or None
+    return None
 
 
 def actor() -> str:
@@ -96,6 +159,8 @@ def _global_options() -> list[click.Option]:
     return [
         option("--database-url", metavar="URL",
                help="sqlite:PATH or postgresql://…  [env: PENSTOCK_DATABASE_URL]"),
+        option("--url", metavar="URL",
+               help="An API to speak to instead of a database.  [env: PENSTOCK_URL]"),
         option("--config", metavar="FILE", type=click.Path(),
                help=f"Settings file.  [default: ./{DEFAULT_FILE} if it exists]"),
         option("--json", "is_json", is_flag=True, help="Answer in JSON; errors too."),

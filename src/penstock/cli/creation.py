@@ -6,9 +6,9 @@ Flags and file fields carry the API's names, so that an error about `schedule_cr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
@@ -16,14 +16,10 @@ from penstock.cli import shapes
 from penstock.cli.app import App, Command
 from penstock.cli.given import JSON, MINUTES, pairs, records
 from penstock.core.cadence import CatchUp, Overlap
-from penstock.core.errors import InvalidInput
-from penstock.core.ids import encode
-
-if TYPE_CHECKING:
-    from penstock.client import Client
+from penstock.core.errors import InvalidInput, PenstockError
 
 F = TypeVar("F", bound=Callable[..., Any])
-Wanted = list[tuple[str, dict[str, Any]]]
+Configs: TypeAlias = list[tuple[str, dict[str, Any]]]
 
 BY_HAND = "until the message bus is there only `penstock configs start {}` starts it"
 
@@ -104,8 +100,11 @@ def create(app: App, /, **given: Any) -> None:
 
     penstock configs create acme cost_billing --cron "0 2 * * *" --timezone America/New_York
     """
-    with app.client() as client:
-        wanted = _from_file(client, given) if given["file"] else _from_flags(client, given)
+    wanted, places = _from_file(given) if given["file"] else _from_flags(given)
+    with app.use_cases() as cases:
+        refused = cases.check(wanted) if given["file"] or given["dry_run"] else None
+        if refused is not None:
+            raise _placed(*refused, wanted, places)
         if given["dry_run"]:
             pipelines = {fields.get("pipeline_template") for _, fields in wanted}
             record = {"checked": len(wanted), "created": 0}
@@ -114,25 +113,24 @@ def create(app: App, /, **given: Any) -> None:
                     "nothing was.")  # fmt: skip
             app.emit(record, lambda: click.echo(text))
             return
-        made = client.configs.create_many(wanted, reason=given["reason"])
-        now = client.store.read(lambda tx: tx.now())
-    record_all = {"configs": [shapes.config_record(config) for config in made]}
+        made = cases.create(wanted, given["reason"])
+        now = cases.now()
 
     def people() -> None:
         for config in made[:20]:
-            nxt = shapes.when(config.next_run_time, now)
-            when = f"first run {nxt}" if config.next_run_time else "starts on demand"
-            if config.event_topic:
-                when = BY_HAND.format(encode("cfg", config.config_id))
-            click.echo(f"{encode('cfg', config.config_id)}  {config.customer_id}  "
-                       f"{config.pipeline}  {when}")  # fmt: skip
+            nxt = shapes.when(shapes.micros(config["next_run_time"]), now)
+            when = f"first run {nxt}" if config["next_run_time"] else "starts on demand"
+            if config["event_topic"]:
+                when = BY_HAND.format(config["config_id"])
+            click.echo(f"{config['config_id']}  {config['customer_id']}  "
+                       f"{config['pipeline_template']}  {when}")  # fmt: skip
         if len(made) > 20:
             click.echo(f"… and {shapes.plural(len(made) - 20, 'more', 'more')}")
 
-    app.emit(record_all, people)
+    app.emit({"configs": made}, people)
 
 
-def _from_flags(client: Client, given: dict[str, Any]) -> Wanted:
+def _from_flags(given: dict[str, Any]) -> tuple[Configs, list[str]]:
     for name in ("customer", "pipeline"):
         if not given[name]:
             fix = "penstock configs create CUSTOMER PIPELINE …, or --file FILE for many."
@@ -140,27 +138,30 @@ def _from_flags(client: Client, given: dict[str, Any]) -> Wanted:
     fields = fields_given(given) | {"pipeline_template": given["pipeline"]}
     if given["inactive"]:
         fields["is_active"] = False
-    client.configs.check(fields)
-    return [(given["customer"], fields)]
+    return [(given["customer"], fields)], []
 
 
-def _from_file(client: Client, given: dict[str, Any]) -> Wanted:
-    """Every config of the file, each checked, so that an error says where it stands."""
+def _from_file(given: dict[str, Any]) -> tuple[Configs, list[str]]:
+    """Every config of the file, and where each stands in it."""
     also = [*fields_given(given), *(n for n in ("customer", "pipeline") if given[n])]
     if also:
         raise InvalidInput("file", "to be used without other fields", ", ".join(also))
-    wanted: Wanted = []
+    wanted: Configs = []
+    places = []
     for where, item in records(given["file"]):
         place = f"{given['file'].name} {where}"
         fields = dict(item)
         customer = fields.pop("customer_id", None)
         if not isinstance(customer, str):
             raise InvalidInput(f"{place}: customer_id", "whose config it is", customer)
-        try:
-            client.configs.check(fields)
-        except InvalidInput as error:
-            got = fields.get(error.field, error.got)
-            field = f"{place}: {error.field}"
-            raise InvalidInput(field, error.expected, got, error.fix) from None
         wanted.append((customer, fields))
-    return wanted
+        places.append(place)
+    return wanted, places
+
+
+def _placed(n: int, error: PenstockError, wanted: Configs, places: Sequence[str]) -> PenstockError:
+    """A refusal that says where in the file the config stands."""
+    if not places or not isinstance(error, InvalidInput):
+        return error
+    got = wanted[n][1].get(error.field, error.got)
+    return InvalidInput(f"{places[n]}: {error.field}", error.expected, got, error.fix)

@@ -19,7 +19,7 @@ def migrate(app: App) -> None:
     # Opening a store loads its driver.
     from penstock.assembly import migrate_store
 
-    settings = app.settings()
+    settings = app.database_settings()
     applied = migrate_store(settings)
     where = _where(app)
     text = f"Applied: {', '.join(applied)}" if applied else "Already up to date"
@@ -58,4 +58,4 @@ def _where(app: App) -> str:
     # As above.
     from penstock.assembly import describe_database
 
-    return describe_database(app.settings().database_url)
+    return describe_database(app.database_settings().database_url)

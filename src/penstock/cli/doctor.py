@@ -75,7 +75,7 @@ def doctor(app: App, skip_journal: bool) -> None:
 def examine(app: App, *, verify_journal: bool = True) -> Iterator[Finding]:
     """Every check, in order; without a database the rest cannot be looked at."""
     yield _python()
-    settings = app.settings()
+    settings = app.database_settings()
     yield from _settings(settings)
     try:
         with app.client(settings) as client:
@@ -170,7 +170,8 @@ def _processes(client: Client) -> Iterator[Finding]:
     live = [s for s in sessions if s.until_at >= now]
     overview = client.views.overview()
     up = "penstock up --pipelines my_pipelines.py"
-    waits = passed_over_us(overview, live, now)
+    is_free = any(not s.is_draining and s.held < s.slots for s in live)
+    waits = passed_over_us(overview.ready, overview.oldest_ready_at, now, has_free_worker=is_free)
     if waits:
         ready = shapes.plural(overview.ready, "run")
         says = f"{ready} ready for up to {shapes.span(waits)} beside free slots: {NOBODY_HAS_THEM}"

@@ -6,7 +6,7 @@ import difflib
 import json
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,9 @@ import click
 
 from penstock.core.clock import MINUTE, parse_duration, parse_iso
 from penstock.core.errors import InvalidInput
-from penstock.core.ids import decode
+from penstock.core.ids import decode, encode
 
 if TYPE_CHECKING:
-    from penstock.client import Client
-
     ParamType = click.ParamType[Any]
 else:
     ParamType = click.ParamType  # generic for type checkers only, from click 8.2 on
@@ -27,17 +25,16 @@ FILE_MAX_BYTES = 200_000_000
 
 
 class PublicId(ParamType):
-    """A public id such as run_7h2kq0v3, read into its number."""
+    """A public id such as run_7h2kq0v3, checked and spelled as Penstock spells it."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.name = f"{kind}_id"
 
-    def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> int:
-        """The number behind the id."""
-        if isinstance(value, int):
-            return value
-        return decode(self.kind, value, param.name if param is not None else None)
+    def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> str:
+        """The id."""
+        number = decode(self.kind, value, param.name if param is not None else None)
+        return encode(self.kind, number)
 
 
 class JsonObject(ParamType):
@@ -81,6 +78,7 @@ class Minutes(ParamType):
 
 RUN = PublicId("run")
 CONFIG = PublicId("cfg")
+KEY = PublicId("key")
 JSON = JsonObject()
 MINUTES = Minutes()
 
@@ -141,11 +139,9 @@ def read_text(path: Path, field: str) -> str:
         raise InvalidInput(field, "a file in UTF-8", str(path)) from None
 
 
-def pipeline_number(client: Client, name: str | None) -> int | None:
-    """The number of a registered pipeline; an unknown one is refused with a near name."""
-    if name is None:
-        return None
-    known = {info.name: info.number for info in client.views.pipelines()}
+def chosen(pipelines: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+    """The registered pipeline of a name; an unknown one is refused with a near name."""
+    known = {info["pipeline_template"]: info for info in pipelines}
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         fix = f"Did you mean {near[0]!r}?" if near else "See `penstock pipelines list`."

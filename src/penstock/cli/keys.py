@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Group
-from penstock.core.clock import iso, parse_duration
-from penstock.core.ids import decode
+from penstock.cli.given import KEY
+from penstock.core.clock import parse_duration
 from penstock.core.keys import Role
-
-if TYPE_CHECKING:
-    from penstock.client.keys import ApiKey
 
 ONCE = "This is the only time the key is shown: keep it where secrets are kept."
 
@@ -37,13 +35,11 @@ def create(
     app: App, name: str, role: str, customer: str | None, expires: str | None, rate: float | None
 ) -> None:
     """Create a key and show it, this once."""
-    lasts = None if expires is None else parse_duration(expires, "expires")
-    with app.client() as client:
-        now = client.store.read(lambda tx: tx.now())
-        made = client.keys.create(
-            name, role, customer=customer, rate=rate,
-            expires_at=None if lasts is None else now + lasts,
-        )  # fmt: skip
+    if expires is not None:
+        parse_duration(expires, "expires")
+    wanted = {"name": name, "role": role, "customer_id": customer, "expires": expires, "rate": rate}
+    with app.use_cases() as cases:
+        made = cases.key_create(wanted)
     _show_once(app, made)
 
 
@@ -54,9 +50,9 @@ def create(
 @click.pass_obj
 def list_(app: App, customer: str | None, with_revoked: bool, limit: int) -> None:
     """List keys, oldest first; never their secrets."""
-    with app.client() as client:
-        found = client.keys.page(customer=customer, with_revoked=with_revoked, limit=limit)
-        now = client.store.read(lambda tx: tx.now())
+    with app.use_cases() as cases:
+        found = cases.keys(customer=customer, with_revoked=with_revoked, limit=limit)
+        now = cases.now()
 
     def people() -> None:
         if not found:
@@ -65,72 +61,62 @@ def list_(app: App, customer: str | None, with_revoked: bool, limit: int) -> Non
         shapes.table(
             ("key", "name", "role", "customer", "state", "last used", "expires"),
             [
-                (k.public_id, k.name, k.role, k.customer_id or "everybody", _state(k, now),
-                 shapes.when(k.last_used_at, now) if k.last_used_at else "never",
-                 shapes.when(k.expires_at, now) if k.expires_at else "never")
+                (k["key_id"], k["name"], k["role"], k["customer_id"] or "everybody",
+                 _state(k, now), _when(k["last_used_at"], now), _when(k["expires_at"], now))
                 for k in found
             ],
         )  # fmt: skip
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
-    app.emit({"keys": [_record(key) for key in found]}, people)
+    app.emit({"keys": found}, people)
 
 
 @keys.command("rotate")
-@click.argument("key_id", metavar="ID")
+@click.argument("key_id", type=KEY, metavar="ID")
 @click.option("--overlap", default="24h", show_default=True, metavar="DURATION",
               help="How long the old secret holds; 0s ends it at once.")  # fmt: skip
 @click.pass_obj
 def rotate(app: App, key_id: str, overlap: str) -> None:
     """Give a key a new secret and show it, this once."""
-    number = decode("key", key_id)
-    overlap_us = parse_duration(overlap, "overlap")
-    with app.client() as client:
-        made = client.keys.rotate(number, overlap_us=overlap_us)
+    parse_duration(overlap, "overlap")
+    with app.use_cases() as cases:
+        made = cases.key_rotate(key_id, overlap)
     _show_once(app, made)
 
 
 @keys.command("revoke")
-@click.argument("key_id", metavar="ID")
+@click.argument("key_id", type=KEY, metavar="ID")
 @click.option("--reason", default="", metavar="TEXT", help="Why; written down.")
 @click.pass_obj
 def revoke(app: App, key_id: str, reason: str) -> None:
     """End a key for good; servers refuse it within a minute."""
-    number = decode("key", key_id)
-    with app.client() as client:
-        changed = client.keys.revoke(number, reason=reason)
-        key = client.keys.get(number)
+    with app.use_cases() as cases:
+        changed = cases.key_revoke(key_id, reason)
     word = "revoked" if changed else "was revoked before"
-    app.emit({"changed": changed, **_record(key)}, lambda: click.echo(f"{key.public_id} {word}"))
+    app.emit({"key_id": key_id, "changed": changed}, lambda: click.echo(f"{key_id} {word}"))
 
 
-def _show_once(app: App, key: ApiKey) -> None:
+def _show_once(app: App, made: Mapping[str, Any]) -> None:
     """The key itself on a line of its own, so that it can be piped; remarks around it."""
+    info = made["info"]
 
     def people() -> None:
-        click.echo(key.text)
-        app.say(f"{key.public_id} ({key.name}, {key.role}, {key.customer_id or 'all customers'})")
-        if key.rotating_until is not None:
-            app.say(f"The old secret holds until {iso(key.rotating_until)}.")
+        click.echo(made["key"])
+        whose = info["customer_id"] or "all customers"
+        app.say(f"{info['key_id']} ({info['name']}, {info['role']}, {whose})")
+        if info["rotating_until"] is not None:
+            app.say(f"The old secret holds until {info['rotating_until']}.")
         app.say(ONCE)
 
-    app.emit({"key": key.text, **_record(key)}, people)
+    app.emit(made, people)
 
 
-def _state(key: ApiKey, now: int) -> str:
-    if key.rotating_until is not None:
-        return f"rotating, {shapes.when(key.rotating_until, now)}"
-    return key.state.value
+def _state(key: Mapping[str, Any], now: int) -> str:
+    if key["rotating_until"] is not None:
+        return f"rotating, {shapes.when(shapes.micros(key['rotating_until']), now)}"
+    return str(key["state"])
 
 
-def _record(key: ApiKey) -> dict[str, Any]:
-    return {
-        "key_id": key.public_id, "name": key.name, "role": key.role.value,
-        "state": key.state.value, "customer_id": key.customer_id, "rate": key.rate,
-        "created_at": iso(key.created_at), "created_by": key.created_by,
-        "expires_at": shapes.iso_or_none(key.expires_at),
-        "rotating_until": shapes.iso_or_none(key.rotating_until),
-        "revoked_at": shapes.iso_or_none(key.revoked_at), "revoked_by": key.revoked_by,
-        "last_used_at": shapes.iso_or_none(key.last_used_at),
-    }  # fmt: skip
+def _when(text: str | None, now: int) -> str:
+    return "never" if text is None else shapes.when(shapes.micros(text), now)

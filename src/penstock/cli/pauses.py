@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Command
-from penstock.core.clock import iso
 from penstock.core.errors import InvalidInput
-from penstock.core.ids import encode
-
-if TYPE_CHECKING:
-    from penstock.assembly import Pause
 
 SCOPE = click.Choice(["all", "customer", "pipeline", "config"])
 
@@ -29,8 +22,8 @@ def pause(app: App, scope: str, subject: str | None, reason: str) -> None:
     Runs that are running go on; slots that pass meanwhile are written to the ledger.
     """
     _check(scope, subject)
-    with app.client() as client:
-        is_new = client.pauses.pause(scope, subject, reason=reason)
+    with app.use_cases() as cases:
+        is_new = cases.pause(scope, subject, reason)
     _tell(app, scope, subject, "paused" if is_new else "already paused")
 
 
@@ -42,8 +35,8 @@ def pause(app: App, scope: str, subject: str | None, reason: str) -> None:
 def resume(app: App, scope: str, subject: str | None, reason: str) -> None:
     """Lift a pause."""
     _check(scope, subject)
-    with app.client() as client:
-        was_paused = client.pauses.resume(scope, subject, reason=reason)
+    with app.use_cases() as cases:
+        was_paused = cases.resume(scope, subject, reason)
     _tell(app, scope, subject, "resumed" if was_paused else "was not paused")
 
 
@@ -51,16 +44,9 @@ def resume(app: App, scope: str, subject: str | None, reason: str) -> None:
 @click.pass_obj
 def pauses(app: App) -> None:
     """List the pauses in force."""
-    with app.client() as client:
-        found = client.pauses.in_force()
-        now = client.store.read(lambda tx: tx.now())
-    record = {
-        "pauses": [
-            {"scope": p.scope, "subject": _subject(p), "reason": p.reason,
-             "paused_at": iso(p.paused_at), "paused_by": p.paused_by}
-            for p in found
-        ]
-    }  # fmt: skip
+    with app.use_cases() as cases:
+        found = cases.pauses()
+        now = cases.now()
 
     def people() -> None:
         if not found:
@@ -69,19 +55,16 @@ def pauses(app: App) -> None:
         shapes.table(
             ("SCOPE", "WHAT", "SINCE", "BY", "REASON"),
             [
-                (p.scope, _subject(p), shapes.brief(p.paused_at, now), p.paused_by, p.reason)
+                (
+                    p["scope"], p["subject"], shapes.brief(shapes.micros(p["paused_at"]), now),
+                    p["paused_by"], p["reason"],
+                )
                 for p in found
             ],
-        )
+        )  # fmt: skip
         app.say("Lift one: penstock resume SCOPE WHAT")
 
-    app.emit(record, people)
-
-
-def _subject(found: Pause) -> str | None:
-    if found.scope == "config":
-        return encode("cfg", found.subject)
-    return found.customer_id or found.pipeline
+    app.emit({"pauses": found}, people)
 
 
 def _check(scope: str, subject: str | None) -> None:

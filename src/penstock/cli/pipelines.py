@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Group
-from penstock.cli.given import pipeline_number
+from penstock.cli.given import chosen
 from penstock.core.draw import draw
 from penstock.core.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from penstock.assembly import PipelineInfo
 
 
 @click.group(cls=Group)
@@ -26,8 +23,8 @@ def pipelines() -> None:
 @click.pass_obj
 def list_(app: App) -> None:
     """List registered pipelines."""
-    with app.client() as client:
-        found = client.views.pipelines()
+    with app.use_cases() as cases:
+        found = cases.pipelines()
 
     def people() -> None:
         if not found:
@@ -38,15 +35,15 @@ def list_(app: App) -> None:
             ("PIPELINE", "PROCESSORS", "POOLS"),
             [
                 (
-                    info.name,
-                    ", ".join(f"{p.phase}.{p.name}" for p in info.processors if p.is_current),
-                    ", ".join(sorted({p.pool for p in info.processors if p.is_current})),
+                    info["pipeline_template"],
+                    ", ".join(f"{p['phase']}.{p['processor']}" for p in info["processors"]),
+                    ", ".join(sorted({p["pool"] for p in info["processors"]})),
                 )
                 for info in found
             ],
         )
 
-    app.emit({"pipelines": [_record(info) for info in found]}, people)
+    app.emit({"pipelines": found}, people)
 
 
 @pipelines.command("show")
@@ -54,18 +51,17 @@ def list_(app: App) -> None:
 @click.pass_obj
 def show(app: App, name: str) -> None:
     """Show a pipeline: phases, processors, parameters."""
-    with app.client() as client:
-        number = pipeline_number(client, name)
-        info = next(i for i in client.views.pipelines() if i.number == number)
+    with app.use_cases() as cases:
+        info = chosen(cases.pipelines(), name)
 
     def people() -> None:
-        title, *lines = draw(info.definition)
+        title, *lines = draw(info["definition"])
         click.echo(click.style(title, bold=True))
         for line in lines:
             click.echo(line)
-        _print_parameters(info.definition.get("parameters"))
+        _print_parameters(info["definition"].get("parameters"))
 
-    app.emit(_record(info), people)
+    app.emit(info, people)
 
 
 @pipelines.command("register")
@@ -76,7 +72,7 @@ def register(app: App, targets: tuple[str, ...]) -> None:
     # Importing users' modules and opening the store: only this command needs both.
     from penstock.assembly import load_pipelines
 
-    settings = app.settings(pipelines=targets or None)
+    settings = app.database_settings(pipelines=targets or None)
     if not settings.pipelines:
         fix = "penstock pipelines register my_pipelines.py, or set PENSTOCK_PIPELINES."
         raise InvalidInput("pipelines", "a module or file that declares pipelines", None, fix)
@@ -97,14 +93,3 @@ def _print_parameters(schema: Any) -> None:
         default = f"  default {json.dumps(part['default'])}" if "default" in part else ""
         choice = f"  one of {json.dumps(part['enum'])}" if "enum" in part else ""
         click.echo(f"    {name}: {part.get('type', 'anything')}{needed}{default}{choice}")
-
-
-def _record(info: PipelineInfo) -> dict[str, Any]:
-    return {
-        "name": info.name,
-        "definition": dict(info.definition),
-        "processors": [
-            {"phase": p.phase, "name": p.name, "pool": p.pool, "is_current": p.is_current}
-            for p in info.processors
-        ],
-    }

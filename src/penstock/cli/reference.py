@@ -17,7 +17,7 @@ import click
 
 from penstock.cli.app import Command, Group
 from penstock.cli.root import FAMILIES, cli
-from penstock.config import DEFAULT_DATABASE, TABLE, Setting
+from penstock.config import DEFAULT_DATABASE, KEY_VARIABLE, TABLE, Setting
 from penstock.core.errors import PenstockError
 
 _WORDS = {
@@ -84,6 +84,10 @@ def settings_page() -> str:
             *(_setting(setting) for setting in TABLE),
             "",
             f"Without any setting, state lives in `{DEFAULT_DATABASE}` in the current folder.",
+            "",
+            f"`{KEY_VARIABLE}` is the key for `url`. It comes from the environment only, because",
+            "command lines and files are read by others; on this machine the development key",
+            "beside the SQLite file does.",
         ]
     ) + "\n"  # fmt: skip
 

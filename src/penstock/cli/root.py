@@ -18,7 +18,10 @@ from penstock.cli.app import App, Group, is_asked_for
 from penstock.cli.faults import INTERRUPTED, report
 
 FAMILIES: dict[str, tuple[str, str]] = {
-    "up": ("serve", "Run everything here: scheduler, services, worker and API, in one process."),
+    "up": (
+        "serve",
+        "Run everything here: scheduler, services, a worker and the API, in one process.",
+    ),
     "api": ("serve", "Serve the HTTP API alone; any number of replicas may run."),
     "worker": ("serve", "Run a worker: it claims runs and executes them."),
     "scheduler": ("serve", "Run the scheduler and the other services, without a worker."),

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Group
-from penstock.cli.given import JSON, RUN, moment, pairs, pipeline_number
+from penstock.cli.given import JSON, RUN, moment, pairs
+from penstock.cli.usecases import RunsAsked, Shape, UseCases
 from penstock.core.clock import iso, parse_duration
 from penstock.core.errors import InvalidInput
-from penstock.core.ids import encode
 from penstock.core.states import RunState
-
-if TYPE_CHECKING:
-    from penstock.client import Client
-    from penstock.client.runs import RunDetail
-    from penstock.core.model import Run
 
 LIMIT_MAX = 10_000
 LOOK = 1000
@@ -43,175 +39,141 @@ def list_(app: App, /, **given: Any) -> None:
     """List runs: live ones first, newest first."""
     if given["before"] is not None and given["state"] is None:
         raise InvalidInput("before", "to be used together with --state", "no --state")
-    with app.client() as client:
-        found, now = _page(client, given)
-    record = {"runs": [shapes.run_record(run) for run in found]}
-    app.emit(record, lambda: _print_runs(app, found, now, given))
+    with app.use_cases() as cases:
+        # "2h ago" is counted by the clock over there, which costs a look.
+        before = cases.now() if given["since"] or given["until"] else 0
+        for name in ("since", "until"):
+            given[name] = moment(given[name], name, before)
+        asked = RunsAsked(**given)
+        found = cases.runs(asked)
+        now = cases.now()
+    app.emit({"runs": found}, lambda: _print_runs(app, found, now, asked))
 
 
-def _page(client: Client, given: dict[str, Any]) -> tuple[list[Run], int]:
-    # The store's filter record; loaded with the client, not with `--help`.
-    from penstock.assembly import RunFilter
-
-    now = client.store.read(lambda tx: tx.now())
-    window: dict[str, int] = {}
-    for name, field in (("slot_from", "since"), ("slot_to", "until")):
-        at = moment(given[field], field, now)
-        if at is not None:
-            window[name] = at
-    if given["before"] is not None:
-        window |= {"before": given["before"], "slot_before": client.runs.get(given["before"]).slot}
-    wanted = RunFilter(
-        pipeline=pipeline_number(client, given["pipeline"]),
-        state=given["state"],
-        limit=given["limit"],
-        **window,
-    )
-    return client.runs.page(wanted, given["customer"]), now
-
-
-def _print_runs(app: App, found: list[Run], now: int, given: dict[str, Any]) -> None:
+def _print_runs(app: App, found: list[Shape], now: int, asked: RunsAsked) -> None:
     if not found:
-        narrowed = [k for k in ("customer", "pipeline", "state", "since", "until") if given[k]]
-        app.say("No runs match." if narrowed else "No runs yet.")
+        is_narrowed = replace(asked, limit=RunsAsked().limit, before=None) != RunsAsked()
+        app.say("No runs match." if is_narrowed else "No runs yet.")
         app.say(
             "Submit one: penstock runs submit PIPELINE   ·   or schedule: penstock configs create"
         )
         return
-    kinds = {(run.pipeline, run.processor) for run in found}
+    kinds = {(run["pipeline_template"], run["processor"]) for run in found}
     names = [pipeline for pipeline, _ in kinds]
     several = {name for name in names if names.count(name) > 1}
     shapes.table(
         ("RUN", "STATE", "CUSTOMER", "PIPELINE", "PROCESSOR", "TRY", "SLOT", "TOOK", "ERROR"),
         [
             (
-                encode("run", run.run_id), shapes.run_state(run), run.customer_id, run.pipeline,
-                run.processor if run.pipeline in several else None,
-                run.attempt if run.attempt > 1 else None, shapes.brief(run.slot, now),
-                _took(run, now),
-                run.error_type,
+                run["run_id"], shapes.run_state(run), run["customer_id"], run["pipeline_template"],
+                run["processor"] if run["pipeline_template"] in several else None,
+                run["attempt_number"] if run["attempt_number"] > 1 else None,
+                shapes.brief(shapes.micros(run["slot"]), now), _took(run, now), run["error_type"],
             )
             for run in found
         ],
     )  # fmt: skip
-    if len(found) == given["limit"]:
-        last = encode("run", found[-1].run_id)
-        more = f"--before {last}" if given["state"] else f"--limit {given['limit'] * 2}"
+    if len(found) == asked.limit:
+        last = found[-1]["run_id"]
+        more = f"--before {last}" if asked.state else f"--limit {asked.limit * 2}"
         app.say(f"{len(found)} shown, there may be more: add {more}")
 
 
-def _took(run: Run, now: int) -> str:
-    if run.started_at is None:
+def _took(run: Shape, now: int) -> str:
+    started = shapes.micros(run["execution_start_time"])
+    if started is None:
         return "-"
-    return shapes.span((run.finished_at or now) - run.started_at)
+    return shapes.span((shapes.micros(run["execution_end_time"]) or now) - started)
 
 
 @runs.command("show")
 @click.argument("run_id", type=RUN)
 @click.pass_obj
-def show(app: App, run_id: int) -> None:
+def show(app: App, run_id: str) -> None:
     """Show one run: its attempts, progress and everything that happened to it."""
-    with app.client() as client:
-        detail = client.runs.detail(run_id)
-        hints = _hints(client, detail.run)
-        now = client.store.read(lambda tx: tx.now())
-    record = shapes.run_record(detail.run) | {
-        "progress": _progress(detail),
-        "attempts": [shapes.run_record(run) for run in detail.attempts],
-        "journal": [
-            {
-                "at": iso(row.at), "action": row.action, "actor": row.actor, "from": row.from_state,
-                "to": row.to_state, "why": row.why,
-            }
-            for row in detail.journal
-        ],
-    }  # fmt: skip
-    app.emit(record, lambda: _print_detail(detail, hints, now))
+    with app.use_cases() as cases:
+        detail = cases.run(run_id)
+        hints = [] if app.is_json else _hints(cases, detail["run"])
+        now = cases.now()
+    app.emit(detail, lambda: _print_detail(detail, hints, now))
 
 
-def _progress(detail: RunDetail) -> dict[str, Any] | None:
-    if detail.progress is None:
-        return None
-    times = ("last_heartbeat_at", "estimated_completion_at")
-    return {
-        name: shapes.iso_or_none(value) if name in times else value
-        for name, value in detail.progress.items()
-    }
+def _print_detail(detail: Shape, hints: list[str], now: int) -> None:
+    run = detail["run"]
+    click.echo(f"{run['run_id']}  {click.style(shapes.run_state(run), bold=True)}")
 
+    def at(name: str) -> str:
+        return shapes.when(shapes.micros(run[name]), now)
 
-def _print_detail(detail: RunDetail, hints: list[str], now: int) -> None:
-    run = detail.run
-    run_id = encode("run", run.run_id)
-    click.echo(f"{run_id}  {click.style(shapes.run_state(run), bold=True)}")
+    error = f"{run['error_type']}: {shapes.error_message(run['error_details'])}"
+    sla = {True: "yes", False: "no (SLA breach)", None: None}[run["sla_met"]]
     shapes.facts(
         [
-            ("customer", run.customer_id),
-            ("pipeline", f"{run.pipeline}/{run.phase}/{run.processor}"),
-            ("config", encode("cfg", run.config_id) if run.config_id else None),
-            ("partition", run.partition),
-            ("slot", shapes.when(run.slot, now)),
-            ("due", shapes.when(run.scheduled_time, now)),
-            ("attempt", run.attempt),
-            ("priority", run.priority),
-            ("started", shapes.when(run.started_at, now)),
-            ("finished", shapes.when(run.finished_at, now)),
+            ("customer", run["customer_id"]),
+            ("pipeline", f"{run['pipeline_template']}/{run['phase']}/{run['processor']}"),
+            ("config", run["config_id"]),
+            ("partition", run["partition"]),
+            ("slot", at("slot")),
+            ("due", at("scheduled_time")),
+            ("attempt", run["attempt_number"]),
+            ("priority", run["execution_priority"]),
+            ("started", at("execution_start_time")),
+            ("finished", at("execution_end_time")),
             ("took", _took(run, now)),
-            ("held by", run.claimed_by),
-            ("started in time", {True: "yes", False: "no (SLA breach)"}.get(run.sla_met or False)
-             if run.sla_met is not None else None),
-            ("records", run.records),
-            ("parameters", run.parameters),
-            ("result", run.result),
-            ("error", f"{run.error_type}: {shapes.error_message(run.error_details)}"
-             if run.error_type else None),
-            ("source", run.trigger_source),
+            ("held by", run["claimed_by"]),
+            ("started in time", sla),
+            ("records", run["records_processed"]),
+            ("parameters", run["parameters"]),
+            ("result", run["result_summary"]),
+            ("error", error if run["error_type"] else None),
+            ("source", run["trigger_source"]),
         ]
-    )  # fmt: skip
-    if detail.progress is not None:
-        told = detail.progress
-        percent = "" if told["percent"] is None else f"{told['percent']:.0f} % "
-        click.echo(f"  progress  {percent}{told['stage'] or ''}")
-    if detail.attempts:
+    )
+    if detail["progress"] is not None:
+        told = detail["progress"]
+        share = told["progress_percentage"]
+        percent = "" if share is None else f"{share:.0f} % "
+        click.echo(f"  progress  {percent}{shapes.printable(told['current_stage'] or '')}")
+    if detail["attempts"]:
         click.echo("Other attempts")
-        for other in detail.attempts:
-            why = f"  {other.error_type}" if other.error_type else ""
-            click.echo(f"  {encode('run', other.run_id)}  #{other.attempt}  {other.state}{why}")
+        for other in detail["attempts"]:
+            why = f"  {other['error_type']}" if other["error_type"] else ""
+            click.echo(f"  {other['run_id']}  #{other['attempt_number']}  {other['state']}{why}")
     click.echo("What happened")
-    for row in detail.journal:
-        edge = f"{row.from_state} → {row.to_state}" if row.from_state else row.to_state or ""
-        why = f"  ({row.why})" if row.why else ""
-        click.echo(f"  {shapes.when(row.at)}  {row.action} by {row.actor}  {edge}{why}")
+    for row in detail["journal"]:
+        edge = row["to_state"] or ""
+        edge = f"{row['from_state']} → {edge}" if row["from_state"] else edge
+        why = f"  ({shapes.printable(row['why'])})" if row["why"] else ""
+        when = shapes.when(shapes.micros(row["at"]))
+        click.echo(f"  {when}  {row['action']} by {row['actor']}  {edge}{why}")
     for hint in hints:
         click.echo(hint)
 
 
-def _hints(client: Client, run: Run) -> list[str]:
+def _hints(cases: UseCases, run: Shape) -> list[str]:
     """What can be done about a run, or what was done already."""
-    run_id = encode("run", run.run_id)
-    if run.finished_at is None:
+    run_id = run["run_id"]
+    if run["execution_end_time"] is None:
         return [f"Stop it: penstock runs cancel {run_id}"]
-    if not run.is_dead:
+    if not run["is_dead"]:
         return []
-    found = client.runs.dead_letters(status=None, customer=run.customer_id, limit=LOOK)
-    status = next((row.status for row in found if row.subject == run.run_id), None)
+    found = cases.dead_letters(status="all", customer=run["customer_id"], limit=LOOK)
+    status = next((row["status"] for row in found if row["run_id"] == run_id), None)
     if status == "open":
         return [f"Try again: penstock runs retry {run_id}   ·   "
                 f'give up: penstock runs discard {run_id} --reason "…"']  # fmt: skip
     if status == "replayed":
-        return [_replayed(client, run)]
+        return [_replayed(cases, run)]
     return [] if status is None else [f"Its dead letter was {status}."]
 
 
-def _replayed(client: Client, run: Run) -> str:
+def _replayed(cases: UseCases, run: Shape) -> str:
     """As which run, and by whom, a dead run was tried again."""
-    # The store's filter record; loaded with the client.
-    from penstock.assembly import RunFilter
-
-    for other in client.runs.page(RunFilter(limit=LOOK), run.customer_id):
-        if other.parent_run_id == run.run_id:
-            journal = client.runs.detail(other.run_id).journal
-            by = f" by {journal[0].actor}" if journal else ""
-            again = encode("run", other.run_id)
+    for other in cases.runs(RunsAsked(customer=run["customer_id"], limit=LOOK)):
+        if other["parent_run_id"] == run["run_id"]:
+            again = other["run_id"]
+            journal = cases.run(again)["journal"]
+            by = f" by {journal[0]['actor']}" if journal else ""
             return f"Replayed as {again}{by}: penstock runs show {again}"
     return "It was replayed."
 
@@ -230,70 +192,61 @@ def _replayed(client: Client, run: Run) -> str:
 @click.pass_obj
 def submit(app: App, /, **given: Any) -> None:
     """Submit one run; it is on disk when this returns."""
-    # The use case's record; loaded with the client.
-    from penstock.client.runs import Submission
-
     parameters = {**(given["parameters"] or {}), **pairs(given["param"], "param")}
-    with app.client() as client:
-        wanted = Submission(
-            pipeline=given["pipeline"],
-            customer=given["customer"],
-            processor=given["processor"],
-            partition=given["partition"],
-            parameters=parameters or None,
-            priority=given["priority"],
-            at=_at(client, given["at"]),
-            ordering_key=given["ordering_key"],
-        )
-        run_id = client.runs.submit(wanted, key=given["key"])
-        run = client.runs.get(run_id)
-    public = encode("run", run_id)
-    app.emit(shapes.run_record(run), lambda: click.echo(public))
+    with app.use_cases() as cases:
+        at = _at(cases, given["at"])
+        wanted = {
+            "pipeline_template": given["pipeline"],
+            "processor": given["processor"],
+            "partition": given["partition"],
+            "parameters": parameters or None,
+            "execution_priority": given["priority"],
+            "scheduled_time": None if at is None else iso(at),
+            "ordering_key": given["ordering_key"],
+        }
+        run = cases.submit(given["customer"], wanted, given["key"])
+    app.emit(run, lambda: click.echo(run["run_id"]))
     app.say(f"Submitted {given['pipeline']} for {given['customer']}. "
-            f"Follow it: penstock runs show {public}")  # fmt: skip
+            f"Follow it: penstock runs show {run['run_id']}")  # fmt: skip
 
 
-def _at(client: Client, text: str | None) -> int | None:
+def _at(cases: UseCases, text: str | None) -> int | None:
     if text is None:
         return None
-    now = client.store.read(lambda tx: tx.now())
     if "T" not in text.upper():
-        return now + parse_duration(text, "at")
-    return moment(text, "at", now)
+        return cases.now() + parse_duration(text, "at")
+    return moment(text, "at", 0)
 
 
 @runs.command("cancel")
 @click.argument("run_id", type=RUN)
 @click.option("--reason", default="", metavar="TEXT", help="Why; written down.")
 @click.pass_obj
-def cancel(app: App, run_id: int, reason: str) -> None:
+def cancel(app: App, run_id: str, reason: str) -> None:
     """Cancel a run: at once when it waits, cooperatively when it runs."""
-    with app.client() as client:
-        outcome = client.runs.cancel(run_id, reason=reason)
+    with app.use_cases() as cases:
+        outcome = cases.cancel(run_id, reason)
     words = {
         "cancelled": "is cancelled",
         "asked": "runs; its worker was asked to stop and will at its next heartbeat",
     }
-    public = encode("run", run_id)
-    app.emit({"run_id": public, "outcome": outcome},
-             lambda: click.echo(f"{public} {words[outcome]}."))  # fmt: skip
+    app.emit({"run_id": run_id, "outcome": outcome},
+             lambda: click.echo(f"{run_id} {words[outcome]}."))  # fmt: skip
 
 
 @runs.command("retry")
 @click.argument("run_ids", type=RUN, nargs=-1, required=True)
 @click.pass_obj
-def retry(app: App, run_ids: tuple[int, ...]) -> None:
+def retry(app: App, run_ids: tuple[str, ...]) -> None:
     """Run ended runs again, now; an open dead letter is closed as replayed."""
-    with app.client() as client:
-        done = [(run_id, client.runs.retry(run_id)) for run_id in run_ids]
-    record = {"retried": [{"run_id": encode("run", old), "new_run_id": encode("run", new)}
-                          for old, new in done]}  # fmt: skip
+    with app.use_cases() as cases:
+        done = [{"run_id": run_id, "new_run_id": cases.retry(run_id)} for run_id in run_ids]
 
     def people() -> None:
-        for old, new in done:
-            click.echo(f"{encode('run', old)} runs again as {encode('run', new)}.")
+        for one in done:
+            click.echo(f"{one['run_id']} runs again as {one['new_run_id']}.")
 
-    app.emit(record, people)
+    app.emit({"retried": done}, people)
 
 
 @runs.command("dead")
@@ -304,23 +257,9 @@ def retry(app: App, run_ids: tuple[int, ...]) -> None:
 @click.pass_obj
 def dead(app: App, customer: str | None, status: str, limit: int) -> None:
     """List dead letters: runs that used up their attempts or cannot succeed."""
-    with app.client() as client:
-        found = client.runs.dead_letters(
-            status=None if status == "all" else status, customer=customer, limit=limit
-        )
-        now = client.store.read(lambda tx: tx.now())
-    record = {
-        "dead_letters": [
-            {
-                "run_id": encode("run", row.subject), "customer_id": row.customer_id,
-                "pipeline": row.pipeline, "processor": row.processor,
-                "config_id": encode("cfg", row.config_id) if row.config_id else None,
-                "error_type": row.error_type, "message": shapes.error_message(row.error_details),
-                "attempts": row.attempts, "died_at": iso(row.died_at), "status": row.status,
-            }
-            for row in found
-        ]
-    }  # fmt: skip
+    with app.use_cases() as cases:
+        found = cases.dead_letters(status=status, customer=customer, limit=limit)
+        now = cases.now()
 
     def people() -> None:
         if not found:
@@ -330,10 +269,11 @@ def dead(app: App, customer: str | None, status: str, limit: int) -> None:
             ("RUN", "DIED", "CUSTOMER", "PIPELINE", "TRIES", "ERROR", "MESSAGE", "STATUS"),
             [
                 (
-                    encode("run", row.subject), shapes.brief(row.died_at, now), row.customer_id,
-                    row.pipeline, row.attempts, row.error_type,
-                    shapes.first_line(shapes.error_message(row.error_details), 60),
-                    None if status == "open" else row.status,
+                    row["run_id"], shapes.brief(shapes.micros(row["died_at"]), now),
+                    row["customer_id"], row["pipeline_template"], row["attempts"],
+                    row["error_type"],
+                    shapes.first_line(shapes.error_message(row["error_details"]), 60),
+                    None if status == "open" else row["status"],
                 )
                 for row in found
             ],
@@ -342,17 +282,16 @@ def dead(app: App, customer: str | None, status: str, limit: int) -> None:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
         app.say('Then: penstock runs retry RUN   ·   penstock runs discard RUN --reason "…"')
 
-    app.emit(record, people)
+    app.emit({"dead_letters": found}, people)
 
 
 @runs.command("discard")
 @click.argument("run_id", type=RUN)
 @click.option("--reason", required=True, metavar="TEXT", help="Why nobody will run it again.")
 @click.pass_obj
-def discard(app: App, run_id: int, reason: str) -> None:
+def discard(app: App, run_id: str, reason: str) -> None:
     """Close a dead letter without running it again."""
-    with app.client() as client:
-        client.runs.discard(run_id, reason)
-    public = encode("run", run_id)
-    app.emit({"run_id": public, "outcome": "discarded"},
-             lambda: click.echo(f"{public} is discarded."))  # fmt: skip
+    with app.use_cases() as cases:
+        cases.discard(run_id, reason)
+    app.emit({"run_id": run_id, "outcome": "discarded"},
+             lambda: click.echo(f"{run_id} is discarded."))  # fmt: skip

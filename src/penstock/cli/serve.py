@@ -76,6 +76,7 @@ def up(
     pipelines: tuple[str, ...],
     slots: int | None,
     pool: str | None,
+    *,
     host: str | None,
     port: int | None,
     no_api: bool,
@@ -84,7 +85,7 @@ def up(
 
     Creates or migrates the database first. Stop with Ctrl-C; twice to stop at once.
     """
-    settings = app.settings(
+    settings = app.database_settings(
         pipelines=pipelines or None, worker_slots=slots, pool=pool, api_host=host, api_port=port
     )
     _serve(app, settings, _Parts(command="up", services=True, worker=True, api=not no_api))
@@ -96,7 +97,7 @@ def up(
 @click.pass_obj
 def api(app: App, pipelines: tuple[str, ...], host: str | None, port: int | None) -> None:
     """Serve the HTTP API alone; any number of replicas may run."""
-    settings = app.settings(pipelines=pipelines or None, api_host=host, api_port=port)
+    settings = app.database_settings(pipelines=pipelines or None, api_host=host, api_port=port)
     _serve(app, settings, _Parts(command="api", api=True))
 
 
@@ -105,7 +106,7 @@ def api(app: App, pipelines: tuple[str, ...], host: str | None, port: int | None
 @click.pass_obj
 def worker(app: App, pipelines: tuple[str, ...], slots: int | None, pool: str | None) -> None:
     """Run a worker: it claims runs and executes them."""
-    settings = app.settings(pipelines=pipelines or None, worker_slots=slots, pool=pool)
+    settings = app.database_settings(pipelines=pipelines or None, worker_slots=slots, pool=pool)
     if not settings.pipelines:
         fix = "penstock worker --pipelines my_pipelines.py, or set PENSTOCK_PIPELINES."
         raise SettingsError("pipelines", "a module or file that declares pipelines", None, fix)
@@ -120,7 +121,7 @@ def scheduler(app: App, pipelines: tuple[str, ...]) -> None:
 
     Any number may run at once: a slot still starts exactly once.
     """
-    settings = app.settings(pipelines=pipelines or None)
+    settings = app.database_settings(pipelines=pipelines or None)
     _serve(app, settings, _Parts(command="scheduler", services=True))
 
 

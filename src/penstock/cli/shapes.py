@@ -1,25 +1,29 @@
-"""How things look: times with relative hints, tables for people, records for programs.
+"""How things look to people: times with relative hints, tables, states in a few words.
 
-Programs get ISO times in UTC, public ids and the API's field names; people get tables. rich is
-loaded when the first table is printed.
+What is shown are the API's shapes (`client.shapes`), which programs get as they are. rich is loaded
+when the first table is printed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, format_duration, iso, to_datetime
-from penstock.core.ids import encode
-from penstock.core.model import shown_key
+from penstock.core.clock import (
+    DAY,
+    HOUR,
+    MINUTE,
+    SECOND,
+    format_duration,
+    parse_iso,
+    to_datetime,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from penstock.core.model import Config, Run
 
 TABLE_WIDTH = 5_000
 COLOURS = {
@@ -27,7 +31,6 @@ COLOURS = {
     "RUNNING": "cyan", "CLAIMED": "cyan", "HIGH": "red", "CRITICAL": "red", "MEDIUM": "yellow",
     "OK": "green", "WARN": "yellow", "FAIL": "red", "open": "red", "dead": "red", "off": "yellow",
 }  # fmt: skip
-WAITING = {0: "ready", 1: "later", 2: "paused", 3: "blocked"}
 
 
 def when(us: int | None, now: int | None = None) -> str:
@@ -64,9 +67,9 @@ def span(us: int | None) -> str:
     return f"{us / 1000:.0f} ms"
 
 
-def iso_or_none(us: int | None) -> str | None:
-    """ISO text of a time that may be absent."""
-    return None if us is None else iso(us)
+def micros(text: str | None) -> int | None:
+    """A time of a shape in micros."""
+    return None if text is None else parse_iso(text)
 
 
 def coloured(word: str) -> str:
@@ -134,107 +137,29 @@ def first_line(text: str | None, limit: int = 80) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def error_message(details: str | None) -> str:
-    """The sentence inside stored error details."""
+def error_message(details: Any) -> str:
+    """The sentence inside error details."""
+    if isinstance(details, dict) and "message" in details:
+        return str(details["message"])
     if not details:
         return ""
-    try:
-        found = json.loads(details)
-    except ValueError:
-        return details
-    return str(found.get("message", details)) if isinstance(found, dict) else details
+    return details if isinstance(details, str) else json.dumps(details)
 
 
-def run_state(run: Run) -> str:
+def run_state(run: Mapping[str, Any]) -> str:
     """A run's state as people read it: why it waits, whether it is dead."""
-    if run.state == "PENDING" and run.admission is not None:
-        return f"PENDING {WAITING.get(run.admission, '')}".rstrip()
-    return f"{run.state} dead" if run.is_dead else run.state
+    if run["state"] == "PENDING" and run["waits"] is not None:
+        return f"PENDING {run['waits']}"
+    return f"{run['state']} dead" if run["is_dead"] else str(run["state"])
 
 
-def run_record(run: Run) -> dict[str, Any]:
-    """A run for programs."""
-    return {
-        "run_id": encode("run", run.run_id),
-        "customer_id": run.customer_id,
-        "config_id": _id("cfg", run.config_id),
-        "pipeline": run.pipeline,
-        "phase": run.phase,
-        "processor": run.processor,
-        "partition": run.partition,
-        "mode": run.mode,
-        "slot": iso(run.slot),
-        "scheduled_time": iso(run.scheduled_time),
-        "priority": run.priority,
-        "state": run.state,
-        "waits": WAITING.get(run.admission) if run.admission is not None else None,
-        "status": run.status,
-        "claimed_by": run.claimed_by,
-        "claimed_at": iso_or_none(run.claimed_at),
-        "started_at": iso_or_none(run.started_at),
-        "finished_at": iso_or_none(run.finished_at),
-        "attempt_number": run.attempt,
-        "parent_run_id": _id("run", run.parent_run_id),
-        "root_run_id": _id("run", run.root_run_id),
-        "error_type": run.error_type,
-        "error_details": parsed(run.error_details),
-        "result_summary": parsed(run.result),
-        "records_processed": run.records,
-        "sla_met": run.sla_met,
-        "is_dead": run.is_dead,
-        "cancel_requested_at": iso_or_none(run.cancel_requested_at),
-        "correlation_id": run.correlation_id,
-        "ordering_key": shown_key(run.ordering_key),
-        "trigger_source": run.trigger_source,
-        "parameters": parsed(run.parameters),
-        "created_at": iso(run.created_at),
-    }
-
-
-def config_record(config: Config) -> dict[str, Any]:
-    """A config for programs."""
-    return {
-        "config_id": encode("cfg", config.config_id),
-        "customer_id": config.customer_id,
-        "pipeline_template": config.pipeline,
-        "provider": config.provider,
-        "domain": config.domain,
-        "schedule_type": config.schedule_type,
-        "schedule_cron": config.schedule_cron,
-        "schedule_interval_minutes": config.interval_us / MINUTE if config.interval_us else None,
-        "timezone": config.timezone,
-        "event_topic": config.event_topic,
-        "event_filter": config.event_filter,
-        "parameters": parsed(config.parameters),
-        "retry_config": parsed(config.retry),
-        "priority": config.priority,
-        "max_execution_duration_minutes": config.max_execution_us / MINUTE,
-        "sla_breach_threshold_minutes": config.sla_us / MINUTE,
-        "catch_up": config.catch_up,
-        "catch_up_window_minutes": config.catch_up_window_us / MINUTE,
-        "overlap": config.overlap,
-        "jitter_seconds": config.jitter_us / SECOND,
-        "is_active": config.is_active,
-        "inactive_reason": config.inactive_reason,
-        "is_paused": bool(config.is_paused),
-        "version": config.version,
-        "next_run_time": iso_or_none(config.next_run_time),
-        "last_run_time": iso_or_none(config.last_run_time),
-        "last_run_status": config.last_run_status,
-        "consecutive_failures": config.consecutive_failures,
-        "created_at": iso(config.created_at),
-        "created_by": config.created_by,
-        "updated_at": iso(config.updated_at),
-    }
-
-
-def schedule_words(config: Config) -> str:
+def schedule_words(config: Mapping[str, Any]) -> str:
     """When a config fires, in a few words."""
-    if config.schedule_cron:
-        return f"{config.schedule_cron} {config.timezone}"
-    if config.interval_us:
-        return f"every {format_duration(config.interval_us)}"
-    return f"on {config.event_topic}"
+    if config["schedule_cron"]:
+        return f"{config['schedule_cron']} {config['timezone']}"
+    if config["schedule_interval_minutes"]:
+        return f"every {format_duration(round(config['schedule_interval_minutes'] * MINUTE))}"
+    return f"on {config['event_topic']}"
 
 
 def _cell(value: object) -> str:
@@ -250,17 +175,3 @@ def _first_word(text: str, escaped: str) -> str:
     word = text.split(" ")[0]
     colour = COLOURS.get(word) if word.isupper() else None
     return f"[{colour}]{escaped}[/{colour}]" if colour else escaped
-
-
-def _id(kind: str, n: int | None) -> str | None:
-    return None if n is None else encode(kind, n)
-
-
-def parsed(text: str | None) -> Any:
-    """Stored JSON, or the text itself when it is none."""
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

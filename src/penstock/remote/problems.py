@@ -21,12 +21,25 @@ def error_of(status: int, body: bytes, where: str) -> PenstockError:
     problem = _parsed(body)
     if problem is None:
         return ApiError(f"{where} answered {status} and no problem document: is this Penstock?")
-    code = str(problem["code"])
     message = str(problem.get("detail") or f"{where} answered {status}.")
+    return rebuilt(str(problem["code"]), message, _about(problem))
+
+
+def rebuilt(code: str, message: str, detail: dict[str, Any]) -> PenstockError:
+    """The error of a code; one that is not known here keeps its code."""
     kind = _kinds().get(code)
     if kind is None:
-        return ApiError(message, code=code, detail=_about(problem))
-    return _rebuilt(kind, message, _about(problem))
+        return ApiError(message, code=code, detail=detail)
+    # Constructors differ and would word the message anew: the object is filled in instead.
+    error = kind.__new__(kind, message)
+    error.args = (message,)
+    vars(error).update({_RENAMED.get(name, name): value for name, value in detail.items()})
+    if isinstance(error, InvalidInput):
+        for name in ("field", "expected", "got"):
+            vars(error).setdefault(name, "")
+        vars(error).setdefault("fix", None)
+    error.detail = detail
+    return error
 
 
 def _parsed(body: bytes) -> dict[str, Any] | None:
@@ -44,19 +57,6 @@ def _about(problem: Mapping[str, Any]) -> dict[str, Any]:
         return dict(errors[0])
     about = problem.get("about")
     return dict(about) if isinstance(about, dict) else {}
-
-
-def _rebuilt(kind: type[PenstockError], message: str, detail: dict[str, Any]) -> PenstockError:
-    # Constructors differ and would word the message anew: the object is filled in instead.
-    error = kind.__new__(kind, message)
-    error.args = (message,)
-    vars(error).update({_RENAMED.get(name, name): value for name, value in detail.items()})
-    if isinstance(error, InvalidInput):
-        for name in ("field", "expected", "got"):
-            vars(error).setdefault(name, "")
-        vars(error).setdefault("fix", None)
-    error.detail = detail
-    return error
 
 
 def _kinds() -> dict[str, type[PenstockError]]:

@@ -165,7 +165,7 @@ class TestChange:
     def test_start(self, shell: Shell) -> None:
         """A config runs now, outside its schedule."""
         run_id = shell.json("configs", "start", create(shell))["run_ids"][0]
-        assert shell.json("runs", "show", run_id)["trigger_source"] == "manual"
+        assert shell.json("runs", "show", run_id)["run"]["trigger_source"] == "manual"
 
     def test_delete_asks_first(self, shell: Shell) -> None:
         """No is no; --yes does not ask."""

@@ -31,7 +31,7 @@ def test_a_small_day(tmp_path: Path) -> None:
     assert claims["A flood hurt nobody but its sender."]["others"] > 0
     assert len(record["disabled_configs"]) == 2
 
-    assert shell.json("status")["queue"]["pending"] == 0
+    assert shell.json("status")["pending_runs"] == 0
     assert shell.json("runs", "dead")["dead_letters"]
     assert {alert["severity"] for alert in shell.json("alerts", "list")["alerts"]} == {"HIGH"}
     assert shell.json("doctor")["is_healthy"]

@@ -48,13 +48,14 @@ def test_json(shell: Shell) -> None:
 def test_rotate_and_revoke(shell: Shell) -> None:
     """The old key holds for the overlap; a revoked one names nobody and is listed on demand."""
     first = shell.json("keys", "create", "ci", "--role", "viewer")
-    second = shell.json("keys", "rotate", first["key_id"], "--overlap", "1h")
-    assert second["state"] == "rotating"
+    key_id = first["info"]["key_id"]
+    second = shell.json("keys", "rotate", key_id, "--overlap", "1h")
+    assert second["info"]["state"] == "rotating"
     assert authenticate(shell, first["key"]) is not None
-    third = shell.json("keys", "rotate", first["key_id"], "--overlap", "0s")
+    third = shell.json("keys", "rotate", key_id, "--overlap", "0s")
     assert authenticate(shell, second["key"]) is None
-    assert shell.json("keys", "revoke", first["key_id"], "--reason", "lost")["changed"]
-    assert not shell.json("keys", "revoke", first["key_id"])["changed"]
+    assert shell.json("keys", "revoke", key_id, "--reason", "lost")["changed"]
+    assert not shell.json("keys", "revoke", key_id)["changed"]
     assert authenticate(shell, third["key"]) is None
     assert shell.json("keys", "list")["keys"] == []
     assert len(shell.json("keys", "list", "--all")["keys"]) == 1

@@ -29,7 +29,7 @@ class TestPauses:
         assert config["config_id"] in text
         assert "works" in text
         shell.submit()
-        assert shell.json("status")["queue"]["paused"] == 1
+        assert shell.json("status")["paused_runs"] == 1
         assert "4 pauses in force" in shell.ok("status")
         assert shell.json("resume", "all")["outcome"] == "resumed"
         assert "was not paused" in shell.ok("resume", "all")
@@ -90,7 +90,7 @@ class TestStatus:
         shell.submit("broken")
         shell.work()
         record = shell.json("status")
-        assert (record["today"]["completed"], record["today"]["failed"]) == (1, 1)
+        assert (record["completed_today"], record["failed_today"]) == (1, 1)
         assert record["open_dead_letters"] == 1
         assert "penstock runs dead" in shell.ok("status")
 

@@ -17,7 +17,11 @@ class TestSubmit:
     def test_json_is_the_whole_run(self, shell: Shell) -> None:
         """Programs get the run as stored."""
         run = shell.json("runs", "submit", "hello", "--param", "name=Ada", "--priority", "8")
-        assert (run["state"], run["priority"], run["parameters"]) == ("PENDING", 8, {"name": "Ada"})
+        assert (run["state"], run["execution_priority"], run["parameters"]) == (
+            "PENDING",
+            8,
+            {"name": "Ada"},
+        )
 
     def test_a_repeated_key_gives_the_same_run(self, shell: Shell) -> None:
         """Repeating a submit is safe."""
@@ -129,7 +133,7 @@ class TestShow:
         assert "hello Ada" in text
         assert "RUNNING → COMPLETED" in text
         record = shell.json("runs", "show", run_id)
-        assert record["result_summary"] == {"text": "hello Ada"}
+        assert record["run"]["result_summary"] == {"text": "hello Ada"}
         assert [row["action"] for row in record["journal"]] == ["created", "ended"]
 
     def test_unknown_and_malformed_ids(self, shell: Shell) -> None:

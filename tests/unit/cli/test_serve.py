@@ -92,7 +92,7 @@ def test_up_executes_and_stops(bare: Shell, start: Callable[..., Process]) -> No
     assert "broken, hello, pair, slow" in intro
     run_id = bare.submit("hello", "--customer", "acme")
     process.until(lambda line: f"{run_id} completed: hello/greet for acme" in line)
-    assert bare.json("runs", "show", run_id)["state"] == "COMPLETED"
+    assert bare.json("runs", "show", run_id)["run"]["state"] == "COMPLETED"
     assert [s["slots"] for s in bare.json("status")["sessions"]] == [2]
     assert process.stop() == 0
     assert process.lines[-1] == "Stopped."
@@ -125,7 +125,7 @@ def test_the_second_signal_ends_it_at_once(bare: Shell, start: Callable[..., Pro
     process.process.send_signal(signal.SIGTERM)
     process.until(lambda line: line.startswith("Stopping"))
     assert process.stop() == 128 + signal.SIGTERM
-    assert bare.json("runs", "show", run_id)["state"] in ("CLAIMED", "RUNNING")
+    assert bare.json("runs", "show", run_id)["run"]["state"] in ("CLAIMED", "RUNNING")
 
 
 def test_a_worker_needs_pipelines(shell: Shell, tmp_path: Path) -> None:

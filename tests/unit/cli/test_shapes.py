@@ -60,9 +60,10 @@ def test_words() -> None:
     assert shapes.plural(2000, "run") == "2,000 runs"
     assert shapes.first_line("a\nb") == "a"
     assert shapes.first_line("x" * 100, 10) == "x" * 9 + "…"
-    assert shapes.error_message('{"message": "no"}') == "no"
+    assert shapes.error_message({"message": "no"}) == "no"
+    assert shapes.error_message({"other": 1}) == '{"other": 1}'
     assert shapes.error_message("plain") == "plain"
-    assert shapes.parsed("not json") == "not json"
+    assert shapes.error_message(None) == ""
 
 
 def test_tables_do_not_read_markup_in_data(capsys: pytest.CaptureFixture[str]) -> None:

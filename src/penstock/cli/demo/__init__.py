@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.app import App, Command
+from penstock.cli.app import App, Command, refuse_url
 from penstock.core.clock import HOUR, MINUTE, SystemClock
 from penstock.core.errors import InvalidInput
 
@@ -68,6 +68,7 @@ def _settings(app: App, engine: str | None) -> Settings:
     # Loaded when a command needs it.
     from penstock.config import load
 
+    refuse_url(app.url)
     url = app.database_url
     is_postgres = (url or "").startswith("postgres")
     if engine == "postgres" and not is_postgres:

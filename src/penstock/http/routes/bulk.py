@@ -174,7 +174,11 @@ def _check(by: Caller, item: Any) -> tuple[str, dict[str, Any], str]:
         raise NotFound("customer", parsed.customer_id)
     config = given(parsed)
     by.client.configs.check(config)
-    return check_customer(parsed.customer_id), config, parsed.reason or "bulk"
+    return (
+        check_customer(parsed.customer_id),
+        config,
+        "bulk" if parsed.reason is None else parsed.reason,
+    )
 
 
 def _why(error: PenstockError | ValidationError) -> dict[str, Any]:

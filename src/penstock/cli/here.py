@@ -1,0 +1,213 @@
+"""Commands on the database: the client's use cases, answered in the API's shapes."""
+
+from __future__ import annotations
+
+from penstock.assembly import describe_database
+from penstock.cli.usecases import RunsAsked, Shape, Wanted
+from penstock.client import Client, shapes
+from penstock.client.runs import RunFilter, Submission, place_of
+from penstock.core.clock import parse_duration, parse_iso
+from penstock.core.drafts import check_customer
+from penstock.core.errors import PenstockError
+from penstock.core.ids import decode, encode
+
+
+class Here:
+    """The use cases over a client."""
+
+    def __init__(self, client: Client, database_url: str) -> None:
+        self._client = client
+        self.where = describe_database(database_url)
+
+    def now(self) -> int:
+        """The database's time."""
+        return self._client.views.now()
+
+    # -- runs ----------------------------------------------------------------------------------
+
+    def runs(self, asked: RunsAsked) -> list[Shape]:
+        """Runs, live ones first, newest first."""
+        client, place = self._client, None
+        if asked.before is not None:
+            place = place_of(client.runs.get(decode("run", asked.before), asked.customer))
+        wanted = RunFilter(
+            state=asked.state,
+            slot_from=asked.since or 0,
+            slot_to=asked.until or RunFilter().slot_to,
+            limit=asked.limit,
+        )
+        found = client.runs.page_after(wanted, place, asked.customer, pipeline=asked.pipeline)
+        return [shapes.run_shape(run) for run in found]
+
+    def run(self, run_id: str) -> Shape:
+        """A run with its attempts, journal and progress."""
+        return shapes.detail_shape(self._client.runs.detail(decode("run", run_id)))
+
+    def submit(self, customer: str, wanted: Shape, key: str | None) -> Shape:
+        """Create a run."""
+        at = wanted.get("scheduled_time")
+        submission = Submission(
+            pipeline=wanted["pipeline_template"],
+            customer=customer,
+            processor=wanted.get("processor"),
+            partition=wanted.get("partition"),
+            parameters=wanted.get("parameters"),
+            priority=wanted["execution_priority"],
+            at=None if at is None else parse_iso(at, "at"),
+            ordering_key=wanted.get("ordering_key"),
+        )
+        run_id = self._client.runs.submit(submission, key=key)
+        return shapes.run_shape(self._client.runs.get(run_id))
+
+    def cancel(self, run_id: str, reason: str) -> str:
+        """Cancel a run."""
+        return self._client.runs.cancel(decode("run", run_id), reason=reason)
+
+    def retry(self, run_id: str) -> str:
+        """Run an ended run again."""
+        return encode("run", self._client.runs.retry(decode("run", run_id)))
+
+    def dead_letters(self, *, status: str, customer: str | None, limit: int) -> list[Shape]:
+        """Dead letters, newest first."""
+        found = self._client.runs.dead_letters(
+            status=None if status == "all" else status, customer=customer, limit=limit
+        )
+        return [shapes.dead_letter_shape(row) for row in found]
+
+    def discard(self, run_id: str, reason: str) -> None:
+        """Give a dead run up."""
+        self._client.runs.discard(decode("run", run_id), reason)
+
+    # -- configs -------------------------------------------------------------------------------
+
+    def configs(
+        self,
+        *,
+        customer: str | None,
+        pipeline: str | None,
+        is_active: bool | None,
+        after: str | None,
+        limit: int,
+    ) -> list[Shape]:
+        """Configs, oldest first."""
+        found = self._client.configs.page(
+            customer=customer,
+            pipeline=pipeline,
+            is_active=is_active,
+            after=0 if after is None else decode("cfg", after),
+            limit=limit,
+        )
+        return [shapes.config_shape(config) for config in found]
+
+    def config(self, config_id: str) -> Shape:
+        """One config."""
+        return shapes.config_shape(self._client.configs.get(decode("cfg", config_id)))
+
+    def check(self, wanted: Wanted) -> tuple[int, PenstockError] | None:
+        """The first config that would be refused."""
+        for place, (customer, fields) in enumerate(wanted):
+            try:
+                self._client.configs.check(fields)
+                check_customer(customer)
+            except PenstockError as error:
+                return place, error
+        return None
+
+    def create(self, wanted: Wanted, reason: str) -> list[Shape]:
+        """Create configs: all of them, or none."""
+        made = self._client.configs.create_many(wanted, reason=reason)
+        return [shapes.config_shape(config) for config in made]
+
+    def update(self, config_id: str, fields: Shape, *, version: int | None, reason: str) -> Shape:
+        """Change a config."""
+        changed = self._client.configs.update(
+            decode("cfg", config_id), fields, version=version, reason=reason
+        )
+        return shapes.config_shape(changed)
+
+    def delete(self, config_id: str, reason: str) -> None:
+        """Delete a config."""
+        self._client.configs.delete(decode("cfg", config_id), reason=reason)
+
+    def start(self, config_id: str) -> list[str]:
+        """Start a config now."""
+        return [encode("run", n) for n in self._client.configs.start(decode("cfg", config_id))]
+
+    def preview(self, config_id: str, n: int) -> list[Shape]:
+        """The next starts of a config."""
+        fires = self._client.configs.preview(decode("cfg", config_id), n)
+        return [shapes.fire_shape(fire) for fire in fires]
+
+    def audit(self, customer: str, *, config_id: str | None, limit: int) -> list[Shape]:
+        """A customer's audit chain, oldest first."""
+        number = None if config_id is None else decode("cfg", config_id)
+        rows = self._client.configs.audit(customer, config_id=number, limit=limit)
+        return [shapes.audit_shape(row) for row in rows]
+
+    def ledger(self, config_id: str, limit: int) -> list[Shape]:
+        """Slots that did not start, newest first."""
+        rows = self._client.configs.ledger(decode("cfg", config_id), limit)
+        return [shapes.ledger_shape(row) for row in rows]
+
+    # -- the rest ------------------------------------------------------------------------------
+
+    def pipelines(self) -> list[Shape]:
+        """Registered pipelines, by name."""
+        return [shapes.pipeline_shape(info) for info in self._client.views.pipelines()]
+
+    def pauses(self) -> list[Shape]:
+        """Pauses in force."""
+        return [shapes.pause_shape(pause) for pause in self._client.pauses.in_force()]
+
+    def pause(self, scope: str, subject: str | None, reason: str) -> bool:
+        """Stop starting."""
+        return self._client.pauses.pause(scope, subject, reason=reason)
+
+    def resume(self, scope: str, subject: str | None, reason: str) -> bool:
+        """Lift a pause."""
+        return self._client.pauses.resume(scope, subject, reason=reason)
+
+    def alerts(self, *, state: str, customer: str | None, limit: int) -> list[Shape]:
+        """Alerts, newest first."""
+        rows = self._client.views.alerts(
+            state=None if state == "all" else state, customer=customer, limit=limit
+        )
+        return [shapes.alert_shape(row) for row in rows]
+
+    def overview(self) -> Shape:
+        """What is going on, and what ended today."""
+        next_slot_at, now = self._client.views.next_slot()
+        return shapes.overview_shape(self._client.views.overview(), now, next_slot_at)
+
+    def sessions(self) -> list[Shape]:
+        """Live processes."""
+        return [shapes.session_shape(session) for session in self._client.views.sessions()]
+
+    def keys(self, *, customer: str | None, with_revoked: bool, limit: int) -> list[Shape]:
+        """API keys, oldest first."""
+        found = self._client.keys.page(customer=customer, with_revoked=with_revoked, limit=limit)
+        return [shapes.key_shape(key) for key in found]
+
+    def key_create(self, wanted: Shape) -> Shape:
+        """Make a key."""
+        lasts = wanted.get("expires")
+        expires_at = None if lasts is None else self.now() + parse_duration(lasts, "expires")
+        made = self._client.keys.create(
+            wanted["name"],
+            wanted["role"],
+            customer=wanted.get("customer_id"),
+            expires_at=expires_at,
+            rate=wanted.get("rate"),
+        )
+        return shapes.made_key_shape(made)
+
+    def key_rotate(self, key_id: str, overlap: str) -> Shape:
+        """Give a key a new secret."""
+        overlap_us = parse_duration(overlap, "overlap")
+        return shapes.made_key_shape(
+            self._client.keys.rotate(decode("key", key_id), overlap_us=overlap_us)
+        )
+
+    def key_revoke(self, key_id: str, reason: str) -> bool:
+        """End a key."""
+        return self._client.keys.revoke(decode("key", key_id), reason=reason)

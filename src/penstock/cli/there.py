@@ -1,0 +1,247 @@
+"""Commands through the API: the same use cases over a URL, with the generated client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.cli.usecases import RunsAsked, Shape, Wanted
+from penstock.core.clock import iso
+from penstock.core.errors import Conflict, PenstockError
+from penstock.core.ids import new_correlation_id
+from penstock.remote import Api
+from penstock.remote.problems import rebuilt
+
+PAGE = 1_000
+BULK = 10_000
+
+
+class There:
+    """The use cases over the API."""
+
+    def __init__(self, api: Api) -> None:
+        # Answers are JSON objects by the document's word; commands read them as such.
+        self._api: Any = api
+        self._transport = api.transport
+        self.where = api.transport.url
+
+    def now(self) -> int:
+        """The server's time, to a second."""
+        if self._transport.server_now is None:
+            self._api.health.healthz()
+        now = self._transport.server_now
+        assert now is not None, "a server tells its time"
+        return now
+
+    # -- runs ----------------------------------------------------------------------------------
+
+    def runs(self, asked: RunsAsked) -> list[Shape]:
+        """Runs, live ones first, newest first."""
+        query = {
+            "state": asked.state,
+            "start_date": None if asked.since is None else iso(asked.since),
+            "end_date": None if asked.until is None else iso(asked.until),
+            "pipeline_template": asked.pipeline,
+            "before": asked.before,
+        }
+        if asked.customer is None:
+            return _gather(self._api.runs.list_runs, asked.limit, query)
+        ask = self._api.runs.list_customer_runs
+        return _gather(lambda **q: ask(asked.customer, **q), asked.limit, query)
+
+    def run(self, run_id: str) -> Shape:
+        """A run with its attempts, journal and progress."""
+        found: Shape = self._api.runs.get_run(run_id)
+        return found
+
+    def submit(self, customer: str, wanted: Shape, key: str | None) -> Shape:
+        """Create a run."""
+        body = _given(wanted)
+        made = self._api.runs.submit_run(customer, body, idempotency_key=key)
+        run: Shape = self._api.runs.get_run(made["run_id"])["run"]
+        return run
+
+    def cancel(self, run_id: str, reason: str) -> str:
+        """Cancel a run."""
+        return str(self._api.runs.cancel_run(run_id, {"reason": reason})["outcome"])
+
+    def retry(self, run_id: str) -> str:
+        """Run an ended run again."""
+        return str(self._api.runs.retry_run(run_id)["run_id"])
+
+    def dead_letters(self, *, status: str, customer: str | None, limit: int) -> list[Shape]:
+        """Dead letters, newest first."""
+        query = {"status": status, "customer_id": customer}
+        return _gather(self._api.runs.list_dead_letters, limit, query)
+
+    def discard(self, run_id: str, reason: str) -> None:
+        """Give a dead run up."""
+        self._api.runs.discard_dead_letter(run_id, {"reason": reason})
+
+    # -- configs -------------------------------------------------------------------------------
+
+    def configs(
+        self,
+        *,
+        customer: str | None,
+        pipeline: str | None,
+        is_active: bool | None,
+        after: str | None,
+        limit: int,
+    ) -> list[Shape]:
+        """Configs, oldest first."""
+        query = {"pipeline_template": pipeline, "is_active": is_active, "after": after}
+        if customer is None:
+            return _gather(self._api.configs.list_configs, limit, query)
+        ask = self._api.configs.list_customer_configs
+        return _gather(lambda **q: ask(customer, **q), limit, query)
+
+    def config(self, config_id: str) -> Shape:
+        """One config."""
+        found: Shape = self._api.configs.get_config(config_id)
+        return found
+
+    def check(self, wanted: Wanted) -> tuple[int, PenstockError] | None:
+        """The first config that would be refused."""
+        for start in range(0, len(wanted), BULK):
+            items = [_item(one, "") for one in wanted[start : start + BULK]]
+            for outcome in self._api.configs.create_configs_bulk(items, dry_run=True):
+                if outcome["status"] == "refused":
+                    return start + outcome["index"], _refusal(outcome)
+        return None
+
+    def create(self, wanted: Wanted, reason: str) -> list[Shape]:
+        """Create configs; many go through the bulk route, 10,000 at a time."""
+        if len(wanted) == 1:
+            customer, fields = wanted[0]
+            return [self._api.configs.create_config(customer, {**fields, "reason": reason})]
+        made: list[Shape] = []
+        for start in range(0, len(wanted), BULK):
+            items = [_item(one, reason) for one in wanted[start : start + BULK]]
+            for outcome in self._api.configs.create_configs_bulk(
+                items, with_configs=True, idempotency_key=new_correlation_id()
+            ):
+                if outcome["status"] != "created":
+                    place = start + outcome["index"] + 1
+                    why = outcome.get("detail")
+                    raise Conflict(
+                        f"{len(made)} were created; then item {place} was refused: {why}"
+                    )
+                made.append(outcome["config"])
+        return made
+
+    def update(self, config_id: str, fields: Shape, *, version: int | None, reason: str) -> Shape:
+        """Change a config."""
+        body = _given({**fields, "version": version, "reason": reason})
+        changed: Shape = self._api.configs.update_config(config_id, body)
+        return changed
+
+    def delete(self, config_id: str, reason: str) -> None:
+        """Delete a config."""
+        self._api.configs.delete_config(config_id, reason=reason)
+
+    def start(self, config_id: str) -> list[str]:
+        """Start a config now."""
+        return list(self._api.configs.start_config(config_id)["run_ids"])
+
+    def preview(self, config_id: str, n: int) -> list[Shape]:
+        """The next starts of a config."""
+        return list(self._api.configs.preview_config(config_id, n=n)["fires"])
+
+    def audit(self, customer: str, *, config_id: str | None, limit: int) -> list[Shape]:
+        """A customer's audit chain, oldest first."""
+        ask = self._api.configs.audit_customer
+        return _gather(lambda **q: ask(customer, **q), limit, {"config_id": config_id})
+
+    def ledger(self, config_id: str, limit: int) -> list[Shape]:
+        """Slots that did not start, newest first."""
+        ask = self._api.configs.list_occurrences
+        return _gather(lambda **q: ask(config_id, **q), limit, {})
+
+    # -- the rest ------------------------------------------------------------------------------
+
+    def pipelines(self) -> list[Shape]:
+        """Registered pipelines, by name."""
+        return list(self._api.views.list_pipelines())
+
+    def pauses(self) -> list[Shape]:
+        """Pauses in force."""
+        return list(self._api.views.list_pauses())
+
+    def pause(self, scope: str, subject: str | None, reason: str) -> bool:
+        """Stop starting."""
+        body = {"scope": scope, "subject": subject, "reason": reason}
+        return bool(self._api.views.pause(body)["changed"])
+
+    def resume(self, scope: str, subject: str | None, reason: str) -> bool:
+        """Lift a pause."""
+        body = {"scope": scope, "subject": subject, "reason": reason}
+        return bool(self._api.views.resume(body)["changed"])
+
+    def alerts(self, *, state: str, customer: str | None, limit: int) -> list[Shape]:
+        """Alerts, newest first."""
+        query = {"state": None if state == "all" else state, "customer_id": customer}
+        return _gather(self._api.views.list_alerts, limit, query)
+
+    def overview(self) -> Shape:
+        """What is going on, and what ended today."""
+        seen: Shape = self._api.views.pipeline_status()
+        return seen
+
+    def sessions(self) -> list[Shape]:
+        """Live processes."""
+        return list(self._api.views.list_sessions())
+
+    def keys(self, *, customer: str | None, with_revoked: bool, limit: int) -> list[Shape]:
+        """API keys, oldest first."""
+        query = {"customer_id": customer, "with_revoked": with_revoked}
+        return _gather(self._api.keys.list_keys, limit, query)
+
+    def key_create(self, wanted: Shape) -> Shape:
+        """Make a key."""
+        return _shown(self._api.keys.create_key(_given(wanted)))
+
+    def key_rotate(self, key_id: str, overlap: str) -> Shape:
+        """Give a key a new secret."""
+        return _shown(self._api.keys.rotate_key(key_id, {"overlap": overlap}))
+
+    def key_revoke(self, key_id: str, reason: str) -> bool:
+        """End a key."""
+        return bool(self._api.keys.revoke_key(key_id, {"reason": reason})["changed"])
+
+
+def _gather(ask: Callable[..., Any], limit: int, query: Mapping[str, Any]) -> list[Shape]:
+    """The first `limit` things of a list, page after page."""
+    found: list[Shape] = []
+    cursor = None
+    while True:
+        page = ask(limit=min(PAGE, limit - len(found)), cursor=cursor, **query)
+        found += page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None or len(found) >= limit:
+            return found
+
+
+def _given(fields: Mapping[str, Any]) -> Shape:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _item(one: tuple[str, Mapping[str, Any]], reason: str) -> Shape:
+    customer, fields = one
+    return {**fields, "customer_id": customer, "reason": reason}
+
+
+def _refusal(outcome: Mapping[str, Any]) -> PenstockError:
+    names = ("field", "expected", "got", "fix")
+    detail = {name: outcome[name] for name in names if outcome.get(name) is not None}
+    return rebuilt(str(outcome["code"]), str(outcome["detail"]), detail)
+
+
+def _shown(made: Shape) -> Shape:
+    if made["key"] is None:
+        key_id = made["info"]["key_id"]
+        raise Conflict(
+            f"{key_id} was made, but the answer that showed it was lost: "
+            f"penstock keys rotate {key_id} --overlap 0s"
+        )
+    return made
