@@ -176,24 +176,26 @@ def _verdict(found: Outside, item: Item) -> Finish:
 def _store(tx: Tx, store: Store, finishes: dict[int, Finish]) -> dict[int, Ending | PenstockError]:
     """Write the verdicts; each with what became of its run."""
     ended = {end.run_id: end for end in run_end_many(tx, list(finishes.values()))}
+    again = {end.retry_run_id for end in ended.values() if end.retry_run_id is not None}
+    retries = run_find_many(tx, again) if again else {}
     outcomes: dict[int, Ending | PenstockError] = {}
     for run_id, finish in finishes.items():
         end = ended.get(run_id)
         if end is None:
             outcomes[run_id] = StaleToken(encode("run", run_id))
             continue
-        retry = None if end.retry_run_id is None else run_retry_of(tx, run_id)
+        retry = retries.get(end.retry_run_id or 0)
         outcomes[run_id] = Ending(
             run_id,
             finish.token,
             end.final_state,
             finish.status,
             end.retry_run_id,
-            None if retry is None else retry[1],
+            None if retry is None else retry.scheduled_time,
             bool(end.is_dead),
             end.consecutive_failures,
         )
-    if any(end.retry_run_id is not None for end in ended.values()):
+    if again:
         tx.after_commit(lambda: store.wake(["admit"]))
     return outcomes
 
@@ -205,7 +207,7 @@ def _unheld(tx: Tx, run: Run | None, call: Call) -> Ending | PenstockError:
         ways.add(RunState.CANCELLED)
     if run is None or not is_repeat(run, call) or run.state not in ways:
         return refusal_unheld(run, call)
-    retry = None if run.is_dead or run.state != RunState.FAILED else run_retry_of(tx, run.run_id)
+    retry = None if run.is_dead or run.state != RunState.FAILED else run_retry_of(tx, run)
     config = config_get(tx, run.config_id) if run.is_dead and run.config_id is not None else None
     return Ending(
         run.run_id,

@@ -34,7 +34,13 @@ from penstock.client.holding import (
 )
 from penstock.client.names import Names
 from penstock.core.clock import MINUTE
-from penstock.core.errors import InvalidInput, PenstockError, RunCancelled, RunTimedOut
+from penstock.core.errors import (
+    InvalidInput,
+    PenstockError,
+    RunCancelled,
+    RunTimedOut,
+    StaleToken,
+)
 from penstock.core.ids import encode
 from penstock.core.model import EXTERNAL_POOL, Progress
 from penstock.core.redact import redact_text
@@ -124,9 +130,11 @@ class Work:
             check(RunState(run.state), RunState.RUNNING, encode("run", run_id))
             if run.cancel_requested_at is not None:
                 raise RunCancelled(f"run {encode('run', run_id)} is to be cancelled: confirm it.")
+            # The lease before the run: a sweeper may have taken it since the look.
+            if not lease_extend_many(tx, [("run", run_id, run.token, HOLD_US)]):
+                raise StaleToken(encode("run", run_id))
             started = run_start_many(tx, [(run_id, run.token)])
             assert started, "the row is locked"
-            lease_extend_many(tx, [("run", run_id, run.token, HOLD_US)])
             worker = caller.name or run.claimed_by
             place = Progress(current_state="INITIALIZING", worker=worker, pod=pod, region=region)
             progress_put_many(tx, [(run_id, run.token, place)])
@@ -256,10 +264,11 @@ class Work:
         until = lease_extend_many(
             tx, [("run", one.held.run_id, one.held.token, _more(one)) for one in held]
         )
+        held = [one for one in held if one.held.run_id in until]  # no sweeper came in between
         running = [one.held.run_id for one in held if one.held.state == RunState.RUNNING]
         progress_beat_many(tx, [_told(run_id, good[run_id].progress) for run_id in running])
         return [
-            _pulse(found[call.run_id], until[call.run_id]) if error is None else error
+            error or _pulsed(found[call.run_id], until.get(call.run_id))
             for call, error in zip(calls, errors, strict=True)
         ]
 
@@ -293,6 +302,12 @@ def _more(found: Outside) -> int:
     if found.held.state == RunState.RUNNING:
         return HOLD_US
     return max(HOLD_US, found.until_at - found.now)
+
+
+def _pulsed(found: Outside, until_at: int | None) -> Pulse | PenstockError:
+    if until_at is None:
+        return StaleToken(encode("run", found.held.run_id))
+    return _pulse(found, until_at)
 
 
 def _pulse(found: Outside, until_at: int) -> Pulse:

@@ -1,8 +1,9 @@
 """Runs held from outside: found with their leases, locked, for those who hold them.
 
-A run is held from outside as long as its lease row is there and carries its token: the sweeper
-takes the row of a lease that ran out, and from then on nothing is accepted. Rows are locked in the
-order of their ids, the run before its lease, as everybody does who ends or sweeps them.
+A run is held from outside as long as its lease row is there and carries its token; a sweeper takes
+the row of a lease that ran out. Runs are locked in the order of their ids, before their leases, as
+everybody does who ends or sweeps them. A lease may be taken between the look and its renewal: who
+renews has to look at the answer.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import NamedTuple
 
 from penstock.core.model import HeldRun, Run
 from penstock.store.api import Tx, first
-from penstock.store.runs import run_of_row
+from penstock.store.registry import customer_get
+from penstock.store.runs import run_chain, run_of_row
 
 _HELD = len(HeldRun._fields)
 
@@ -43,7 +45,8 @@ class Beat(NamedTuple):
 def outside_get_many(tx: Tx, ids: Iterable[int], customer: int | None = None) -> dict[int, Outside]:
     """Runs held from outside, locked until the transaction ends; the others are missing."""
     rows = tx.rows("outside_get_many", {"ids": sorted(set(ids)), "customer": customer})
-    return {row[0]: Outside(HeldRun._make(row[:_HELD]), *row[_HELD:]) for row in rows}
+    found = [Outside(HeldRun._make(row[:_HELD]), *row[_HELD:]) for row in rows]
+    return {one.held.run_id: one for one in found if one.holder and one.held.session_id is None}
 
 
 def run_find_many(tx: Tx, ids: Iterable[int], customer: int | None = None) -> dict[int, Run]:
@@ -57,10 +60,22 @@ def run_find_many(tx: Tx, ids: Iterable[int], customer: int | None = None) -> di
     return found
 
 
-def run_retry_of(tx: Tx, run_id: int) -> tuple[int, int] | None:
-    """(run, due) of the next attempt of an ended run."""
-    row = first(tx.rows("run_retry_of", {"run_id": run_id}))
-    return None if row is None else (row[0], row[1])
+def run_retry_of(tx: Tx, run: Run) -> tuple[int, int] | None:
+    """(run, due) of the next attempt of an ended run, live or ended."""
+    customer = customer_get(tx, run.customer_id)
+    assert customer is not None
+    params = {
+        "customer": customer,
+        "config_id": run.config_id,
+        "slot": run.slot,
+        "attempt": run.attempt + 1,
+        "run_id": run.run_id,
+    }
+    row = first(tx.rows("run_retry_live", params))
+    if row is not None:
+        return row[0], row[1]
+    ended = [other for other in run_chain(tx, run, customer) if other.parent_run_id == run.run_id]
+    return (ended[0].run_id, ended[0].scheduled_time) if ended else None
 
 
 def progress_beat_many(tx: Tx, beats: Sequence[Beat]) -> set[int]:

@@ -59,9 +59,8 @@ class TestClaim:
     )  # fmt: skip
     def test_bad_input(self, desk: Desk, bad: dict[str, Any]) -> None:
         """Numbers and names out of bounds are refused by the field's name."""
-        worker = bad.pop("worker", W1)
         with pytest.raises(InvalidInput):
-            desk.client.work.claim(worker, **bad)
+            desk.client.work.claim(**{"worker": W1, **bad})
 
     def test_by_id(self, desk: Desk) -> None:
         """One given run is claimed when it is ready; a repeat by the same worker is harmless."""

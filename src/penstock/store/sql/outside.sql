@@ -1,15 +1,19 @@
 -- Runs held from outside: a lease row of their own says who holds them and until when.
 
 -- name: outside_get_many
--- Runs held from outside with their leases, both locked, in the order everybody locks them: a run
--- that waited for its lock is judged by what its lease says then.
-SELECT {{held_columns}}, e.holder, e.until_at, {{now}}
-FROM runs r JOIN leases e ON e.kind = 'run' AND e.subject = r.run_id AND e.token = r.token
-    AND e.subject {{any ids}}
-{{held_joins}}
-WHERE r.run_id {{any ids}} AND r.admission = 9 AND r.session_id IS NULL
+-- Held runs, locked in the order of their ids, with what their leases say. Found by id alone, leases
+-- by their whole key (and "held" is asked in words no index knows): a plan made while the tables were
+-- empty would else walk through everything that is held.
+SELECT {{held_columns}},
+    (SELECT e.holder FROM leases e WHERE e.kind = 'run' AND e.subject = r.run_id
+        AND e.token = r.token),
+    (SELECT e.until_at FROM leases e WHERE e.kind = 'run' AND e.subject = r.run_id
+        AND e.token = r.token),
+    {{now}}
+FROM runs r {{held_joins}}
+WHERE r.run_id {{any ids}} AND r.state <> 'PENDING'
     AND (CAST(:customer AS bigint) IS NULL OR r.customer = :customer)
-ORDER BY r.run_id LIMIT 10000 {{pg:FOR UPDATE OF r, e}};
+ORDER BY r.run_id LIMIT 10000 {{pg:FOR UPDATE OF r}};
 
 -- name: run_find_live_many
 -- Runs that have not ended, by id.
@@ -23,23 +27,16 @@ SELECT {{ended_columns}} {{ended_joins}}
 WHERE h.run_id {{any ids}} AND (CAST(:customer AS bigint) IS NULL OR h.customer = :customer)
 ORDER BY h.run_id LIMIT 10000;
 
--- name: run_retry_of
--- The next attempt of an ended run, live or ended, and when it is due. Found by the key of its
--- slot: there is no index by parent, and none is worth its upkeep for a repeated call.
--- scope: system (the caller checked the run)
-SELECT t.run_id, t.scheduled_time FROM history h JOIN runs t ON t.customer = h.customer
-    AND t.config_id = h.config_id AND t.slot = h.slot AND t.processor = h.processor
-    AND t.attempt = h.attempt + 1
-WHERE h.run_id = :run_id AND t.parent_run_id = :run_id
+-- name: run_retry_live
+-- The next attempt of an ended run while it has not ended, and when it is due; found by the key of
+-- its slot, for there is no index by parent.
+SELECT run_id, scheduled_time FROM runs
+WHERE customer = :customer AND config_id = :config_id AND slot = :slot AND attempt = :attempt
+    AND parent_run_id = :run_id
 UNION ALL
-SELECT t.run_id, t.scheduled_time FROM history h JOIN runs t ON t.customer = h.customer
-    AND t.config_id IS NULL AND t.slot = h.slot AND t.processor = h.processor
-    AND t.attempt = h.attempt + 1
-WHERE h.run_id = :run_id AND h.config_id IS NULL AND t.parent_run_id = :run_id
-UNION ALL
-SELECT t.run_id, t.scheduled_time FROM history h JOIN history t ON t.customer = h.customer
-    AND t.slot = h.slot AND t.attempt = h.attempt + 1
-WHERE h.run_id = :run_id AND t.parent_run_id = :run_id AND t.trigger_source = 'retry'
+SELECT run_id, scheduled_time FROM runs
+WHERE customer = :customer AND config_id IS NULL AND slot = :slot AND attempt = :attempt
+    AND parent_run_id = :run_id AND CAST(:config_id AS bigint) IS NULL
 LIMIT 1;
 
 -- name: progress_beat_many
