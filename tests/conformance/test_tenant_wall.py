@@ -178,6 +178,17 @@ def test_nothing_stays_behind(tenants: Tenants) -> None:
             raw(tenants.store.scoped(tenants.acme.number), "SELECT 1 / 0")
 
 
+@pytest.mark.parametrize(("pool_max", "connections"), [(1, 1), (2, 2), (10, 2)])
+def test_connections_keep_their_kind(pg_migrated_dsn: str, pool_max: int, connections: int) -> None:
+    """Confined transactions have a connection of their own, as far as the limit allows one."""
+    store = PostgresStore(pg_migrated_dsn, pool_max=pool_max)
+    kinds = (store, store.scoped(1))
+    seen = [[raw(view, "SELECT pg_backend_pid()")[0][0] for view in kinds] for _ in range(5)]
+    assert len(set(map(tuple, seen))) == 1
+    assert len(set(seen[0])) == connections
+    store.close()
+
+
 def test_bodies_of_one_statement(tenants: Tenants) -> None:
     """A body that needs no BEGIN of its own is confined like any other."""
 

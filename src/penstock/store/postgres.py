@@ -112,8 +112,8 @@ class PostgresStore:
         return ScopedStore(
             self,
             customer,
-            read=lambda body: self._attempt(body, begin_read),
-            write=lambda body: self._attempt(body, begin_write),
+            read=lambda body: self._attempt(body, begin_read, confined=True),
+            write=lambda body: self._attempt(body, begin_write, confined=True),
         )
 
     def wake(self, channels: Iterable[str]) -> None:
@@ -176,7 +176,9 @@ class PostgresStore:
                 self._notify_connection.close()
         self._pool.close()
 
-    def _attempt(self, body: Callable[[Tx], T], begin: LiteralString) -> T:
+    def _attempt(
+        self, body: Callable[[Tx], T], begin: LiteralString, *, confined: bool = False
+    ) -> T:
         """Run the body; again when the engine asks for it or the connection was dead at once."""
         assert not getattr(self._inside, "body", False), "a transaction body must not open another"
         is_single = isinstance(body, Single) and begin is BEGIN_WRITE
@@ -185,7 +187,7 @@ class PostgresStore:
             injected = None if self._clock is None else self._clock.now()
             self._inside.body = True
             try:
-                with self._pool.connection() as connection:
+                with self._pool.connection(confined=confined) as connection:
                     if is_single and is_quiet(connection):
                         tx = PostgresTx(connection, injected, is_single=True)
                         value = _run_single(connection, tx, body)

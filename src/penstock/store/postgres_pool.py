@@ -3,6 +3,9 @@
 No threads and no waiting in the background: a connection is opened by the caller, who learns at
 once when the server is away and can back off on its own terms. What turns out dead is thrown away
 together with everything idle, because a restart kills all of them.
+
+A connection that changes between roles plans its statements anew (measured: twice the time), so
+confined transactions get one that was confined before, as long as the limit leaves a choice.
 """
 
 from __future__ import annotations
@@ -34,50 +37,62 @@ class ConnectionPool:
         """A pool that opens at most `size` connections with `connect`."""
         self.timeout = WAIT_SECONDS
         self._connect = connect
+        self._size = size
         self._room = threading.Semaphore(size)
-        self._idle: deque[Connection] = deque()
+        self._lock = threading.Lock()
+        self._used = 0
+        self._idle: dict[bool, deque[Connection]] = {False: deque(), True: deque()}
         self._closed = False
 
     @contextlib.contextmanager
-    def connection(self) -> Iterator[Connection]:
+    def connection(self, *, confined: bool = False) -> Iterator[Connection]:
         """A connection for the length of the block."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
         if not self._room.acquire(timeout=self.timeout):
             raise StoreBusy(f"PostgreSQL: no connection became free within {self.timeout:g} s")
         try:
-            connection = self._take()
+            connection = self._take(confined) or self._connect()
             try:
                 yield connection
             finally:
-                self._give_back(connection)
+                self._give_back(connection, confined)
         finally:
+            with self._lock:
+                self._used -= 1
             self._room.release()
 
     def forget_idle(self) -> None:
         """Close what is idle: one dead connection means that the others are dead too."""
-        with contextlib.suppress(IndexError):
-            while True:
-                self._idle.pop().close()
+        for idle in self._idle.values():
+            with contextlib.suppress(IndexError):
+                while True:
+                    idle.pop().close()
 
     def close(self) -> None:
         """Close every idle connection; those in use are closed when they come back."""
         self._closed = True
         self.forget_idle()
 
-    def _take(self) -> Connection:
-        with contextlib.suppress(IndexError):
-            return self._idle.pop()
-        return self._connect()
+    def _take(self, confined: bool) -> Connection | None:
+        """An idle connection of the kind, else any when no other may be opened; None: open one."""
+        with self._lock:
+            self._used += 1
+            is_full = self._used + sum(map(len, self._idle.values())) > self._size
+            with contextlib.suppress(IndexError):
+                return self._idle[confined].pop()
+            with contextlib.suppress(IndexError):
+                return self._idle[not confined].popleft() if is_full else None
+        return None
 
-    def _give_back(self, connection: Connection) -> None:
+    def _give_back(self, connection: Connection, confined: bool) -> None:
         is_usable = (
             not connection.closed
             and not self._closed
             and connection.info.transaction_status is TransactionStatus.IDLE
         )
         if is_usable:
-            self._idle.append(connection)
+            self._idle[confined].append(connection)
         else:
             with contextlib.suppress(psycopg.Error):
                 connection.close()
