@@ -1,0 +1,356 @@
+"""The basketball pipeline: from the night's box scores to tonight's picks, and how good they were.
+
+    scrape → raw → analytics → precompute → predict → publish
+                        └→ grading
+
+Overnight it works on the games that were played, in the morning on the games of the day, in the
+evening on tomorrow's. Every processor reads and writes a DuckDB file, and every gate looks into it.
+
+    penstock demo                                        a day of it in a minute
+    penstock pipelines show nba --pipelines examples.nba
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock import Mode, Pipeline, Result, RunContext, historical, optional, per, same_day
+from penstock.cli.demo.nba.warehouse import ADDRESS, cleaned, made, scraped, sql
+
+NIGHT = {"overnight", "backfill"}
+DAY = {"same_day", "tomorrow", "last_call", "manual"}
+AGAIN: dict[str, Any] = {"max_attempts": 10, "base_delay_minutes": 10, "backoff_multiplier": 1}
+"""Sources come when they come: ask every ten minutes, not ever more rarely."""
+
+nba = Pipeline(
+    "nba",
+    partition="game_date",
+    timezone="America/New_York",
+    warehouse=ADDRESS,
+    slos={"overnight": "6h", "same_day": "2h", "tomorrow": "12h"},
+    modes=[
+        # Shortly before the late games: what is there must do.
+        Mode("last_call", window="21:00-22:30", proceed_at=90, min_quality=0.8, degraded_at=20,
+             slo="30m"),
+    ],
+)  # fmt: skip
+
+scrape = nba.phase("scrape", stragglers="15m")
+raw = nba.phase("raw", after=scrape, slo="30m", on_late_data="rerun")
+analytics = nba.phase(
+    "analytics",
+    after=raw,
+    slo="15m",
+    stragglers="30m",
+    expects={
+        "same_day": ["upcoming_player_game_context", "upcoming_team_game_context"],
+        "tomorrow": ["upcoming_player_game_context", "upcoming_team_game_context"],
+        "last_call": ["upcoming_player_game_context", "upcoming_team_game_context"],
+        "backfill": [
+            "player_game_summary",
+            "team_offense_game_summary",
+            "team_defense_game_summary",
+        ],
+    },
+)
+precompute = nba.phase(
+    "precompute",
+    after=analytics,
+    slo="30m",
+    stragglers="40m",
+    fallback={"overnight": "05:00"},
+    expects={
+        "overnight": ["player_composite_factors", "player_daily_cache", "ml_feature_store"],
+        "same_day": ["ml_feature_store"],
+        "tomorrow": ["ml_feature_store"],
+    },
+)
+predict = nba.phase(
+    "predict", after=precompute, slo="60m", fallback={"same_day": "12:45", "tomorrow": "18:30"}
+)
+publish = nba.phase("publish", after=predict, slo="10m", fallback={"same_day": "13:00"})
+grading = nba.phase("grading", after=analytics, slo="30m", fallback={"overnight": "06:00"})
+
+
+# --- scrape: what the sources published -----------------------------------------------------------
+
+GAMES = same_day("feed.nbac_schedule", expect=0)
+"""A day without games is a day like any other."""
+BOXES = same_day("feed.bdl_player_boxscores", expect=per(20, "feed.nbac_schedule"), modes=NIGHT)
+TEAMS = same_day("feed.nbac_team_boxscores", expect=per(2, "feed.nbac_schedule"), modes=NIGHT)
+PLAYS = same_day("feed.nbac_play_by_play", expect=per(250, "feed.nbac_schedule"), modes=NIGHT)
+ROSTERS = same_day("feed.nbac_player_list", expect=per(26, "feed.nbac_schedule"))
+
+
+@scrape.processor(needs=[GAMES])
+def nbac_schedule_scraper(run: RunContext) -> Result:
+    """Who plays whom."""
+    return scraped(run, "nbac_schedule")
+
+
+@scrape.processor(needs=[ROSTERS])
+def nbac_player_list_scraper(run: RunContext) -> Result:
+    """Who may play."""
+    return scraped(run, "nbac_player_list")
+
+
+@scrape.processor
+def nbac_injury_report_scraper(run: RunContext) -> Result:
+    """Who may not."""
+    return scraped(run, "nbac_injury_report")
+
+
+@scrape.processor(modes=NIGHT, needs=[BOXES])
+def bdl_player_boxscores_scraper(run: RunContext) -> Result:
+    """What each player did."""
+    return scraped(run, "bdl_player_boxscores")
+
+
+@scrape.processor(modes=NIGHT, needs=[TEAMS])
+def nbac_team_boxscores_scraper(run: RunContext) -> Result:
+    """What each team did."""
+    return scraped(run, "nbac_team_boxscores")
+
+
+@scrape.processor(modes=NIGHT, needs=[PLAYS])
+def nbac_play_by_play_scraper(run: RunContext) -> Result:
+    """What happened, play by play."""
+    return scraped(run, "nbac_play_by_play")
+
+
+@scrape.processor(modes=DAY, retry=AGAIN)
+def odds_api_game_lines_scraper(run: RunContext) -> Result:
+    """What bookmakers think of the games."""
+    return scraped(run, "odds_api_game_lines")
+
+
+@scrape.processor(modes=DAY, retry=AGAIN)
+def odds_api_player_points_props_scraper(run: RunContext) -> Result:
+    """What bookmakers think of the players."""
+    return scraped(run, "odds_api_player_points_props")
+
+
+@scrape.processor(modes=DAY, retry=AGAIN)
+def bettingpros_player_points_props_scraper(run: RunContext) -> Result:
+    """What other bookmakers think of the players."""
+    return scraped(run, "bettingpros_player_points_props")
+
+
+# --- raw: the same, cleaned -----------------------------------------------------------------------
+
+
+@raw.processor(produces="nba_raw.schedule")
+def nbac_schedule(run: RunContext) -> Result:
+    """The games of the day."""
+    return cleaned(run, "nbac_schedule")
+
+
+@raw.processor(produces="nba_raw.rosters", entities=["players"])
+def nbac_player_list(run: RunContext) -> Result:
+    """Who may play."""
+    return cleaned(run, "nbac_player_list")
+
+
+@raw.processor(produces="nba_raw.injury_report", entities=["players"])
+def nbac_injury_report(run: RunContext) -> Result:
+    """Who may not."""
+    return cleaned(run, "nbac_injury_report")
+
+
+@raw.processor(modes=NIGHT, produces="nba_raw.player_boxscores", entities=["players"])
+def bdl_player_boxscores(run: RunContext) -> Result:
+    """What each player did."""
+    return cleaned(run, "bdl_player_boxscores")
+
+
+@raw.processor(modes=NIGHT, produces="nba_raw.team_boxscores", entities=["teams"])
+def nbac_team_boxscores(run: RunContext) -> Result:
+    """What each team did."""
+    return cleaned(run, "nbac_team_boxscores")
+
+
+@raw.processor(modes=NIGHT, produces="nba_raw.play_by_play")
+def nbac_play_by_play(run: RunContext) -> Result:
+    """What happened, play by play."""
+    return cleaned(run, "nbac_play_by_play")
+
+
+@raw.processor(modes=DAY, produces="nba_raw.odds_api_game_lines")
+def odds_api_game_lines(run: RunContext) -> Result:
+    """Spreads and totals."""
+    return cleaned(run, "odds_api_game_lines")
+
+
+@raw.processor(modes=DAY, produces="nba_raw.odds_api_player_points_props")
+def odds_api_player_points_props(run: RunContext) -> Result:
+    """Lines for points."""
+    return cleaned(run, "odds_api_player_points_props")
+
+
+@raw.processor(modes=DAY, produces="nba_raw.bettingpros_player_points_props")
+def bettingpros_player_points_props(run: RunContext) -> Result:
+    """Lines for points, elsewhere."""
+    return cleaned(run, "bettingpros_player_points_props")
+
+
+# --- analytics: what it means ---------------------------------------------------------------------
+
+HISTORY = historical("nba_analytics.player_game_summary", days=10, min_days=8, degraded_at=5)
+"""Ten days back; on one or two of them nobody plays."""
+LINES = optional("nba_raw.odds_api_player_points_props", expect=per(10, "nba_raw.schedule"))
+
+
+@analytics.processor(
+    modes=NIGHT,
+    needs=[
+        same_day("nba_raw.player_boxscores", expect=per(20, "nba_raw.schedule"),
+                 not_null=["points", "minutes"]),
+        LINES,
+    ],
+    produces="nba_analytics.player_game_summary",
+    limits=["bq:nba_analytics.player_game_summary"],
+    entities=["players"],
+)  # fmt: skip
+def player_game_summary(run: RunContext) -> Result:
+    """One row per player and game."""
+    return made(run, "nba_analytics.player_game_summary")
+
+
+@analytics.processor(
+    modes=NIGHT,
+    needs=[
+        same_day("nba_raw.team_boxscores", expect=per(2, "nba_raw.schedule"),
+                 checks={"team points are the sum of players": sql("check_team_points")}),
+        same_day("nba_raw.play_by_play", expect=per(250, "nba_raw.schedule")),
+    ],
+    produces="nba_analytics.team_offense_game_summary",
+    entities=["teams"],
+)  # fmt: skip
+def team_offense_game_summary(run: RunContext) -> Result:
+    """Points per hundred plays."""
+    return made(run, "nba_analytics.team_offense_game_summary")
+
+
+@analytics.processor(
+    modes=NIGHT,
+    needs=[same_day("nba_raw.play_by_play", expect=per(250, "nba_raw.schedule"))],
+    produces="nba_analytics.team_defense_game_summary",
+    entities=["teams"],
+)
+def team_defense_game_summary(run: RunContext) -> Result:
+    """What a team allowed."""
+    return made(run, "nba_analytics.team_defense_game_summary")
+
+
+@analytics.processor(
+    needs=[
+        same_day("nba_raw.rosters", expect=per(26, "nba_raw.schedule"), not_null=["team"]),
+        HISTORY,
+    ],
+    produces="nba_analytics.upcoming_player_game_context",
+)
+def upcoming_player_game_context(run: RunContext) -> Result:
+    """How each player comes into the game."""
+    return made(run, "nba_analytics.upcoming_player_game_context")
+
+
+@analytics.processor(
+    needs=[optional("nba_raw.odds_api_game_lines", expect=per(1, "nba_raw.schedule"), modes=DAY)],
+    produces="nba_analytics.upcoming_team_game_context",
+)
+def upcoming_team_game_context(run: RunContext) -> Result:
+    """How each team does, and what bookmakers think of it."""
+    return made(run, "nba_analytics.upcoming_team_game_context")
+
+
+# --- precompute: what models are fed with ---------------------------------------------------------
+
+SUMMARY = same_day("nba_analytics.player_game_summary", expect=per(20, "nba_raw.schedule"))
+
+
+@precompute.processor(
+    modes=NIGHT, needs=[SUMMARY, HISTORY], produces="nba_precompute.player_composite_factors"
+)
+def player_composite_factors(run: RunContext) -> Result:
+    """Fatigue and form."""
+    return made(run, "nba_precompute.player_composite_factors")
+
+
+@precompute.processor(
+    modes=NIGHT,
+    needs=[SUMMARY],
+    produces="nba_precompute.player_daily_cache",
+    retry={"max_attempts": 4, "base_delay_minutes": 5, "backoff_multiplier": 2},
+)
+def player_daily_cache(run: RunContext) -> Result:
+    """The season so far, by player."""
+    return made(run, "nba_precompute.player_daily_cache")
+
+
+@precompute.processor(modes={"backfill"}, produces="nba_precompute.team_defense_zone_analysis")
+def team_defense_zone_analysis(run: RunContext) -> Result:
+    """From where opponents score."""
+    return made(run, "nba_precompute.team_defense_zone_analysis")
+
+
+@precompute.processor(modes={"backfill"}, produces="nba_precompute.player_shot_zone_analysis")
+def player_shot_zone_analysis(run: RunContext) -> Result:
+    """From where players shoot."""
+    return made(run, "nba_precompute.player_shot_zone_analysis")
+
+
+@precompute.processor(
+    needs=[
+        same_day("nba_analytics.upcoming_player_game_context", modes={*DAY, "overnight"},
+                 expect=per(20, "nba_raw.schedule"), not_null=["player_id", "opponent"]),
+        same_day("nba_analytics.upcoming_team_game_context", modes={*DAY, "overnight"},
+                 expect=per(2, "nba_raw.schedule")),
+    ],
+    produces="nba_precompute.ml_feature_store",
+)  # fmt: skip
+def ml_feature_store(run: RunContext) -> Result:
+    """A row of features per player."""
+    return made(run, "nba_precompute.ml_feature_store")
+
+
+# --- predict, publish, grade ----------------------------------------------------------------------
+
+
+@predict.processor(
+    needs=[
+        same_day("nba_precompute.ml_feature_store", expect=per(20, "nba_raw.schedule"),
+                 not_null=["team", "at_home"]),
+        LINES,
+        optional("nba_raw.bettingpros_player_points_props", expect=per(10, "nba_raw.schedule")),
+    ],
+    produces="nba_predictions.player_points",
+    entities=["players"],
+)  # fmt: skip
+def prediction_coordinator(run: RunContext) -> Result:
+    """Points of every player, against the bookmakers' line where there is one."""
+    return made(run, "nba_predictions.player_points")
+
+
+@publish.processor(
+    needs=[
+        same_day("nba_predictions.player_points", expect=per(20, "nba_raw.schedule"),
+                 checks={"one possible prediction each": sql("check_predictions")}),
+    ],
+    produces="nba_publish.tonight_picks",
+)  # fmt: skip
+def tonight_picks(run: RunContext) -> Result:
+    """The twenty picks for the website."""
+    return made(run, "nba_publish.tonight_picks")
+
+
+@grading.processor(
+    modes=NIGHT,
+    needs=[SUMMARY, same_day("nba_predictions.player_points", critical=False, weight=0)],
+    produces="nba_grading.prediction_accuracy",
+)
+def prediction_accuracy(run: RunContext) -> Result:
+    """Yesterday's predictions against what happened."""
+    return made(run, "nba_grading.prediction_accuracy")
+
+
+PIPELINES = (nba,)

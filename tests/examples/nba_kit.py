@@ -1,0 +1,85 @@
+"""The basketball season for tests: a file made once, and the shortest way to ask its gates."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+from penstock.cli.demo.nba.pipeline import nba
+from penstock.cli.demo.nba.season import AFTER_GAME, publish
+from penstock.cli.demo.nba.warehouse import ADDRESS, Season, fill
+from penstock.core.clock import Micros, parse_iso
+from penstock.core.evidence import Assessment, assess
+from penstock.core.gate import decide
+from penstock.core.plan import judging_mode
+from penstock.core.verdict import Decision, GateInput
+from penstock.probes.api import Look
+from penstock.probes.looking import Probes
+from penstock.testing.clock import VirtualClock
+
+PLAYED, KNOWN = date(2025, 12, 29), date(2025, 12, 30)
+"""The last day with box scores, and the last one whose morning work is done."""
+NIGHT: Micros = parse_iso("2025-12-31T04:30:00Z")
+"""23:30 in New York on the evening of the 30th."""
+MORNING: Micros = parse_iso("2025-12-31T15:30:00Z")
+
+
+def address(path: Path) -> str:
+    """Where probes of this process find the file."""
+    return f"duckdb:{path}?shared=true"
+
+
+def assessments(season: Season, mode: str, phase: str, day: str, now: Micros) -> list[Assessment]:
+    """What the gate of a phase finds in the file."""
+    needs = nba.needs(mode, phase)
+    probes = Probes(VirtualClock(now), names={ADDRESS: address(season.path)})
+    try:
+        seen = probes.look(Look(dependencies=[n.dependency for n in needs], partition=day))
+    finally:
+        probes.close()
+    return [
+        assess(need.dependency, sighting, judged_at=now, needed_by=need.needed_by)
+        for need, sighting in zip(needs, seen, strict=True)
+    ]
+
+
+def decided(
+    season: Season,
+    mode: str,
+    phase: str,
+    day: str,
+    *,
+    now: Micros = NIGHT,
+    waited_us: Micros = 0,
+    tries: int = 0,
+) -> Decision:
+    """What the gate of a phase decides on what is in the file."""
+    return decide(
+        GateInput(
+            mode=judging_mode(nba.definition(), nba.modes[mode]),
+            now=now,
+            phase=phase,
+            partition=day,
+            assessments=tuple(assessments(season, mode, phase, day, now)),
+            waited_us=waited_us,
+            historical_tries=tries,
+        )
+    )
+
+
+def work(season: Season, mode: str, phase: str, day: str) -> None:
+    """Do what the processors of a phase do."""
+    with season.opened() as connection:
+        for name in nba.plan(mode).phase(phase).expected:
+            made = next(p for p in nba.processors if (p.phase, p.name) == (phase, name))
+            source = f"nba_landing.{name.removesuffix('_scraper')}"
+            for table in made.terms.produces or (source,):
+                fill(connection, table, day, day)
+
+
+def night_falls(season: Season, *late: str) -> None:
+    """The sources publish the games of the 30th, except the late ones."""
+    with season.opened() as connection:
+        for source in AFTER_GAME:
+            if source not in late:
+                publish(connection, source, KNOWN)
