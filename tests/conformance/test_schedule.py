@@ -140,11 +140,11 @@ class TestTick:
         config = world.config()
         slot = world.clock.advance(HOUR)
         counts = world.tick()
-        assert (counts.due, counts.runs, counts.given) == (1, 3, 3)
+        assert (counts.due, counts.runs) == (1, 3)
         flows = world.sql("SELECT flow_id, config_id, partition, mode, correlation_id FROM flows")
         assert len(flows) == 1
         flow_id, flow_config, partition, mode, correlation = flows[0]
-        assert (flow_config, partition, mode) == (config, "2025-11-17T01:00:00Z", "scheduled")
+        assert (flow_config, partition, mode) == (config, "2025-11-17T01:00:00Z", "overnight")
         for run_id, run_slot, *_ in world.runs_of(config):
             run = world.run(run_id)
             assert (run.flow_id, run.partition, run.correlation_id) == (

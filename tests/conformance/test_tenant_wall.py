@@ -31,6 +31,7 @@ pytestmark = pytest.mark.postgres
 NOBODYS = {
     "cadences": {"SELECT", "INSERT"},
     "counters": {"SELECT"},
+    "definitions": {"SELECT"},
     "outbox": {"INSERT"},
     "pipelines": {"SELECT"},
     "pools": {"SELECT"},

@@ -6,6 +6,7 @@ store, to tamper and to look.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from penstock.core.misfire import plan
 from penstock.core.model import Finish, Finished, HeldRun, NewRun, Run, TickCounts
 from penstock.store import admission, configs, journal, leases, registry, runs, schedule
 from penstock.store.api import Row, Store, Tx
+from penstock.store.scheduled import Pace, Slot, slots_open
 from penstock.testing.clock import VirtualClock
 
 T = TypeVar("T")
@@ -79,8 +81,9 @@ class World:
         """Register a pipeline whose processors are all entries of its first phase."""
 
         def body(tx: Tx) -> int:
+            text = definition(name, processors)
             number = registry.pipeline_put(
-                tx, name=name, digest="d1", definition="{}", has_flow=has_flow
+                tx, name=name, digest=f"d{len(text)}", definition=text, has_flow=has_flow
             )
             for processor in processors:
                 params = {
@@ -275,7 +278,18 @@ def tick(tx: Tx, n: int, *, gap_us: int, late_us: int) -> TickCounts:
         late += len(group.config_ids) if is_late else 0
         plans.append((group, slots, is_late))
     cursor = schedule.catch_up_reserve(tx, late * gap_us) if late else None
-    return schedule.schedule_start_many(tx, plans, cursor=cursor, gap_us=gap_us)
+    counts = schedule.schedule_start_many(tx, plans, cursor=cursor, gap_us=gap_us)
+    if counts.flows is None:
+        return counts
+    taken = [Slot._make(row) for row in json.loads(counts.flows)]
+    opened, _ = slots_open(tx, taken, Pace(cursor, gap_us, counts.given))
+    return counts._replace(runs=counts.runs + opened.runs)
+
+
+def definition(name: str, processors: Sequence[str]) -> str:
+    """The declaration of a pipeline with one phase, as JSON."""
+    phase = {"name": "main", "after": [], "processors": [{"name": p} for p in processors]}
+    return json.dumps({"name": name, "timezone": "UTC", "phases": [phase]})
 
 
 def config_row(customer: int, pipeline: int, cadence: int | None, **fields: Any) -> tuple[Any, ...]:

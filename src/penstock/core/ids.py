@@ -17,7 +17,9 @@ from penstock.core.errors import InvalidInput
 
 RandomBytes: TypeAlias = Callable[[int], bytes]
 
-KINDS: Final = frozenset({"run", "cfg", "flow", "alert", "dl", "ses", "evt", "audit", "key"})
+KINDS: Final = frozenset(
+    {"run", "cfg", "flow", "alert", "dl", "ses", "evt", "audit", "key", "ovr", "int", "dec"}
+)
 ID_MAX: Final = 2**63 - 1
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"

@@ -226,6 +226,8 @@ class TickCounts(NamedTuple):
     paused: int
     missed: int
     given: int
+    flows: str | None = None
+    """Slots of pipelines with phases, as JSON: [[config, slot, is_late], ...]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

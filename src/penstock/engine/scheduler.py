@@ -8,6 +8,7 @@ with an alert, so that it holds nobody else up.
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ from penstock.store.schedule import (
     schedule_start_many,
     schedule_take_due,
 )
+from penstock.store.scheduled import Pace, Slot, slots_open
 
 BUSY_US = 50_000
 """How long to leave due work alone that another scheduler holds."""
@@ -130,11 +132,22 @@ class Scheduler:
         reserved = entry_count(tx, late) if late else 0
         cursor = catch_up_reserve(tx, reserved * gap_us) if late else None
         counts = schedule_start_many(tx, marked, cursor=cursor, gap_us=gap_us)
+        if counts.flows is not None:
+            counts = self._open_flows(tx, counts, cursor, gap_us)
         if counts.given < reserved:
             # Paused and overlapping slots start nothing: those behind must not wait for them.
             catch_up_give_back(tx, (reserved - counts.given) * gap_us)
         assert counts.due == counts.advanced, f"taken {counts.due}, advanced {counts.advanced}"
         return counts
+
+    def _open_flows(
+        self, tx: Tx, counts: TickCounts, cursor: int | None, gap_us: int
+    ) -> TickCounts:
+        """Open the flows of slots whose pipelines have phases, and start them."""
+        slots = [Slot(c, at, bool(late)) for c, at, late in json.loads(counts.flows or "[]")]
+        opened, used = slots_open(tx, slots, Pace(cursor, gap_us, counts.given))
+        tx.after_commit(lambda: self._store.wake(["flows"]))
+        return counts._replace(runs=counts.runs + opened.runs, given=counts.given + used)
 
     def _plan_or_put_off(self, tx: Tx, group: DueGroup) -> SlotPlan:
         """Plan a group; one that cannot be planned is put off and alerted, whatever the reason."""

@@ -7,15 +7,16 @@ statements on one read-only connection. It never judges, never caches and never 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
 
-from penstock.core.clock import Micros
-from penstock.core.dependency import Dependency
+from penstock.core.look import SECONDS_EACH, SECONDS_OVERALL, Budget, Look
 
-SECONDS_EACH: Final = 10.0
-SECONDS_OVERALL: Final = 30.0
+__all__ = [
+    "SECONDS_EACH", "SECONDS_OVERALL", "Answer", "Budget", "Dialect", "Look", "ProbeFailed", "Row",
+    "Scalar", "Statement", "Warehouse",
+]  # fmt: skip
 
 Scalar: TypeAlias = str | int | float | bool | None
 Row: TypeAlias = Sequence[Any]
@@ -23,35 +24,6 @@ Row: TypeAlias = Sequence[Any]
 
 class ProbeFailed(Exception):
     """A look could not be made; the text is for people and holds no secret."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """How much looking may cost.
-
-    seconds_each: for one dependency, counted from its start. seconds: for all of them, waiting for
-    a free thread included. bytes_max: what a warehouse that bills by bytes may scan per statement.
-    """
-
-    seconds_each: float = SECONDS_EACH
-    seconds: float = SECONDS_OVERALL
-    bytes_max: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What a gate wants to know: dependencies (resolved) of one partition.
-
-    customer and parameters are bound in the author's queries, by name. since: sightings begun
-    before this time do not count, such as those from before the upstream phase completed.
-    """
-
-    dependencies: Sequence[Dependency]
-    partition: str
-    customer: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    since: Micros | None = None
-    budget: Budget = field(default_factory=Budget)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Ending runs with everything that follows: alert records, and configs that fail too often.
+"""Ending runs with everything that follows: completions, alerts, configs that fail too often.
 
 The one call for whoever ends runs (worker, sweeper, API). All of it commits with the end itself.
 """
@@ -12,6 +12,7 @@ from penstock.core.model import Alert, Finish, Finished
 from penstock.core.settle import FAILURES_ALERT, FAILURES_DISABLE
 from penstock.store.alerts import alert_open, alert_resolve
 from penstock.store.api import Tx
+from penstock.store.completions import completion_from_runs
 from penstock.store.configs import (
     Change,
     audit_append,
@@ -26,6 +27,13 @@ from penstock.store.schedule import schedule_retire
 def run_end_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
     """End runs whose token is current; what is missing in the answer was stale."""
     finished = run_finish_many(tx, finishes)
+    of_flows = [end for end in finished if end.flow_id is not None]
+    if of_flows:
+        completion_from_runs(
+            tx,
+            ended=[end.run_id for end in of_flows if end.retry_run_id is None],
+            retried=[end.run_id for end in of_flows if end.retry_run_id is not None],
+        )
     for end in finished:
         if end.config_id is None:
             continue

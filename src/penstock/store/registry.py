@@ -35,6 +35,8 @@ def pipeline_put(tx: Tx, *, name: str, digest: str, definition: str, has_flow: b
     """Register or update a pipeline declaration; returns its number."""
     params = {"name": name, "digest": digest, "definition": definition, "has_flow": has_flow}
     number = int(one(tx.rows("pipeline_put", params))[0])
+    text = {"pipeline": number, "digest": digest, "definition": definition}
+    tx.run("definition_put", text)
     tx.run("processor_retire", {"pipeline": number})
     return number
 

@@ -23,6 +23,8 @@ class Retention:
     journal_us: int = 365 * DAY
     ledger_us: int = 365 * DAY
     flows_us: int = 7 * DAY
+    logs_us: int = 365 * DAY
+    """Decisions, the log tables of flows, generation numbers and breakers."""
 
 
 def partitions_ensure(tx: Tx, weeks: int = 4) -> int:
@@ -41,6 +43,18 @@ def prune(tx: Tx, retention: Retention) -> dict[str, int]:
         "ledger": tx.run("ledger_prune", {"before": now - retention.ledger_us, **chunk}),
         "flows": tx.run("flows_prune", {"before": now - retention.flows_us, **chunk}),
         "requests": tx.run("requests_prune"),
+        **_prune_logs(tx, {"before": now - retention.logs_us, **chunk}),
+    }
+
+
+def _prune_logs(tx: Tx, until: dict[str, int]) -> dict[str, int]:
+    return {
+        "decisions": tx.run("decisions_prune", until),
+        "executions": tx.run("execution_log_prune", until),
+        "phase_log": tx.run("phase_log_prune", until),
+        "check_log": tx.run("check_log_prune", until),
+        "generations": tx.run("generations_prune", until),
+        "breakers": tx.run("breakers_prune", until),
     }
 
 

@@ -36,6 +36,10 @@ SELECT g.*,
             SELECT r.run_id FROM runs r WHERE r.customer = g.customer
                 AND r.config_id = g.config_id LIMIT 1) IS NOT NULL
             THEN 'skipped_overlap'
+        WHEN g.has_flow AND g.overlap = 'skip' AND (
+            SELECT w.flow_id FROM flows w WHERE w.config_id = g.config_id
+                AND w.ended_at IS NULL LIMIT 1) IS NOT NULL
+            THEN 'skipped_overlap'
         WHEN g.overlap = 'queue' AND (
             SELECT r.run_id FROM runs r WHERE r.customer = g.customer
                 AND r.config_id = g.config_id AND r.admission = 3 LIMIT 1) IS NOT NULL
@@ -64,34 +68,22 @@ CROSS JOIN {{batch}} ON batch.slot = s.next_run_time AND batch.cadence = s.caden
     AND batch.catch_up = s.catch_up AND batch.window_us = s.window_us
 CROSS JOIN configs c ON c.config_id = s.config_id
 
--- fragment: slot_partition
-{{pg:to_char(to_timestamp(t.run_slot / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')}}{{lite:strftime('%Y-%m-%dT%H:%M:%SZ', t.run_slot / 1000000, 'unixepoch')}}
-
--- fragment: tick_flows
-INSERT INTO flows (customer, pipeline, config_id, partition, mode, correlation_id,
-    trigger_source, created_at)
-SELECT t.customer, t.pipeline, t.config_id, {{slot_partition}}, 'scheduled',
-    'cfg:' || t.config_id || ':' || t.run_slot, 'scheduler', {{now}}
-FROM {{pg:tick}}{{lite:temp.tick}} t
-WHERE t.outcome = 'run' AND t.has_flow{{lite: AND EXISTS (SELECT 1 FROM pipelines WHERE has_flow)}}
-ON CONFLICT DO NOTHING
-
 -- fragment: tick_given [postgres]
 SELECT row_number() OVER () AS ord,
-    t.customer, t.config_id, p.processor, p.pool, p.pipeline, w.flow_id, w.partition,
-    CAST(NULL AS text) AS mode, t.run_slot AS slot,
+    t.customer, t.config_id, p.processor, p.pool, p.pipeline, CAST(NULL AS bigint) AS flow_id,
+    CAST(NULL AS text) AS partition, CAST(NULL AS text) AS mode, t.run_slot AS slot,
     CASE WHEN t.is_late THEN CAST(:cursor AS bigint) + :gap_us * count(*) FILTER (WHERE t.is_late)
             OVER (ROWS UNBOUNDED PRECEDING)
         ELSE t.run_slot + t.offset_us END AS scheduled_time,
     t.priority, 1 AS attempt, t.max_execution_us, t.sla_us,
     {{tick_ordering_key}} AS ordering_key,
-    CAST(NULL AS text) AS parameters, w.correlation_id, CAST(NULL AS bigint) AS parent_run_id,
+    CAST(NULL AS text) AS parameters, CAST(NULL AS text) AS correlation_id,
+    CAST(NULL AS bigint) AS parent_run_id,
     CAST(NULL AS bigint) AS root_run_id, 0 AS stales, 'scheduler' AS trigger_source,
     CAST(NULL AS text) AS trigger_message_id, {{now}} AS at
 FROM tick t
 JOIN processors p ON p.pipeline = t.pipeline AND p.is_entry AND p.is_current
-LEFT JOIN opened w ON w.config_id = t.config_id
-WHERE t.outcome = 'run'
+WHERE t.outcome = 'run' AND NOT t.has_flow
 
 -- fragment: tick_ordering_key
 CASE WHEN t.catch_up = 'all' OR t.overlap = 'queue' THEN
@@ -111,7 +103,7 @@ SELECT t.rowid, p.processor, p.pool, t.priority, t.customer,
         ELSE 0
     END AS admission
 FROM temp.tick t CROSS JOIN processors p ON p.pipeline = t.pipeline AND p.is_entry AND p.is_current
-WHERE t.outcome = 'run'
+WHERE t.outcome = 'run' AND NOT t.has_flow
 ORDER BY {{line_of_staged}}, t.rowid;
 UPDATE temp.staged SET late = k.rank
 FROM (SELECT d.place, row_number() OVER (ORDER BY d.source, d.processor) AS rank
@@ -120,10 +112,10 @@ FROM (SELECT d.place, row_number() OVER (ORDER BY d.source, d.processor) AS rank
 WHERE staged.place = k.place;
 {{seats_from_staged}}
 
--- fragment: flow_of_tick [sqlite]
-flows w ON t.has_flow AND w.customer = t.customer AND w.pipeline = t.pipeline
-    AND w.config_id = t.config_id AND w.mode = 'scheduled'
-    AND w.partition = CASE WHEN t.has_flow THEN {{slot_partition}} END
+-- fragment: flows_of_tick
+-- Slots of pipelines with phases: (config, slot, late) as JSON. Their flows are opened by the same
+-- transaction in statements of their own, so that a single run costs nothing for them.
+FROM {{pg:tick}}{{lite:temp.tick}} t WHERE t.outcome = 'run' AND t.has_flow
 
 -- fragment: ledger_of_tick
 INSERT INTO ledger (config_id, slot_from, slot_to, slots, outcome, at)
@@ -148,9 +140,6 @@ WITH tick AS MATERIALIZED (
     FROM tick t WHERE s.ctid = t.place AND s.config_id = t.config_id
         AND s.next_run_time = t.slot
     RETURNING s.config_id
-), opened AS (
-    {{tick_flows}}
-    RETURNING flow_id, config_id, partition, correlation_id
 ), given AS MATERIALIZED (
     {{tick_given}}
 ), {{seat_given}}, inserted AS (
@@ -165,7 +154,8 @@ SELECT (SELECT count(*) FROM tick), (SELECT count(*) FROM advanced),
     (SELECT count(*) FROM tick WHERE outcome = 'skipped_overlap'),
     (SELECT count(*) FROM tick WHERE outcome = 'paused'),
     (SELECT coalesce(sum(missed_count), 0)::bigint FROM tick),
-    (SELECT count(*) FROM given);
+    (SELECT count(*) FROM given),
+    (SELECT json_agg(json_build_array(t.config_id, t.run_slot, t.is_late))::text {{flows_of_tick}});
 
 -- name: schedule_start_many [sqlite]
 -- differs because SQLite has no writing CTEs: the taken rows are staged in a temporary table.
@@ -180,18 +170,16 @@ UPDATE schedule SET next_run_time = t.next_slot,
     evaluated_to = max(evaluated_to, coalesce(t.run_slot, t.missed_to))
 FROM temp.tick t WHERE schedule.config_id = t.config_id AND +schedule.next_run_time = t.slot;
 REPLACE INTO temp.tally VALUES ('advanced', changes());
-{{tick_flows}};
 {{stage_tick}};
 INSERT INTO runs (run_id, {{insert_columns}})
-SELECT b.n + p.place, t.customer, t.config_id, p.processor, p.pool, w.flow_id, w.partition, NULL,
+SELECT b.n + p.place, t.customer, t.config_id, p.processor, p.pool, NULL, NULL, NULL,
     t.run_slot, CASE WHEN t.is_late THEN :cursor + :gap_us * p.late
         ELSE t.run_slot + t.offset_us END,
     t.priority, t.priority, {{turn_of_staged}}, 'PENDING', p.admission, {{now}}, 1,
-    t.max_execution_us, t.sla_us, {{tick_ordering_key}}, NULL, w.correlation_id, NULL, NULL, 0,
+    t.max_execution_us, t.sla_us, {{tick_ordering_key}}, NULL, NULL, NULL, NULL, 0,
     'scheduler', NULL, {{now}}
 FROM temp.tally b CROSS JOIN temp.staged p CROSS JOIN temp.tick t ON t.rowid = p.source
     LEFT JOIN {{seat_of_staged}}
-    LEFT JOIN {{flow_of_tick}}
 WHERE b.what = 'base'
 ON CONFLICT DO NOTHING;
 REPLACE INTO temp.tally VALUES ('inserted', changes());
@@ -200,7 +188,9 @@ REPLACE INTO temp.tally VALUES ('inserted', changes());
 SELECT count(*), (SELECT n FROM temp.tally WHERE what = 'advanced'),
     (SELECT n FROM temp.tally WHERE what = 'inserted'),
     count(*) FILTER (WHERE outcome = 'skipped_overlap'), count(*) FILTER (WHERE outcome = 'paused'),
-    coalesce(sum(missed_count), 0), (SELECT count(*) FROM temp.staged)
+    coalesce(sum(missed_count), 0), (SELECT count(*) FROM temp.staged),
+    (SELECT nullif(json_group_array(json_array(t.config_id, t.run_slot, t.is_late)), '[]')
+     {{flows_of_tick}})
 FROM temp.tick;
 
 -- name: entry_count

@@ -71,12 +71,6 @@ DELETE FROM requests WHERE expires_at < {{now}};
 DELETE FROM ledger WHERE (config_id, slot_from) IN (
     SELECT config_id, slot_from FROM ledger WHERE at < :before LIMIT :n);
 
--- name: flows_prune
--- Ended flows leave hot state, by chunks.
--- scope: system (retention)
-DELETE FROM flows WHERE flow_id IN (
-    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before LIMIT :n);
-
 -- name: sums_fold [postgres]
 -- Fold the deltas into one row per hour and state; what others are adding is left for later.
 -- scope: system (operator's view)

@@ -1,0 +1,180 @@
+"""The orchestrator: what happened to flows is acted on, and gates look at data.
+
+One step takes nudges and due looks in batches, judges their flows under lock (`store.cascade`), and
+makes the looks that gates need outside any transaction: leased first, judged after, by whoever
+comes back with the current token. Slow looks run on threads of their own and hold nobody up. Safe
+in any number of replicas; a crash leaves nudges and leases that are found again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Final
+
+from penstock.core.dependency import Dependency
+from penstock.core.evidence import Sighting
+from penstock.core.look import Look, Looker, unseeing
+from penstock.core.pipeline import Pipeline
+from penstock.store.api import Store, Tx
+from penstock.store.book import Evidence, LookOrder, Stir
+from penstock.store.cascade import Advanced, advance
+from penstock.store.completions import nudge_take
+from penstock.store.flows import cascade_next_at, phase_due
+from penstock.store.registry import processor_list
+
+BATCH: Final = 500
+BUSY_US: Final = 50_000
+"""How long to leave alone what another orchestrator is acting on."""
+CHANNEL: Final = "flows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stepped:
+    """What a step did, and when something is due again."""
+
+    flows: int = 0
+    decisions: int = 0
+    triggers: int = 0
+    runs: int = 0
+    ended: int = 0
+    reruns: int = 0
+    looks: int = 0
+    next_at: int | None = None
+    now: int = 0
+
+    def plus(self, part: Advanced, looks: int = 0) -> Stepped:
+        """This and a part of the same step."""
+        return replace(
+            self,
+            flows=self.flows + part.flows,
+            decisions=self.decisions + part.decisions,
+            triggers=self.triggers + part.triggers,
+            runs=self.runs + part.runs,
+            ended=self.ended + part.ended,
+            reruns=self.reruns + part.reruns,
+            looks=self.looks + looks,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    order: LookOrder
+    evidence: Evidence
+
+
+class Orchestrator:
+    """Drives flows from phase to phase."""
+
+    name = "orchestrator"
+
+    def __init__(
+        self,
+        store: Store,
+        look: Looker = unseeing,
+        *,
+        holder: str = "orchestrator",
+        pipelines: Sequence[Pipeline] = (),
+        threads: int = 0,
+        batch: int = BATCH,
+    ) -> None:
+        """An orchestrator that looks through `look`; with `threads`, looks do not hold it up.
+
+        pipelines: code that is loaded here, for expected counts that are functions.
+        """
+        self._store = store
+        self._look = look
+        self._holder = holder
+        self._batch = batch
+        self._code = {pipeline.digest: pipeline for pipeline in pipelines}
+        self._threads: Executor | None = None
+        if threads:
+            self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-look")
+        self._seen: deque[_Seen] = deque()
+
+    def run_once(self) -> Stepped:
+        """Act on everything that happened and is due; looks are made, or begun."""
+        total = Stepped()
+        while True:
+            seen = [self._seen.popleft() for _ in range(min(len(self._seen), self._batch))]
+            part, is_full = self._store.write(lambda tx, s=seen: self._step(tx, s))  # type: ignore[misc]
+            total = total.plus(part, len(part.looks))
+            if part.runs:
+                self._wake_workers()
+            for order in part.looks:
+                self._make(order)
+            if not (is_full or part.flows or self._seen):
+                break
+        next_at, now = self._store.read(lambda tx: (cascade_next_at(tx), tx.now()))
+        if next_at is not None and next_at <= now:
+            next_at = now + BUSY_US  # others hold it: they act on it, or their crash frees it
+        return replace(total, next_at=next_at, now=now)
+
+    def close(self) -> None:
+        """Begin no more looks; those under way are not waited for longer than they take."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _step(self, tx: Tx, seen: Sequence[_Seen]) -> tuple[Advanced, bool]:
+        stirs: dict[int, Stir] = {}
+        for item in seen:
+            stir = stirs.setdefault(item.order.flow.flow_id, Stir())
+            stir.evidence[item.order.gate_id] = item.evidence
+        nudges = nudge_take(tx, self._batch)
+        for nudge in nudges:
+            stir = stirs.setdefault(nudge.flow_id, Stir())
+            if nudge.phase is None:
+                stir.everything = True
+            else:
+                stir.phases.add(nudge.phase)
+                if nudge.is_failure:
+                    stir.failures[nudge.phase] += 1
+        due = phase_due(tx, self._batch)
+        for flow_id, gate_id in due:
+            stir = stirs.setdefault(flow_id, Stir())
+            if gate_id is not None:
+                stir.due.add(gate_id)
+        if not stirs:
+            return Advanced(), False
+        part = advance(tx, stirs, actor=self._holder, holder=self._holder)
+        return part, len(nudges) == self._batch
+
+    def _make(self, order: LookOrder) -> None:
+        if self._threads is None:
+            self._take(order, self._looked(order))
+            return
+        future = self._threads.submit(self._looked, order)
+        future.add_done_callback(lambda done: self._landed(order, done))
+
+    def _landed(self, order: LookOrder, done: Future[list[Sighting]]) -> None:
+        if not done.cancelled() and done.exception() is None:
+            self._take(order, done.result())
+            self._store.wake([CHANNEL])
+
+    def _take(self, order: LookOrder, sightings: Sequence[Sighting]) -> None:
+        seen = {sighting.key: sighting for sighting in sightings}
+        self._seen.append(_Seen(order, Evidence(token=order.token, sightings=seen)))
+
+    def _looked(self, order: LookOrder) -> list[Sighting]:
+        look = Look(
+            dependencies=self._dependencies(order),
+            partition=order.flow.partition,
+            customer=order.flow.customer_id,
+            since=order.since,
+        )
+        return list(self._look(look))
+
+    def _dependencies(self, order: LookOrder) -> list[Dependency]:
+        """What to look at; from the code where it is loaded, because JSON holds no functions."""
+        code = self._code.get(order.flow.digest)
+        if code is None:
+            needs = order.planned.needs(order.phase, order.processor)
+        else:
+            needs = code.needs(order.planned.mode.name, order.phase, order.processor or None)
+        return [need.dependency for need in needs]
+
+    def _wake_workers(self) -> None:
+        pools = {row.pool for row in self._store.read(processor_list)}
+        self._store.wake([f"runs:{pool}" for pool in sorted(pools)])

@@ -1,0 +1,167 @@
+"""Advancing flows: the one door through which phases start and end, whoever knocks.
+
+Locks the flows first, in order of ids, then reads: two last completers cannot miss each other, and
+a duplicate finds the trigger there. Gates whose data has to be looked at are leased to the caller,
+who looks outside any transaction and comes back with evidence and token; without a holder they are
+marked as due for whoever can look. The tick, the client and the orchestrator call `advance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.core.clock import MINUTE
+from penstock.store.api import Tx
+from penstock.store.book import Book, LookOrder, Stir
+from penstock.store.changes import Changes, Start, run_rows
+from penstock.store.completions import completions_of
+from penstock.store.flows import (
+    Locked,
+    flow_lock_many,
+    of_configs,
+    phases_of,
+    processor_numbers,
+)
+from penstock.store.gates import breakers_of, look_lease_many, look_release_many
+from penstock.store.judging import judge
+from penstock.store.opening import flow_rerun
+from penstock.store.people import overrides_of
+from penstock.store.plans import planned
+from penstock.store.runs import run_insert_many
+
+LOOK_LEASE_US: Final = 2 * MINUTE
+"""Longer than any look may take, so that a slow warehouse is not asked twice."""
+_SLACK_US: Final = 10_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Advanced:
+    """What came of it; looks are the caller's to make."""
+
+    flows: int = 0
+    decisions: int = 0
+    triggers: int = 0
+    runs: int = 0
+    ended: int = 0
+    reruns: int = 0
+    run_ids: list[int] = field(default_factory=list)
+    looks: list[LookOrder] = field(default_factory=list)
+
+
+def advance(
+    tx: Tx, stirs: Mapping[int, Stir], *, actor: str, holder: str | None = None
+) -> Advanced:
+    """Judge flows and write what follows; `holder` takes the looks that are needed."""
+    locked = flow_lock_many(tx, stirs)
+    if not locked:
+        return Advanced()
+    _drop_stale(tx, stirs)
+    books = _books(tx, locked, stirs)
+    changes = Changes(actor)
+    for book in books:
+        judge(book, stirs[book.flow.flow_id], changes)
+    looks = _lease(tx, changes, holder)
+    starts = changes.write(tx, books)
+    run_ids = _run(tx, starts, actor)
+    reruns = sum(flow_rerun(tx, book, source, late, actor) for book, source, late in changes.late)
+    return Advanced(
+        flows=len(books),
+        decisions=len(changes.decisions),
+        triggers=len(starts),
+        runs=len(run_ids),
+        ended=changes.ended,
+        reruns=reruns,
+        run_ids=run_ids,
+        looks=looks,
+    )
+
+
+def book_of(tx: Tx, locked: Locked, stir: Stir | None = None) -> Book:
+    """The book of one flow."""
+    return _books(tx, [locked], {locked.flow.flow_id: stir or Stir()})[0]
+
+
+def _drop_stale(tx: Tx, stirs: Mapping[int, Stir]) -> None:
+    """Listen only to evidence whose lease is still the looker's."""
+    held = {
+        gate_id: evidence.token
+        for stir in stirs.values()
+        for gate_id, evidence in stir.evidence.items()
+    }
+    if held:
+        current = look_release_many(tx, sorted(held.items()))
+        for stir in stirs.values():
+            stir.evidence = {g: e for g, e in stir.evidence.items() if g in current}
+
+
+def _books(tx: Tx, locked: Sequence[Locked], stirs: Mapping[int, Stir]) -> list[Book]:
+    ids = [one.flow.flow_id for one in locked]
+    now, rows, seen = tx.now(), phases_of(tx, ids), completions_of(tx, ids)
+    approved = [one.flow.flow_id for one in locked if one.has_overrides]
+    overrides = overrides_of(tx, approved) if approved else {}
+    broken = [one.flow.flow_id for one in locked if one.has_breakers]
+    breakers = breakers_of(tx, broken) if broken else {}
+    return [
+        Book(
+            flow=one.flow,
+            planned=planned(tx, one.flow.pipeline_no, one.flow.digest, one.flow.mode),
+            now=now,
+            rows={(row.phase, row.processor): row for row in rows[one.flow.flow_id]},
+            seen=seen[one.flow.flow_id],
+            overrides=overrides.get(one.flow.flow_id, ()),
+            breakers={p: b for (flow, p), b in breakers.items() if flow == one.flow.flow_id},
+        )
+        for one in locked
+        if rows[one.flow.flow_id] and one.flow.flow_id in stirs
+    ]
+
+
+def _lease(tx: Tx, changes: Changes, holder: str | None) -> list[LookOrder]:
+    """Take the looks that are needed; one that somebody else makes is repeated after it."""
+    wanted = changes.wanted
+    if not wanted:
+        return []
+    if holder is None:
+        for want in wanted:
+            want.book.put(want.ask.phase, want.ask.processor or "", look_at=want.book.now)
+        return []
+    tokens = look_lease_many(tx, [want.gate_id for want in wanted], holder, LOOK_LEASE_US)
+    orders = []
+    for want in wanted:
+        book, phase, processor = want.book, want.ask.phase, want.ask.processor or ""
+        token = tokens.get(want.gate_id)
+        if token is None:
+            # What made us ask is not in what they see: they must not wait after it.
+            book.put(phase, processor, look_again=True, look_at=book.now + LOOK_LEASE_US)
+            continue
+        again = book.now + LOOK_LEASE_US + _SLACK_US
+        book.put(phase, processor, look_at=again, look_again=False)
+        orders.append(
+            LookOrder(
+                gate_id=want.gate_id,
+                token=token,
+                flow=book.flow,
+                planned=book.planned,
+                phase=phase,
+                processor=processor,
+                since=want.ask.judged_at,
+            )
+        )
+    return orders
+
+
+def _run(tx: Tx, starts: Sequence[Start], actor: str) -> list[int]:
+    """Create the runs of what was triggered; every one of them, or the transaction fails."""
+    if not starts:
+        return []
+    flows = [start.book.flow for start in starts]
+    numbers = processor_numbers(tx, {flow.pipeline_no for flow in flows})
+    configs = sorted({flow.config_id for flow in flows if flow.config_id})
+    found = of_configs(tx, configs) if configs else {}
+    limits = {config_id: (c.max_execution_us, c.sla_us) for config_id, c in found.items()}
+    rows = run_rows(starts, numbers, limits)
+    ids = run_insert_many(tx, rows, actor)
+    assert len(ids) == len(rows), f"{len(rows)} runs were triggered, {len(ids)} created"
+    return ids

@@ -1,0 +1,403 @@
+"""What comes of judging a batch of flows, collected first and written set by set.
+
+One transaction holds a decision and everything that follows from it: phase states, triggers, their
+runs, breakers, decisions, log rows, journal, alerts, interventions, messages. A start that finds
+its trigger there already creates nothing. Only `cascade.advance` writes these.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.core.cascade import Ask, FlowState, Progress, is_set_complete
+from penstock.core.ids import encode
+from penstock.core.model import Alert, NewRun
+from penstock.core.plan import PhasePlan
+from penstock.core.record import dumps
+from penstock.core.verdict import AlertLevel, Decision, GateInput, Verdict
+from penstock.store.alerts import alert_open
+from penstock.store.api import Tx
+from penstock.store.book import Book, Wanted
+from penstock.store.flows import Phase, flow_end_many, phase_update_many
+from penstock.store.gates import (
+    NewDecision,
+    NewTrigger,
+    breaker_put_many,
+    decision_put_many,
+    trigger_put_many,
+)
+from penstock.store.journal import Entry, journal_append_many
+from penstock.store.logs import (
+    CheckLine,
+    PhaseLine,
+    alert_resolve_many,
+    check_log_put_many,
+    outbox_announce_many,
+    phase_log_put_many,
+    phase_log_triggered_many,
+)
+from penstock.store.people import (
+    NewIntervention,
+    intervention_close_many,
+    intervention_put_many,
+)
+
+SEVERITIES: Final = {
+    AlertLevel.INFO: "INFO",
+    AlertLevel.WARNING: "MEDIUM",
+    AlertLevel.ERROR: "HIGH",
+    AlertLevel.CRITICAL: "CRITICAL",
+}
+STATUS_TOPIC: Final = "penstock.orchestration-status"
+FAILED_TOPIC: Final = "penstock.dependency-check-failed"
+
+
+@dataclass(slots=True)
+class Start:
+    """Processors that a trigger starts."""
+
+    book: Book
+    phase: str
+    processor: str
+    names: tuple[str, ...]
+    is_entry: bool
+    source: str
+
+
+@dataclass(slots=True)
+class Changes:
+    """Everything a batch of flows came to."""
+
+    actor: str
+    wanted: list[Wanted] = field(default_factory=list)
+    late: list[tuple[Book, str, tuple[str, ...]]] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
+    ended: int = 0
+    decisions: list[NewDecision] = field(default_factory=list)
+    _triggers: list[NewTrigger] = field(default_factory=list)
+    _journal: list[Entry] = field(default_factory=list)
+    _phase_lines: list[PhaseLine] = field(default_factory=list)
+    _check_lines: list[CheckLine] = field(default_factory=list)
+    _downstream: list[tuple[int, str, str]] = field(default_factory=list)
+    _messages: list[tuple[str, str]] = field(default_factory=list)
+    _alerts: list[Alert] = field(default_factory=list)
+    _resolved: list[str] = field(default_factory=list)
+    _filed: list[NewIntervention] = field(default_factory=list)
+    _closed: list[tuple[int, str, str, str]] = field(default_factory=list)
+    _flows: list[tuple[int, str, bool, str, bool]] = field(default_factory=list)
+
+    def decided(
+        self,
+        book: Book,
+        ask: Ask,
+        judged: tuple[GateInput, Decision],
+        before: Phase,
+        source: str,
+    ) -> None:
+        """A gate was judged."""
+        flow, processor = book.flow, ask.processor or ""
+        given, decision = judged
+        self.decisions.append(
+            NewDecision(
+                flow.customer, flow.pipeline_no, flow.flow_id, ask.phase, processor,
+                flow.partition, flow.mode, decision.verdict.value, decision.status.value,
+                decision.completeness, decision.quality, dumps(given), dumps(decision), source,
+            )
+        )  # fmt: skip
+        self._checks(book, ask, given, decision, before)
+        if not decision.verdict.starts:
+            self._note(book, "decided", ask.phase, processor, decision, before.state)
+            body = {"reason": decision.reasons[0], "missing": list(decision.missing)}
+            self._tell(book, FAILED_TOPIC, ask.phase, body)
+        if decision.alert is not None:
+            self._alerts.append(_alert(book, ask, decision, decision.alert))
+        elif before.waiting_since is not None and decision.verdict.starts:
+            self._resolved.append(gate_key(flow.flow_id, ask.phase, processor))
+        place = (flow.flow_id, ask.phase, processor)
+        if decision.intervention:
+            self._filed.append(
+                NewIntervention(
+                    flow.customer, flow.pipeline_no, *place, flow.partition,
+                    json.dumps(list(decision.missing)), " ".join(decision.reasons),
+                    before.tries, flow.correlation_id,
+                )
+            )  # fmt: skip
+        elif before.tries and decision.verdict.starts:
+            self._closed.append((*place, f"its gate says {decision.verdict}"))
+
+    def started(self, book: Book, ask: Ask, decision: Decision, source: str) -> None:
+        """A gate let its phase, or one processor, start."""
+        flow, processor = book.flow, ask.processor or ""
+        plan = book.planned.plan.phase(ask.phase)
+        names = (processor,) if processor else plan.expected
+        is_entry = ask.upstream is None
+        is_observed = book.is_observed and not is_entry
+        runs = 0 if is_observed else len(names)
+        self._triggers.append(
+            NewTrigger(
+                flow.flow_id, ask.phase, processor, flow.customer, decision.verdict.value, source,
+                is_observed, runs,
+            )
+        )  # fmt: skip
+        if not is_observed:
+            self.starts.append(Start(book, ask.phase, processor, names, is_entry, source))
+        self._note(book, "triggered", ask.phase, processor, decision, None, source)
+        self._downstream += [(flow.flow_id, name, ask.phase) for name in plan.after]
+        told = book.row(ask.phase, processor).told
+        body = {
+            "verdict": decision.verdict.value,
+            "missing": told.get("missing", []),
+            "trigger_source": source,
+            "processors": list(names),
+        }
+        self._tell(book, f"{flow.pipeline}.{ask.phase}.trigger", ask.phase, body)
+
+    def breaker_open(self, book: Book, ask: Ask) -> None:
+        """A gate was not asked, because its breaker is open."""
+        detail = _detail(book, ask.phase, ask.processor or "")
+        entry = Entry("flow", book.flow.flow_id, book.flow.customer, "breaker_open", self.actor,
+                      None, "BLOCKED", None, "five failures in a row", detail)  # fmt: skip
+        self._journal.append(entry)
+
+    def phase_ended(self, book: Book, phase: PhasePlan, progress: Progress) -> None:
+        """A phase ended, or its last straggler made it whole."""
+        flow, row = book.flow, book.row(phase.name)
+        done = [s.processor for s in book.seen_of([phase.name]) if s.status != "failed"]
+        completed = [name for name in phase.expected if name in done]
+        missing = [name for name in phase.expected if name not in done]
+        scores = [s.quality for s in book.seen_of([phase.name]) if s.quality is not None]
+        began, told = row.started_at, row.told
+        self._phase_lines.append(
+            PhaseLine(
+                flow.customer, flow.pipeline_no, flow.flow_id, phase.name, flow.partition,
+                flow.mode, row.state.lower(), began, book.now,
+                None if began is None else book.now - began, len(phase.expected),
+                len(completed), json.dumps(completed), json.dumps(missing),
+                len(completed) * 100 / len(phase.expected),
+                sum(scores) / len(scores) if scores else None, not told,
+                json.dumps(told.get("warnings", [])), flow.correlation_id,
+            )
+        )  # fmt: skip
+        detail = _detail(book, phase.name, "", completed=len(completed), missing=missing)
+        self._journal.append(
+            Entry("flow", flow.flow_id, flow.customer, "phase_ended", self.actor,
+                  progress.state.value, row.state, None, None, detail)
+        )  # fmt: skip
+        body = {"status": row.state.lower(), "processors": completed, "missing": missing}
+        self._tell(book, f"{flow.pipeline}.{phase.name}.complete", phase.name, body)
+        if not is_set_complete(phase, progress):
+            self._alerts.append(_phase_alert(book, phase, missing))
+
+    def flow_ended(self, book: Book, state: FlowState) -> None:
+        """A flow ended."""
+        flow = book.flow
+        told = [row.told for row in book.rows.values() if row.gate is not None]
+        missing = sorted({item for gate in told for item in gate.get("missing", ())})
+        is_degraded = state is not FlowState.COMPLETE
+        self.ended += 1
+        book.flow = flow._replace(state=state.value, ended_at=book.now)
+        self._flows.append((flow.flow_id, state.value, is_degraded, json.dumps(missing), True))
+        self._journal.append(
+            Entry("flow", flow.flow_id, flow.customer, "ended", self.actor, flow.state,
+                  state.value, None, None, _detail(book, "", ""))
+        )  # fmt: skip
+        self._tell(book, STATUS_TOPIC, "", {"status": state.value.lower(), "missing": missing})
+        if state is FlowState.FAILED:
+            self._alerts.append(_flow_alert(book))
+        elif is_degraded or any(row.waiting_since for row in book.rows.values()):
+            self._resolved += [
+                gate_key(flow.flow_id, phase, processor) for phase, processor in book.rows
+            ]
+
+    def write(self, tx: Tx, books: Iterable[Book]) -> list[Start]:
+        """Write everything; returns the starts whose runs are still to be created."""
+        rows = [book.rows[place] for book in books for place in sorted(book.changed)]
+        phase_update_many(tx, sorted(rows, key=lambda row: row.gate_id))
+        broken = [
+            ((b.flow.customer, b.flow.pipeline_no, b.flow.partition, phase), b.breaker(phase))
+            for b in books
+            for phase in sorted(b.breakers_changed)
+        ]
+        breaker_put_many(tx, list(dict(broken).items()))
+        new = trigger_put_many(tx, self._triggers)
+        decision_put_many(tx, self.decisions)
+        flow_end_many(tx, self._flows)
+        phase_log_put_many(tx, self._phase_lines)
+        phase_log_triggered_many(tx, self._downstream)
+        check_log_put_many(tx, self._check_lines)
+        intervention_put_many(tx, self._filed)
+        intervention_close_many(tx, self._closed)
+        journal_append_many(tx, self._journal)
+        outbox_announce_many(tx, self._messages)
+        alert_resolve_many(tx, self._resolved, self.actor)
+        for alert in self._alerts:
+            alert_open(tx, alert)
+        return [s for s in self.starts if (s.book.flow.flow_id, s.phase, s.processor) in new]
+
+    def _checks(
+        self, book: Book, ask: Ask, given: GateInput, decision: Decision, before: Phase
+    ) -> None:
+        """Log the checks whose outcome is not what the last look saw."""
+        flow = book.flow
+        known = {} if before.evidence is None else json.loads(before.evidence)
+        for a in given.assessments:
+            if known.get(a.key) == [a.rows, a.expected, a.days_present, str(a.status)]:
+                continue
+            self._check_lines.append(
+                CheckLine(
+                    flow.customer, flow.pipeline_no, flow.flow_id, ask.phase,
+                    ask.processor or "", flow.partition, flow.mode, a.table, str(a.kind),
+                    flow.partition, a.expected if a.rows is not None else a.min_days,
+                    a.rows if a.rows is not None else a.days_present, a.completeness, a.quality,
+                    None if a.age_us is None else a.age_us // 1_000_000, str(a.status),
+                    json.dumps(list(a.issues)), decision.verdict.value, flow.correlation_id,
+                )
+            )  # fmt: skip
+
+    def _note(
+        self,
+        book: Book,
+        action: str,
+        phase: str,
+        processor: str,
+        decision: Decision,
+        before: str | None,
+        source: str | None = None,
+    ) -> None:
+        state = book.row(phase, processor).state
+        more = {"verdict": decision.verdict.value, "status": decision.status.value}
+        if source is not None:
+            more["trigger_source"] = source
+        self._journal.append(
+            Entry("flow", book.flow.flow_id, book.flow.customer, action, self.actor, before, state,
+                  None, decision.reasons[0], _detail(book, phase, processor, **more))
+        )  # fmt: skip
+
+    def _tell(self, book: Book, topic: str, phase: str, body: dict[str, Any]) -> None:
+        message = {**_about(book, phase, ""), **body}
+        self._messages.append((topic, json.dumps(message, sort_keys=True)))
+
+
+def run_rows(
+    starts: Sequence[Start],
+    numbers: dict[tuple[int, str, str], int],
+    limits: dict[int, tuple[int, int]],
+) -> list[NewRun]:
+    """The runs of starts; limits: (max_execution_us, sla_us) by config."""
+    made: list[NewRun] = []
+    places: Counter[int] = Counter()
+    for start in starts:
+        flow = start.book.flow
+        most, sla = limits.get(flow.config_id, (None, None))
+        for name in start.names:
+            number = numbers[flow.pipeline_no, start.phase, name]
+            ordered = flow.is_ordered and start.is_entry
+            at = None
+            if start.is_entry and flow.start_at is not None:
+                at = flow.start_at + flow.start_gap * places[flow.flow_id]
+                places[flow.flow_id] += 1
+            made.append(
+                NewRun(
+                    customer=flow.customer,
+                    processor=number,
+                    config_id=flow.config_id or None,
+                    flow_id=flow.flow_id,
+                    partition=flow.partition,
+                    mode=flow.mode,
+                    slot=flow.slot,
+                    scheduled_time=at,
+                    priority=flow.priority,
+                    max_execution_us=most,
+                    sla_us=sla if start.is_entry else None,
+                    ordering_key=f"config:{flow.config_id}:{number}" if ordered else None,
+                    parameters=flow.parameters,
+                    correlation_id=flow.correlation_id,
+                    trigger_source=start.source,
+                )
+            )
+    return made
+
+
+def gate_key(flow_id: int, phase: str, processor: str) -> str:
+    """The dedupe key of the alert about a gate."""
+    return f"gate:{flow_id}:{phase}:{processor}"
+
+
+def _about(book: Book, phase: str, processor: str) -> dict[str, Any]:
+    flow = book.flow
+    about = {
+        "flow_id": encode("flow", flow.flow_id),
+        "customer_id": flow.customer_id,
+        "pipeline": flow.pipeline,
+        "partition": flow.partition,
+        "mode": flow.mode,
+        "generation": flow.generation,
+        "correlation_id": flow.correlation_id,
+    }
+    if phase:
+        about["phase"] = phase
+    if processor:
+        about["processor"] = processor
+    return about
+
+
+def _detail(book: Book, phase: str, processor: str, **more: Any) -> str:
+    return json.dumps({**_about(book, phase, processor), **more}, sort_keys=True)
+
+
+def _alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> Alert:
+    flow = book.flow
+    words = {
+        Verdict.FAIL: "must not start",
+        Verdict.WAIT: "is waiting",
+        Verdict.PROCEED_DEGRADED: "starts degraded",
+        Verdict.PROCEED: "starts",
+    }[decision.verdict]
+    where = f"{flow.pipeline} {flow.partition} {ask.phase}"
+    return Alert(
+        rule=f"gate_{decision.verdict.lower()}",
+        dedupe_key=gate_key(flow.flow_id, ask.phase, ask.processor or ""),
+        severity=SEVERITIES[level],
+        customer=flow.customer,
+        subject_kind="flow",
+        subject=flow.flow_id,
+        message=f"{where} {words}: {decision.reasons[0]}",
+        detail={
+            **_about(book, ask.phase, ask.processor or ""),
+            "verdict": decision.verdict.value,
+            "missing": list(decision.missing),
+            "warnings": list(decision.warnings),
+        },
+    )
+
+
+def _phase_alert(book: Book, phase: PhasePlan, missing: Sequence[str]) -> Alert:
+    flow = book.flow
+    return Alert(
+        rule="phase_incomplete",
+        dedupe_key=f"phase:{flow.flow_id}:{phase.name}",
+        severity="HIGH",
+        customer=flow.customer,
+        subject_kind="flow",
+        subject=flow.flow_id,
+        message=f"{flow.pipeline} {flow.partition} {phase.name} ended without {', '.join(missing)}",
+        detail={**_about(book, phase.name, ""), "missing": list(missing)},
+    )
+
+
+def _flow_alert(book: Book) -> Alert:
+    flow = book.flow
+    return Alert(
+        rule="flow_failed",
+        dedupe_key=f"flow:{flow.flow_id}",
+        severity="HIGH",
+        customer=flow.customer,
+        subject_kind="flow",
+        subject=flow.flow_id,
+        message=f"{flow.pipeline} {flow.partition} ({flow.mode}) did not end by its deadline",
+        detail=_about(book, "", ""),
+    )

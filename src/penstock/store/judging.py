@@ -1,0 +1,300 @@
+"""Judging one flow: phases end, gates are asked, the flow ends. Rules over a `Book`, no store.
+
+The order matters: what ended is settled first, so that what follows is judged on it; the flow's own
+end comes last. Everything that comes of it is collected in `Changes` and written by it in one
+transaction. `cascade.advance` calls `judge` for each flow it has locked.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from penstock.core import breaker as breakers
+from penstock.core.breaker import BreakerState
+from penstock.core.cascade import (
+    Ask,
+    Completion,
+    FlowState,
+    Progress,
+    deadline_states,
+    evaluable,
+    flow_state,
+    is_set_complete,
+    late_start,
+    phase_end,
+    straggler_deadline,
+)
+from penstock.core.clock import HOUR
+from penstock.core.evidence import Assessment, assess
+from penstock.core.gate import decide
+from penstock.core.phases import DONE, WAITS_FOR_GATE, PhaseState, gate_state
+from penstock.core.verdict import Decision, Effect, GateInput, GateStatus, Verdict
+from penstock.store.book import Book, Stir, Wanted
+from penstock.store.changes import Changes
+
+CASCADE: Final = "orchestrator"
+
+
+def judge(book: Book, stir: Stir, changes: Changes) -> None:
+    """Bring one flow as far as it goes."""
+    _count_failures(book, stir)
+    if book.flow.is_open:
+        _end_phases(book, changes)
+        if not _end_flow(book, changes):
+            _ask_gates(book, stir, changes)
+            _keep_watch(book)
+            _end_flow(book, changes)
+    _late_data(book, stir, changes)
+
+
+def _count_failures(book: Book, stir: Stir) -> None:
+    """Dead runs count against the breaker of their phase."""
+    for phase, count in stir.failures.items():
+        for _ in range(count):
+            failed = breakers.report(book.breaker(phase), Effect.FAILURE, book.now)
+            book.breaker_put(phase, failed)
+
+
+def _end_phases(book: Book, changes: Changes) -> None:
+    for phase in book.planned.plan.phases:
+        row = book.row(phase.name)
+        progress = book.progress(phase.name)
+        complete = row.state in (PhaseState.FAILED, PhaseState.DEGRADED) and is_set_complete(
+            phase, progress
+        )
+        if row.state == PhaseState.FAILED and complete:
+            book.put(phase.name, state=PhaseState.IN_PROGRESS.value, ended_at=None)
+        elif row.state == PhaseState.DEGRADED and complete:
+            # The last straggler came: whole after all, unless something else was lacking.
+            if not row.is_degraded and set(progress.seen.values()) <= {Completion.SUCCESS}:
+                book.put(phase.name, state=PhaseState.COMPLETE.value)
+                changes.phase_ended(book, phase, progress)
+            continue
+        if book.row(phase.name).state != PhaseState.IN_PROGRESS:
+            continue
+        end = phase_end(phase, book.progress(phase.name), book.now)
+        if end is not None:
+            book.put(phase.name, state=end.value, ended_at=book.now, look_at=None)
+            changes.phase_ended(book, phase, progress)
+
+
+def _end_flow(book: Book, changes: Changes) -> bool:
+    """End the flow when its last phases have ended, or at its deadline."""
+    flow = book.flow
+    state = flow_state(book.planned.plan, book.known(), now=book.now, opened_at=flow.created_at)
+    if state is FlowState.OPEN:
+        return False
+    if state is FlowState.FAILED:
+        for name, end in deadline_states(book.known()).items():
+            book.put(name, state=end.value, ended_at=book.now, look_at=None)
+    for (phase, processor), row in list(book.rows.items()):
+        if row.look_at is not None or row.look_again:
+            book.put(phase, processor, look_at=None, look_again=False)
+    changes.flow_ended(book, state)
+    return True
+
+
+def _keep_watch(book: Book) -> None:
+    """Phases in progress are looked at again when their stragglers are due."""
+    for phase in book.planned.plan.phases:
+        row = book.row(phase.name)
+        if row.state == PhaseState.IN_PROGRESS:
+            due = straggler_deadline(phase, book.progress(phase.name))
+            book.put(phase.name, look_at=due)
+
+
+def _ask_gates(book: Book, stir: Stir, changes: Changes) -> None:
+    for ask in evaluable(book.planned.plan, book.known(), book.now):
+        processor = ask.processor or ""
+        row = book.row(ask.phase, processor)
+        evidence = stir.evidence.get(row.gate_id)
+        upstream = set(book.planned.plan.phase(ask.phase).after)
+        is_first = row.waiting_since is None and row.state == PhaseState.PENDING
+        is_due = row.gate_id in stir.due or stir.everything or bool(upstream & stir.phases)
+        if not (is_first or is_due or evidence is not None):
+            continue
+        if book.breaker(ask.phase).state(book.now) is BreakerState.OPEN:
+            _block(book, ask, changes)
+            continue
+        needs = book.planned.needs(ask.phase, processor)
+        if needs and evidence is None:
+            changes.wanted.append(Wanted(book, ask, row.gate_id))
+            continue
+        found: tuple[Assessment, ...] = ()
+        if evidence is not None:
+            found = tuple(
+                assess(
+                    need.dependency,
+                    evidence.sightings.get(need.dependency.key),
+                    judged_at=ask.judged_at or book.now,
+                    age_counts=book.planned.judging.age_counts,
+                    needed_by=need.needed_by,
+                )
+                for need in needs
+            )
+        given = gate_input(book, ask, found)
+        decision = decide(given)
+        _apply(book, ask, given, decision, changes, stir.source)
+
+
+def gate_input(book: Book, ask: Ask, found: tuple[Assessment, ...]) -> GateInput:
+    """Everything the decision about a gate depends on."""
+    flow, row = book.flow, book.row(ask.phase, ask.processor or "")
+    after = book.planned.plan.phase(ask.phase).after
+    return GateInput(
+        mode=book.planned.judging,
+        now=book.now,
+        phase=ask.phase,
+        processor=ask.processor,
+        partition=flow.partition,
+        assessments=found,
+        upstream=ask.upstream,
+        reported=tuple(s.quality for s in book.seen_of(after) if s.quality is not None),
+        overrides=tuple(
+            given
+            for given in book.overrides
+            if given.is_about(flow.customer_id, flow.pipeline, flow.partition, ask.phase)
+        ),
+        waited_us=0 if row.waiting_since is None else book.now - row.waiting_since,
+        historical_tries=row.tries,
+        set_complete=ask.set_complete,
+        stragglers_passed=ask.stragglers_passed,
+    )
+
+
+def _block(book: Book, ask: Ask, changes: Changes) -> None:
+    """The breaker is open: nothing is tried before it lets a probe through."""
+    processor = ask.processor or ""
+    again = book.breaker(ask.phase).opens_again_at()
+    row = book.row(ask.phase, processor)
+    if row.state != PhaseState.BLOCKED:
+        changes.breaker_open(book, ask)
+    look_at = max(again or 0, book.now + 1) if again is not None else book.now + HOUR
+    book.put(ask.phase, processor, state=PhaseState.BLOCKED.value, look_at=look_at)
+    _mirror(book, ask)
+
+
+def _apply(
+    book: Book,
+    ask: Ask,
+    given: GateInput,
+    decision: Decision,
+    changes: Changes,
+    source: str | None,
+) -> None:
+    """Write a decision into the book: the phase, the breaker, what starts."""
+    processor = ask.processor or ""
+    row = book.row(ask.phase, processor)
+    _, asked = breakers.ask(book.breaker(ask.phase), book.now)
+    book.breaker_put(ask.phase, breakers.report(asked, decision.effect, book.now))
+    short = decision.status is GateStatus.MISSING_HISTORICAL
+    seen = {a.key: [a.rows, a.expected, a.days_present, str(a.status)] for a in given.assessments}
+    told = told_of(book, ask, decision)
+    starts = decision.verdict.starts
+    waits = decision.verdict is Verdict.WAIT
+    book.put(
+        ask.phase,
+        processor,
+        state=gate_state(decision.verdict).value,
+        started_at=book.now if starts else row.started_at,
+        look_at=None if starts else book.now if row.look_again else decision.recheck_at,
+        look_again=False,
+        waiting_since=row.waiting_since or (book.now if waits else None),
+        tries=row.tries + 1 if short and waits else row.tries,
+        is_degraded=bool(told.get("is_degraded")),
+        gate=json.dumps(told, sort_keys=True) if told else None,
+        evidence=json.dumps(seen, sort_keys=True) if seen else None,
+    )
+    by = source or (CASCADE if ask.upstream is not None else book.flow.trigger_source)
+    changes.decided(book, ask, (given, decision), row, by)
+    _mirror(book, ask)
+    if starts:
+        changes.started(book, ask, decision, by)
+
+
+def told_of(book: Book, ask: Ask, decision: Decision) -> dict[str, Any]:
+    """What the runs behind a gate are told; empty when there is nothing to say.
+
+    What earlier phases lacked is carried on: degraded is data.
+    """
+    plan = book.planned.plan
+    before = [book.row(name) for name in plan.phase(ask.phase).after]
+    earlier = [item for row in before for item in row.told.get("missing", ())]
+    lacking = [] if ask.upstream is None else [*ask.upstream.outstanding, *ask.upstream.failed]
+    missing = list(dict.fromkeys([*earlier, *decision.missing, *lacking]))
+    is_degraded = (
+        decision.verdict is Verdict.PROCEED_DEGRADED
+        or any(row.is_degraded or row.state == PhaseState.DEGRADED for row in before)
+        or bool(missing)
+    )
+    plain = decision.verdict is Verdict.PROCEED and not is_degraded
+    if plain and not decision.overrides_used:
+        return {}
+    told: dict[str, Any] = {
+        "verdict": decision.verdict.value,
+        "status": decision.status.value,
+        "is_degraded": is_degraded and decision.verdict.starts,
+        "missing": missing,
+        "stale": list(decision.stale),
+        "reasons": list(decision.reasons),
+        "warnings": list(decision.warnings),
+        "completeness": decision.completeness,
+        "quality": decision.quality,
+    }
+    if decision.failure_type is not None:
+        told["failure_type"] = decision.failure_type
+    if decision.waits_until is not None:
+        told["waits_until"] = decision.waits_until
+    if decision.overrides_used:
+        told["overrides"] = list(decision.overrides_used)
+        told["override_reason"] = "; ".join(
+            given.reason for given in book.overrides if given.id in decision.overrides_used
+        )
+    return told
+
+
+def _mirror(book: Book, ask: Ask) -> None:
+    """A phase whose processors have gates of their own stands where the best of them stands."""
+    if ask.processor is None:
+        return
+    gates = [row for (name, p), row in book.rows.items() if name == ask.phase and p]
+    phase = book.row(ask.phase)
+    if any(row.started_at is not None for row in gates):
+        if phase.state in WAITS_FOR_GATE:
+            book.put(ask.phase, state=PhaseState.IN_PROGRESS.value, started_at=book.now)
+        if any(row.is_degraded for row in gates if row.started_at is not None):
+            book.put(ask.phase, is_degraded=True, gate=book.row(ask.phase, ask.processor).gate)
+        return
+    states = {row.state for row in gates}
+    state = PhaseState.WAITING if PhaseState.WAITING in states else PhaseState.BLOCKED
+    if phase.state != state and phase.state in WAITS_FOR_GATE:
+        book.put(ask.phase, state=state.value)
+
+
+def _late_data(book: Book, stir: Stir, changes: Changes) -> None:
+    """Something completed after what follows it had started without it."""
+    plan = book.planned.plan
+    known: dict[str, Progress] | None = None
+    for source in sorted(stir.phases):
+        if all(phase.name != source for phase in plan.phases):
+            continue
+        known = book.known() if known is None else known
+        starts = late_start(plan, source, known, 0)
+        late = [name for name in starts if _is_late(book, source, name)]
+        if late:
+            changes.late.append((book, source, tuple(late)))
+
+
+def _is_late(book: Book, source: str, phase: str) -> bool:
+    started = book.row(phase).started_at
+    done = (Completion.SUCCESS, Completion.PARTIAL)
+    return started is not None and any(
+        seen.phase == source and seen.at > started and Completion(seen.status) in done
+        for seen in book.seen
+    )
+
+
+def is_done(state: str) -> bool:
+    """Whether a phase did its work."""
+    return PhaseState(state) in DONE

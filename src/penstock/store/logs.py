@@ -1,0 +1,129 @@
+"""The log tables of flows: ended phases, changed checks, executions; and messages of many at once.
+
+Written in the transaction they describe, read by `trace`, `explain` and the audit sink. Executions
+are logged from the history row that exists anyway (`completions.completion_from_runs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.store.api import Tx, one
+
+
+class PhaseLine(NamedTuple):
+    """A phase that ended (batch of `phase_log_put_many`)."""
+
+    customer: int
+    pipeline: int
+    flow_id: int
+    phase: str
+    partition: str
+    mode: str
+    status: str
+    started_at: int | None
+    completed_at: int
+    duration_us: int | None
+    expected: int
+    completed: int
+    processors_completed: str
+    processors_missing: str
+    completeness: float
+    quality: float | None
+    dependencies_met: bool
+    dependency_issues: str
+    correlation_id: str
+
+
+class CheckLine(NamedTuple):
+    """A check whose outcome changed (batch of `check_log_put_many`)."""
+
+    customer: int
+    pipeline: int
+    flow_id: int
+    phase: str
+    processor: str
+    partition: str
+    mode: str
+    required_table: str
+    kind: str
+    partition_spec: str
+    expected_rows: int | None
+    found_rows: int | None
+    completeness: float
+    quality: float
+    freshness_seconds: int | None
+    check_status: str
+    issues: str
+    verdict: str
+    correlation_id: str
+
+
+class Execution(NamedTuple):
+    """A finished execution of a flow, as a trace shows it."""
+
+    execution_id: int
+    source_execution_id: int | None
+    correlation_id: str
+    customer_id: str
+    flow_id: int
+    phase: str
+    processor: str
+    partition: str
+    mode: str
+    status: str
+    started_at: int | None
+    completed_at: int
+    duration_us: int | None
+    dependency_check_result: str | None
+    missing_dependencies: str | None
+    error_type: str | None
+    error_message: str | None
+    retry_count: int
+    records_processed: int | None
+    trigger_source: str
+    affected_entities: str | None
+
+
+def phase_log_put_many(tx: Tx, lines: Sequence[PhaseLine]) -> None:
+    """Log ended phases; a row that is there is bettered."""
+    tx.run("phase_log_put_many", batch=lines)
+
+
+def phase_log_triggered_many(tx: Tx, rows: Sequence[tuple[int, str, str]]) -> None:
+    """(flow, phase, downstream): an ended phase led to the start of another."""
+    tx.run("phase_log_triggered_many", batch=rows)
+
+
+def check_log_put_many(tx: Tx, lines: Sequence[CheckLine]) -> None:
+    """Log changed checks."""
+    tx.run("check_log_put_many", batch=lines)
+
+
+def execution_list(
+    tx: Tx, correlation_id: str, customer: int | None = None, limit: int = 1_000
+) -> list[Execution]:
+    """The executions of one cause, in order."""
+    params = {"correlation_id": correlation_id, "customer": customer, "limit": limit}
+    return [Execution._make(row) for row in tx.rows("execution_log_for_correlation", params)]
+
+
+def outbox_announce_many(tx: Tx, messages: Sequence[tuple[str, str]]) -> None:
+    """Send (topic, JSON) with this transaction where anybody listens."""
+    tx.run("outbox_announce_many", batch=messages)
+
+
+def alert_resolve_many(tx: Tx, keys: Sequence[str], actor: str) -> None:
+    """Resolve whatever is open of these alerts."""
+    if keys:
+        tx.run("alert_resolve_many", {"keys": sorted(set(keys)), "actor": actor})
+
+
+def dead_report_put(tx: Tx, params: dict[str, object]) -> int:
+    """Keep a report nobody can use; returns the dead letter's id.
+
+    params: customer, partition, correlation_id, error_type, error_details.
+    """
+    subject = int(one(tx.rows("token_next"))[0])
+    return int(one(tx.rows("dead_report_put", {**params, "subject": subject}))[0])

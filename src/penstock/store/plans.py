@@ -1,0 +1,91 @@
+"""What a flow runs, read once per declaration and mode from the definition it was opened with.
+
+A digest names one text for ever, so what is read from it is kept for the life of the process. Pure
+rules (`core.plan`) do the reading; the cascade, the client and `gate check` ask here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from penstock.core.mode import Mode
+from penstock.core.plan import Need, Plan, definition_needs, judging_mode, modes_of, plan_of
+from penstock.core.record import read
+from penstock.core.terms import PipelineTerms
+from penstock.store.api import Tx, first
+
+KEPT_MAX: Final = 1_000
+DIGEST_CHARS: Final = 64
+"""Only true digests are believed to name one text."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Planned:
+    """A declaration in one mode."""
+
+    definition: Mapping[str, Any]
+    mode: Mode
+    judging: Mode
+    """The mode as its gates judge."""
+    plan: Plan
+    observes: bool
+    """Whether the cascade decides and records but starts nothing."""
+    partition: str | None
+    external: frozenset[str] = frozenset()
+    """`phase/processor` of those that somebody outside executes."""
+    _needs: dict[tuple[str, str], tuple[Need, ...]] = field(default_factory=dict)
+
+    def needs(self, phase: str, processor: str = "") -> tuple[Need, ...]:
+        """What a gate looks at; callables have lost their function."""
+        place = (phase, processor)
+        if place not in self._needs:
+            found = definition_needs(self.definition, self.mode, phase, processor or None)
+            self._needs[place] = found
+        return self._needs[place]
+
+
+_kept: dict[tuple[str, str], Planned] = {}
+
+
+def planned(tx: Tx, pipeline: int, digest: str, mode: str) -> Planned:
+    """Return the plan of a flow."""
+    place = (digest, mode)
+    found = _kept.get(place)
+    if found is None:
+        found = planned_of(definition_get(tx, pipeline, digest), mode)
+        if len(digest) == DIGEST_CHARS:
+            if len(_kept) >= KEPT_MAX:
+                _kept.clear()
+            _kept[place] = found
+    return found
+
+
+def planned_of(definition: Mapping[str, Any], mode: str) -> Planned:
+    """Return the plan of a definition in a mode."""
+    modes = modes_of(definition)
+    chosen = modes.get(mode, modes["same_day"])
+    terms = read(PipelineTerms, definition)
+    return Planned(
+        definition=definition,
+        mode=chosen,
+        judging=judging_mode(definition, chosen),
+        plan=plan_of(definition, chosen),
+        observes=terms.cascade == "observe",
+        partition=terms.partition,
+        external=frozenset(
+            f"{phase['name']}/{processor['name']}"
+            for phase in definition["phases"]
+            for processor in phase["processors"]
+            if processor.get("runs") == "external"
+        ),
+    )
+
+
+def definition_get(tx: Tx, pipeline: int, digest: str) -> dict[str, Any]:
+    """A declaration as it was when a flow was opened with it."""
+    row = first(tx.rows("definition_get", {"pipeline": pipeline, "digest": digest}))
+    assert row is not None, f"pipeline {pipeline} lost its declaration {digest}"
+    return dict(json.loads(row[0]))

@@ -1,0 +1,313 @@
+-- Flows and their phases: opening, locking, advancing, ending; completions and nudges.
+
+-- fragment: flow_columns
+-- A flow as the cascade sees it, in the order of flows.Flow.
+w.flow_id, w.customer, c.customer_id, w.pipeline, l.name, w.config_id, w.partition, w.mode,
+w.generation, w.state, w.correlation_id, w.trigger_source, w.created_at, w.ended_at, w.digest,
+w.start_phase, w.parent_flow_id, w.deadline_at, w.no_downstream, w.is_degraded, w.missing, w.slot,
+w.start_at, w.start_gap, w.priority, w.is_ordered, w.parameters, w.opened_by
+
+-- fragment: flow_joins
+JOIN customers c ON c.customer = w.customer
+JOIN pipelines l ON l.pipeline = w.pipeline
+
+-- name: definition_put
+-- Keep a declaration for the flows that are opened with it.
+-- scope: system (declarations belong to nobody)
+INSERT INTO definitions (pipeline, digest, definition, created_at)
+VALUES (:pipeline, :digest, :definition, {{now}})
+ON CONFLICT (pipeline, digest) DO NOTHING;
+
+-- name: definition_get
+-- A declaration by its digest, current or not.
+-- scope: system (declarations belong to nobody)
+SELECT definition FROM definitions WHERE pipeline = :pipeline AND digest = :digest;
+
+-- name: definition_of_config_list
+-- The pipelines of configs and what of a config its flows take over.
+-- scope: system (the caller took the configs)
+SELECT f.config_id, f.customer, f.pipeline, l.digest, f.priority,
+    CASE WHEN f.catch_up = 'all' OR f.overlap = 'queue' THEN TRUE ELSE FALSE END,
+    f.max_execution_us, f.sla_us, f.offset_us
+FROM configs f JOIN pipelines l ON l.pipeline = f.pipeline WHERE f.config_id {{any ids}};
+
+-- name: generation_next_many
+-- The next generation of each key; openers of the same key wait for each other here.
+-- scope: system (the batch names its customers)
+-- batch: customer bigint, pipeline bigint, config_id bigint, partition text, mode text,
+--   reruns bigint
+INSERT INTO generations (customer, pipeline, config_id, partition, mode, generation, reruns,
+    changed_at)
+SELECT batch.customer, batch.pipeline, batch.config_id, batch.partition, batch.mode, 1,
+    batch.reruns, {{now}}
+FROM {{batch}} WHERE TRUE ORDER BY 1, 2, 3, 4, 5
+ON CONFLICT (customer, pipeline, config_id, partition, mode) DO UPDATE SET
+    generation = generations.generation + 1, reruns = generations.reruns + excluded.reruns,
+    changed_at = excluded.changed_at
+RETURNING customer, pipeline, config_id, partition, mode, generation;
+
+-- name: generation_get
+-- The newest generation of a key and how many late data started; locked.
+-- scope: system (the caller knows the flow)
+SELECT generation, reruns FROM generations
+WHERE customer = :customer AND pipeline = :pipeline AND config_id = :config_id
+    AND partition = :partition AND mode = :mode {{pg:FOR NO KEY UPDATE}};
+
+-- name: flow_insert_many
+-- Open flows, each once per key and generation; answer those that are new.
+-- scope: system (the batch names its customers)
+-- batch: customer bigint, pipeline bigint, config_id bigint, partition text, mode text,
+--   generation bigint, correlation_id text, trigger_source text, digest text, start_phase text,
+--   parent_flow_id bigint, deadline_at bigint, no_downstream boolean, slot bigint,
+--   start_at bigint, start_gap bigint, priority bigint, is_ordered boolean, parameters text, opened_by text
+INSERT INTO flows (customer, pipeline, config_id, partition, mode, generation, state,
+    correlation_id, trigger_source, created_at, digest, start_phase, parent_flow_id, deadline_at,
+    no_downstream, slot, start_at, start_gap, priority, is_ordered, parameters, opened_by)
+SELECT batch.customer, batch.pipeline, batch.config_id, batch.partition, batch.mode,
+    batch.generation, 'OPEN', batch.correlation_id, batch.trigger_source, {{now}}, batch.digest,
+    batch.start_phase, batch.parent_flow_id, batch.deadline_at, batch.no_downstream, batch.slot,
+    batch.start_at, batch.start_gap, batch.priority, batch.is_ordered, batch.parameters, batch.opened_by
+FROM {{batch}} WHERE TRUE ORDER BY ord
+ON CONFLICT (customer, pipeline, config_id, partition, mode, generation) DO NOTHING
+RETURNING flow_id, customer, pipeline, config_id, partition, mode, generation;
+
+-- name: flow_lock_many
+-- Flows by id, locked in order: two last completers cannot miss each other. Also tells whether
+-- approvals or breakers have to be read.
+-- scope: system (the cascade serves every customer)
+SELECT {{flow_columns}},
+    (SELECT o.override_id FROM overrides o WHERE o.customer = w.customer
+        AND o.pipeline = w.pipeline AND o.partition = w.partition LIMIT 1) IS NOT NULL,
+    (SELECT b.failures FROM breakers b WHERE b.customer = w.customer AND b.pipeline = w.pipeline
+        AND b.partition = w.partition LIMIT 1) IS NOT NULL
+FROM flows w {{flow_joins}}
+WHERE w.flow_id {{any ids}} ORDER BY w.flow_id {{pg:FOR NO KEY UPDATE OF w}};
+
+-- name: flow_get
+-- One flow.
+-- scope: system (a bound key adds :customer)
+SELECT {{flow_columns}} FROM flows w {{flow_joins}}
+WHERE w.flow_id = :flow_id AND (CAST(:customer AS bigint) IS NULL OR w.customer = :customer);
+
+-- name: flow_find
+-- The newest flow of a partition in a mode, whatever started it; open ones before ended ones.
+-- scope: system (the caller looked the customer up)
+SELECT {{flow_columns}} FROM flows w {{flow_joins}}
+WHERE w.customer = :customer AND w.pipeline = :pipeline AND w.partition = :partition
+    AND (CAST(:mode AS text) IS NULL OR w.mode = :mode)
+ORDER BY CASE WHEN w.ended_at IS NULL THEN 0 ELSE 1 END, w.flow_id DESC LIMIT 1;
+
+-- name: flow_of_generation
+-- A generation of a key.
+-- scope: system (the caller knows the flow)
+SELECT flow_id FROM flows WHERE customer = :customer AND pipeline = :pipeline
+    AND config_id = :config_id AND partition = :partition AND mode = :mode
+    AND generation = :generation;
+
+-- name: flow_list
+-- Flows, newest first.
+-- scope: system (operator's view; a bound key adds :customer)
+SELECT {{flow_columns}} FROM flows w {{flow_joins}}
+WHERE (CAST(:customer AS bigint) IS NULL OR w.customer = :customer)
+    AND (CAST(:pipeline AS bigint) IS NULL OR w.pipeline = :pipeline)
+    AND (CAST(:partition AS text) IS NULL OR w.partition = :partition)
+    AND (CAST(:mode AS text) IS NULL OR w.mode = :mode)
+    AND (CAST(:state AS text) IS NULL OR w.state = :state)
+    AND w.flow_id < :before
+ORDER BY w.flow_id DESC LIMIT :limit;
+
+-- name: flow_for_correlation
+-- The flows of one cause, oldest first.
+-- scope: system (a bound key adds :customer)
+SELECT {{flow_columns}} FROM flows w {{flow_joins}}
+WHERE w.correlation_id = :correlation_id
+    AND (CAST(:customer AS bigint) IS NULL OR w.customer = :customer)
+ORDER BY w.flow_id LIMIT 200;
+
+-- name: flow_end_many
+-- Flows end, or hand on what they lack.
+-- scope: system (the cascade serves every customer)
+-- batch: flow_id bigint, state text, is_degraded boolean, missing text, is_ended boolean
+UPDATE flows SET state = batch.state, is_degraded = batch.is_degraded, missing = batch.missing,
+    ended_at = CASE WHEN batch.is_ended THEN coalesce(flows.ended_at, {{now}}) END
+FROM {{batch}} WHERE flows.flow_id = batch.flow_id
+    {{pg:AND flows.flow_id = ANY(:b_flow_id::bigint[])}};
+
+-- name: phase_insert_many
+-- The phases of new flows, and the gates of single processors.
+-- scope: system (the batch names its customers)
+-- batch: flow_id bigint, customer bigint, phase text, processor text, state text,
+--   started_at bigint, ended_at bigint, look_at bigint, is_degraded boolean, gate text
+INSERT INTO flow_phases (flow_id, customer, phase, processor, state, since_at, started_at,
+    ended_at, look_at, is_degraded, gate)
+SELECT batch.flow_id, batch.customer, batch.phase, batch.processor, batch.state, {{now}},
+    batch.started_at, batch.ended_at, batch.look_at, batch.is_degraded, batch.gate
+FROM {{batch}} WHERE TRUE ORDER BY ord
+ON CONFLICT (flow_id, phase, processor) DO NOTHING;
+
+-- name: phase_rows_for_flows
+-- The phases of flows.
+-- scope: system (the caller locked or may see the flows)
+SELECT flow_id, gate_id, phase, processor, state, since_at, started_at, ended_at, look_at,
+    look_again, waiting_since, tries, is_degraded, gate, evidence
+FROM flow_phases WHERE flow_id {{any ids}} ORDER BY gate_id;
+
+-- name: phase_update_many
+-- Phases as they stand now; since_at moves with the state.
+-- scope: system (the caller locked the flows)
+-- batch: gate_id bigint, state text, started_at bigint, ended_at bigint, look_at bigint,
+--   look_again boolean, waiting_since bigint, tries bigint, is_degraded boolean, gate text,
+--   evidence text
+UPDATE flow_phases SET
+    since_at = CASE WHEN flow_phases.state <> batch.state THEN {{now}} ELSE flow_phases.since_at END,
+    state = batch.state, started_at = batch.started_at, ended_at = batch.ended_at,
+    look_at = batch.look_at, look_again = batch.look_again, waiting_since = batch.waiting_since,
+    tries = batch.tries, is_degraded = batch.is_degraded, gate = batch.gate,
+    evidence = batch.evidence
+FROM {{batch}} WHERE flow_phases.gate_id = batch.gate_id
+    {{pg:AND flow_phases.gate_id = ANY(:b_gate_id::bigint[])}};
+
+-- name: phase_due
+-- Flows with something to look at by now: (flow, gate), then (flow, nothing) for deadlines.
+-- scope: system (the cascade serves every customer)
+SELECT flow_id, gate_id FROM (
+    SELECT flow_id, gate_id FROM flow_phases
+    WHERE look_at IS NOT NULL AND look_at <= {{now}} ORDER BY look_at, flow_id LIMIT :n) AS looks
+UNION ALL
+SELECT flow_id, NULL FROM (
+    SELECT flow_id FROM flows WHERE ended_at IS NULL AND deadline_at <= {{now}}
+    ORDER BY deadline_at, flow_id LIMIT :n) AS late;
+
+-- name: cascade_next_at
+-- When something is due: nudges at once, then looks, then deadlines.
+-- scope: system (the cascade serves every customer)
+SELECT (SELECT n.at FROM nudges n ORDER BY n.nudge_id LIMIT 1),
+    (SELECT p.look_at FROM flow_phases p WHERE p.look_at IS NOT NULL ORDER BY p.look_at LIMIT 1),
+    (SELECT w.deadline_at FROM flows w WHERE w.ended_at IS NULL AND w.deadline_at IS NOT NULL
+     ORDER BY w.deadline_at LIMIT 1);
+
+-- name: flow_runs_live
+-- The runs of a flow that have not ended.
+-- scope: system (the caller checked the flow)
+SELECT run_id, state FROM runs WHERE flow_id = :flow_id ORDER BY run_id LIMIT 10000;
+
+-- name: nudge_put_many
+-- Something happened to flows.
+-- scope: system (the batch names its customers)
+-- batch: flow_id bigint, customer bigint, phase text, is_failure boolean
+INSERT INTO nudges (flow_id, customer, phase, is_failure, at)
+SELECT batch.flow_id, batch.customer, batch.phase, batch.is_failure, {{now}} FROM {{batch}}
+ORDER BY ord;
+
+-- name: nudge_partition
+-- Whatever is open for a partition is judged again.
+-- scope: system (the caller looked the customer up)
+INSERT INTO nudges (flow_id, customer, phase, is_failure, at)
+SELECT w.flow_id, w.customer, NULL, FALSE, {{now}} FROM flows w
+WHERE w.customer = :customer AND w.pipeline = :pipeline AND w.partition = :partition
+    AND w.ended_at IS NULL
+RETURNING flow_id;
+
+-- name: nudge_take
+-- Nudges to act on in this transaction; what others act on is left to them.
+-- scope: system (the cascade serves every customer)
+DELETE FROM nudges WHERE nudge_id IN (
+    SELECT nudge_id FROM nudges ORDER BY nudge_id LIMIT :n {{pg:FOR UPDATE SKIP LOCKED}})
+RETURNING flow_id, phase, is_failure;
+
+-- fragment: completion_rank
+-- A report may only better what was known: failed, partial, success.
+CASE excluded.status WHEN 'success' THEN 2 WHEN 'partial' THEN 1 ELSE 0 END
+    > CASE completions.status WHEN 'success' THEN 2 WHEN 'partial' THEN 1 ELSE 0 END
+
+-- fragment: completion_conflict
+ON CONFLICT (flow_id, processor) DO UPDATE SET status = excluded.status, at = excluded.at,
+    run_id = excluded.run_id, execution_id = excluded.execution_id, records = excluded.records,
+    quality = excluded.quality, entities = excluded.entities
+WHERE {{completion_rank}}
+RETURNING flow_id, customer, processor, status
+
+-- fragment: result_field_number
+CASE WHEN h.result IS NOT NULL THEN CAST({{pg:h.result::json}}{{lite:h.result}} ->> 'quality_score' AS double precision) END
+
+-- name: completion_from_runs
+-- Runs that just ended for good complete their processor; answers what is new.
+-- scope: system (the caller ended the runs)
+-- batch: run_id bigint
+INSERT INTO completions (flow_id, processor, customer, status, at, run_id, records, quality,
+    entities)
+SELECT h.flow_id, h.processor, h.customer,
+    CASE WHEN h.final_state <> 'COMPLETED' THEN 'failed'
+        WHEN h.status = 'PARTIAL_SUCCESS' THEN 'partial' ELSE 'success' END,
+    h.finished_at, h.run_id, h.records, {{result_field_number}},
+    CASE WHEN h.result IS NOT NULL THEN {{pg:h.result::json}}{{lite:h.result}} ->> 'entities_changed' END
+FROM {{batch}} {{lite:CROSS}} JOIN history h ON h.run_id = batch.run_id
+    AND h.finished_at > {{now}} - 3600000000 {{pg:AND h.run_id = ANY(:b_run_id::bigint[])}}
+{{lite:CROSS}} JOIN flows w ON w.flow_id = h.flow_id
+WHERE NOT h.was_retried
+ORDER BY h.flow_id, h.processor
+{{completion_conflict}};
+
+-- name: completion_put_many
+-- Completions reported from outside, or inherited; answers what is new.
+-- scope: system (the batch names its customers)
+-- batch: flow_id bigint, processor bigint, customer bigint, status text, at bigint,
+--   run_id bigint, execution_id text, records bigint, quality float8, entities text
+INSERT INTO completions (flow_id, processor, customer, status, at, run_id, execution_id, records,
+    quality, entities)
+SELECT batch.flow_id, batch.processor, batch.customer, batch.status, batch.at, batch.run_id,
+    batch.execution_id, batch.records, batch.quality, batch.entities
+FROM {{batch}} WHERE TRUE ORDER BY 1, 2
+{{completion_conflict}};
+
+-- name: completion_rows_for_flows
+-- What flows have seen, by phase and processor.
+-- scope: system (the caller locked or may see the flows)
+SELECT s.flow_id, p.phase, p.name, s.status, s.at, s.quality, s.processor, s.run_id,
+    s.execution_id, s.records, s.entities
+FROM completions s {{lite:CROSS}} JOIN processors p ON p.processor = s.processor
+WHERE s.flow_id {{any ids}} ORDER BY s.flow_id, s.processor;
+
+-- name: processor_numbers_list
+-- The processors of pipelines by phase and name.
+-- scope: system (declarations belong to nobody)
+SELECT pipeline, phase, name, processor FROM processors WHERE pipeline {{any ids}};
+
+-- name: phase_of_list
+-- The phases of processors.
+-- scope: system (declarations belong to nobody)
+SELECT processor, phase FROM processors WHERE processor {{any ids}};
+
+-- name: completion_seen
+-- Whether a report of this execution was taken before, in any generation.
+-- scope: system (the caller looked the customer up)
+SELECT s.flow_id FROM flows w JOIN completions s ON s.flow_id = w.flow_id
+WHERE w.customer = :customer AND w.pipeline = :pipeline AND w.partition = :partition
+    AND w.mode = :mode AND s.processor = :processor AND s.execution_id = :execution_id
+LIMIT 1;
+
+-- name: flows_prune
+-- Ended flows leave hot state with everything of theirs, by chunks; their logs stay.
+-- scope: system (retention)
+DELETE FROM flow_phases WHERE flow_id IN (
+    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
+    ORDER BY ended_at, flow_id LIMIT :n);
+DELETE FROM completions WHERE flow_id IN (
+    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
+    ORDER BY ended_at, flow_id LIMIT :n);
+DELETE FROM triggers WHERE flow_id IN (
+    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
+    ORDER BY ended_at, flow_id LIMIT :n);
+DELETE FROM flows WHERE flow_id IN (
+    SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
+    ORDER BY ended_at, flow_id LIMIT :n);
+
+-- name: generations_prune
+-- Forget the generation numbers of partitions nobody has touched for long.
+-- scope: system (retention)
+DELETE FROM generations WHERE (customer, pipeline, config_id, partition, mode) IN (
+    SELECT customer, pipeline, config_id, partition, mode FROM generations g
+    WHERE g.changed_at < :before AND NOT EXISTS (SELECT 1 FROM flows w
+        WHERE w.customer = g.customer AND w.pipeline = g.pipeline AND w.config_id = g.config_id
+            AND w.partition = g.partition AND w.mode = g.mode)
+    LIMIT :n);

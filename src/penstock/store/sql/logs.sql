@@ -1,0 +1,162 @@
+-- The log tables of flows, and messages of many at once.
+
+-- fragment: gate_field
+{{pg:g.gate::json}}{{lite:g.gate}}
+
+-- name: execution_log_from_runs
+-- One row for each execution of a flow that just ended, with what its gate had said.
+-- scope: system (the caller ended the runs)
+-- batch: run_id bigint
+INSERT INTO execution_log (execution_id, source_execution_id, correlation_id, customer, pipeline,
+    flow_id, phase, processor, event_type, partition, mode, affected_entities, status, started_at,
+    completed_at, duration_us, dependencies_met, dependency_check_result, dependency_failure_type,
+    missing_dependencies, stale_dependencies, message_acknowledgment, manual_override_used,
+    override_reason, error_type, error_message, retry_count, message_id, records_processed,
+    trigger_source, parent_processor, alert_sent, alert_type, service)
+SELECT h.run_id, h.parent_run_id, coalesce(h.correlation_id, w.correlation_id), h.customer,
+    p.pipeline, h.flow_id, p.phase, p.name,
+    CASE WHEN h.final_state = 'COMPLETED' THEN p.phase || '_complete'
+        ELSE p.phase || '_' || lower(h.final_state) END,
+    w.partition, w.mode,
+    CASE WHEN h.result IS NOT NULL
+        THEN {{pg:h.result::json}}{{lite:h.result}} ->> 'entities_changed' END,
+    CASE h.final_state WHEN 'COMPLETED' THEN 'completed' WHEN 'CANCELLED' THEN 'skipped'
+        ELSE 'failed' END,
+    h.started_at, h.finished_at, h.finished_at - coalesce(h.started_at, h.finished_at),
+    g.gate IS NULL, coalesce({{gate_field}} ->> 'status', 'ready'),
+    {{gate_field}} ->> 'failure_type', {{gate_field}} ->> 'missing', {{gate_field}} ->> 'stale',
+    'ack', {{gate_field}} ->> 'overrides' IS NOT NULL, {{gate_field}} ->> 'override_reason',
+    h.error_type, h.error_details, h.attempt - 1, h.trigger_message_id, h.records,
+    h.trigger_source, NULL, h.is_dead, CASE WHEN h.is_dead THEN 'dead_letter' END,
+    h.claimed_by
+FROM {{batch}} {{lite:CROSS}} JOIN history h ON h.run_id = batch.run_id
+    AND h.finished_at > {{now}} - 3600000000 {{pg:AND h.run_id = ANY(:b_run_id::bigint[])}}
+{{lite:CROSS}} JOIN flows w ON w.flow_id = h.flow_id
+{{lite:CROSS}} JOIN processors p ON p.processor = h.processor
+LEFT JOIN flow_phases g ON g.flow_id = h.flow_id AND g.phase = p.phase AND g.processor = '';
+
+-- name: execution_log_for_correlation
+-- The executions of one cause, in order.
+-- scope: system (a bound key adds :customer)
+SELECT e.execution_id, e.source_execution_id, e.correlation_id, c.customer_id, e.flow_id, e.phase,
+    e.processor, e.partition, e.mode, e.status, e.started_at, e.completed_at, e.duration_us,
+    e.dependency_check_result, e.missing_dependencies, e.error_type, e.error_message,
+    e.retry_count, e.records_processed, e.trigger_source, e.affected_entities
+FROM execution_log e JOIN customers c ON c.customer = e.customer
+WHERE e.correlation_id = :correlation_id
+    AND (CAST(:customer AS bigint) IS NULL OR e.customer = :customer)
+ORDER BY e.completed_at, e.execution_id LIMIT :limit;
+
+-- name: execution_log_prune [postgres]
+-- Drop whole partitions older than the retention; rows outside them by chunks.
+-- scope: system (retention)
+SELECT drop_partitions('execution_log', :before);
+DELETE FROM execution_log_rest WHERE ctid IN (
+    SELECT ctid FROM execution_log_rest WHERE completed_at < :before LIMIT :n);
+
+-- name: execution_log_prune [sqlite]
+-- differs because SQLite has no partitions.
+-- scope: system (retention)
+DELETE FROM execution_log WHERE rowid IN (
+    SELECT rowid FROM execution_log WHERE completed_at < :before LIMIT :n);
+
+-- name: phase_log_put_many
+-- Ended phases; a straggler that completes later betters the row that is there.
+-- scope: system (the batch names its customers)
+-- batch: customer bigint, pipeline bigint, flow_id bigint, phase text, partition text, mode text,
+--   status text, started_at bigint, completed_at bigint, duration_us bigint, expected bigint,
+--   completed bigint, processors_completed text, processors_missing text, completeness float8,
+--   quality float8, dependencies_met boolean, dependency_issues text, correlation_id text
+INSERT INTO phase_completion_log (customer, pipeline, flow_id, phase, partition, mode, status,
+    started_at, completed_at, duration_us, expected_processor_count, completed_processor_count,
+    processors_completed, processors_missing, overall_completeness, overall_quality,
+    dependencies_met, dependency_issues, correlation_id, inserted_at)
+SELECT batch.customer, batch.pipeline, batch.flow_id, batch.phase, batch.partition, batch.mode,
+    batch.status, batch.started_at, batch.completed_at, batch.duration_us, batch.expected,
+    batch.completed, batch.processors_completed, batch.processors_missing, batch.completeness,
+    batch.quality, batch.dependencies_met, batch.dependency_issues, batch.correlation_id, {{now}}
+FROM {{batch}} WHERE TRUE ORDER BY ord
+ON CONFLICT (flow_id, phase) DO UPDATE SET status = excluded.status,
+    completed_at = excluded.completed_at, duration_us = excluded.duration_us,
+    completed_processor_count = excluded.completed_processor_count,
+    processors_completed = excluded.processors_completed,
+    processors_missing = excluded.processors_missing,
+    overall_completeness = excluded.overall_completeness,
+    overall_quality = excluded.overall_quality;
+
+-- name: phase_log_triggered_many
+-- An ended phase led to the start of another.
+-- scope: system (the caller locked the flows)
+-- batch: flow_id bigint, phase text, downstream text
+UPDATE phase_completion_log SET triggered_downstream = TRUE,
+    triggered_at = coalesce(phase_completion_log.triggered_at, {{now}}),
+    downstream_phase = coalesce(phase_completion_log.downstream_phase, batch.downstream)
+FROM {{batch}} WHERE phase_completion_log.flow_id = batch.flow_id
+    AND phase_completion_log.phase = batch.phase
+    {{pg:AND phase_completion_log.flow_id = ANY(:b_flow_id::bigint[])}};
+
+-- name: phase_log_prune
+-- Old rows, by chunks.
+-- scope: system (retention)
+DELETE FROM phase_completion_log WHERE completion_id IN (
+    SELECT completion_id FROM phase_completion_log WHERE inserted_at < :before
+    ORDER BY inserted_at LIMIT :n);
+
+-- name: check_log_put_many
+-- Checks whose outcome changed.
+-- scope: system (the batch names its customers)
+-- batch: customer bigint, pipeline bigint, flow_id bigint, phase text, processor text,
+--   partition text, mode text, required_table text, kind text, partition_spec text,
+--   expected_rows bigint, found_rows bigint, completeness float8, quality float8,
+--   freshness_seconds bigint, check_status text, issues text, verdict text, correlation_id text
+INSERT INTO dependency_check_log (check_time, customer, pipeline, flow_id, phase, processor,
+    partition, mode, required_table, kind, partition_spec, expected_rows, found_rows,
+    completeness_pct, quality_score, freshness_seconds, check_status, issues,
+    contributed_to_decision, correlation_id)
+SELECT {{now}}, batch.customer, batch.pipeline, batch.flow_id, batch.phase, batch.processor,
+    batch.partition, batch.mode, batch.required_table, batch.kind, batch.partition_spec,
+    batch.expected_rows, batch.found_rows, batch.completeness, batch.quality,
+    batch.freshness_seconds, batch.check_status, batch.issues, batch.verdict,
+    batch.correlation_id
+FROM {{batch}} ORDER BY ord;
+
+-- name: check_log_prune
+-- Old rows, by chunks.
+-- scope: system (retention)
+DELETE FROM dependency_check_log WHERE check_id IN (
+    SELECT check_id FROM dependency_check_log WHERE check_time < :before
+    ORDER BY check_time LIMIT :n);
+
+-- name: outbox_announce_many
+-- Messages that leave with this transaction if anybody listens on their topics.
+-- scope: system (topics belong to nobody)
+-- batch: topic text, payload text
+INSERT INTO outbox (topic, ordering_key, payload, created_at)
+SELECT t.topic, NULL, batch.payload, {{now}}
+FROM {{batch}} JOIN topics t ON t.topic = batch.topic ORDER BY ord;
+
+-- name: dead_report_put
+-- A report nobody can use, kept to be looked at and sent again.
+-- scope: system (the caller looked the customer up)
+INSERT INTO dead_letters (kind, subject, customer, processor, config_id, partition,
+    correlation_id, error_type, error_details, attempts, died_at)
+VALUES ('delivery', :subject, :customer, NULL, NULL, :partition, :correlation_id, :error_type,
+    :error_details, 1, {{now}})
+RETURNING dead_letter_id;
+
+-- name: token_next [postgres]
+-- A number nobody had before.
+-- scope: system (a counter)
+SELECT nextval('token_seq');
+
+-- name: token_next [sqlite]
+-- differs because SQLite has no sequences: tokens come from a counter row.
+-- scope: system (a counter)
+UPDATE counters SET value = value + 1 WHERE name = 'token';
+SELECT value FROM counters WHERE name = 'token';
+
+-- name: alert_resolve_many
+-- Resolve alerts by their keys.
+-- scope: system (alerts name their customer)
+UPDATE alerts SET state = 'resolved', closed_at = {{now}}, closed_by = :actor
+WHERE dedupe_key {{any keys}} AND state <> 'resolved';
