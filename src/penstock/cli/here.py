@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from penstock.assembly import describe_database
-from penstock.cli.usecases import RunsAsked, Shape, Wanted
+from penstock.cli.usecases import RunsAsked, Shape, Wanted, named
 from penstock.client import Client, shapes
 from penstock.client.runs import RunFilter, Submission, place_of
 from penstock.core.clock import parse_duration, parse_iso
 from penstock.core.drafts import check_customer
 from penstock.core.errors import PenstockError
 from penstock.core.ids import decode, encode
+
+SUBJECTS = ("customer_id", "cfg_id", "pipeline")
 
 
 class Here:
@@ -161,11 +163,13 @@ class Here:
 
     def pause(self, scope: str, subject: str | None, reason: str) -> bool:
         """Stop starting."""
-        return self._client.pauses.pause(scope, subject, reason=reason)
+        with named("subject", SUBJECTS):
+            return self._client.pauses.pause(scope, subject, reason=reason)
 
     def resume(self, scope: str, subject: str | None, reason: str) -> bool:
         """Lift a pause."""
-        return self._client.pauses.resume(scope, subject, reason=reason)
+        with named("subject", SUBJECTS):
+            return self._client.pauses.resume(scope, subject, reason=reason)
 
     def alerts(self, *, state: str, customer: str | None, limit: int) -> list[Shape]:
         """Alerts, newest first."""

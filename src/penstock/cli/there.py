@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.cli.usecases import RunsAsked, Shape, Wanted
+from penstock.cli.usecases import RunsAsked, Shape, Wanted, named
 from penstock.core.clock import iso
+from penstock.core.drafts import check_customer
 from penstock.core.errors import Conflict, PenstockError
 from penstock.core.ids import new_correlation_id
 from penstock.remote import Api
@@ -46,8 +47,8 @@ class There:
         }
         if asked.customer is None:
             return _gather(self._api.runs.list_runs, asked.limit, query)
-        ask = self._api.runs.list_customer_runs
-        return _gather(lambda **q: ask(asked.customer, **q), asked.limit, query)
+        ask, customer = self._api.runs.list_customer_runs, check_customer(asked.customer)
+        return _gather(lambda **q: ask(customer, **q), asked.limit, query)
 
     def run(self, run_id: str) -> Shape:
         """A run with its attempts, journal and progress."""
@@ -57,7 +58,8 @@ class There:
     def submit(self, customer: str, wanted: Shape, key: str | None) -> Shape:
         """Create a run."""
         body = _given(wanted)
-        made = self._api.runs.submit_run(customer, body, idempotency_key=key)
+        with named("priority", ["execution_priority"]), named("at", ["scheduled_time"]):
+            made = self._api.runs.submit_run(check_customer(customer), body, idempotency_key=key)
         run: Shape = self._api.runs.get_run(made["run_id"])["run"]
         return run
 
@@ -93,8 +95,8 @@ class There:
         query = {"pipeline_template": pipeline, "is_active": is_active, "after": after}
         if customer is None:
             return _gather(self._api.configs.list_configs, limit, query)
-        ask = self._api.configs.list_customer_configs
-        return _gather(lambda **q: ask(customer, **q), limit, query)
+        ask, whose = self._api.configs.list_customer_configs, check_customer(customer)
+        return _gather(lambda **q: ask(whose, **q), limit, query)
 
     def config(self, config_id: str) -> Shape:
         """One config."""
@@ -114,7 +116,8 @@ class There:
         """Create configs; many go through the bulk route, 10,000 at a time."""
         if len(wanted) == 1:
             customer, fields = wanted[0]
-            return [self._api.configs.create_config(customer, {**fields, "reason": reason})]
+            body = {**fields, "reason": reason}
+            return [self._api.configs.create_config(check_customer(customer), body)]
         made: list[Shape] = []
         for start in range(0, len(wanted), BULK):
             items = [_item(one, reason) for one in wanted[start : start + BULK]]
@@ -150,8 +153,8 @@ class There:
 
     def audit(self, customer: str, *, config_id: str | None, limit: int) -> list[Shape]:
         """A customer's audit chain, oldest first."""
-        ask = self._api.configs.audit_customer
-        return _gather(lambda **q: ask(customer, **q), limit, {"config_id": config_id})
+        ask, whose = self._api.configs.audit_customer, check_customer(customer)
+        return _gather(lambda **q: ask(whose, **q), limit, {"config_id": config_id})
 
     def ledger(self, config_id: str, limit: int) -> list[Shape]:
         """Slots that did not start, newest first."""

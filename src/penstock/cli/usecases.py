@@ -7,11 +7,12 @@ does not tell where the data lives. Ids are public ones, times in answers are IS
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from penstock.core.errors import PenstockError
+from penstock.core.errors import InvalidInput, PenstockError
 
 Shape: TypeAlias = dict[str, Any]
 Wanted: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
@@ -29,6 +30,19 @@ class RunsAsked:
     until: int | None = None
     before: str | None = None
     limit: int = 50
+
+
+@contextlib.contextmanager
+def named(field: str, elsewhere: Sequence[str]) -> Iterator[None]:
+    """Name a field in errors as the command line does, whatever it is called elsewhere."""
+    try:
+        yield
+    except InvalidInput as error:
+        if error.field in elsewhere:
+            error.args = (error.message.replace(error.field, field, 1),)
+            error.field = field
+            error.detail["field"] = field
+        raise
 
 
 class UseCases(Protocol):
