@@ -119,6 +119,12 @@ class Names:
         """Drop cached declarations (after registering new ones)."""
         self._cache.declared = None
 
+    def knows(self, customer_ids: Iterable[str]) -> bool:
+        """Whether the numbers of all these customers are at hand, without a look at the store."""
+        if self._bound is not None:
+            return all(c == self._bound[0] for c in customer_ids)
+        return all(c in self._cache.customers for c in customer_ids)
+
     def customers(self, tx: Tx, customer_ids: Iterable[str]) -> dict[str, int]:
         """Numbers of customers, created on first sight."""
         wanted = {check_customer(c) for c in customer_ids}

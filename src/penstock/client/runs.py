@@ -19,6 +19,7 @@ from penstock.client.submission import (
     check_text,
     fingerprint,
     insert,
+    is_one_statement,
 )
 from penstock.core import settle
 from penstock.core.drafts import check_customer
@@ -33,7 +34,7 @@ from penstock.store.alerts import (
     request_answer,
     request_begin,
 )
-from penstock.store.api import Store, Tx
+from penstock.store.api import Single, Store, Tx
 from penstock.store.configs import config_get, config_lock
 from penstock.store.ending import run_end_many
 from penstock.store.journal import JournalRow, journal_for
@@ -119,7 +120,12 @@ class Runs:
         """Create runs in one transaction; returns their ids in order."""
         checked = check_many(self._names, [addressed(self._names, s) for s in submissions])
         who = actor or self._actor
-        return self._store.write(lambda tx: insert(tx, self._store, self._names, checked, who))
+
+        def body(tx: Tx) -> list[int]:
+            return insert(tx, self._store, self._names, checked, who)
+
+        is_single = is_one_statement(self._names, checked)
+        return self._store.write(Single(body) if is_single else body)
 
     def get(self, run_id: int, customer: str | None = None) -> Run:
         """One run, live or ended."""

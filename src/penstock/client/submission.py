@@ -86,6 +86,13 @@ def check_many(names: Names, submissions: Sequence[Submission]) -> list[Checked]
     return checked
 
 
+def is_one_statement(names: Names, checked: Sequence[Checked]) -> bool:
+    """Whether `insert` will run a single statement: nobody is new, and nothing has an order."""
+    return names.knows({_customer(wanted) for wanted, _, _ in checked}) and not any(
+        wanted.ordering_key is not None for wanted, _, _ in checked
+    )
+
+
 def insert(tx: Tx, store: Store, names: Names, checked: Sequence[Checked], actor: str) -> list[int]:
     """Create the runs; returns their ids in order. Workers are woken after the commit."""
     customers = names.customers(tx, {_customer(wanted) for wanted, _, _ in checked})
