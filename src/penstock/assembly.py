@@ -23,10 +23,10 @@ from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.core.pipeline import Pipeline
 from penstock.engine.admitter import Admitter
 from penstock.engine.context import RunContext
-from penstock.engine.execution import call_inline
+from penstock.engine.inline import InlineWorker, inline_worker
 from penstock.engine.loading import load_pipelines
 from penstock.engine.options import WorkerOptions
-from penstock.engine.outcome import Outcome
+from penstock.engine.orchestrator import Orchestrator
 from penstock.engine.scheduler import Scheduler, SchedulerOptions
 from penstock.engine.secrets import Secrets
 from penstock.engine.steps import WorkerSteps
@@ -35,6 +35,7 @@ from penstock.engine.sweeper import Sweeper
 from penstock.engine.upkeep import Pruner, Relay, Sealer
 from penstock.engine.worker import Worker
 from penstock.events import Events
+from penstock.probes.looking import Probes
 from penstock.store.admission import Pause
 from penstock.store.alerts import AlertRow
 from penstock.store.api import Store
@@ -58,6 +59,7 @@ __all__ = [
 ]  # fmt: skip
 
 SECOND = 1_000_000
+LOOKS_AT_ONCE = 8
 
 
 def open_store(settings: Settings, *, migrate: bool = False, clock: Clock | None = None) -> Store:
@@ -204,80 +206,6 @@ def build_worker(
     return Worker(store, pipelines, options, clock=SystemClock(), jitter=jitter, events=events)
 
 
-class InlineWorker:
-    """A worker without threads, for driven time: one `step` per tick of somebody's clock.
-
-    Claims, executes and ends through the real worker's steps. A processor runs at once and its end
-    is held back for as long as `seconds` says it takes, so that slots stay busy in driven time.
-    """
-
-    def __init__(self, steps: WorkerSteps, seconds: Callable[[RunContext], float]) -> None:
-        self._steps = steps
-        self._seconds = seconds
-        self._busy: list[tuple[float, int, RunContext, Outcome]] = []
-        self._beat_at = float("-inf")
-        steps.open()
-
-    @property
-    def name(self) -> str:
-        """What runs say they were claimed by."""
-        return self._steps.options.name
-
-    @property
-    def held(self) -> int:
-        """How many runs it holds."""
-        return len(self._steps.held)
-
-    def step(self) -> int:
-        """End what is done by now, start what fits, renew the session; returns how many started."""
-        steps, now = self._steps, self._steps.clock.monotonic()
-        if now - self._beat_at >= steps.options.beat_us / SECOND:
-            steps.beat_once()
-            self._beat_at = now
-        for entry in [entry for entry in self._busy if entry[0] <= now]:
-            self._busy.remove(entry)
-            steps.end(entry[2], entry[3])
-        while len(steps.ends):
-            steps.flush_once()
-        claimed = steps.claim_once(steps.options.slots - len(self._busy), start=True)
-        for held in claimed:
-            context = steps.begin(held, now)
-            if context is not None:
-                outcome = call_inline(context)
-                self._busy.append((now + self._seconds(context), held.token, context, outcome))
-        return len(claimed)
-
-    def report(self) -> int:
-        """Send the results of everything it holds, however late; returns how many were refused."""
-        for _, _, context, outcome in self._busy:
-            self._steps.end(context, outcome)
-        self._busy.clear()
-        refused = 0
-        while len(self._steps.ends):
-            refused += self._steps.flush_once().refused
-        return refused
-
-    def stop(self) -> None:
-        """End the session; it must hold nothing."""
-        assert self._steps.is_idle, "runs are still held"
-        self._steps.close()
-
-
-def inline_worker(
-    store: Store,
-    pipelines: Sequence[Pipeline],
-    options: WorkerOptions,
-    *,
-    clock: Clock,
-    jitter: Callable[[], float],
-    seconds: Callable[[RunContext], float],
-    events: Events,
-) -> InlineWorker:
-    """An inline worker over the real steps."""
-    steps = WorkerSteps(store, pipelines, options, clock=clock, jitter=jitter, events=events)
-    return InlineWorker(steps, seconds)
-
-
 def services(
     store: Store,
     settings: Settings,
@@ -285,14 +213,24 @@ def services(
     *,
     jitter: Callable[[], float],
     clock: Clock | None = None,
+    pipelines: Sequence[Pipeline] = (),
 ) -> list[Service]:
     """Every service but the worker, in the order in which they help each other."""
+    probes = Probes(clock or SystemClock())
+    holder = f"{socket.gethostname()}:{os.getpid()}"
     options = SchedulerOptions(batch=settings.scheduler_batch, catch_up_rate=settings.catch_up_rate)
     retention = Retention(
         history_us=settings.history_retention, journal_us=settings.journal_retention
     )
     return [
         Scheduler(store, options, events=events, clock=clock),
+        Orchestrator(
+            store,
+            probes.look,
+            holder=holder,
+            pipelines=pipelines,
+            threads=LOOKS_AT_ONCE if clock is None else 0,
+        ),
         Admitter(store),
         Sweeper(store, jitter=jitter, events=events),
         Relay(store),
@@ -301,18 +239,21 @@ def services(
     ]
 
 
-def scheduler_loops(store: Store, settings: Settings, events: Events) -> list[Loop]:
-    """What a scheduler process runs: the tick, admission, sweeping and upkeep."""
+def scheduler_loops(
+    store: Store, settings: Settings, events: Events, pipelines: Sequence[Pipeline] = ()
+) -> list[Loop]:
+    """What a scheduler process runs: the tick, the cascade, admission, sweeping and upkeep."""
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
     beats = (
         _beat(SECOND, "schedule"),
+        _beat(SECOND, "flows"),
         _beat(SECOND, "admit"),
         _beat(settings.sweep_interval),
         _beat(SECOND, "outbox"),
         _beat(settings.seal_interval),
         _beat(settings.prune_interval),
     )
-    made = services(store, settings, events, jitter=jitter)
+    made = services(store, settings, events, jitter=jitter, pipelines=pipelines)
     return [
         Loop(service, beat, store, events=events, jitter=jitter)
         for service, beat in zip(made, beats, strict=True)

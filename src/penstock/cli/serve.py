@@ -149,7 +149,7 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
     ):
         client.register(declared)
         supervisor = supervise(
-            scheduler_loops(client.store, settings, events) if parts.services else []
+            scheduler_loops(client.store, settings, events, declared) if parts.services else []
         )
         made = build_worker(client.store, declared, settings, events) if parts.worker else None
         server = build_api(client, settings, events) if parts.api else None

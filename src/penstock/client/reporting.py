@@ -197,6 +197,8 @@ def _store(tx: Tx, store: Store, finishes: dict[int, Finish]) -> dict[int, Endin
         )
     if again:
         tx.after_commit(lambda: store.wake(["admit"]))
+    if any(end.flow_id is not None for end in ended.values()):
+        tx.after_commit(lambda: store.wake(["flows"]))
     return outcomes
 
 

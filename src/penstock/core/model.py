@@ -56,6 +56,8 @@ class HeldRun(NamedTuple):
     claimed_by: str | None
     session_id: int | None
     cancel_requested_at: Micros | None
+    gate: str | None = None
+    """What its gate said, as JSON, when it had anything to say."""
 
 
 class Run(NamedTuple):

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -19,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.core.clock import SECOND, Clock, Micros, iso, to_datetime
+from penstock.core.clock import SECOND, Clock, Micros, to_datetime
 from penstock.core.errors import (
     InvalidInput,
     LeaseLost,
@@ -27,12 +26,10 @@ from penstock.core.errors import (
     RunInterrupted,
     RunTimedOut,
 )
-from penstock.core.ids import encode
 from penstock.core.model import HeldRun, Progress
-from penstock.core.processor import Processor
 from penstock.core.redact import REFERENCE, is_reference, redact_text
 from penstock.core.result import Result
-from penstock.engine.secrets import Secrets
+from penstock.engine.given import GivenRun, Known
 
 __all__ = ["Known", "Result", "RunContext", "Signal"]
 
@@ -60,28 +57,17 @@ _ERRORS: Final[Mapping[str, tuple[type[RunInterrupted], str]]] = MappingProxyTyp
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A processor this worker can execute, with the number runs call it by."""
-
-    number: int
-    processor: Processor
-    defaults: Mapping[str, Any]
-    secrets: Secrets = field(default_factory=Secrets)
-
-
-class RunContext:
+class RunContext(GivenRun):
     """One run, as its processor sees it."""
 
     __slots__ = (
-        "_clock", "_known", "_log_bound", "_parameters", "_percent", "_progress", "_stage_us",
-        "began", "bytes", "held", "interrupt", "is_dirty", "is_marked", "records", "signal",
-        "told_at",
+        "_clock", "_log_bound", "_parameters", "_percent", "_progress", "_reported", "_stage_us",
+        "began", "bytes", "interrupt", "is_dirty", "is_marked", "records", "signal", "told_at",
     )  # fmt: skip
 
     def __init__(self, held: HeldRun, known: Known, clock: Clock, began: float) -> None:
         """Made by the worker; `began` is the clock's monotonic time of the start."""
-        self.held = held
+        super().__init__(held, known)
         self.began = began
         self.signal: Signal | None = None
         self.told_at = 0.0
@@ -91,80 +77,13 @@ class RunContext:
         self.records = 0
         """How many records were processed; processors add to it."""
         self.bytes = 0
-        self._known = known
         self._clock = clock
+        self._reported: dict[str, Any] | None = None
         self._parameters: Mapping[str, Any] | None = None
         self._progress: Progress | None = None
         self._percent: float | None = None
         self._stage_us: dict[str, int] | None = None
         self._log_bound: logging.LoggerAdapter[logging.Logger] | None = None
-
-    @property
-    def run_id(self) -> str:
-        """The run's public id."""
-        return encode("run", self.held.run_id)
-
-    @property
-    def customer_id(self) -> str:
-        """Whose run it is."""
-        return self.held.customer_id
-
-    @property
-    def pipeline(self) -> str:
-        """Name of the pipeline."""
-        return self._known.processor.pipeline
-
-    @property
-    def phase(self) -> str:
-        """Name of the phase."""
-        return self._known.processor.phase
-
-    @property
-    def processor(self) -> str:
-        """Name of the processor."""
-        return self._known.processor.name
-
-    @property
-    def declared(self) -> Processor:
-        """The processor as declared."""
-        return self._known.processor
-
-    @property
-    def known(self) -> Known:
-        """What the worker knows of the processor."""
-        return self._known
-
-    @property
-    def partition(self) -> str:
-        """The slice of data to process; the slot as ISO text unless somebody named one."""
-        return self.held.partition if self.held.partition is not None else iso(self.held.slot)
-
-    @property
-    def mode(self) -> str | None:
-        """The operating policy of the flow, when there is one."""
-        return self.held.mode
-
-    @property
-    def slot(self) -> datetime:
-        """The moment of the schedule this run stands for; retries keep it."""
-        return to_datetime(self.held.slot)
-
-    @property
-    def scheduled_time(self) -> datetime:
-        """When this attempt was due."""
-        return to_datetime(self.held.scheduled_time)
-
-    @property
-    def attempt(self) -> int:
-        """Which attempt this is; 1 is the first."""
-        return self.held.attempt
-
-    @property
-    def max_attempts(self) -> int | None:
-        """How many attempts the config or processor allows; None: the error's type decides."""
-        retry = msgspec.json.decode(self.held.retry) if self.held.retry else {}
-        value = retry.get("max_attempts")
-        return None if value is None else int(value)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -179,33 +98,6 @@ class RunContext:
     def secret(self, name: str) -> str:
         """The value of a secret, as the worker's surroundings have it; never stored or logged."""
         return self._known.secrets.get(name, self.held.customer_id)
-
-    @property
-    def correlation_id(self) -> str:
-        """Ties together everything one cause set off; the first attempt's id unless given."""
-        return self.held.correlation_id or encode("run", self.held.root_run_id or self.held.run_id)
-
-    @property
-    def token(self) -> int:
-        """The fencing token: give it to sinks that can refuse an older one."""
-        return self.held.token
-
-    @property
-    def idempotency_key(self) -> str:
-        """The same for every attempt at this piece of work."""
-        held = self.held
-        if held.flow_id is not None:
-            subject = encode("flow", held.flow_id)
-        elif held.config_id is not None:
-            subject = f"{encode('cfg', held.config_id)}@{iso(held.slot)}"
-        else:
-            subject = encode("run", held.root_run_id or held.run_id)
-        return f"{subject}/{self.phase}/{self.processor}"
-
-    @property
-    def attempt_key(self) -> str:
-        """A key of this attempt alone."""
-        return f"{self.idempotency_key}#{self.held.attempt}"
 
     @property
     def due(self) -> float:
@@ -228,7 +120,8 @@ class RunContext:
         """Whether the run had nothing to say besides its return value."""
         return (
             self.signal is None and self._stage_us is None and not self.records and not self.bytes
-        )
+            and self._reported is None
+        )  # fmt: skip
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -296,6 +189,22 @@ class RunContext:
             spent = int((self._clock.monotonic() - start) * SECOND)
             stages = self._stage_us = self._stage_us or {}
             stages[name] = stages.get(name, 0) + spent
+
+    def entities(self, kind: str, ids: Iterable[str | int]) -> None:
+        """Say which entities changed, such as `run.entities("players", [1630567])`."""
+        reported = self._reported = self._reported or {}
+        known = reported.setdefault("entities_changed", {}).setdefault(kind, [])
+        known += [item for item in ids if item not in known]
+
+    def quality(self, score: float) -> None:
+        """Say how good the result is, from 0 to 1; gates without data of their own go by it."""
+        if not 0 <= score <= 1:
+            raise InvalidInput("score", "a number from 0 to 1", score)
+        self._reported = {**(self._reported or {}), "quality_score": float(score)}
+
+    def reported(self, summary: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The summary of the run with what it reported besides."""
+        return summary if self._reported is None else {**(summary or {}), **self._reported}
 
     def tell(self, signal: Signal, now: float) -> None:
         """Deliver a signal from another thread; the first one stays, KILL passes through."""

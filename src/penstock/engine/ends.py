@@ -27,6 +27,7 @@ from penstock.store.ending import run_end_many
 from penstock.store.runs import run_release_many
 
 ADMIT: Final = "admit"
+FLOWS: Final = "flows"
 NOBODYS: Final = Finish(0, 0, "FAILED", "FAILURE")
 """An end of no run: to learn whether the store takes ends, changing nothing."""
 
@@ -170,6 +171,8 @@ class EndQueue:
         retried = sum(1 for end in finished if end.retry_run_id is not None)
         if retried:
             self._store.wake([ADMIT])
+        if any(end.flow_id is not None for end in finished):
+            self._store.wake([FLOWS])
         if self._events.is_heard:
             self._tell(batch, runs, finished)
         return Flushed(len(finished), len(batch) - len(finished), retried)

@@ -62,6 +62,7 @@ def outcome_of_value(context: RunContext, value: object) -> Outcome:
     if status not in (RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS):
         return _invalid(f"Result.status is SUCCESS or PARTIAL_SUCCESS, not {status!r:.80}; raise "
                         "an exception to fail a run")  # fmt: skip
+    summary = context.reported(summary)
     try:
         text = None if summary is None else msgspec.json.encode(summary)
     except Exception as error:

@@ -91,7 +91,7 @@ class Sweeper:
         )
         self._store.write(alert_resolve_healthy)
         if sweep.total:
-            self._store.wake(["admit"])
+            self._store.wake(["admit", "flows"])
             if self._events.is_heard:
                 event = Swept(sessions, lapsed, stale, timed_out, sweep.unblocked)
                 self._events.emit(event)

@@ -110,7 +110,7 @@ class Changes:
         )  # fmt: skip
         self._checks(book, ask, given, decision, before)
         if not decision.verdict.starts:
-            self._note(book, "decided", ask.phase, processor, decision, before.state)
+            self._note(book, ask, "decided", decision, before.state)
             body = {"reason": decision.reasons[0], "missing": list(decision.missing)}
             self._tell(book, FAILED_TOPIC, ask.phase, body)
         if decision.alert is not None:
@@ -145,7 +145,7 @@ class Changes:
         )  # fmt: skip
         if not is_observed:
             self.starts.append(Start(book, ask.phase, processor, names, is_entry, source))
-        self._note(book, "triggered", ask.phase, processor, decision, None, source)
+        self._note(book, ask, "triggered", decision, source=source)
         self._downstream += [(flow.flow_id, name, ask.phase) for name in plan.after]
         told = book.row(ask.phase, processor).told
         body = {
@@ -261,20 +261,21 @@ class Changes:
     def _note(
         self,
         book: Book,
+        ask: Ask,
         action: str,
-        phase: str,
-        processor: str,
         decision: Decision,
-        before: str | None,
+        before: str | None = None,
+        *,
         source: str | None = None,
     ) -> None:
-        state = book.row(phase, processor).state
+        flow, processor = book.flow, ask.processor or ""
         more = {"verdict": decision.verdict.value, "status": decision.status.value}
         if source is not None:
             more["trigger_source"] = source
+        state = book.row(ask.phase, processor).state
         self._journal.append(
-            Entry("flow", book.flow.flow_id, book.flow.customer, action, self.actor, before, state,
-                  None, decision.reasons[0], _detail(book, phase, processor, **more))
+            Entry("flow", flow.flow_id, flow.customer, action, self.actor, before, state,
+                  None, decision.reasons[0], _detail(book, ask.phase, processor, **more))
         )  # fmt: skip
 
     def _tell(self, book: Book, topic: str, phase: str, body: dict[str, Any]) -> None:

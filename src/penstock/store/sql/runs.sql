@@ -239,7 +239,9 @@ r.partition, r.mode, r.slot, r.scheduled_time, r.priority, r.pool, r.level, r.pa
 r.max_execution_us, r.sla_us, r.ordering_key, coalesce(r.parameters, f.parameters),
 coalesce(f.retry, p.retry), r.correlation_id, r.parent_run_id, r.root_run_id, r.trigger_source,
 r.trigger_message_id, r.claimed_at, r.started_at, r.created_at, r.claimed_by, r.session_id,
-r.cancel_requested_at
+r.cancel_requested_at,
+(SELECT d.gate FROM flow_phases d WHERE d.flow_id = r.flow_id AND d.phase = p.phase
+    AND d.processor IN ('', p.name) ORDER BY d.processor DESC LIMIT 1)
 
 -- fragment: held_joins
 JOIN customers c ON c.customer = r.customer

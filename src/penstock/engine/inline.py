@@ -1,0 +1,93 @@
+"""A worker without threads, for driven time: one `step` per tick of somebody's clock.
+
+Claims, executes and ends through the real worker's steps; used by the demo and by tests of
+pipelines in virtual time. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from penstock.core.clock import SECOND, Clock
+from penstock.core.pipeline import Pipeline
+from penstock.engine.context import RunContext
+from penstock.engine.execution import call_inline
+from penstock.engine.options import WorkerOptions
+from penstock.engine.outcome import Outcome
+from penstock.engine.steps import WorkerSteps
+from penstock.events import Events
+from penstock.store.api import Store
+
+
+class InlineWorker:
+    """A worker that is stepped by hand.
+
+    A processor runs at once and its end
+    is held back for as long as `seconds` says it takes, so that slots stay busy in driven time.
+    """
+
+    def __init__(self, steps: WorkerSteps, seconds: Callable[[RunContext], float]) -> None:
+        self._steps = steps
+        self._seconds = seconds
+        self._busy: list[tuple[float, int, RunContext, Outcome]] = []
+        self._beat_at = float("-inf")
+        steps.open()
+
+    @property
+    def name(self) -> str:
+        """What runs say they were claimed by."""
+        return self._steps.options.name
+
+    @property
+    def held(self) -> int:
+        """How many runs it holds."""
+        return len(self._steps.held)
+
+    def step(self) -> int:
+        """End what is done by now, start what fits, renew the session; returns how many started."""
+        steps, now = self._steps, self._steps.clock.monotonic()
+        if now - self._beat_at >= steps.options.beat_us / SECOND:
+            steps.beat_once()
+            self._beat_at = now
+        for entry in [entry for entry in self._busy if entry[0] <= now]:
+            self._busy.remove(entry)
+            steps.end(entry[2], entry[3])
+        while len(steps.ends):
+            steps.flush_once()
+        claimed = steps.claim_once(steps.options.slots - len(self._busy), start=True)
+        for held in claimed:
+            context = steps.begin(held, now)
+            if context is not None:
+                outcome = call_inline(context)
+                self._busy.append((now + self._seconds(context), held.token, context, outcome))
+        return len(claimed)
+
+    def report(self) -> int:
+        """Send the results of everything it holds, however late; returns how many were refused."""
+        for _, _, context, outcome in self._busy:
+            self._steps.end(context, outcome)
+        self._busy.clear()
+        refused = 0
+        while len(self._steps.ends):
+            refused += self._steps.flush_once().refused
+        return refused
+
+    def stop(self) -> None:
+        """End the session; it must hold nothing."""
+        assert self._steps.is_idle, "runs are still held"
+        self._steps.close()
+
+
+def inline_worker(
+    store: Store,
+    pipelines: Sequence[Pipeline],
+    options: WorkerOptions,
+    *,
+    clock: Clock,
+    jitter: Callable[[], float],
+    seconds: Callable[[RunContext], float],
+    events: Events,
+) -> InlineWorker:
+    """An inline worker over the real steps."""
+    steps = WorkerSteps(store, pipelines, options, clock=clock, jitter=jitter, events=events)
+    return InlineWorker(steps, seconds)
