@@ -6,6 +6,7 @@ operator does both and changes things, an admin also handles keys.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -74,3 +75,15 @@ ROUTES: Final[Mapping[str, Power]] = {
     "POST /api/v1/keys/{key_id}/revoke": ADMINISTER,
     "GET /metrics": READ,
 }
+
+
+def methods_of(path: str) -> str:
+    """The methods that a path knows, as an Allow header names them."""
+    known = {method for method, shape in _SHAPES if shape.fullmatch(path)}
+    return ", ".join(sorted(known)) or "GET"
+
+
+_SHAPES: Final = [
+    (method, re.compile(re.sub(r"\{\w+\}", "[^/]+", shape)))
+    for method, _, shape in (name.partition(" ") for name in ROUTES)
+]

@@ -27,6 +27,7 @@ from penstock.core.errors import (
     shown,
 )
 from penstock.core.redact import redact, redact_text
+from penstock.http.access import methods_of
 
 log = logging.getLogger(__name__)
 
@@ -165,8 +166,11 @@ async def _plain(request: Request, error: Exception) -> Response:
         405: "This path does not know this method.",
     }
     detail = texts.get(error.status_code, str(error.detail))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = methods_of(request.url.path)
     return problem(
-        error.status_code, code, detail, request_id=request_id_of(request), headers=error.headers
+        error.status_code, code, detail, request_id=request_id_of(request), headers=headers
     )
 
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from penstock.http.models.common import Asked, JsonObject, Time, Told
 
-Number = int | float
+Number = float
 
 
 class ConfigFields(Asked):

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from penstock.http.models.common import Asked, JsonObject, Time, Told
 
-Number = int | float
+Number = float
 TOKEN = "The fencing token of the claim; without it the caller must be the one that claimed."  # noqa: S105
 WORKER = "The worker's own name; X-Worker-Id says the same."
 

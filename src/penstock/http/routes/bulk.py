@@ -49,6 +49,7 @@ SCHEMA: dict[str, Any] = {
             "application/json": {
                 "schema": {
                     "type": "array",
+                    "minItems": 1,
                     "maxItems": ITEMS_MAX,
                     "items": {"$ref": "#/components/schemas/BulkItem"},
                 }
@@ -82,6 +83,8 @@ async def create_configs_bulk(
     """Create many configs; each item is created or refused by itself."""
     kind = request.headers.get("content-type", "")
     items = await run_in_threadpool(_items, kind, await request.body())
+    if not items:
+        raise InvalidInput("body", "at least one config", "none")
     mark = None if key is None or dry_run else request_key(request, by, key)
     parts = _parts(_Asked(by, mark, is_dry=dry_run, with_configs=with_configs), items)
     # The first part comes before the answer begins: what is wrong with the call has its status.

@@ -1,0 +1,147 @@
+"""The whole document, fuzzed against the real server: no 5xx, true answers, refusals that hold."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import load_all_checks
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import (
+    negative_data_rejection,
+    positive_data_acceptance,
+)
+
+from tests.api.conftest import Serve
+from tests.api.kit import Served
+from tests.api.scene import scene
+from tests.conftest import ENGINES
+
+NDJSON = "application/x-ndjson"
+BULK = "/api/v1/pipeline-configs/bulk"
+OURS = ("authorization", "x-scheduler-token", "connection")
+"""Headers that the caller sets: without them a bad call may be a good one."""
+QUICK = 4
+LONG = 150
+MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+
+load_all_checks()
+
+
+@schemathesis.serializer(NDJSON)
+def _lines(_: Any, value: Any) -> bytes:
+    """One item is one line."""
+    return json.dumps(value).encode()
+
+
+@schemathesis.deserializer(NDJSON)
+def _first_line(_: Any, response: Any) -> Any:
+    """Every line has the same shape: the first stands for all."""
+    return json.loads(response.content.splitlines()[0])
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def fuzzed(request: pytest.FixtureRequest, serve: Serve) -> Iterator[Served]:
+    """A server with a customer that random calls may happen to hit."""
+    with serve(request.param) as served:
+        scene(served.desk, "acme")
+        yield served
+
+
+def fuzz(served: Served, examples: int) -> int:
+    """Call every operation with good and with bad data; how many calls were made."""
+    document = served.by(None).ok("GET", "/openapi.json")
+    schema = schemathesis.openapi.from_dict(document)
+    calls = 0
+    for found in schema.get_all_operations():
+        assert isinstance(found, Ok), found
+        operation = found.ok()
+        for mode in MODES:
+            calls += fuzz_one(served, operation, mode, examples)
+    return calls
+
+
+def fuzz_one(served: Served, operation: Any, mode: GenerationMode, examples: int) -> int:
+    """Call one operation with data of one kind."""
+    # What is right by its shape may still be refused for what it means: an unknown pipeline, say.
+    excluded = [positive_data_acceptance]
+    if operation.path == BULK:
+        excluded.append(negative_data_rejection)  # each item has an outcome of its own
+    headers = {"Authorization": f"Bearer {served.keys['admin']}"}
+    calls = 0
+
+    @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    def one(case: Any) -> None:
+        nonlocal calls
+        calls += 1
+        before = served.desk.counts() if mode is GenerationMode.NEGATIVE else {}
+        ours = {n for n in case.headers or {} if n.lower() in OURS}
+        for name in ours:
+            del case.headers[name]
+        skipped = [*excluded, negative_data_rejection] if ours else excluded
+        reply = case.call(base_url=served.server.url, headers=headers, timeout=20)
+        case.validate_response(reply, headers=headers, excluded_checks=skipped)
+        assert reply.status_code < 500
+        if before and reply.status_code >= 400:
+            assert served.desk.counts() == before, "a refusal changed something"
+
+    try:
+        one()
+    except hypothesis.errors.Unsatisfiable:  # nothing about this operation can be wrong
+        return calls
+    return calls
+
+
+def test_document(fuzzed: Served) -> None:
+    """Every operation of the document holds what it says, for good and bad data."""
+    assert fuzz(fuzzed, QUICK) > 200
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_document_at_length(fuzzed: Served) -> None:
+    """The same, for as long as a night allows."""
+    assert fuzz(fuzzed, LONG) > 2_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_links(fuzzed: Served) -> None:
+    """Chains of calls, each with what an earlier one answered, end in no 5xx either."""
+    document = fuzzed.by(None).ok("GET", "/openapi.json")
+    schema = schemathesis.openapi.from_dict(document)
+    key = fuzzed.keys["admin"]
+    url = fuzzed.server.url
+
+    class Chain(schema.as_state_machine()):  # type: ignore[misc]
+        """Calls with the admin's key."""
+
+        def get_call_kwargs(self, _: Any) -> dict[str, Any]:
+            """Where and as whom."""
+            return {"headers": {"Authorization": f"Bearer {key}"}, "base_url": url, "timeout": 20}
+
+        def validate_response(self, response: Any, case: Any, **_: Any) -> None:
+            """No 5xx, whatever came before."""
+            assert response.status_code < 500, (case, response.content)
+
+    Chain.run(
+        settings=settings(
+            max_examples=30,
+            stateful_step_count=8,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+    )
