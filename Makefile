@@ -10,7 +10,7 @@ SEEDS ?= 5000
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test check fix bench simulate lock clean
+.PHONY: help dev demo test check fix reference bench simulate lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,11 @@ check: $(STAMP) ## Check formatting, lint and types
 fix: $(STAMP) ## Format the code and apply the safe lint fixes
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
+
+reference: $(STAMP) ## Write docs/reference and the API's client anew from the code
+	$(BIN)/python -m penstock.cli.reference docs/reference
+	$(BIN)/python -m penstock.http.reference docs/reference
+	$(BIN)/python -m penstock.remote.generate docs/reference/openapi.json
 
 bench: $(STAMP) ## Measure (BENCH=name for one), one JSON line per result
 	$(BIN)/python -m benchmarks $(BENCH)

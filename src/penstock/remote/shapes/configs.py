@@ -16,7 +16,7 @@ class BulkItem(TypedDict):
     # Follows from the field that is given.
     schedule_type: NotRequired[Literal["CRON", "INTERVAL", "EVENT_DRIVEN"] | None]
     schedule_cron: NotRequired[str | None]  # Five fields, in `timezone`.
-    schedule_interval_minutes: NotRequired[int | float | None]  # Elapsed time between starts.
+    schedule_interval_minutes: NotRequired[float | None]  # Elapsed time between starts.
     timezone: NotRequired[str | None]  # IANA name, UTC unless said.
     event_topic: NotRequired[str | None]  # Starts on messages of this topic.
     event_filter: NotRequired[str | None]  # Which messages start it.
@@ -26,15 +26,15 @@ class BulkItem(TypedDict):
     retry_config: NotRequired[dict[str, Any] | None]
     priority: NotRequired[int | None]  # 1 to 10, 10 first; 5 unless said.
     # Longer runs time out; 60 unless said.
-    max_execution_duration_minutes: NotRequired[int | float | None]
+    max_execution_duration_minutes: NotRequired[float | None]
     # A run that starts later than this breaches; 30 unless said.
-    sla_breach_threshold_minutes: NotRequired[int | float | None]
+    sla_breach_threshold_minutes: NotRequired[float | None]
     catch_up: NotRequired[Literal["one", "all", "none"] | None]  # What becomes of missed slots.
-    catch_up_window_minutes: NotRequired[int | float | None]  # How far back `all` goes.
+    catch_up_window_minutes: NotRequired[float | None]  # How far back `all` goes.
     # What a slot does while an earlier run has not ended.
     overlap: NotRequired[Literal["allow", "skip", "queue"] | None]
     # Spreads starts, the same for this config every time.
-    jitter_seconds: NotRequired[int | float | None]
+    jitter_seconds: NotRequired[float | None]
     is_active: NotRequired[bool | None]  # Whether it fires.
     pipeline_template: str  # A registered pipeline.
     reason: NotRequired[str | None]  # Why; goes into the audit trail.
@@ -101,7 +101,7 @@ class ConfigIn(TypedDict):
     # Follows from the field that is given.
     schedule_type: NotRequired[Literal["CRON", "INTERVAL", "EVENT_DRIVEN"] | None]
     schedule_cron: NotRequired[str | None]  # Five fields, in `timezone`.
-    schedule_interval_minutes: NotRequired[int | float | None]  # Elapsed time between starts.
+    schedule_interval_minutes: NotRequired[float | None]  # Elapsed time between starts.
     timezone: NotRequired[str | None]  # IANA name, UTC unless said.
     event_topic: NotRequired[str | None]  # Starts on messages of this topic.
     event_filter: NotRequired[str | None]  # Which messages start it.
@@ -111,15 +111,15 @@ class ConfigIn(TypedDict):
     retry_config: NotRequired[dict[str, Any] | None]
     priority: NotRequired[int | None]  # 1 to 10, 10 first; 5 unless said.
     # Longer runs time out; 60 unless said.
-    max_execution_duration_minutes: NotRequired[int | float | None]
+    max_execution_duration_minutes: NotRequired[float | None]
     # A run that starts later than this breaches; 30 unless said.
-    sla_breach_threshold_minutes: NotRequired[int | float | None]
+    sla_breach_threshold_minutes: NotRequired[float | None]
     catch_up: NotRequired[Literal["one", "all", "none"] | None]  # What becomes of missed slots.
-    catch_up_window_minutes: NotRequired[int | float | None]  # How far back `all` goes.
+    catch_up_window_minutes: NotRequired[float | None]  # How far back `all` goes.
     # What a slot does while an earlier run has not ended.
     overlap: NotRequired[Literal["allow", "skip", "queue"] | None]
     # Spreads starts, the same for this config every time.
-    jitter_seconds: NotRequired[int | float | None]
+    jitter_seconds: NotRequired[float | None]
     is_active: NotRequired[bool | None]  # Whether it fires.
     pipeline_template: str  # A registered pipeline.
     reason: NotRequired[str | None]  # Why; goes into the audit trail.
@@ -140,7 +140,7 @@ class ConfigPatch(TypedDict):
     # Follows from the field that is given.
     schedule_type: NotRequired[Literal["CRON", "INTERVAL", "EVENT_DRIVEN"] | None]
     schedule_cron: NotRequired[str | None]  # Five fields, in `timezone`.
-    schedule_interval_minutes: NotRequired[int | float | None]  # Elapsed time between starts.
+    schedule_interval_minutes: NotRequired[float | None]  # Elapsed time between starts.
     timezone: NotRequired[str | None]  # IANA name, UTC unless said.
     event_topic: NotRequired[str | None]  # Starts on messages of this topic.
     event_filter: NotRequired[str | None]  # Which messages start it.
@@ -150,15 +150,15 @@ class ConfigPatch(TypedDict):
     retry_config: NotRequired[dict[str, Any] | None]
     priority: NotRequired[int | None]  # 1 to 10, 10 first; 5 unless said.
     # Longer runs time out; 60 unless said.
-    max_execution_duration_minutes: NotRequired[int | float | None]
+    max_execution_duration_minutes: NotRequired[float | None]
     # A run that starts later than this breaches; 30 unless said.
-    sla_breach_threshold_minutes: NotRequired[int | float | None]
+    sla_breach_threshold_minutes: NotRequired[float | None]
     catch_up: NotRequired[Literal["one", "all", "none"] | None]  # What becomes of missed slots.
-    catch_up_window_minutes: NotRequired[int | float | None]  # How far back `all` goes.
+    catch_up_window_minutes: NotRequired[float | None]  # How far back `all` goes.
     # What a slot does while an earlier run has not ended.
     overlap: NotRequired[Literal["allow", "skip", "queue"] | None]
     # Spreads starts, the same for this config every time.
-    jitter_seconds: NotRequired[int | float | None]
+    jitter_seconds: NotRequired[float | None]
     is_active: NotRequired[bool | None]  # Whether it fires.
     # A config keeps its pipeline: the same name, or nothing.
     pipeline_template: NotRequired[str | None]
@@ -197,7 +197,7 @@ class PreviewIn(TypedDict):
     """A schedule that is not saved yet."""
 
     schedule_cron: NotRequired[str | None]  # Five fields.
-    schedule_interval_minutes: NotRequired[int | float | None]  # Elapsed time.
+    schedule_interval_minutes: NotRequired[float | None]  # Elapsed time.
     timezone: NotRequired[str]  # IANA name.
     n: NotRequired[int]  # How many fires.
 

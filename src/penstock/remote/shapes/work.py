@@ -13,9 +13,8 @@ class ClaimIn(TypedDict):
 
     worker_id: str  # The worker's own name.
     max_claims: NotRequired[int]  # At most as many.
-    # Until the claim lapses, unless it is extended.
-    claim_duration_seconds: NotRequired[int | float]
-    wait_seconds: NotRequired[int | float]  # Wait as long for work when there is none.
+    claim_duration_seconds: NotRequired[float]  # Until the claim lapses, unless it is extended.
+    wait_seconds: NotRequired[float]  # Wait as long for work when there is none.
     pool: NotRequired[str]  # The pool to serve.
     processors: NotRequired[list[str]]  # Only these: pipelines, or pipeline/phase/processor.
 
@@ -51,8 +50,7 @@ class ClaimByIdIn(TypedDict):
     """Claim one given run."""
 
     worker_id: str  # The worker's own name.
-    # Until the claim lapses, unless it is extended.
-    claim_duration_seconds: NotRequired[int | float]
+    claim_duration_seconds: NotRequired[float]  # Until the claim lapses, unless it is extended.
 
 
 class ExecutionContext(TypedDict):
@@ -88,7 +86,7 @@ class HeartbeatIn(TypedDict):
 
     current_state: NotRequired[Literal["INITIALIZING", "RUNNING", "FINALIZING"]]  # Roughly.
     current_stage: NotRequired[str | None]  # What it is doing.
-    progress_percentage: NotRequired[int | float | None]  # 0 to 100.
+    progress_percentage: NotRequired[float | None]  # 0 to 100.
     records_processed: NotRequired[int | None]  # The same as records_loaded.
     records_extracted: NotRequired[int | None]  # Records read.
     records_transformed: NotRequired[int | None]  # Records worked on.
@@ -105,7 +103,7 @@ class BeatItem(TypedDict):
 
     current_state: NotRequired[Literal["INITIALIZING", "RUNNING", "FINALIZING"]]  # Roughly.
     current_stage: NotRequired[str | None]  # What it is doing.
-    progress_percentage: NotRequired[int | float | None]  # 0 to 100.
+    progress_percentage: NotRequired[float | None]  # 0 to 100.
     records_processed: NotRequired[int | None]  # The same as records_loaded.
     records_extracted: NotRequired[int | None]  # Records read.
     records_transformed: NotRequired[int | None]  # Records worked on.
@@ -154,7 +152,7 @@ class CompleteIn(TypedDict):
     result_summary: NotRequired[dict[str, Any] | None]  # Anything worth keeping.
     records_processed: NotRequired[int | None]  # How many records.
     bytes_processed: NotRequired[int | None]  # Bytes.
-    stages: NotRequired[dict[str, int | float] | None]  # Seconds by stage, such as extract.
+    stages: NotRequired[dict[str, float] | None]  # Seconds by stage, such as extract.
     worker_id: NotRequired[str | None]  # The worker's own name; X-Worker-Id says the same.
     # The fencing token of the claim; without it the caller must be the one that claimed.
     fencing_token: NotRequired[int | None]
@@ -179,7 +177,7 @@ class ReportItem(TypedDict):
     result_summary: NotRequired[dict[str, Any] | None]  # Anything worth keeping.
     records_processed: NotRequired[int | None]  # How many records.
     bytes_processed: NotRequired[int | None]  # Bytes.
-    stages: NotRequired[dict[str, int | float] | None]  # Seconds by stage, such as extract.
+    stages: NotRequired[dict[str, float] | None]  # Seconds by stage, such as extract.
     worker_id: NotRequired[str | None]  # The worker's own name; X-Worker-Id says the same.
     # The fencing token of the claim; without it the caller must be the one that claimed.
     fencing_token: NotRequired[int | None]
@@ -217,7 +215,7 @@ class FailIn(TypedDict):
     error_details: NotRequired[dict[str, Any] | None]  # What went wrong; secrets are taken out.
     # Insist on a retry, or on none; else the error type decides.
     should_retry: NotRequired[bool | None]
-    retry_after_seconds: NotRequired[int | float | None]  # Not before.
+    retry_after_seconds: NotRequired[float | None]  # Not before.
 
 
 class Holder(TypedDict):
