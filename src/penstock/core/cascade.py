@@ -39,6 +39,7 @@ class FlowState(StrEnum):
     COMPLETE = "COMPLETE"
     DEGRADED = "DEGRADED"
     FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

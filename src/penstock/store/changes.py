@@ -14,14 +14,21 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.core.cascade import Ask, FlowState, Progress, is_set_complete
-from penstock.core.ids import encode
 from penstock.core.model import Alert, NewRun
 from penstock.core.plan import PhasePlan
 from penstock.core.record import dumps
-from penstock.core.verdict import AlertLevel, Decision, GateInput, Verdict
+from penstock.core.verdict import Decision, GateInput
 from penstock.store.alerts import alert_open
 from penstock.store.api import Tx
 from penstock.store.book import Book, Wanted
+from penstock.store.flow_words import (
+    about,
+    detail_of,
+    flow_alert,
+    gate_alert,
+    gate_key,
+    phase_alert,
+)
 from penstock.store.flows import Phase, flow_end_many, phase_update_many
 from penstock.store.gates import (
     NewDecision,
@@ -46,12 +53,6 @@ from penstock.store.people import (
     intervention_put_many,
 )
 
-SEVERITIES: Final = {
-    AlertLevel.INFO: "INFO",
-    AlertLevel.WARNING: "MEDIUM",
-    AlertLevel.ERROR: "HIGH",
-    AlertLevel.CRITICAL: "CRITICAL",
-}
 STATUS_TOPIC: Final = "penstock.orchestration-status"
 FAILED_TOPIC: Final = "penstock.dependency-check-failed"
 
@@ -114,7 +115,7 @@ class Changes:
             body = {"reason": decision.reasons[0], "missing": list(decision.missing)}
             self._tell(book, FAILED_TOPIC, ask.phase, body)
         if decision.alert is not None:
-            self._alerts.append(_alert(book, ask, decision, decision.alert))
+            self._alerts.append(gate_alert(book, ask, decision, decision.alert))
         elif before.waiting_since is not None and decision.verdict.starts:
             self._resolved.append(gate_key(flow.flow_id, ask.phase, processor))
         place = (flow.flow_id, ask.phase, processor)
@@ -158,7 +159,7 @@ class Changes:
 
     def breaker_open(self, book: Book, ask: Ask) -> None:
         """A gate was not asked, because its breaker is open."""
-        detail = _detail(book, ask.phase, ask.processor or "")
+        detail = detail_of(book, ask.phase, ask.processor or "")
         entry = Entry("flow", book.flow.flow_id, book.flow.customer, "breaker_open", self.actor,
                       None, "BLOCKED", None, "five failures in a row", detail)  # fmt: skip
         self._journal.append(entry)
@@ -182,7 +183,7 @@ class Changes:
                 json.dumps(told.get("warnings", [])), flow.correlation_id,
             )
         )  # fmt: skip
-        detail = _detail(book, phase.name, "", completed=len(completed), missing=missing)
+        detail = detail_of(book, phase.name, "", completed=len(completed), missing=missing)
         self._journal.append(
             Entry("flow", flow.flow_id, flow.customer, "phase_ended", self.actor,
                   progress.state.value, row.state, None, None, detail)
@@ -190,7 +191,7 @@ class Changes:
         body = {"status": row.state.lower(), "processors": completed, "missing": missing}
         self._tell(book, f"{flow.pipeline}.{phase.name}.complete", phase.name, body)
         if not is_set_complete(phase, progress):
-            self._alerts.append(_phase_alert(book, phase, missing))
+            self._alerts.append(phase_alert(book, phase, missing))
 
     def flow_ended(self, book: Book, state: FlowState) -> None:
         """A flow ended."""
@@ -203,11 +204,11 @@ class Changes:
         self._flows.append((flow.flow_id, state.value, is_degraded, json.dumps(missing), True))
         self._journal.append(
             Entry("flow", flow.flow_id, flow.customer, "ended", self.actor, flow.state,
-                  state.value, None, None, _detail(book, "", ""))
+                  state.value, None, None, detail_of(book, "", ""))
         )  # fmt: skip
         self._tell(book, STATUS_TOPIC, "", {"status": state.value.lower(), "missing": missing})
         if state is FlowState.FAILED:
-            self._alerts.append(_flow_alert(book))
+            self._alerts.append(flow_alert(book))
         elif is_degraded or any(row.waiting_since for row in book.rows.values()):
             self._resolved += [
                 gate_key(flow.flow_id, phase, processor) for phase, processor in book.rows
@@ -275,11 +276,11 @@ class Changes:
         state = book.row(ask.phase, processor).state
         self._journal.append(
             Entry("flow", flow.flow_id, flow.customer, action, self.actor, before, state,
-                  None, decision.reasons[0], _detail(book, ask.phase, processor, **more))
+                  None, decision.reasons[0], detail_of(book, ask.phase, processor, **more))
         )  # fmt: skip
 
     def _tell(self, book: Book, topic: str, phase: str, body: dict[str, Any]) -> None:
-        message = {**_about(book, phase, ""), **body}
+        message = {**about(book, phase, ""), **body}
         self._messages.append((topic, json.dumps(message, sort_keys=True)))
 
 
@@ -321,84 +322,3 @@ def run_rows(
                 )
             )
     return made
-
-
-def gate_key(flow_id: int, phase: str, processor: str) -> str:
-    """The dedupe key of the alert about a gate."""
-    return f"gate:{flow_id}:{phase}:{processor}"
-
-
-def _about(book: Book, phase: str, processor: str) -> dict[str, Any]:
-    flow = book.flow
-    about = {
-        "flow_id": encode("flow", flow.flow_id),
-        "customer_id": flow.customer_id,
-        "pipeline": flow.pipeline,
-        "partition": flow.partition,
-        "mode": flow.mode,
-        "generation": flow.generation,
-        "correlation_id": flow.correlation_id,
-    }
-    if phase:
-        about["phase"] = phase
-    if processor:
-        about["processor"] = processor
-    return about
-
-
-def _detail(book: Book, phase: str, processor: str, **more: Any) -> str:
-    return json.dumps({**_about(book, phase, processor), **more}, sort_keys=True)
-
-
-def _alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> Alert:
-    flow = book.flow
-    words = {
-        Verdict.FAIL: "must not start",
-        Verdict.WAIT: "is waiting",
-        Verdict.PROCEED_DEGRADED: "starts degraded",
-        Verdict.PROCEED: "starts",
-    }[decision.verdict]
-    where = f"{flow.pipeline} {flow.partition} {ask.phase}"
-    return Alert(
-        rule=f"gate_{decision.verdict.lower()}",
-        dedupe_key=gate_key(flow.flow_id, ask.phase, ask.processor or ""),
-        severity=SEVERITIES[level],
-        customer=flow.customer,
-        subject_kind="flow",
-        subject=flow.flow_id,
-        message=f"{where} {words}: {decision.reasons[0]}",
-        detail={
-            **_about(book, ask.phase, ask.processor or ""),
-            "verdict": decision.verdict.value,
-            "missing": list(decision.missing),
-            "warnings": list(decision.warnings),
-        },
-    )
-
-
-def _phase_alert(book: Book, phase: PhasePlan, missing: Sequence[str]) -> Alert:
-    flow = book.flow
-    return Alert(
-        rule="phase_incomplete",
-        dedupe_key=f"phase:{flow.flow_id}:{phase.name}",
-        severity="HIGH",
-        customer=flow.customer,
-        subject_kind="flow",
-        subject=flow.flow_id,
-        message=f"{flow.pipeline} {flow.partition} {phase.name} ended without {', '.join(missing)}",
-        detail={**_about(book, phase.name, ""), "missing": list(missing)},
-    )
-
-
-def _flow_alert(book: Book) -> Alert:
-    flow = book.flow
-    return Alert(
-        rule="flow_failed",
-        dedupe_key=f"flow:{flow.flow_id}",
-        severity="HIGH",
-        customer=flow.customer,
-        subject_kind="flow",
-        subject=flow.flow_id,
-        message=f"{flow.pipeline} {flow.partition} ({flow.mode}) did not end by its deadline",
-        detail=_about(book, "", ""),
-    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from penstock.core.model import Finished
 from penstock.store.api import Tx
 
 
@@ -52,24 +53,24 @@ class Reported(NamedTuple):
     entities: str | None = None
 
 
-def completion_from_runs(tx: Tx, ended: Sequence[int], retried: Sequence[int]) -> int:
+def completion_from_runs(tx: Tx, finished: Sequence[Finished]) -> int:
     """Record what runs of flows came to, with their log rows; returns how many are news.
 
-    ended: runs whose chain is over, for good or bad; retried: runs that will be tried again.
+    A run that is tried again completes nothing. One that somebody cancelled is no failure that a
+    breaker would count.
     """
-    batch = [(run_id,) for run_id in sorted({*ended, *retried})]
-    tx.run("execution_log_from_runs", batch=batch)
-    if not ended:
-        return 0
-    news = tx.rows("completion_from_runs", batch=[(run_id,) for run_id in sorted(set(ended))])
-    return _nudge(tx, [(row[0], row[1], row[2], row[3]) for row in news])
+    tx.run("execution_log_from_runs", batch=[(end.run_id,) for end in finished])
+    over = [(end.run_id,) for end in finished if end.retry_run_id is None]
+    news = tx.rows("completion_from_runs", batch=over) if over else []
+    dead = {end.run_id for end in finished if end.is_dead}
+    return _nudge(tx, [(row[0], row[1], row[2], row[4] in dead) for row in news])
 
 
 def completion_put_many(tx: Tx, reports: Sequence[Reported], *, nudge: bool = True) -> int:
     """Record reports; returns how many are news, which alone are nudged."""
     news = tx.rows("completion_put_many", batch=reports)
     if nudge:
-        _nudge(tx, [(row[0], row[1], row[2], row[3]) for row in news])
+        _nudge(tx, [(row[0], row[1], row[2], row[3] == "failed") for row in news])
     return len(news)
 
 
@@ -106,15 +107,15 @@ def nudge_take(tx: Tx, n: int) -> list[Nudge]:
     return [Nudge(row[0], row[1], bool(row[2])) for row in tx.rows("nudge_take", {"n": n})]
 
 
-def _nudge(tx: Tx, news: Sequence[tuple[int, int, int, str]]) -> int:
+def _nudge(tx: Tx, news: Sequence[tuple[int, int, int, bool]]) -> int:
     if news:
         numbers = {row[2] for row in news}
         phases = {row[0]: row[1] for row in tx.rows("phase_of_list", {"ids": sorted(numbers)})}
         nudge_put_many(
             tx,
             [
-                (flow_id, customer, phases[number], status == "failed")
-                for flow_id, customer, number, status in news
+                (flow_id, customer, phases[number], is_failure)
+                for flow_id, customer, number, is_failure in news
             ],
         )
     return len(news)

@@ -29,11 +29,7 @@ def run_end_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
     finished = run_finish_many(tx, finishes)
     of_flows = [end for end in finished if end.flow_id is not None]
     if of_flows:
-        completion_from_runs(
-            tx,
-            ended=[end.run_id for end in of_flows if end.retry_run_id is None],
-            retried=[end.run_id for end in of_flows if end.retry_run_id is not None],
-        )
+        completion_from_runs(tx, of_flows)
     for end in finished:
         if end.config_id is None:
             continue

@@ -225,7 +225,7 @@ ON CONFLICT (flow_id, processor) DO UPDATE SET status = excluded.status, at = ex
     run_id = excluded.run_id, execution_id = excluded.execution_id, records = excluded.records,
     quality = excluded.quality, entities = excluded.entities
 WHERE {{completion_rank}}
-RETURNING flow_id, customer, processor, status
+RETURNING flow_id, customer, processor, status, run_id
 
 -- fragment: result_field_number
 CASE WHEN h.result IS NOT NULL THEN CAST({{pg:h.result::json}}{{lite:h.result}} ->> 'quality_score' AS double precision) END

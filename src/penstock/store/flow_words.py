@@ -1,0 +1,110 @@
+"""What is said about flows: in messages, journal lines and alerts. Words only, nothing is written.
+
+One place, so that the same flow is called the same everywhere. `changes` is the only caller.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from penstock.core.cascade import Ask
+from penstock.core.ids import encode
+from penstock.core.model import Alert
+from penstock.core.plan import PhasePlan
+from penstock.core.verdict import AlertLevel, Decision, Verdict
+from penstock.store.book import Book
+
+SEVERITIES: Final = {
+    AlertLevel.INFO: "INFO",
+    AlertLevel.WARNING: "MEDIUM",
+    AlertLevel.ERROR: "HIGH",
+    AlertLevel.CRITICAL: "CRITICAL",
+}
+
+
+def gate_key(flow_id: int, phase: str, processor: str) -> str:
+    """The dedupe key of the alert about a gate."""
+    return f"gate:{flow_id}:{phase}:{processor}"
+
+
+def about(book: Book, phase: str, processor: str) -> dict[str, Any]:
+    """What every message, journal line and alert about a flow says."""
+    flow = book.flow
+    said = {
+        "flow_id": encode("flow", flow.flow_id),
+        "customer_id": flow.customer_id,
+        "pipeline": flow.pipeline,
+        "partition": flow.partition,
+        "mode": flow.mode,
+        "generation": flow.generation,
+        "correlation_id": flow.correlation_id,
+    }
+    if phase:
+        said["phase"] = phase
+    if processor:
+        said["processor"] = processor
+    return said
+
+
+def detail_of(book: Book, phase: str, processor: str, **more: Any) -> str:
+    """The same as canonical JSON, with more."""
+    return json.dumps({**about(book, phase, processor), **more}, sort_keys=True)
+
+
+def gate_alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> Alert:
+    """A gate said something that people want to know."""
+    flow = book.flow
+    words = {
+        Verdict.FAIL: "must not start",
+        Verdict.WAIT: "is waiting",
+        Verdict.PROCEED_DEGRADED: "starts degraded",
+        Verdict.PROCEED: "starts",
+    }[decision.verdict]
+    where = f"{flow.pipeline} {flow.partition} {ask.phase}"
+    return Alert(
+        rule=f"gate_{decision.verdict.lower()}",
+        dedupe_key=gate_key(flow.flow_id, ask.phase, ask.processor or ""),
+        severity=SEVERITIES[level],
+        customer=flow.customer,
+        subject_kind="flow",
+        subject=flow.flow_id,
+        message=f"{where} {words}: {decision.reasons[0]}",
+        detail={
+            **about(book, ask.phase, ask.processor or ""),
+            "verdict": decision.verdict.value,
+            "missing": list(decision.missing),
+            "warnings": list(decision.warnings),
+        },
+    )
+
+
+def phase_alert(book: Book, phase: PhasePlan, missing: Sequence[str]) -> Alert:
+    """A phase ended without everybody."""
+    flow = book.flow
+    return Alert(
+        rule="phase_incomplete",
+        dedupe_key=f"phase:{flow.flow_id}:{phase.name}",
+        severity="HIGH",
+        customer=flow.customer,
+        subject_kind="flow",
+        subject=flow.flow_id,
+        message=f"{flow.pipeline} {flow.partition} {phase.name} ended without {', '.join(missing)}",
+        detail={**about(book, phase.name, ""), "missing": list(missing)},
+    )
+
+
+def flow_alert(book: Book) -> Alert:
+    """A flow did not end in time."""
+    flow = book.flow
+    return Alert(
+        rule="flow_failed",
+        dedupe_key=f"flow:{flow.flow_id}",
+        severity="HIGH",
+        customer=flow.customer,
+        subject_kind="flow",
+        subject=flow.flow_id,
+        message=f"{flow.pipeline} {flow.partition} ({flow.mode}) did not end by its deadline",
+        detail=about(book, "", ""),
+    )
