@@ -167,15 +167,17 @@ def _check_headers(headers: Mapping[bytes, bytes], body_max: int) -> None:
     if not length.isdigit():
         raise Refused(400, "Content-Length: expected a number of bytes.")
     if len(length) > 18 or int(length) > body_max:
-        raise _too_large()
+        # A little too much is read and dropped, so that its sender gets to see the answer.
+        raise _too_large(is_read=len(length) <= 18 and int(length) <= BULK_TIMES * body_max)
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Refused(415, "Content-Encoding: send the body as it is, without compression.")
     if len(headers.get(b"authorization", b"")) > 8192:
         raise Refused(400, "Authorization: expected at most 8,192 bytes.")
 
 
-def _too_large() -> Refused:
-    return Refused(413, "The body is larger than this server takes.", headers=CLOSE)
+def _too_large(*, is_read: bool = False) -> Refused:
+    headers = {} if is_read else CLOSE
+    return Refused(413, "The body is larger than this server takes.", headers=headers)
 
 
 def _request_id(headers: Mapping[bytes, bytes]) -> str:

@@ -13,11 +13,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_MAX: Final = 65_536
 HEAD_SECONDS: Final = 30.0
+VERSIONS: Final = ("1.0", "1.1")
 TOO_LARGE: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-type: text/plain; charset=utf-8\r\ncontent-length: 35\r\nconnection: close\r\n\r\n"
     b"The head of the request is too long"
 )
+
+
+class OtherVersion(Exception):
+    """The request is of a version of HTTP that is not served."""
 
 
 class TooLong(Exception):
@@ -74,6 +79,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """The head is whole."""
         self._in_head = False
         self._in_time()
+        if self.parser.get_http_version() not in VERSIONS:
+            raise OtherVersion
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > HEAD_MAX:
             self._head_bytes = size
