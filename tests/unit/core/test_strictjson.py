@@ -1,0 +1,119 @@
+"""One JSON profile: what is taken reads back the same everywhere, what is refused never raises."""
+
+import json
+from typing import Any
+from unicodedata import normalize
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from penstock.core.errors import InvalidInput
+from penstock.core.strictjson import DEPTH_MAX, INT_MAX, INT_MIN, parse
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(INT_MIN, INT_MAX)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(TEXTS, inner, max_size=4).filter(
+            lambda one: len({normalize("NFC", name) for name in one}) == len(one)
+        )
+    ),
+    max_leaves=20,
+)
+
+
+class TestProperties:
+    """For every document."""
+
+    @given(VALUES, st.booleans())
+    def test_good_values_are_read_as_they_are(self, value: Any, is_ascii: bool) -> None:
+        """A value within the profile survives, escaped or not."""
+        assert parse(json.dumps(value, ensure_ascii=is_ascii).encode()) == value
+
+    @given(st.binary(max_size=200))
+    @example(b"\xff\xfe\x00")
+    @example(b'"\xed\xa0\x80"')
+    @example(b"1" * 200)
+    def test_any_bytes(self, body: bytes) -> None:
+        """Any bytes are a value or an InvalidInput; what is taken can be written and read again."""
+        try:
+            value = parse(body)
+        except InvalidInput:
+            return
+        again = json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
+        assert parse(again) == value
+        assert b"\\u0000" not in again
+
+    @given(st.text(st.characters(), max_size=30))
+    def test_texts(self, text: str) -> None:
+        """Texts with NUL or lone surrogates are refused, all others taken."""
+        body = json.dumps(text).encode()
+        is_bad = "\x00" in text or any(0xD800 <= ord(c) < 0xE000 for c in text)
+        if is_bad:
+            with pytest.raises(InvalidInput):
+                parse(body)
+        else:
+            assert parse(body) == text
+
+    @given(st.integers(1, 200), st.sampled_from(["[", '{"a":']))
+    def test_depth(self, levels: int, opened: str) -> None:
+        """Nesting is taken up to the limit."""
+        closed = {"[": "]", '{"a":': "}"}[opened]
+        inner = "" if opened == "[" else "1"
+        body = (opened * levels + inner + closed * levels).encode()
+        if levels <= DEPTH_MAX:
+            parse(body)
+        else:
+            with pytest.raises(InvalidInput, match="levels"):
+                parse(body)
+
+    @given(st.integers(-(10**45), 10**45))
+    @example(INT_MAX)
+    @example(INT_MAX + 1)
+    @example(INT_MIN - 1)
+    def test_whole_numbers(self, number: int) -> None:
+        """Whole numbers are taken when every reader can hold them."""
+        if INT_MIN <= number <= INT_MAX:
+            assert parse(str(number).encode()) == number
+        else:
+            with pytest.raises(InvalidInput, match="64 bits"):
+                parse(str(number).encode())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"NaN", b"-Infinity", b"1e999", b'{"a":1,"a":2}', '{"é":1,"e\u0301":2}'.encode(),
+        b"\xef\xbb\xbf1", b"[1,]", b"{'a':1}", b"1 2", b"", b"\x00", b'"\x01"', b"01", b"+1",
+        b".5", b"1.", b'"\\x41"', b"nul", b"[" * 100_000, b'{"a":' * 100_000, b"9" * 5_000,
+    ],
+)  # fmt: skip
+def test_refused(body: bytes) -> None:
+    """What other readers would take differently, or not at all, is refused."""
+    with pytest.raises(InvalidInput):
+        parse(body)
+
+
+def test_names() -> None:
+    """There is a bound on names, which a caller may set."""
+    body = b"{" + b",".join(b'"%d":1' % n for n in range(11)) + b"}"
+    assert len(parse(body, names_max=11)) == 11
+    with pytest.raises(InvalidInput, match="at most 10 names"):
+        parse(body, names_max=10)
+
+
+def test_errors_quote_no_value() -> None:
+    """A refusal tells where, never what."""
+    with pytest.raises(InvalidInput) as caught:
+        parse(b'{"a": {"b": ["secret\\u0000"]}}')
+    assert caught.value.field == "body.a.b[0]"
+    assert "secret" not in str(caught.value)
