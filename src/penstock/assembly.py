@@ -18,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 from penstock.client import Client
 from penstock.client.names import PipelineInfo
 from penstock.config import Settings, key_file, load, secrets_of, sqlite_path
+from penstock.core.address import is_loopback
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.core.pipeline import Pipeline
@@ -105,9 +106,11 @@ def open_client(settings: Settings, *, actor: str, create: bool = False) -> Iter
                 "`penstock db migrate`, or name another with --database-url."
             )
     store = open_store(settings, migrate=create)
+    probes = Probes(SystemClock())
     try:
-        yield Client(store, actor=actor)
+        yield Client(store, actor=actor, look=probes.look)
     finally:
+        probes.close()
         store.close()
 
 
@@ -265,7 +268,7 @@ def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
     # The web stack costs half a second: only processes that serve load it.
     from penstock.http.app import build
     from penstock.http.context import ApiOptions, Ticked  # as above
-    from penstock.http.server import ApiServer, is_loopback  # as above
+    from penstock.http.server import ApiServer  # as above
 
     if not is_loopback(settings.api_host) and not client.keys.page(limit=1):
         raise SettingsError(
@@ -305,9 +308,6 @@ def development_key(client: Client, settings: Settings) -> str | None:
 
     None unless the API listens on loopback and the database is a file. Readable by its owner only.
     """
-    # As in build_api.
-    from penstock.http.server import is_loopback
-
     file = key_file(settings.database_url)
     if file is None or not is_loopback(settings.api_host):
         return None

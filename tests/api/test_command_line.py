@@ -397,6 +397,26 @@ class TestKeys:
         assert answer.code == 4
         assert "viewer" in answer.err
 
+    def test_a_key_of_one_customer(self, ways: Pair) -> None:
+        """It sees what is its own, and is told how to ask for it."""
+        populate(ways)
+        with connect(ways.database_url) as client:
+            key = client.keys.create("acme-only", "operator", customer="acme").text
+        assert key is not None
+
+        def bound(*args: str) -> Answer:
+            return call("--url", ways.server.url, *args, PENSTOCK_API_KEY=key)
+
+        listed = bound("configs", "list", "--json").json["configs"]
+        assert {config["customer_id"] for config in listed} == {"acme"}
+        assert bound("runs", "list").code == 4
+        assert "--customer" in bound("runs", "list").err
+        assert bound("runs", "list", "--customer", "acme").code == 0
+        assert bound("runs", "list", "--customer", "globex").code == 3
+        assert bound("status", "--json").json["sessions"] is None
+        assert "No worker" not in bound("status").out
+        assert bound("keys", "list").code == 4
+
     def test_which_one_is_meant(self, ways: Pair) -> None:
         """A named database beats a URL of the environment; both named is a mistake."""
         both = call("--url", ways.server.url, "--database-url", ways.database_url, "status")

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.cli.usecases import RunsAsked, Shape, Wanted, named
 from penstock.core.clock import iso
 from penstock.core.drafts import check_customer
-from penstock.core.errors import Conflict, PenstockError
+from penstock.core.errors import Conflict, Forbidden, PenstockError
 from penstock.core.ids import new_correlation_id
 from penstock.remote import Api
 from penstock.remote.problems import rebuilt
@@ -46,7 +46,10 @@ class There:
             "before": asked.before,
         }
         if asked.customer is None:
-            return _gather(self._api.runs.list_runs, asked.limit, query)
+            try:
+                return _gather(self._api.runs.list_runs, asked.limit, query)
+            except Forbidden as error:
+                raise Forbidden(f"{error.message} Add --customer ID.") from None
         ask, customer = self._api.runs.list_customer_runs, check_customer(asked.customer)
         return _gather(lambda **q: ask(customer, **q), asked.limit, query)
 

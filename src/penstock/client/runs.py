@@ -247,7 +247,7 @@ class Runs:
             row = self._current(tx, old)
             owner = customer_get(tx, old.customer_id)
             assert owner is not None
-            config = self._config_for_retry(tx, old, owner)
+            config = _config_for_retry(tx, old, owner)
             new = NewRun(
                 customer=owner,
                 processor=row.processor,
@@ -319,24 +319,6 @@ class Runs:
 
         self._store.write(body)
 
-    def _config_for_retry(self, tx: Tx, old: Run, owner: int) -> Config | None:
-        """Lock what a retry may collide with; Conflict while another attempt has not ended."""
-        root = old.root_run_id or old.run_id
-        if old.config_id is not None:
-            config_lock(tx, old.config_id)
-            schedule_get(tx, old.config_id)  # a tick that holds the row goes first
-        live = run_list_live(tx, RunFilter(customer=owner, config_id=old.config_id, limit=LOOK))
-        for run in live:
-            if root in (run.root_run_id, run.run_id) or run.parent_run_id == old.run_id:
-                name = encode("run", run.run_id)
-                raise Conflict(
-                    f"{name} already tries it again ({run.state}): penstock runs show {name}"
-                )
-        config = None if old.config_id is None else config_get(tx, old.config_id)
-        if config is not None:
-            check_overlap(config, live, encode("cfg", config.config_id))
-        return config
-
     def _current(self, tx: Tx, old: Run) -> ProcessorRow:
         """The processor of an ended run, as long as it is still declared."""
         info = self._names.pipeline(old.pipeline, "pipeline", tx)
@@ -360,3 +342,22 @@ def _listed(tx: Tx, wanted: RunFilter, place: Place | None) -> list[Run]:
     if place is not None and not place.is_live:
         found = replace(found, before=place.run_id, slot_before=place.slot)
     return runs + run_list_ended(tx, replace(found, limit=wanted.limit - len(runs)))
+
+
+def _config_for_retry(tx: Tx, old: Run, owner: int) -> Config | None:
+    """Lock what a retry may collide with; Conflict while another attempt has not ended."""
+    root = old.root_run_id or old.run_id
+    if old.config_id is not None:
+        config_lock(tx, old.config_id)
+        schedule_get(tx, old.config_id)  # a tick that holds the row goes first
+    live = run_list_live(tx, RunFilter(customer=owner, config_id=old.config_id, limit=LOOK))
+    for run in live:
+        if root in (run.root_run_id, run.run_id) or run.parent_run_id == old.run_id:
+            name = encode("run", run.run_id)
+            raise Conflict(
+                f"{name} already tries it again ({run.state}): penstock runs show {name}"
+            )
+    config = None if old.config_id is None else config_get(tx, old.config_id)
+    if config is not None:
+        check_overlap(config, live, encode("cfg", config.config_id))
+    return config

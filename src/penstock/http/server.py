@@ -6,7 +6,6 @@ worked on may end. The process's signals belong to the command, not to the serve
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import socket
 import sys
@@ -99,16 +98,6 @@ class _Server(uvicorn.Server):
         """Start, then say so."""
         await super().startup(sockets)
         self.is_up.set()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -9,6 +9,7 @@ the host that was named; it is in no error and in no log.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import ssl
@@ -207,7 +208,15 @@ class Transport:
         return ApiUnavailable(f"no answer from {self.url}: {why}.{maybe}")
 
     def _once(self, request: _Request) -> _Answer:
-        connection = self._open(request)
+        kept = self._kept() if request.is_repeatable else None
+        if kept is not None and kept.sock is not None:
+            kept.sock.settimeout(request.timeout)
+            # The server may have closed it meanwhile: then at once on a new one.
+            with contextlib.suppress(ConnectionError):
+                return self._over(kept, request)
+        return self._over(self._opened(request), request)
+
+    def _over(self, connection: HTTPConnection, request: _Request) -> _Answer:
         try:
             connection.request(request.method, request.target, request.body, request.headers)
             got = connection.getresponse()
@@ -223,14 +232,11 @@ class Transport:
             self.server_now = from_datetime(parsedate_to_datetime(date))
         return answer
 
-    def _open(self, request: _Request) -> HTTPConnection:
-        """A connection; a kept one only where a repeat is safe, because it may be closed by now."""
-        if request.is_repeatable:
-            with self._lock:
-                kept = self._idle.pop() if self._idle else None
-            if kept is not None and kept.sock is not None:
-                kept.sock.settimeout(request.timeout)
-                return kept
+    def _kept(self) -> HTTPConnection | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
+    def _opened(self, request: _Request) -> HTTPConnection:
         connection = self._connect(request.timeout)
         try:
             connection.connect()

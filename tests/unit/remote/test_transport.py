@@ -1,7 +1,11 @@
 """Requests: repeated when that is safe, refused in our own errors, never telling the key."""
 
+import shutil
 import socket
+import ssl
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -194,7 +198,25 @@ class TestConnections:
         made = transport(server, clock)
         made.call("GET", "/x")
         assert made.call("GET", "/x") == {"ok": True}
+        assert clock.slept == []
         made.close()
+
+    @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate")
+    def test_a_stranger_behind_https(self, clock: Steps, tmp_path: Path) -> None:
+        """A certificate nobody vouches for is refused before the key is sent, and not retried."""
+        command = (
+            "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout key -out crt"
+        )
+        subprocess.run(["openssl", *command.split()], cwd=tmp_path, check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tmp_path / "crt", tmp_path / "key")
+        server = Scripted(Line())
+        server.encrypt(context)
+        made = Transport(f"https://localhost:{server.port}", key=KEY, clock=clock)
+        with pytest.raises(ApiUnavailable, match="not who it says it is"):
+            made.call("GET", "/x")
+        assert (server.asked, clock.slept) == ([], [])
+        server.stop()
 
 
 class TestErrors:
