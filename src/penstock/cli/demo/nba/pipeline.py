@@ -345,7 +345,7 @@ def tonight_picks(run: RunContext) -> Result:
 
 @grading.processor(
     modes=NIGHT,
-    needs=[SUMMARY, same_day("nba_predictions.player_points", critical=False, weight=0)],
+    needs=[SUMMARY, optional("nba_predictions.player_points", expect=per(20, "nba_raw.schedule"))],
     produces="nba_grading.prediction_accuracy",
 )
 def prediction_accuracy(run: RunContext) -> Result:

@@ -1,0 +1,300 @@
+"""Testing a pipeline without a server: a flow runs to its end in memory, on virtual time.
+
+    with FlowTest(nba, mode="same_day") as t:
+        t.arrive("nba_raw.schedule", rows=8)
+        t.arrive("nba_raw.odds", after="90m")
+        t.run()
+        assert t.decision("predict").verdict == "PROCEED_DEGRADED"
+
+The real orchestrator, gates, retries and store (SQLite in memory) do the work; only the data is
+made up, and time passes as fast as there is something to do. What a processor `produces` arrives
+when it completes. Functions of processors are called only with `call=True`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final
+
+from penstock.core.classify import classify
+from penstock.core.clock import Micros, iso, parse_duration, parse_iso
+from penstock.core.errors import InvalidInput
+from penstock.core.modes import partition_of
+from penstock.core.pipeline import Pipeline
+from penstock.core.record import loads
+from penstock.core.verdict import Decision
+from penstock.engine.context import RunContext
+from penstock.engine.outcome import Outcome, outcome_of_error, outcome_of_value
+from penstock.store.api import Store, Tx
+from penstock.store.completions import nudge_put_many
+from penstock.store.flows import Flow, FlowFilter, Phase, flow_list, phases_of
+from penstock.store.gates import DecisionFilter, Trigger, decision_list, triggers_of
+from penstock.store.opening import Opening, flow_open_many
+from penstock.store.registry import customer_ensure_many, pipeline_get
+from penstock.testing.clock import VirtualClock
+from penstock.testing.drive import STEPS_MAX, Drive, FlowStuck
+from penstock.testing.hands import Manners
+from penstock.testing.tables import Delivery
+
+__all__ = ["FlowStuck", "FlowTest"]
+
+START: Final = "2025-11-15T15:30:00Z"
+CUSTOMER: Final = "test"
+
+
+class FlowTest:
+    """One flow of a pipeline, its surroundings, and what came of it; a context manager."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        mode: str = "same_day",
+        partition: str | None = None,
+        start: str = START,
+        warehouses: Mapping[str, str] | None = None,
+        call: bool = False,
+        parameters: str | None = None,
+    ) -> None:
+        """A flow that opens with the first `run`.
+
+        start: the virtual time, ISO. partition: the one the mode works on then, unless named.
+        warehouses: addresses by the pipeline's names for them: gates look there, at real data,
+        instead of at what the test lets `arrive`.
+        call: whether processors' functions are called; without it they succeed by themselves.
+        parameters: the flow's, as JSON.
+        """
+        if mode not in pipeline.modes:
+            raise InvalidInput("mode", f"one of {', '.join(sorted(pipeline.modes))}", mode)
+        self.pipeline = pipeline
+        self.mode = mode
+        self.clock = VirtualClock(parse_iso(start))
+        chosen = pipeline.modes[mode]
+        self.partition = partition or partition_of(
+            chosen, now=self.clock.now(), timezone=pipeline.timezone
+        )
+        self.drive = Drive(pipeline, self.clock, warehouses=warehouses, is_called=call)
+        self.store = self.drive.store
+        self.client = self.drive.client
+        self._tables, self._hands = self.drive.tables, self.drive.hands
+        self._parameters = parameters
+        self._began: Micros | None = None
+
+    def __enter__(self) -> FlowTest:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.drive.close()
+
+    # -- before it runs --------------------------------------------------------------------------
+
+    def arrive(
+        self,
+        table: str,
+        rows: int | None = None,
+        *,
+        after: str | None = None,
+        days: int | None = None,
+        filled: float = 1.0,
+        failed: tuple[str, ...] = (),
+        age: str | None = None,
+    ) -> None:
+        """Let data be there, `after` so long or at once; without `rows`, as many as are expected.
+
+        days: so many days of history instead. filled: the share of filled cells in required
+        columns. failed: names of checks that fail. age: how old its newest row then is.
+        """
+        at = self._at(after)
+        newest = None if age is None else at - parse_duration(age, "age")
+        self._tables.arrive(
+            table,
+            Delivery(at=at, rows=rows, filled=filled, failed=failed, newest=newest, days=days),
+        )
+
+    def lose(self, table: str, *, after: str | None = None, error: str | None = None) -> None:
+        """Let a table be empty again or, with an error, impossible to look at."""
+        self._tables.arrive(table, Delivery(at=self._at(after), rows=0, error=error))
+
+    def expect(self, table: str, rows: int) -> None:
+        """Say what a query for expected rows would count."""
+        self._tables.expect(table, rows)
+
+    def fails(
+        self, processor: str, times: int = 1, error: str | BaseException = "TRANSIENT_NETWORK"
+    ) -> None:
+        """Let the next attempts of a processor fail; an error type by name, or an exception."""
+        if isinstance(error, BaseException):
+            outcome = outcome_of_error(error)._replace(error_type=classify(error))
+        else:
+            outcome = Outcome(error_type=error)
+        self._manners(processor).failures += [outcome] * times
+
+    def takes(self, processor: str, duration: str) -> None:
+        """Say how long a processor takes; a minute otherwise."""
+        self._manners(processor).takes_us = parse_duration(duration, "duration")
+
+    def answers(self, processor: str, value: Callable[[RunContext], Any] | str) -> None:
+        """Put a function in a processor's place, or let it end in a status (PARTIAL_SUCCESS)."""
+        if isinstance(value, str):
+            self._manners(processor).status = value
+            return
+        self._manners(processor).call = lambda run: _called(value, run)
+
+    def at(self, after: str, call: Callable[[], None]) -> None:
+        """Do something when so much virtual time has passed."""
+        self.drive.at(self._at(after), call)
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def run(self, *, upto: str | None = None, limit: str = "3d") -> FlowTest:
+        """Let time pass until the flow and everything it set off have ended, or `upto` so long.
+
+        FlowStuck when it has not ended within `limit` of virtual time.
+        """
+        self._open()
+        now = self.clock.now()
+        end = now + parse_duration(limit if upto is None else upto, "upto")
+        for _ in range(STEPS_MAX):
+            self.drive.settle()
+            if upto is None and self._is_over():
+                return self
+            due = self.drive.next_at()
+            if due is None or due > end:
+                if upto is None:
+                    raise FlowStuck(f"the flow has not ended within {limit}:\n{self.story()}")
+                self.clock.advance_to(end)
+                return self
+            self.clock.advance_to(due)
+        raise FlowStuck(f"no end after {STEPS_MAX:,} steps:\n{self.story()}")
+
+    # -- what came of it -------------------------------------------------------------------------
+
+    @property
+    def flow(self) -> Flow:
+        """The newest generation."""
+        return self.flows[-1]
+
+    @property
+    def flows(self) -> list[Flow]:
+        """Every generation, oldest first; late data may have started more than one."""
+        found = self.store.read(lambda tx: flow_list(tx, FlowFilter(limit=500)))
+        return sorted(found, key=lambda flow: flow.generation)
+
+    @property
+    def elapsed(self) -> Micros:
+        """Virtual time since the flow opened, in microseconds."""
+        return 0 if self._began is None else self.clock.now() - self._began
+
+    def phase(self, name: str, generation: int | None = None) -> Phase:
+        """A phase as it stands: state, started_at, ended_at, is_degraded, told."""
+        flow = self._flow(generation)
+        rows = self.store.read(lambda tx: phases_of(tx, [flow.flow_id]))[flow.flow_id]
+        for row in rows:
+            if row.phase == name and not row.processor:
+                return row
+        raise KeyError(name)
+
+    def state(self, phase: str) -> str:
+        """The state of a phase in the newest generation."""
+        return self.phase(phase).state
+
+    def decisions(self, phase: str, processor: str = "") -> list[Decision]:
+        """What the gate of a phase decided, in order, over all generations."""
+        wanted = DecisionFilter(pipeline=self._number()[0], phase=phase, limit=10_000)
+        rows = self.store.read(lambda tx: decision_list(tx, wanted))
+        return [loads(Decision, r.decision) for r in reversed(rows) if r.processor == processor]
+
+    def decision(self, phase: str, processor: str = "") -> Decision:
+        """The latest of them; AssertionError when the gate was never asked."""
+        found = self.decisions(phase, processor)
+        if not found:
+            raise AssertionError(f"the gate of {phase} was not asked:\n{self.story()}")
+        return found[-1]
+
+    def triggers(self, phase: str) -> list[Trigger]:
+        """What started a phase, over all generations."""
+        ids = [flow.flow_id for flow in self.flows]
+        found = self.store.read(lambda tx: triggers_of(tx, ids))
+        return [trigger for trigger in found if trigger.phase == phase]
+
+    def story(self) -> str:
+        """What was decided and where every phase stands, as lines to read."""
+        return "\n".join(_told(self.store, self._number()[0], self.flows))
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        if self._began is not None:
+            return
+        self._began = self.clock.now()
+        number, digest = self._number()
+        opening = Opening(
+            customer=self.store.write(lambda tx: customer_ensure_many(tx, [CUSTOMER])[CUSTOMER]),
+            pipeline=number,
+            digest=digest,
+            mode=self.mode,
+            partition=self.partition,
+            source="manual" if self.mode == "manual" else "scheduler",
+            correlation_id="test",
+            opened_by="test",
+            parameters=self._parameters,
+        )
+        self.store.write(lambda tx: _opened(tx, opening))
+
+    def _is_over(self) -> bool:
+        """Whether every generation ended and nothing runs, waits to run, or is still to arrive."""
+        return self.drive.is_idle and all(not flow.is_open for flow in self.flows)
+
+    def _flow(self, generation: int | None) -> Flow:
+        flows = self.flows
+        return flows[-1] if generation is None else flows[generation - 1]
+
+    def _manners(self, processor: str) -> Manners:
+        known = {p.name for p in self.pipeline.processors}
+        if processor not in known:
+            raise InvalidInput("processor", f"one of {', '.join(sorted(known))}", processor)
+        return self._hands.manners.setdefault(processor, Manners())
+
+    def _at(self, after: str | None) -> Micros:
+        base = self._began if self._began is not None else self.clock.now()
+        return self.clock.now() if after is None else base + parse_duration(after, "after")
+
+    def _number(self) -> tuple[int, str]:
+        found = self.store.read(lambda tx: pipeline_get(tx, self.pipeline.name))
+        assert found is not None
+        return found[0], found[1]
+
+
+def _opened(tx: Tx, opening: Opening) -> None:
+    (flow_id,) = flow_open_many(tx, [opening])
+    assert flow_id is not None
+    nudge_put_many(tx, [(flow_id, opening.customer, None, False)])
+
+
+def _called(function: Callable[[RunContext], Any], run: RunContext) -> Outcome:
+    try:
+        return outcome_of_value(run, function(run))
+    except Exception as error:
+        return outcome_of_error(error)
+
+
+def _told(store: Store, pipeline: int, flows: Sequence[Flow]) -> Iterator[str]:
+    wanted = DecisionFilter(pipeline=pipeline, limit=200)
+    for row in reversed(store.read(lambda tx: decision_list(tx, wanted))):
+        told = loads(Decision, row.decision)
+        why = " ".join((*told.reasons, *told.warnings))
+        yield f"{iso(row.at)} {row.phase}: {row.verdict} {why}"
+    phases = store.read(lambda tx: phases_of(tx, [flow.flow_id for flow in flows]))
+    for flow in flows:
+        states = ", ".join(f"{row.phase} {row.state}" for row in phases[flow.flow_id])
+        yield f"generation {flow.generation}: {flow.state} ({states})"
