@@ -106,11 +106,9 @@ def open_client(settings: Settings, *, actor: str, create: bool = False) -> Iter
                 "`penstock db migrate`, or name another with --database-url."
             )
     store = open_store(settings, migrate=create)
-    probes = Probes(SystemClock())
     try:
-        yield Client(store, actor=actor, look=probes.look)
+        yield Client(store, actor=actor)
     finally:
-        probes.close()
         store.close()
 
 
