@@ -106,9 +106,11 @@ def open_client(settings: Settings, *, actor: str, create: bool = False) -> Iter
                 "`penstock db migrate`, or name another with --database-url."
             )
     store = open_store(settings, migrate=create)
+    probes = Probes(SystemClock())
     try:
-        yield Client(store, actor=actor)
+        yield Client(store, actor=actor, look=probes.look)
     finally:
+        probes.close()
         store.close()
 
 

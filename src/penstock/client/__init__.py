@@ -15,12 +15,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.client.configs import Configs
+from penstock.client.flows import Flows
+from penstock.client.gates import Gates
 from penstock.client.keys import Keys
 from penstock.client.names import Names
 from penstock.client.pauses import Pauses
+from penstock.client.people import Interventions, Overrides
 from penstock.client.runs import Runs
 from penstock.client.views import Views
 from penstock.client.work import Work
+from penstock.core.look import Looker, unseeing
 from penstock.core.pipeline import Pipeline
 from penstock.store.api import Store
 from penstock.store.declare import pipeline_register
@@ -31,10 +35,18 @@ __all__ = ["Client"]
 class Client:
     """The use cases, by subject."""
 
-    def __init__(self, store: Store, *, actor: str = "python", names: Names | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        actor: str = "python",
+        names: Names | None = None,
+        look: Looker = unseeing,
+    ) -> None:
         """A client over `store`; `actor` is who is written down unless a call says otherwise.
 
-        `names` are another client's, so that both know the same and are confined alike.
+        `names` are another client's, so that both know the same and are confined alike; `look` is
+        how it looks at data when a gate is to be checked now.
         """
         self.store = store
         self.actor = actor
@@ -45,7 +57,12 @@ class Client:
         self.views = Views(store, names)
         self.work = Work(store, names)
         self.keys = Keys(store, names, actor)
+        self.flows = Flows(store, names, actor)
+        self.gates = Gates(store, names, look)
+        self.overrides = Overrides(store, names, actor)
+        self.interventions = Interventions(store, names, actor)
         self._names = names
+        self._look = look
 
     @property
     def customer_id(self) -> str | None:
@@ -60,15 +77,17 @@ class Client:
         """
         number = self._names.known(customer_id)
         names = self._names.bound(customer_id, number)
-        return Client(self.store.scoped(number), actor=actor or self.actor, names=names)
+        return Client(
+            self.store.scoped(number), actor=actor or self.actor, names=names, look=self._look
+        )
 
     def over(self, store: Store, *, actor: str | None = None) -> Client:
         """The same client over another view of its store (one that marks a request, say)."""
-        return Client(store, actor=actor or self.actor, names=self._names)
+        return Client(store, actor=actor or self.actor, names=self._names, look=self._look)
 
     def acting(self, actor: str) -> Client:
         """The same client, for somebody else."""
-        return Client(self.store, actor=actor, names=self._names)
+        return Client(self.store, actor=actor, names=self._names, look=self._look)
 
     def request_scope(self, text: str) -> str:
         """Under what a caller's request keys are remembered, apart from everybody else's."""

@@ -202,7 +202,7 @@ class Configs:
         def body(tx: Tx) -> list[int]:
             config = _lock(tx, self._names, config_id, customer)
             info = self._names.pipeline(config.pipeline, tx=tx)
-            pools = sorted({f"runs:{row.pool}" for row in info.entries})
+            pools = ["flows", *sorted({f"runs:{row.pool}" for row in info.entries})]
             tx.after_commit(lambda: self._store.wake(pools))
             return start(tx, config, info, who, trigger_source, message_id)
 

@@ -10,12 +10,18 @@ from penstock.client.description import cadence_of
 from penstock.client.names import PipelineInfo
 from penstock.core.cadence import CatchUp, Overlap, latest_until
 from penstock.core.errors import Conflict
-from penstock.core.ids import encode
+from penstock.core.ids import encode, new_correlation_id
 from penstock.core.model import Config, NewRun, Run
 from penstock.core.states import Admission
 from penstock.store.api import Tx
+from penstock.store.book import Stir
+from penstock.store.cascade import advance
+from penstock.store.flows import flow_open_of_config
+from penstock.store.opening import Opening, flow_open_many
+from penstock.store.registry import pipeline_get
 from penstock.store.runs import RunFilter, run_insert_many, run_list_live
 from penstock.store.schedule import schedule_get
+from penstock.store.scheduled import mode_and_partition
 
 LOOK = 100
 
@@ -36,6 +42,8 @@ def start(
     check_overlap(config, live, name)
     is_ordered = config.overlap != Overlap.ALLOW or config.catch_up == CatchUp.ALL
     slot = free_slot(tx, config, live)
+    if info.has_flow:
+        return _start_flow(tx, config, info, slot, who, source)
     news = [
         NewRun(
             customer=config.customer,
@@ -55,6 +63,36 @@ def start(
     ids = run_insert_many(tx, news, who)
     assert len(ids) == len(news), "the slot is free"
     return ids
+
+
+def _start_flow(
+    tx: Tx, config: Config, info: PipelineInfo, slot: int, who: str, source: str
+) -> list[int]:
+    """Open a flow of the config's pipeline; returns the runs that start at once."""
+    open_flow = flow_open_of_config(tx, config.config_id)
+    if config.overlap == Overlap.SKIP and open_flow is not None:
+        name = encode("flow", open_flow)
+        raise Conflict(f"{name} has not ended and overlap is skip: penstock flows show {name}")
+    stored = pipeline_get(tx, info.name)
+    assert stored is not None, info.name
+    mode, partition = mode_and_partition(info.definition, slot, source=source)
+    opening = Opening(
+        customer=config.customer,
+        pipeline=info.number,
+        digest=stored[1],
+        mode=mode,
+        partition=partition,
+        source=source,
+        correlation_id=new_correlation_id(),
+        opened_by=who,
+        config_id=config.config_id,
+        slot=slot,
+        priority=config.priority,
+        is_ordered=config.overlap == Overlap.QUEUE or config.catch_up == CatchUp.ALL,
+    )
+    (flow_id,) = flow_open_many(tx, [opening])
+    assert flow_id is not None, "the next generation is always new"
+    return advance(tx, {flow_id: Stir(everything=True)}, actor=who).run_ids
 
 
 def free_slot(tx: Tx, config: Config, live: list[Run] | None = None) -> int:

@@ -16,6 +16,7 @@ from penstock.core.cascade import Ask, Completion, Progress
 from penstock.core.evidence import Sighting
 from penstock.core.override import Override
 from penstock.core.phases import PhaseState, check
+from penstock.core.plan import PhasePlan
 from penstock.store.completions import Seen
 from penstock.store.flows import Flow, Phase
 from penstock.store.plans import Planned
@@ -124,6 +125,22 @@ class Book:
     def _is_over(self) -> bool:
         """Whether a skipped phase was left out on purpose (no_downstream), or the flow is over."""
         return self.flow.no_downstream or not self.flow.is_open
+
+    def runs(self, processor: str, phase: PhasePlan) -> bool:
+        """Whether a start creates a run for a processor: not for one that has done its work.
+
+        A flow that a report from outside began leaves those outside to themselves.
+        """
+        done = any(
+            s.processor == processor and s.phase == phase.name and s.status != "failed"
+            for s in self.seen
+        )
+        outside = f"{phase.name}/{processor}" in self.planned.external
+        return not done and not (outside and self.flow.trigger_source == "event")
+
+    def begins_with(self, ask: Ask) -> bool:
+        """Whether the flow was told to begin with this phase: no cascade led to it."""
+        return ask.upstream is None or ask.phase in (self.flow.start_phase or "").split(",")
 
     @property
     def is_observed(self) -> bool:

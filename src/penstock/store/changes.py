@@ -134,8 +134,9 @@ class Changes:
         """A gate let its phase, or one processor, start."""
         flow, processor = book.flow, ask.processor or ""
         plan = book.planned.plan.phase(ask.phase)
-        names = (processor,) if processor else plan.expected
-        is_entry = ask.upstream is None
+        asked = (processor,) if processor else plan.expected
+        names = tuple(name for name in asked if book.runs(name, plan))
+        is_entry = book.begins_with(ask)
         is_observed = book.is_observed and not is_entry
         runs = 0 if is_observed else len(names)
         self._triggers.append(

@@ -240,6 +240,12 @@ def flow_end_many(tx: Tx, rows: Sequence[tuple[int, str, bool, str, bool]]) -> N
     tx.run("flow_end_many", batch=rows)
 
 
+def flow_open_of_config(tx: Tx, config_id: int) -> int | None:
+    """A flow of a config that has not ended, if there is any."""
+    row = first(tx.rows("flow_open_of_config", {"config_id": config_id}))
+    return None if row is None else int(row[0])
+
+
 def flow_runs_live(tx: Tx, flow_id: int) -> list[tuple[int, str]]:
     """(run, state) of a flow's runs that have not ended."""
     return [(row[0], row[1]) for row in tx.rows("flow_runs_live", {"flow_id": flow_id})]

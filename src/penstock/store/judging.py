@@ -60,6 +60,12 @@ def _end_phases(book: Book, changes: Changes) -> None:
     for phase in book.planned.plan.phases:
         row = book.row(phase.name)
         progress = book.progress(phase.name)
+        if row.state in WAITS_FOR_GATE and progress.seen and is_set_complete(phase, progress):
+            # Everybody reported from outside before the gate was asked: there is nothing to start.
+            began = min(seen.at for seen in book.seen_of([phase.name]))
+            state = PhaseState.IN_PROGRESS.value
+            book.put(phase.name, state=state, started_at=began, look_at=None)
+            row = book.row(phase.name)
         complete = row.state in (PhaseState.FAILED, PhaseState.DEGRADED) and is_set_complete(
             phase, progress
         )
@@ -206,7 +212,7 @@ def _apply(
         gate=json.dumps(told, sort_keys=True) if told else None,
         evidence=json.dumps(seen, sort_keys=True) if seen else None,
     )
-    by = source or (CASCADE if ask.upstream is not None else book.flow.trigger_source)
+    by = source or (book.flow.trigger_source if book.begins_with(ask) else CASCADE)
     changes.decided(book, ask, (given, decision), row, by)
     _mirror(book, ask)
     if starts:

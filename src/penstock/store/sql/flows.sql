@@ -186,6 +186,12 @@ SELECT (SELECT n.at FROM nudges n ORDER BY n.nudge_id LIMIT 1),
     (SELECT w.deadline_at FROM flows w WHERE w.ended_at IS NULL AND w.deadline_at IS NOT NULL
      ORDER BY w.deadline_at LIMIT 1);
 
+-- name: flow_open_of_config
+-- A flow of a config that has not ended.
+-- scope: system (the caller locked the config)
+SELECT flow_id FROM flows WHERE config_id = :config_id AND ended_at IS NULL
+ORDER BY flow_id LIMIT 1;
+
 -- name: flow_runs_live
 -- The runs of a flow that have not ended.
 -- scope: system (the caller checked the flow)

@@ -1,0 +1,87 @@
+"""Reports from outside, written down: completions, journal lines, dead letters, runs made needless.
+
+Functions over the transaction of `client.flows`, which is their only caller.
+"""
+
+from __future__ import annotations
+
+import json
+
+from penstock.client.flow_requests import CompletionReport
+from penstock.core import settle
+from penstock.core.states import RunState
+from penstock.store.api import Tx
+from penstock.store.completions import Reported
+from penstock.store.ending import run_end_many
+from penstock.store.flows import Flow, flow_runs_live
+from penstock.store.journal import Entry
+from penstock.store.logs import dead_report_put
+from penstock.store.runs import run_cancel_ask, run_cancel_pending, run_held_get
+
+
+def reported(flow: Flow, processor: int, now: int, report: CompletionReport) -> Reported:
+    """A report as a completion."""
+    return Reported(
+        flow_id=flow.flow_id,
+        processor=processor,
+        customer=flow.customer,
+        status=report.status,
+        at=now,
+        execution_id=report.execution_id,
+        records=report.records,
+        quality=report.quality,
+        entities=None if report.entities is None else json.dumps(dict(report.entities)),
+    )
+
+
+def heard(flow: Flow, phase: str, report: CompletionReport, who: str) -> Entry:
+    """A report as a line of the journal."""
+    detail = {
+        "phase": phase,
+        "processor": report.processor,
+        "partition": flow.partition,
+        "mode": flow.mode,
+        "correlation_id": flow.correlation_id,
+        "execution_id": report.execution_id,
+        "reported_correlation_id": report.correlation_id,
+    }
+    text = json.dumps(detail, sort_keys=True)
+    return Entry("flow", flow.flow_id, flow.customer, "reported", who, None, report.status,
+                 None, None, text)  # fmt: skip
+
+
+def report_bury(tx: Tx, customer: int, report: CompletionReport) -> int:
+    """Keep a report nobody can use; returns the dead letter's id."""
+    body = {name: getattr(report, name) for name in report.__slots__}
+    return dead_report_put(
+        tx,
+        {
+            "customer": customer,
+            "partition": report.partition,
+            "correlation_id": report.correlation_id,
+            "error_type": "UNKNOWN_PROCESSOR",
+            "error_details": json.dumps(body, default=str, sort_keys=True),
+        },
+    )
+
+
+def run_stop_waiting(tx: Tx, flow: Flow, processor: int, who: str) -> None:
+    """A run that waits for what was done outside is taken out of the queue."""
+    for run_id, state in flow_runs_live(tx, flow.flow_id):
+        if state == RunState.PENDING:
+            held = run_held_get(tx, run_id)
+            if held is not None and held.processor == processor:
+                run_cancel(tx, run_id, who, "reported from outside")
+
+
+def run_cancel(tx: Tx, run_id: int, who: str, reason: str) -> None:
+    """Cancel a waiting run, ask the holder of another."""
+    held = run_held_get(tx, run_id)
+    if held is None:
+        return
+    if held.state != RunState.PENDING:
+        run_cancel_ask(tx, run_id, who, reason or None)
+        return
+    token = run_cancel_pending(tx, run_id)
+    assert token is not None, "the row is locked"
+    run_end_many(tx, [settle.cancelled(held._replace(token=token), actor=who, why=reason or None)])
