@@ -10,7 +10,7 @@ import contextlib
 import os
 import random
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
@@ -217,9 +217,13 @@ def services(
     jitter: Callable[[], float],
     clock: Clock | None = None,
     pipelines: Sequence[Pipeline] = (),
+    warehouses: Mapping[str, str] | None = None,
 ) -> list[Service]:
-    """Every service but the worker, in the order in which they help each other."""
-    probes = Probes(clock or SystemClock())
+    """Every service but the worker, in the order in which they help each other.
+
+    warehouses: addresses by the names that pipelines have for them.
+    """
+    probes = Probes(clock or SystemClock(), names=warehouses)
     holder = f"{socket.gethostname()}:{os.getpid()}"
     options = SchedulerOptions(batch=settings.scheduler_batch, catch_up_rate=settings.catch_up_rate)
     retention = Retention(

@@ -7,7 +7,8 @@ from click.testing import CliRunner
 
 from penstock.cli import cli
 from penstock.cli.demo import world
-from penstock.cli.demo.report import Claim, Facts, Report
+from penstock.cli.demo.claims import Claim
+from penstock.cli.demo.report import Facts, Report
 from penstock.cli.demo.scenario import Scene
 from penstock.cli.demo.stage import DrivenClock
 from penstock.core.clock import SECOND

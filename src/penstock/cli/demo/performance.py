@@ -12,7 +12,7 @@ from penstock.cli.demo.report import Facts, Report, examine
 from penstock.cli.demo.saas import PIPELINES
 from penstock.cli.demo.scenario import Scene
 from penstock.cli.demo.screen import screen
-from penstock.cli.demo.stage import DrivenClock, Stage
+from penstock.cli.demo.stage import Cast, DrivenClock, Stage
 from penstock.client import Client
 from penstock.core.clock import Micros, SystemClock
 from penstock.core.errors import Conflict
@@ -20,6 +20,9 @@ from penstock.events import Events
 
 if TYPE_CHECKING:
     from penstock.config import Settings
+
+SECONDS = {"cost_billing": (60, 240), "security_audit": (120, 420), "compliance_report": (20, 70)}
+"""How long a run takes, in simulated seconds, from and to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +44,10 @@ def perform(wanted: Wanted, settings: Settings, *, is_live: bool, is_silent: boo
     store = open_store(settings, migrate=True, clock=clock)
     try:
         client = Client(store, actor="demo")
-        _check_empty(client, settings)
+        check_empty(client, settings)
         events = Events()
-        stage = Stage(client, settings, clock, events, wanted.seed)
+        cast = Cast(pipelines=PIPELINES, seconds=SECONDS, seed=wanted.seed)
+        stage = Stage(client, settings, clock, events, cast)
         client.register(PIPELINES)
         names = world.customers(wanted.customers)
         stage.upkeep()
@@ -65,7 +69,8 @@ def perform(wanted: Wanted, settings: Settings, *, is_live: bool, is_silent: boo
         store.close()
 
 
-def _check_empty(client: Client, settings: Settings) -> None:
+def check_empty(client: Client, settings: Settings) -> None:
+    """Refuse a database that somebody uses."""
     if client.configs.page(limit=1) or client.views.pipelines():
         where = describe_database(settings.database_url)
         raise Conflict(f"{where} is not empty: the demo wants a database of its own. "

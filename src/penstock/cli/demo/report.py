@@ -7,10 +7,9 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from penstock.assembly import RunFilter
 from penstock.cli import shapes
+from penstock.cli.demo.claims import Claim, claims_text
 from penstock.cli.demo.scenario import FLOOD_AT, OUTAGE_HOURS, SLOTS, WORKERS
 from penstock.core.clock import HOUR
 from penstock.core.ids import encode
@@ -37,16 +36,6 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """A sentence and whether the store bears it out."""
-
-    title: str
-    text: str
-    is_true: bool
-    numbers: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """The summary."""
 
@@ -66,23 +55,13 @@ class Report:
             "is_true": self.is_true,
             "seconds": round(self.facts.seconds, 1),
             "database": self.facts.database,
-            "claims": [
-                {"title": c.title, "is_true": c.is_true, "text": c.text, **c.numbers}
-                for c in self.claims
-            ],
+            "claims": [claim.record() for claim in self.claims],
             "disabled_configs": [encode("cfg", c.config_id) for c in self.disabled],
         }
 
     def text(self) -> str:
         """The summary for people."""
-        lines = ["", click.style(self.head, bold=True), ""]
-        for claim in self.claims:
-            mark = click.style("✓", fg="green") if claim.is_true else click.style("✗", fg="red")
-            lines += [f"{mark} {click.style(claim.title, bold=True)}", *_wrapped(claim.text)]
-        if not self.is_true:
-            lines.append(click.style("A claim does not hold: this is a bug, please report it.",
-                                     fg="red"))  # fmt: skip
-        return "\n".join([*lines, "", *self._next_steps()])
+        return claims_text(self.head, self.claims, self._next_steps())
 
     def _next_steps(self) -> list[str]:
         call = f"penstock --database-url {self.facts.database_url}"
@@ -322,8 +301,3 @@ def _wait(run: Run) -> int:
 
 def _median(waits: list[int]) -> str:
     return shapes.span(int(statistics.median(waits))) if waits else "-"
-
-
-def _wrapped(text: str) -> list[str]:
-    # click's own wrapping: no further import.
-    return click.wrap_text(text, width=96, initial_indent="  ", subsequent_indent="  ").splitlines()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.assembly import WorkerOptions, inline_worker, services
-from penstock.cli.demo.saas import PIPELINES
 from penstock.core.clock import MINUTE, SECOND, Micros
 from penstock.core.ids import stable_fraction
 
@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     from penstock.assembly import InlineWorker, RunContext
     from penstock.client import Client
     from penstock.config import Settings
+    from penstock.core.pipeline import Pipeline
     from penstock.events import Events
 
 LEASE_MIN_US = 10 * MINUTE
 SWEEP_US = MINUTE
 UPKEEP_US = 30 * MINUTE
-SECONDS = {"cost_billing": (60, 240), "security_audit": (120, 420), "compliance_report": (20, 70)}
-"""How long a run takes, in simulated seconds, from and to."""
 
 
 class DrivenClock:
@@ -60,11 +59,25 @@ class DrivenClock:
         self._now += us
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cast:
+    """What is played: the pipelines, how long their runs take, and where their data lies.
+
+    seconds: from and to, in simulated seconds, by pipeline or `phase`. warehouses: addresses by the
+    names the pipelines have for them.
+    """
+
+    pipelines: Sequence[Pipeline]
+    seconds: Mapping[str, tuple[float, float]]
+    seed: int
+    warehouses: Mapping[str, str] = field(default_factory=dict)
+
+
 class Stage:
     """Services and workers over one store, driven step by step."""
 
     def __init__(
-        self, client: Client, settings: Settings, clock: DrivenClock, events: Events, seed: int
+        self, client: Client, settings: Settings, clock: DrivenClock, events: Events, cast: Cast
     ) -> None:
         self.lease_us = LEASE_MIN_US
         """A worker's lease; longer when steps are so long that beats would come too late."""
@@ -74,10 +87,18 @@ class Stage:
         self.workers: list[InlineWorker] = []
         self.on_start: Callable[[RunContext], None] = lambda _: None
         self._events = events
-        self._seed = seed
-        self._jitter = random.Random(seed).random  # noqa: S311 - a simulation, made repeatable
-        made = services(client.store, settings, events, jitter=self._jitter, clock=clock)
-        self._scheduler, self._admitter, self._sweeper, *self._upkeep = made
+        self._cast = cast
+        self._jitter = random.Random(cast.seed).random  # noqa: S311 - made repeatable
+        made = services(
+            client.store,
+            settings,
+            events,
+            jitter=self._jitter,
+            clock=clock,
+            pipelines=cast.pipelines,
+            warehouses=cast.warehouses,
+        )
+        self._scheduler, self._orchestrator, self._admitter, self._sweeper, *self._upkeep = made
         self._swept_at = self._kept_at = 0
 
     def hire(self, name: str, slots: int) -> InlineWorker:
@@ -91,7 +112,7 @@ class Stage:
         )
         made = inline_worker(
             self.client.store,
-            PIPELINES,
+            self._cast.pipelines,
             options,
             clock=self.clock,
             jitter=self._jitter,
@@ -107,6 +128,7 @@ class Stage:
         now = self.clock.now()
         if self.is_scheduling:
             self.tick()
+        self._orchestrator.run_once()
         self._admitter.run_once()
         if now - self._swept_at >= SWEEP_US:
             self._swept_at = now
@@ -128,5 +150,6 @@ class Stage:
 
     def _seconds(self, run: RunContext) -> float:
         self.on_start(run)
-        low, high = SECONDS[run.pipeline]
-        return low + (high - low) * stable_fraction(f"{self._seed}/{run.run_id}")
+        known = self._cast.seconds
+        low, high = known.get(run.phase) or known[run.pipeline]
+        return low + (high - low) * stable_fraction(f"{self._cast.seed}/{run.run_id}")
