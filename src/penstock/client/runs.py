@@ -252,6 +252,7 @@ class Runs:
                 customer=owner,
                 processor=row.processor,
                 config_id=old.config_id,
+                flow_id=old.flow_id,
                 partition=old.partition,
                 mode=old.mode,
                 slot=None if config is None else free_slot(tx, config),

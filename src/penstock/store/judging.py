@@ -293,11 +293,11 @@ def _late_data(book: Book, stir: Stir, changes: Changes) -> None:
 
 
 def _is_late(book: Book, source: str, phase: str) -> bool:
-    started = book.row(phase).started_at
-    done = (Completion.SUCCESS, Completion.PARTIAL)
-    return started is not None and any(
-        seen.phase == source and seen.at > started and Completion(seen.status) in done
-        for seen in book.seen
+    """Whether somebody completed whom the phase was told it starts without."""
+    missing = book.row(phase).told.get("missing", ())
+    return any(
+        seen.processor in missing and seen.status != Completion.FAILED
+        for seen in book.seen_of([source])
     )
 
 

@@ -1,0 +1,143 @@
+"""A stage for flows: a client, an orchestrator that sees what the test says, runs ended by hand.
+
+`Stage.rows` is the warehouse: rows by table; a table that is not in it cannot be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from penstock import Pipeline
+from penstock.client import Client
+from penstock.client.flow_requests import FlowRequest
+from penstock.client.flows import FlowDetail, Opened
+from penstock.core import settle
+from penstock.core.dependency import Kind
+from penstock.core.evidence import Sighting
+from penstock.core.look import Look
+from penstock.core.model import HeldRun
+from penstock.core.settle import Failure
+from penstock.core.states import RunStatus
+from penstock.engine.admitter import Admitter
+from penstock.engine.orchestrator import Orchestrator, Stepped
+from penstock.store import registry, runs
+from penstock.store.api import Row, Store, Tx
+from penstock.store.ending import run_end_many
+from penstock.store.flows import Flow
+from penstock.testing.clock import VirtualClock
+
+T = TypeVar("T")
+DAY = "2025-11-16"
+
+
+def work(run: Any) -> None:
+    """Never called here: tests end runs themselves."""
+
+
+def chain(*phases: str, name: str = "nba", **options: Any) -> Pipeline:
+    """Phases one after another with one processor each, which is called as its phase."""
+    made = Pipeline(name, partition="day", warehouse="w", **options)
+    before = None
+    for phase in phases:
+        declared = made.phase(phase, after=before)
+        declared.processor(f"{phase}_job")(work)
+        before = declared
+    return made
+
+
+class Stage:
+    """One store with flows on it."""
+
+    def __init__(self, store: Store, clock: VirtualClock, *pipelines: Pipeline) -> None:
+        self.store = store
+        self.clock = clock
+        self.rows: dict[str, int] = {}
+        self.days: dict[str, int] = {}
+        self.looks: list[Look] = []
+        self.client = Client(store, actor="tester", look=self.look)
+        self.client.register(pipelines)
+        self.orchestrator = Orchestrator(store, self.look, holder="o1")
+        self.admitter = Admitter(store)
+
+    def look(self, look: Look) -> list[Sighting]:
+        """See what the test put there."""
+        self.looks.append(look)
+        return [self._see(d.key, d.kind, d.table) for d in look.dependencies]
+
+    def _see(self, key: str, kind: Kind, table: str) -> Sighting:
+        now = self.clock.now()
+        if kind is Kind.HISTORICAL:
+            return Sighting(key=key, looked_at=now, days_present=self.days.get(table, 0))
+        if table not in self.rows:
+            return Sighting(key=key, looked_at=now, error="no such table")
+        return Sighting(key=key, looked_at=now, rows=self.rows[table], newest_us=now)
+
+    def write(self, body: Callable[[Tx], T]) -> T:
+        """One transaction."""
+        return self.store.write(body)
+
+    def sql(self, text: str) -> list[Row]:
+        """Run raw SQL in a transaction of its own."""
+
+        def body(tx: Any) -> list[Row]:
+            cursor = tx._connection.execute(text)
+            return list(cursor.fetchall()) if cursor.description else []
+
+        return self.store.write(body)
+
+    def open(self, pipeline: str = "nba", **fields: Any) -> Opened:
+        """Trigger a flow of acme."""
+        given: dict[str, Any] = {"customer": "acme", "partition": DAY, "mode": "same_day", **fields}
+        return self.client.flows.trigger(FlowRequest(pipeline=pipeline, **given))
+
+    def step(self) -> Stepped:
+        """Let the orchestrator act."""
+        return self.orchestrator.run_once()
+
+    def claim(self, *names: str) -> dict[str, HeldRun]:
+        """Claim ready runs by processor; only these, or all of them."""
+        self.admitter.run_once()
+        rows = {row.processor: row for row in self.store.read(registry.processor_list)}
+        wanted = [n for n, row in rows.items() if not names or row.name in names]
+        found: dict[str, HeldRun] = {}
+        for pool in sorted({rows[n].pool_no for n in wanted}):
+            claim = runs.Claim(pool=pool, processors=wanted, n=1000, start=True, claimed_by="t")
+            for held in self.write(lambda tx, c=claim: runs.run_claim(tx, c)):  # type: ignore[misc]
+                found[rows[held.processor].name] = held
+        return found
+
+    def complete(self, *names: str, status: RunStatus = RunStatus.SUCCESS, **fields: Any) -> int:
+        """Claim ready runs and complete them; returns how many."""
+        ends = [settle.completed(h, status=status, **fields) for h in self.claim(*names).values()]
+        return len(self.write(lambda tx: run_end_many(tx, ends)))
+
+    def kill(self, *names: str) -> int:
+        """Claim ready runs and fail them for good."""
+        failure = Failure(error_type="VALIDATION_ERROR")
+        ends = [settle.failed(h, failure, jitter=0.0) for h in self.claim(*names).values()]
+        return len(self.write(lambda tx: run_end_many(tx, ends)))
+
+    def run_off(self, rounds: int = 20) -> None:
+        """Complete whatever becomes ready until nothing does."""
+        for _ in range(rounds):
+            self.step()
+            if not self.complete():
+                return
+
+    def detail(self, flow: Flow | Opened) -> FlowDetail:
+        """Everything about a flow."""
+        found = flow.flow if isinstance(flow, Opened) else flow
+        return self.client.flows.detail(found.flow_id)
+
+    def states(self, flow: Flow | Opened) -> dict[str, str]:
+        """The states of a flow's phases."""
+        return {row.phase: row.state for row in self.detail(flow).phases if not row.processor}
+
+    def state(self, flow: Flow | Opened) -> str:
+        """Where a flow stands."""
+        return self.detail(flow).flow.state
+
+    def triggers(self) -> Sequence[Row]:
+        """(flow, phase, processor, runs) of everything that was started."""
+        return self.sql("SELECT flow_id, phase, processor, runs FROM triggers ORDER BY 1, 2, 3")
