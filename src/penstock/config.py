@@ -22,6 +22,8 @@ PREFIX = "PENSTOCK_"
 SECRET_PREFIX = "PENSTOCK_SECRET_"  # noqa: S105 - the start of a name, not a secret
 KEY_VARIABLE = "PENSTOCK_API_KEY"
 NOT_SETTINGS = ("PENSTOCK_TEST_", SECRET_PREFIX, KEY_VARIABLE)
+NOT_IN_FILES = ("url", "url_plain")
+"""A file found in some folder must not choose where the environment's key is sent."""
 KEY_SUFFIX = ".key"
 """Beside a SQLite file: the development key."""
 DEFAULT_DATABASE = "sqlite:penstock.db"
@@ -204,6 +206,9 @@ def _from_file(file: Path) -> dict[str, Any]:
     for name in values:
         if name not in _BY_NAME:
             raise _unknown(name, name)
+        if name in NOT_IN_FILES:
+            fix = f"Set {_BY_NAME[name].variable}: a file must not choose where a key is sent."
+            raise SettingsError(name, "not to be in a file", str(file), fix)
     return values
 
 

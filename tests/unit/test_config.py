@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from penstock.config import DEFAULT_DATABASE, PREFIX, TABLE, Settings, load, warnings
+from penstock.config import (
+    DEFAULT_DATABASE,
+    PREFIX,
+    TABLE,
+    Settings,
+    api_key_of,
+    load,
+    warnings,
+)
 from penstock.core.clock import DAY, SECOND
 from penstock.core.errors import SettingsError
 
@@ -107,6 +115,25 @@ class TestUnknownNames:
         """When nothing is near, the names that exist are listed."""
         with pytest.raises(SettingsError, match="Known: PENSTOCK_API_BODY_MAX"):
             load({"PENSTOCK_ZZZZZZ": "1"})
+
+
+@pytest.mark.parametrize("name", ["url", "url_plain"])
+def test_a_file_does_not_choose_where_a_key_goes(name: str, tmp_path: Path) -> None:
+    """A penstock.toml in somebody's folder cannot send the environment's key elsewhere."""
+    file = tmp_path / "penstock.toml"
+    file.write_text(f'{name} = "allowed"')
+    with pytest.raises(SettingsError, match="where a key is sent"):
+        load({}, file)
+
+
+def test_the_key_is_no_setting() -> None:
+    """It is read from the environment alone and is not among what is shown."""
+    environment = {"PENSTOCK_API_KEY": "pnk_secret"}
+    assert "pnk_secret" not in repr(load(environment))
+    assert api_key_of(environment) == "pnk_secret"
+    assert api_key_of({"PENSTOCK_API_KEY": ""}) is None
+    with pytest.raises(SettingsError):
+        load({}, overrides={"api_key": "pnk_secret"})
 
 
 class TestValues:

@@ -85,9 +85,10 @@ def settings_page() -> str:
             "",
             f"Without any setting, state lives in `{DEFAULT_DATABASE}` in the current folder.",
             "",
-            f"`{KEY_VARIABLE}` is the key for `url`. It comes from the environment only, because",
-            "command lines and files are read by others; on this machine the development key",
-            "beside the SQLite file does.",
+            "`url` and `url_plain` are not read from files: a file found in some folder must not",
+            f"choose where a key is sent. `{KEY_VARIABLE}` is the key for `url`; it comes from the",
+            "environment only, because command lines and files are read by others. For an API on",
+            "this machine the development key beside the SQLite file does.",
         ]
     ) + "\n"  # fmt: skip
 
