@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.assembly import describe_database
 from penstock.cli.usecases import RunsAsked, Shape, Wanted, named
-from penstock.client import Client, shapes
+from penstock.client import Client, key_shapes, shapes
 from penstock.client.runs import RunFilter, Submission, place_of
 from penstock.core.clock import parse_duration, parse_iso
 from penstock.core.drafts import check_customer
@@ -190,7 +190,7 @@ class Here:
     def keys(self, *, customer: str | None, with_revoked: bool, limit: int) -> list[Shape]:
         """API keys, oldest first."""
         found = self._client.keys.page(customer=customer, with_revoked=with_revoked, limit=limit)
-        return [shapes.key_shape(key) for key in found]
+        return [key_shapes.key_shape(key) for key in found]
 
     def key_create(self, wanted: Shape) -> Shape:
         """Make a key."""
@@ -203,12 +203,12 @@ class Here:
             expires_at=expires_at,
             rate=wanted.get("rate"),
         )
-        return shapes.made_key_shape(made)
+        return key_shapes.made_key_shape(made)
 
     def key_rotate(self, key_id: str, overlap: str) -> Shape:
         """Give a key a new secret."""
         overlap_us = parse_duration(overlap, "overlap")
-        return shapes.made_key_shape(
+        return key_shapes.made_key_shape(
             self._client.keys.rotate(decode("key", key_id), overlap_us=overlap_us)
         )
 

@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.client.keys import ApiKey
 from penstock.client.names import PipelineInfo
 from penstock.client.runs import RunDetail
 from penstock.core.clock import MINUTE, SECOND, iso
@@ -287,30 +286,6 @@ def pipeline_shape(info: PipelineInfo) -> dict[str, Any]:
             if row.is_current
         ],
     }
-
-
-def key_shape(key: ApiKey) -> dict[str, Any]:
-    """An API key without its secret."""
-    return {
-        "key_id": key.public_id,
-        "name": key.name,
-        "role": key.role.value,
-        "customer_id": key.customer_id,
-        "state": key.state.value,
-        "rate": key.rate,
-        "created_at": iso(key.created_at),
-        "created_by": key.created_by,
-        "expires_at": iso_or_none(key.expires_at),
-        "rotating_until": iso_or_none(key.rotating_until),
-        "revoked_at": iso_or_none(key.revoked_at),
-        "revoked_by": key.revoked_by,
-        "last_used_at": iso_or_none(key.last_used_at),
-    }
-
-
-def made_key_shape(key: ApiKey) -> dict[str, Any]:
-    """An API key with its secret, for the one time it is shown."""
-    return {"key": key.text, "info": key_shape(key)}
 
 
 def overview_shape(seen: Overview, now: int, next_slot_at: int | None) -> dict[str, Any]:

@@ -1,0 +1,33 @@
+"""API keys as the API and the command line show them: never with what is stored of the secret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.client.keys import ApiKey
+from penstock.client.shapes import iso_or_none
+from penstock.core.clock import iso
+
+
+def key_shape(key: ApiKey) -> dict[str, Any]:
+    """An API key without its secret."""
+    return {
+        "key_id": key.public_id,
+        "name": key.name,
+        "role": key.role.value,
+        "customer_id": key.customer_id,
+        "state": key.state.value,
+        "rate": key.rate,
+        "created_at": iso(key.created_at),
+        "created_by": key.created_by,
+        "expires_at": iso_or_none(key.expires_at),
+        "rotating_until": iso_or_none(key.rotating_until),
+        "revoked_at": iso_or_none(key.revoked_at),
+        "revoked_by": key.revoked_by,
+        "last_used_at": iso_or_none(key.last_used_at),
+    }
+
+
+def made_key_shape(key: ApiKey) -> dict[str, Any]:
+    """An API key with its secret, for the one time it is shown."""
+    return {"key": key.text, "info": key_shape(key)}
