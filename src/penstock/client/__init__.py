@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.client.configs import Configs
+from penstock.client.explaining import Explaining
 from penstock.client.flows import Flows
 from penstock.client.gates import Gates
 from penstock.client.keys import Keys
@@ -61,6 +62,7 @@ class Client:
         self.gates = Gates(store, names, look)
         self.overrides = Overrides(store, names, actor)
         self.interventions = Interventions(store, names, actor)
+        self.explaining = Explaining(store, names)
         self._names = names
         self._look = look
 

@@ -1,0 +1,68 @@
+-- What explanations need beyond the cascade's own reads: runs, executions, decisions of one flow.
+
+-- name: run_list_of_flow
+-- The live runs of a flow.
+-- scope: system (the caller may see the flow)
+SELECT {{live_columns}} {{live_joins}}
+WHERE r.flow_id = :flow_id ORDER BY r.run_id LIMIT 1000;
+
+-- name: execution_list_of_flow
+-- The ended executions of a flow, newest first; found by its cause, which is indexed.
+-- scope: system (the caller may see the flow)
+SELECT e.execution_id, e.phase, e.processor, e.status, e.started_at, e.completed_at,
+    e.error_type, e.error_message, e.retry_count
+FROM execution_log e
+WHERE e.correlation_id = :correlation_id AND e.flow_id = :flow_id
+ORDER BY e.completed_at DESC, e.execution_id DESC LIMIT :limit;
+
+-- name: execution_flow_list
+-- The flows in which a cause, also a later one, led to an execution.
+-- scope: system (a bound key adds :customer)
+SELECT DISTINCT e.flow_id FROM execution_log e
+WHERE e.correlation_id = :correlation_id
+    AND (CAST(:customer AS bigint) IS NULL OR e.customer = :customer)
+LIMIT 200;
+
+-- name: decision_list_latest
+-- The last decision of every gate of a flow.
+-- scope: system (the caller may see the flow)
+SELECT d.decision_id, c.customer_id, l.name, d.flow_id, d.phase, d.processor, d.partition, d.mode,
+    d.at, d.verdict, d.status, d.completeness, d.quality, d.input, d.decision, d.source
+FROM decisions d JOIN customers c ON c.customer = d.customer
+JOIN pipelines l ON l.pipeline = d.pipeline
+WHERE d.decision_id IN (SELECT max(n.decision_id) FROM decisions n WHERE n.flow_id = :flow_id
+    GROUP BY n.phase, n.processor)
+ORDER BY d.decision_id LIMIT 1000;
+
+-- name: intervention_list_of_flow
+-- What of a flow waits for a person.
+-- scope: system (the caller may see the flow)
+SELECT i.intervention_id, c.customer_id, l.name, i.flow_id, i.phase, i.processor, i.partition,
+    i.missing, i.reason, i.tries, i.correlation_id, i.payload, i.status, i.opened_at,
+    i.resolved_at, i.resolved_by, i.resolution
+FROM interventions i JOIN customers c ON c.customer = i.customer
+JOIN pipelines l ON l.pipeline = i.pipeline
+WHERE i.flow_id = :flow_id AND i.status = 'open' ORDER BY i.intervention_id LIMIT 1000;
+
+-- name: generation_newest
+-- The newest generation of a key.
+-- scope: system (the caller may see the flow)
+SELECT generation FROM generations
+WHERE customer = :customer AND pipeline = :pipeline AND config_id = :config_id
+    AND partition = :partition AND mode = :mode;
+
+-- name: run_ahead
+-- How many ready runs are taken before this one (bounded look).
+-- scope: system (operator's view)
+SELECT count(*) FROM (
+    SELECT 1 FROM runs m JOIN runs o ON o.admission = 0 AND o.pool = m.pool
+        AND (o.level > m.level OR (o.level = m.level AND (o.pass < m.pass
+            OR (o.pass = m.pass AND o.run_id < m.run_id))))
+    WHERE m.run_id = :run_id LIMIT :limit) AS before;
+
+-- name: run_in_front
+-- The first run of an ordering key: the one that the others wait for.
+-- scope: system (the caller may see the run)
+SELECT o.run_id FROM runs m JOIN runs o ON o.ordering_key = m.ordering_key
+    AND o.customer = m.customer AND o.run_id < m.run_id
+WHERE m.run_id = :run_id ORDER BY o.run_id LIMIT 1;
