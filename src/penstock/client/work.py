@@ -12,7 +12,7 @@ Results are taken as long as the run is held, also after its time is over: the w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from penstock.client import reporting
 from penstock.client.claiming import LEASE_SECONDS, Claims
@@ -27,34 +27,14 @@ from penstock.client.holding import (
     Report,
     Told,
     Worker,
-    refusal,
-    refusal_beat,
-    refusal_unheld,
-    timeout_of,
 )
 from penstock.client.names import Names
-from penstock.core.clock import MINUTE
-from penstock.core.errors import (
-    InvalidInput,
-    PenstockError,
-    RunCancelled,
-    RunTimedOut,
-    StaleToken,
-)
-from penstock.core.ids import encode
-from penstock.core.model import EXTERNAL_POOL, Progress
-from penstock.core.redact import redact_text
-from penstock.core.states import RunState, check
+from penstock.client.pulses import Pulsation, Start, beat_many, start_many
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.model import EXTERNAL_POOL
+from penstock.core.states import RunState
 from penstock.store.api import Store, Tx
-from penstock.store.leases import lease_extend_many, progress_put_many
-from penstock.store.outside import (
-    Beat,
-    Outside,
-    outside_get_many,
-    progress_beat_many,
-    run_find_many,
-)
-from penstock.store.runs import run_start_many
+from penstock.store.outside import outside_get_many
 
 __all__ = [
     "Claimed", "Completion", "Ending", "Heartbeat", "Mishap", "Pulse", "Report", "Told", "Work",
@@ -63,7 +43,9 @@ __all__ = [
 
 T = TypeVar("T")
 
-HOLD_US: Final = 5 * MINUTE
+Ask: TypeAlias = Start | Pulsation | reporting.Item
+"""What a worker outside asks: to start a run, to hold it, to end it."""
+
 BATCH_MAX: Final = 1000
 
 
@@ -120,26 +102,10 @@ class Work:
         RunCancelled when its cancel was asked meanwhile: confirm with `cancelled`.
         """
         reporting.check_place(pod, region)
-        call = Call(run_id, token, caller, RunState.RUNNING)
+        start = Start(Call(run_id, token, caller, RunState.RUNNING), pod, region)
 
         def body(tx: Tx) -> Pulse:
-            found = self._held(tx, call, customer)
-            run = found.held
-            if run.state == RunState.RUNNING:
-                return _pulse(found, found.until_at)
-            check(RunState(run.state), RunState.RUNNING, encode("run", run_id))
-            if run.cancel_requested_at is not None:
-                raise RunCancelled(f"run {encode('run', run_id)} is to be cancelled: confirm it.")
-            # The lease before the run: a sweeper may have taken it since the look.
-            if not lease_extend_many(tx, [("run", run_id, run.token, HOLD_US)]):
-                raise StaleToken(encode("run", run_id))
-            started = run_start_many(tx, [(run_id, run.token)])
-            assert started, "the row is locked"
-            worker = caller.name or run.claimed_by
-            place = Progress(current_state="INITIALIZING", worker=worker, pod=pod, region=region)
-            progress_put_many(tx, [(run_id, run.token, place)])
-            begun = outside_get_many(tx, [run_id])[run_id]
-            return _pulse(begun, begun.until_at)
+            return _only(start_many(tx, [start], self._names.customer(tx, customer)))
 
         return self._store.write(body)
 
@@ -231,46 +197,36 @@ class Work:
         item = reporting.Item(call, reporting.cancelled)
         return self._store.write(lambda tx: _only(self._end(tx, [item], customer)))
 
-    def _held(self, tx: Tx, call: Call, customer: str | None) -> Outside:
-        """A run in the caller's hands, locked; the error that tells why it is not."""
-        number = self._names.customer(tx, customer)
-        found = outside_get_many(tx, [call.run_id], number).get(call.run_id)
-        if found is None:
-            run = run_find_many(tx, [call.run_id], number).get(call.run_id)
-            raise refusal_unheld(run, call)
-        error = refusal(found, call)
-        if error is not None:
-            raise error
-        return found
+    def together(self, asks: Sequence[Ask]) -> list[Pulse | Ending | PenstockError]:
+        """Calls of many workers in one transaction, each run at most once.
+
+        What arrives at the same moment shares a commit; for callers that are bound to nobody.
+        """
+
+        def body(tx: Tx) -> list[Pulse | Ending | PenstockError]:
+            # All runs first, in the order of their ids: kinds one after another would lock across.
+            outside_get_many(tx, [ask.call.run_id for ask in asks])
+            starts = [ask for ask in asks if isinstance(ask, Start)]
+            beats = [ask for ask in asks if isinstance(ask, Pulsation)]
+            ends = [ask for ask in asks if isinstance(ask, reporting.Item)]
+            outcomes: dict[int, Pulse | Ending | PenstockError] = {}
+            for kind, told in (
+                (starts, start_many(tx, starts) if starts else []),
+                (beats, beat_many(tx, beats) if beats else []),
+                (ends, self._end(tx, ends, None) if ends else []),
+            ):
+                ids = [ask.call.run_id for ask in kind]
+                outcomes |= dict(zip(ids, told, strict=True))
+            return [outcomes[ask.call.run_id] for ask in asks]
+
+        return self._store.write(body)
 
     def _beat(
         self, tx: Tx, caller: Worker, beats: Sequence[Heartbeat], customer: str | None
     ) -> list[Pulse | PenstockError]:
-        number = self._names.customer(tx, customer)
-        found = outside_get_many(tx, [beat.run_id for beat in beats], number)
-        lost = {beat.run_id for beat in beats} - found.keys()
-        others = run_find_many(tx, lost, number) if lost else {}
         calls = [Call(beat.run_id, beat.token, caller, RunState.RUNNING) for beat in beats]
-        errors = [
-            _too_late(found[call.run_id], call)
-            if call.run_id in found
-            else refusal_beat(others.get(call.run_id), call)
-            for call in calls
-        ]
-        good = {
-            beat.run_id: beat for beat, error in zip(beats, errors, strict=True) if error is None
-        }
-        held = [found[run_id] for run_id in sorted(good)]
-        until = lease_extend_many(
-            tx, [("run", one.held.run_id, one.held.token, _more(one)) for one in held]
-        )
-        held = [one for one in held if one.held.run_id in until]  # no sweeper came in between
-        running = [one.held.run_id for one in held if one.held.state == RunState.RUNNING]
-        progress_beat_many(tx, [_told(run_id, good[run_id].progress) for run_id in running])
-        return [
-            error or _pulsed(found[call.run_id], until.get(call.run_id))
-            for call, error in zip(calls, errors, strict=True)
-        ]
+        told = [Pulsation(call, b.progress) for call, b in zip(calls, beats, strict=True)]
+        return beat_many(tx, told, self._names.customer(tx, customer))
 
     def _end(
         self, tx: Tx, items: Sequence[reporting.Item], customer: str | None
@@ -285,56 +241,6 @@ def _only(outcomes: Sequence[T | PenstockError]) -> T:
     if isinstance(outcome, PenstockError):
         raise outcome
     return outcome
-
-
-def _too_late(found: Outside, call: Call) -> PenstockError | None:
-    """Why a heartbeat of a held run is refused: it is not the caller's, or over its time."""
-    error = refusal(found, call)
-    timeout_at = timeout_of(found.held)
-    if error is None and timeout_at is not None and found.now > timeout_at:
-        name = encode("run", call.run_id)
-        return RunTimedOut(f"run {name} is over its maximum duration: stop it and report.")
-    return error
-
-
-def _more(found: Outside) -> int:
-    """For how long a heartbeat holds a run: a long claim is not shortened by it."""
-    if found.held.state == RunState.RUNNING:
-        return HOLD_US
-    return max(HOLD_US, found.until_at - found.now)
-
-
-def _pulsed(found: Outside, until_at: int | None) -> Pulse | PenstockError:
-    if until_at is None:
-        return StaleToken(encode("run", found.held.run_id))
-    return _pulse(found, until_at)
-
-
-def _pulse(found: Outside, until_at: int) -> Pulse:
-    run = found.held
-    return Pulse(
-        run.run_id,
-        run.token,
-        run.state,
-        run.cancel_requested_at is not None,
-        until_at,
-        run.started_at,
-        timeout_of(run),
-    )
-
-
-def _told(run_id: int, told: Told) -> Beat:
-    return Beat(
-        run_id,
-        told.current_state,
-        None if told.stage is None else redact_text(told.stage),
-        told.percent,
-        told.estimated_completion_at,
-        told.records_extracted,
-        told.records_transformed,
-        told.records_loaded,
-        told.bytes_processed,
-    )
 
 
 def _check_batch(size: int, field: str) -> None:
