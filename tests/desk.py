@@ -87,7 +87,8 @@ class Desk:
             "runs", "history", "configs", "schedule", "audit", "journal", "customers", "ledger",
             "requests", "pauses", "dead_letters", "alerts", "flows",
         )  # fmt: skip
-        return {name: self.sql(f"SELECT count(*) FROM {name}")[0][0] for name in names}
+        each = ", ".join(f"(SELECT count(*) FROM {name})" for name in names)
+        return dict(zip(names, self.sql(f"SELECT {each}")[0], strict=True))
 
     # -- configs -------------------------------------------------------------------------------
 

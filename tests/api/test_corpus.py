@@ -3,7 +3,7 @@
 import json
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -119,22 +119,25 @@ PATHS = (
 METHODS = ("HEAD", "OPTIONS", "TRACE", "PUT", "CONNECT", "PROPFIND", "SEARCH", "PURGE")
 
 
-class Both(NamedTuple):
+class Both:
     """The same house on both engines."""
 
-    sqlite: Served
-    postgres: Served
-    scene: Scene
+    def __init__(self, sqlite: Served, postgres: Served) -> None:
+        self.sqlite, self.postgres = sqlite, postgres
+        self.scene: Scene = scene(sqlite.desk, "acme")
+        assert scene(postgres.desk, "acme") == self.scene
+        self._counts = [served.desk.counts() for served in (sqlite, postgres)]
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
         """The same call on both: the same verdict, no 5xx, nothing changed by a refusal."""
         verdicts = []
-        for served in (self.sqlite, self.postgres):
-            before = served.desk.counts()
+        for place, served in enumerate((self.sqlite, self.postgres)):
             reply = served.by("admin").call(method, path, body, _dashed(headers))
             assert reply.status < 500, (path, reply.body)
+            counts = served.desk.counts()
             if reply.status >= 400:
-                assert served.desk.counts() == before, (path, "a refusal changed something")
+                assert counts == self._counts[place], (path, "a refusal changed something")
+            self._counts[place] = counts
             verdicts.append(reply)
         assert _verdict(verdicts[0]) == _verdict(verdicts[1]), path
         return verdicts[0]
@@ -144,9 +147,7 @@ class Both(NamedTuple):
 def both(serve: Serve) -> Iterator[Both]:
     """A customer with something of everything, on both engines."""
     with serve("sqlite") as sqlite, serve("postgres") as postgres:
-        one = scene(sqlite.desk, "acme")
-        assert scene(postgres.desk, "acme") == one
-        yield Both(sqlite, postgres, one)
+        yield Both(sqlite, postgres)
 
 
 @pytest.mark.postgres

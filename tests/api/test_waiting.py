@@ -241,7 +241,7 @@ class TestLeaving:
             for n in range(5):
                 polls.append(Poll(served))
                 waiting(served, n + 1)
-            until(lambda: served.api.app.active == 0)
+                until(lambda: served.api.app.active == 0)
             assert served.by("worker").get("/pipeline-runs").status == 200
             assert b"penstock_http_waiting 5.0" in served.by("viewer").get("/metrics").body
             served.api.waiting.is_stopping = True
