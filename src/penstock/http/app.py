@@ -24,9 +24,11 @@ from penstock.events import Events, Served
 from penstock.http import problems
 from penstock.http.answers import answer
 from penstock.http.auth import Caller, Keyring
+from penstock.http.batches import Batches
 from penstock.http.context import ApiOptions, Trigger
 from penstock.http.document import describe
 from penstock.http.guard import Access, Guard
+from penstock.http.lane import Lane
 from penstock.http.meters import Meters
 from penstock.http.parts import PROBLEMS, By
 from penstock.http.routes import bulk, configs, keys, runs, scheduler, views, work
@@ -93,6 +95,8 @@ def build(
     guard = Guard(
         app, clock=clock, inflight=options.inflight, body_max=options.body_max, record=record
     )
+    keyring: Keyring = app.state.keyring
+    guard.lane = Lane(keyring, Batches(client.work.together), Batches(client.work.together))
     return Api(app=guard, fastapi=app, waiting=waiting)
 
 

@@ -11,8 +11,9 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.core.clock import Clock
@@ -47,6 +48,24 @@ class Access:
     """Waits for work on purpose: its duration says nothing about the server."""
 
 
+class FastLane(Protocol):
+    """Serves some requests past the app."""
+
+    def entry(self, scope: Scope, headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
+        """What a request asks, when it is for the lane."""
+        ...
+
+    async def serve(
+        self,
+        entry: tuple[str, str],
+        headers: Mapping[bytes, bytes],
+        receive: Receive,
+        access: Access,
+    ) -> Response:
+        """Answer it."""
+        ...
+
+
 class Guard:
     """Wraps the app."""
 
@@ -66,6 +85,7 @@ class Guard:
         self._record = record
         self.active = 0
         self.refused = 0
+        self.lane: FastLane | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request within the bounds."""
@@ -91,7 +111,12 @@ class Guard:
                 )  # fmt: skip
             self.active += 1
             try:
-                await self._app(scope, inbox.receive, answer.send)
+                entry = None if self.lane is None else self.lane.entry(scope, headers)
+                if self.lane is None or entry is None:
+                    await self._app(scope, inbox.receive, answer.send)
+                else:
+                    made = await self.lane.serve(entry, headers, inbox.receive, access)
+                    await made(scope, receive, answer.send)
             finally:
                 self.active -= 1
         except Refused as error:
@@ -150,7 +175,8 @@ class _Inbox:
             return await self._receive()
         try:
             left = max(0.001, self._deadline - self._clock.monotonic())
-            message = await asyncio.wait_for(self._receive(), left)
+            async with asyncio.timeout(left):
+                message = await self._receive()
         except TimeoutError:
             detail = f"The body did not come within {self._seconds:g} seconds."
             raise Refused(408, detail, headers=CLOSE) from None

@@ -42,6 +42,7 @@ class ApiServer:
             log_config=None,
             log_level="warning",
             server_header=False,
+            proxy_headers=False,
             date_header=True,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=DRAIN_SECONDS,

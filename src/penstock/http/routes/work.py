@@ -9,7 +9,11 @@ from fastapi import Header, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from penstock.client.holding import Call
+from penstock.client.pulses import Pulsation, Start
+from penstock.client.reporting import Item, check_told, completed, failed
 from penstock.client.work import (
+    Ask,
     Completion,
     Heartbeat,
     Mishap,
@@ -18,6 +22,7 @@ from penstock.client.work import (
     Worker,
 )
 from penstock.core.errors import NotFound, PenstockError
+from penstock.core.states import RunState
 from penstock.http.answers import answer, once
 from penstock.http.auth import Caller
 from penstock.http.guard import Access, Guard
@@ -284,12 +289,7 @@ def fail_run(
 ) -> Response:
     """The run failed: it is retried later, or it is dead."""
     number = found("run", "run", run_id)
-    mishap = Mishap(
-        error_type=body.error_type,
-        error_details=body.error_details,
-        should_retry=body.should_retry,
-        retry_after_seconds=body.retry_after_seconds,
-    )
+    mishap = _mishap(body)
     return once(
         request,
         by,
@@ -326,6 +326,46 @@ def confirm_cancel(
             customer=by.customer,
         ),
         ending_shape,
+    )
+
+
+def ask_to_start(by: Caller, number: int, told: StartRunIn) -> Ask:
+    """A start, checked."""
+    where = told.execution_context
+    pod = None if where is None else where.pod_name
+    region = None if where is None else where.region
+    return Start(_call(by, number, told, RunState.RUNNING), pod, region)
+
+
+def ask_to_beat(by: Caller, number: int, told: HeartbeatIn) -> Ask:
+    """A heartbeat, checked."""
+    progress = _told(told)
+    check_told(progress)
+    return Pulsation(_call(by, number, told, RunState.RUNNING), progress)
+
+
+def ask_to_complete(by: Caller, number: int, told: CompleteIn) -> Ask:
+    """A completion, checked."""
+    return Item(_call(by, number, told, RunState.COMPLETED), completed(_completion(told)))
+
+
+def ask_to_fail(by: Caller, number: int, told: FailIn) -> Ask:
+    """A failure, checked."""
+    return Item(_call(by, number, told, RunState.FAILED), failed(_mishap(told)))
+
+
+def _call(
+    by: Caller, number: int, told: Holder | HeartbeatIn | CompleteIn, to_state: RunState
+) -> Call:
+    return Call(number, told.fencing_token, Worker(told.worker_id, by.key), to_state)
+
+
+def _mishap(body: FailIn) -> Mishap:
+    return Mishap(
+        error_type=body.error_type,
+        error_details=body.error_details,
+        should_retry=body.should_retry,
+        retry_after_seconds=body.retry_after_seconds,
     )
 
 

@@ -1,0 +1,151 @@
+"""The fast lane: what workers call all the time, without the layers that only rarer calls need.
+
+Start, heartbeat, complete and fail of one run, by a key that is bound to nobody, without an
+Idempotency-Key, go through here; everything else, and everything unusual about these, takes the
+routes in `routes.work`. Key, role, rate, JSON profile and models are the same; calls that arrive
+together are saved together (`batches`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from pydantic import BaseModel, ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+from starlette.types import Receive, Scope
+
+from penstock.client.work import Ask, Pulse
+from penstock.core import strictjson
+from penstock.core.errors import PenstockError
+from penstock.http.access import ROUTES
+from penstock.http.answers import answer
+from penstock.http.auth import Caller, Keyring, bearer
+from penstock.http.batches import Batches
+from penstock.http.guard import Access
+from penstock.http.models.work import CompleteIn, FailIn, HeartbeatIn, StartRunIn
+from penstock.http.parts import found
+from penstock.http.problems import Refused, answer_of, fields_of, invalid
+from penstock.http.routes.work import (
+    ask_to_beat,
+    ask_to_complete,
+    ask_to_fail,
+    ask_to_start,
+)
+from penstock.http.shapes import ending_shape, pulse_shape
+
+PREFIX: Final = "/api/v1/pipeline-runs/"
+UNUSUAL: Final = (b"idempotency-key", b"x-worker-id", b"expect")
+ID_MAX: Final = 64
+BODY_MAX: Final = 16_384
+
+
+class Verb(NamedTuple):
+    """What may be asked of a run: its body, whether there must be one, and how it is asked."""
+
+    model: type[BaseModel]
+    is_needed: bool
+    ask: Callable[[Caller, int, Any], Ask]
+
+
+VERBS: Final[Mapping[str, Verb]] = {
+    "start": Verb(StartRunIn, False, ask_to_start),
+    "heartbeat": Verb(HeartbeatIn, False, ask_to_beat),
+    "complete": Verb(CompleteIn, False, ask_to_complete),
+    "fail": Verb(FailIn, True, ask_to_fail),
+}
+
+
+class Lane:
+    """Serves what it knows, and says so when a request is not for it."""
+
+    def __init__(self, keyring: Keyring, beats: Batches, changes: Batches) -> None:
+        """Heartbeats have a line of their own: they are quick and must stay so."""
+        self._keyring = keyring
+        self._beats = beats
+        self._changes = changes
+
+    def entry(self, scope: Scope, headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
+        """(verb, run) of a request that is for the lane."""
+        path: str = scope["path"]
+        if scope["method"] != "POST" or not path.startswith(PREFIX) or scope["query_string"]:
+            return None
+        run_id, _, verb = path[len(PREFIX) :].partition("/")
+        if verb not in VERBS or len(run_id) > ID_MAX or any(name in headers for name in UNUSUAL):
+            return None
+        length = headers.get(b"content-length", b"")
+        if not length.isdigit() or len(length) > 6 or int(length) > BODY_MAX:
+            return None
+        known = self._keyring.remembered(_key(headers))
+        # A key that has to be looked up first, or one with a wall around it, takes the other way.
+        if known is None or known.caller is None or known.caller.customer is not None:
+            return None
+        return verb, run_id
+
+    async def serve(
+        self,
+        entry: tuple[str, str],
+        headers: Mapping[bytes, bytes],
+        receive: Receive,
+        access: Access,
+    ) -> Response:
+        """Answer a request of the lane."""
+        verb, run_id = entry
+        route = f"{PREFIX}{{run_id}}/{verb}"
+        access.route = route
+        known = self._keyring.remembered(_key(headers))
+        if known is None:  # it ran out this very moment
+            known = await run_in_threadpool(self._keyring.learn, _key(headers))
+        caller = self._keyring.admit(known)
+        access.key = caller.principal.name
+        if not caller.principal.role.may(ROUTES[f"POST {route}"]):
+            raise Refused(403, f"A key of role {caller.principal.role} may not do this.")
+        body = await _body(receive)
+        try:
+            told = _read(VERBS[verb], headers, body)
+            ask = VERBS[verb].ask(caller, found("run", "run", run_id), told)
+            line = self._beats if verb == "heartbeat" else self._changes
+            outcome = await line.ask(ask)
+        except ValidationError as error:
+            wrong = [{**one, "loc": ("body", *one["loc"])} for one in error.errors()[:20]]
+            return invalid(fields_of(wrong), access.request_id)
+        except PenstockError as error:
+            outcome = error
+        if isinstance(outcome, PenstockError):
+            return answer_of(outcome, access.request_id)
+        assert not isinstance(outcome, Exception), outcome
+        return answer(pulse_shape(outcome) if isinstance(outcome, Pulse) else ending_shape(outcome))
+
+
+def _key(headers: Mapping[bytes, bytes]) -> str:
+    try:
+        return bearer(headers.get(b"authorization", b"").decode("latin-1"))
+    except Refused:
+        return ""
+
+
+async def _body(receive: Receive) -> bytes:
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(408, "The caller left before its body was whole.")
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _read(verb: Verb, headers: Mapping[bytes, bytes], body: bytes) -> BaseModel:
+    """The body under the strict profile, as its model."""
+    if body:
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind != b"application/json":
+            raise Refused(415, "Content-Type: expected application/json.")
+        value = strictjson.parse(body)
+        if value is not None or verb.is_needed:
+            return verb.model.model_validate(value)
+    elif verb.is_needed:
+        missing = {"type": "missing", "loc": (), "input": None}
+        raise ValidationError.from_exception_data(verb.model.__name__, [missing])  # type: ignore[list-item]
+    return verb.model()
