@@ -67,11 +67,9 @@ def report_bury(tx: Tx, customer: int, report: CompletionReport) -> int:
 
 def run_stop_waiting(tx: Tx, flow: Flow, processor: int, who: str) -> None:
     """A run that waits for what was done outside is taken out of the queue."""
-    for run_id, state in flow_runs_live(tx, flow.flow_id):
-        if state == RunState.PENDING:
-            held = run_held_get(tx, run_id)
-            if held is not None and held.processor == processor:
-                run_cancel(tx, run_id, who, "reported from outside")
+    for run_id, state, number in flow_runs_live(tx, flow.flow_id):
+        if state == RunState.PENDING and number == processor:
+            run_cancel(tx, run_id, who, "reported from outside")
 
 
 def run_cancel(tx: Tx, run_id: int, who: str, reason: str) -> None:

@@ -290,7 +290,7 @@ class Flows:
                           None, reason or None)  # fmt: skip
             journal_append_many(tx, [entry])
             runs = flow_runs_live(tx, flow_id)
-            for run_id, _ in runs:
+            for run_id, _, _ in runs:
                 run_cancel(tx, run_id, who, reason)
             tx.after_commit(lambda: self._store.wake(["cancel"]))
             return len(runs)

@@ -133,21 +133,26 @@ class Scheduler:
         cursor = catch_up_reserve(tx, reserved * gap_us) if late else None
         counts = schedule_start_many(tx, marked, cursor=cursor, gap_us=gap_us)
         if counts.flows is not None:
-            counts = self._open_flows(tx, counts, cursor, gap_us)
+            counts = self._open_flows(tx, counts, Pace(cursor, gap_us, reserved))
         if counts.given < reserved:
             # Paused and overlapping slots start nothing: those behind must not wait for them.
             catch_up_give_back(tx, (reserved - counts.given) * gap_us)
         assert counts.due == counts.advanced, f"taken {counts.due}, advanced {counts.advanced}"
         return counts
 
-    def _open_flows(
-        self, tx: Tx, counts: TickCounts, cursor: int | None, gap_us: int
-    ) -> TickCounts:
-        """Open the flows of slots whose pipelines have phases, and start them."""
+    def _open_flows(self, tx: Tx, counts: TickCounts, pace: Pace) -> TickCounts:
+        """Open the flows of slots whose pipelines have phases, and start them.
+
+        Late ones take the last places of the stretch that was reserved, behind single runs.
+        """
         slots = [Slot(c, at, bool(late)) for c, at, late in json.loads(counts.flows or "[]")]
-        opened, used = slots_open(tx, slots, Pace(cursor, gap_us, counts.given))
+        late = [slot.config_id for slot in slots if slot.is_late]
+        places = entry_count(tx, late) if late else 0
+        reserved = pace.taken
+        opened, used = slots_open(tx, slots, pace._replace(taken=reserved - places))
         tx.after_commit(lambda: self._store.wake(["flows"]))
-        return counts._replace(runs=counts.runs + opened.runs, given=counts.given + used)
+        given = reserved - (places - used) if late else counts.given
+        return counts._replace(runs=counts.runs + opened.runs, given=given)
 
     def _plan_or_put_off(self, tx: Tx, group: DueGroup) -> SlotPlan:
         """Plan a group; one that cannot be planned is put off and alerted, whatever the reason."""

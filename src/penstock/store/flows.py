@@ -246,9 +246,9 @@ def flow_open_of_config(tx: Tx, config_id: int) -> int | None:
     return None if row is None else int(row[0])
 
 
-def flow_runs_live(tx: Tx, flow_id: int) -> list[tuple[int, str]]:
-    """(run, state) of a flow's runs that have not ended."""
-    return [(row[0], row[1]) for row in tx.rows("flow_runs_live", {"flow_id": flow_id})]
+def flow_runs_live(tx: Tx, flow_id: int) -> list[tuple[int, str, int]]:
+    """(run, state, processor) of a flow's runs that have not ended."""
+    return [(row[0], row[1], row[2]) for row in tx.rows("flow_runs_live", {"flow_id": flow_id})]
 
 
 def phases_of(tx: Tx, ids: Sequence[int]) -> dict[int, list[Phase]]:

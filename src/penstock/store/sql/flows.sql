@@ -195,7 +195,7 @@ ORDER BY flow_id LIMIT 1;
 -- name: flow_runs_live
 -- The runs of a flow that have not ended.
 -- scope: system (the caller checked the flow)
-SELECT run_id, state FROM runs WHERE flow_id = :flow_id ORDER BY run_id LIMIT 10000;
+SELECT run_id, state, processor FROM runs WHERE flow_id = :flow_id ORDER BY run_id LIMIT 10000;
 
 -- name: nudge_put_many
 -- Something happened to flows.
