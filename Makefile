@@ -17,7 +17,7 @@ help: ## List the targets
 
 dev: $(STAMP) ## Create .venv with the locked dependencies and penstock itself, editable
 
-demo: $(STAMP) ## Watch a small fleet of customers run, fail and recover in your terminal
+demo: $(STAMP) ## Watch a day of a pipeline in your terminal: late data, failures, recovery
 	$(BIN)/python -m penstock demo
 
 test: $(STAMP) ## Run the tests on both engines (TESTS="path -k name" to choose)

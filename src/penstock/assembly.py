@@ -40,6 +40,8 @@ from penstock.probes.looking import Probes
 from penstock.store.admission import Pause
 from penstock.store.alerts import AlertRow
 from penstock.store.api import Store
+from penstock.store.flows import FlowFilter
+from penstock.store.flows import Phase as PhaseRow
 from penstock.store.leases import Session
 from penstock.store.reads import Overview
 from penstock.store.runs import RunFilter, run_count_ready
@@ -52,9 +54,9 @@ if TYPE_CHECKING:
 
 # Records that the edges show and may not fetch from the store's own modules.
 __all__ = [
-    "AlertRow", "InlineWorker", "Overview", "Pause", "PipelineInfo", "RunContext", "RunFilter",
-    "Session", "Store", "Worker", "WorkerOptions", "build_api", "build_worker", "connect",
-    "describe_database", "development_key",
+    "AlertRow", "FlowFilter", "InlineWorker", "Overview", "Pause", "PhaseRow", "PipelineInfo",
+    "RunContext", "RunFilter", "Session", "Store", "Worker", "WorkerOptions", "build_api",
+    "build_worker", "connect", "describe_database", "development_key",
     "due_since", "inline_worker", "load_pipelines", "migrate_store", "open_client", "open_store",
     "ready_count", "scheduler_loops", "services", "sqlite_versions", "supervise", "work_off",
 ]  # fmt: skip

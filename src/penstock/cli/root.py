@@ -36,7 +36,7 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "keys": ("keys", "API keys: create, list, rotate, revoke."),
     "db": ("db", "The database: migrate, verify, path."),
     "doctor": ("doctor", "Check the installation and say how to mend what is wrong."),
-    "demo": ("demo", "Watch a day of 1,000 customers in about a minute, with failures."),
+    "demo": ("demo", "Watch a day of a pipeline in about a minute, with failures."),
 }
 """Command → (module of this package, what `penstock --help` says of it)."""
 

@@ -15,7 +15,7 @@ from penstock.core.clock import SECOND
 from penstock.core.drafts import parse_draft
 from tests.unit.cli.conftest import Shell
 
-SMALL = ["--customers", "20", "--flood", "300", "--seconds", "1"]
+SMALL = ["saas", "--customers", "20", "--flood", "300", "--seconds", "1"]
 
 
 def test_a_small_day(tmp_path: Path) -> None:
@@ -41,6 +41,30 @@ def test_a_small_day(tmp_path: Path) -> None:
     again = shell("demo", *SMALL)
     assert again.code == 4
     assert "is not empty" in again.err
+
+
+def test_a_day_of_basketball(tmp_path: Path) -> None:
+    """Every claim holds, the questions are answered, and the database can be looked at."""
+    shell = Shell(tmp_path / "demo.db")
+    record = shell.json("demo", "--seconds", "1")
+    assert record["is_true"], record
+    assert len(record["claims"]) == 8
+    night, morning, evening = ("\n".join(answer) for answer in record["answers"])
+    assert "Waiting for feed.nbac_play_by_play (0/1250 rows" in night
+    assert "odds_api_player_points_props_scraper is tried again at" in morning
+    assert "Nothing is missing" in evening
+    assert shell.json("status")["pending_runs"] == 0
+    assert "grading" in shell.ok("pipelines", "show", "nba")
+    assert shell.json("doctor")["is_healthy"]
+
+
+def test_the_library_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without DuckDB the demo says what to install, and what can be watched without it."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    result = CliRunner().invoke(cli, ["demo"])
+    assert result.exit_code == 2
+    assert "penstock[duckdb]" in result.stderr
+    assert "demo saas" in result.stderr
 
 
 def test_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

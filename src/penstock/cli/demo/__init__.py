@@ -1,15 +1,17 @@
-"""`penstock demo`: a day of a SaaS platform in about a minute, with everything that goes wrong.
+"""`penstock demo`: a day in about a minute, with everything that goes wrong.
 
-The real services and the real worker steps over a real database, under driven time. It ends with
-a summary in which every claim was checked against the database; one that does not hold is an error.
+`nba` is a day of a pipeline with gates, `saas` a day of 1,000 customers' schedules. The real
+services and the real worker steps over a real database, under driven time. Each ends with a summary
+in which every claim was checked against the database; one that does not hold is an error.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
@@ -23,47 +25,83 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 LEAD_US = 26 * HOUR
-"""The simulated day begins so long before now: it and its aftermath lie in the past."""
+"""The simulated day of `saas` begins so long before now: it and its aftermath lie in the past."""
 
 
 @click.command("demo", cls=Command)
-@click.option("--customers", type=click.IntRange(10, 20_000), default=1_000, show_default=True)
+@click.argument("which", type=click.Choice(["nba", "saas"]), default="nba")
+@click.option("--customers", type=click.IntRange(10, 20_000), default=1_000, show_default=True,
+              help="How many there are (saas).")  # fmt: skip
 @click.option("--flood", type=click.IntRange(100, 100_000), default=5_000, show_default=True,
-              help="Runs one customer submits at once.")  # fmt: skip
-@click.option("--seconds", type=click.FloatRange(1, 3_600), default=75.0, show_default=True,
+              help="Runs one customer submits at once (saas).")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(1, 3_600), default=70.0, show_default=True,
               help="How long the simulated day should take.")  # fmt: skip
 @click.option(
     "--seed",
     type=int,
     default=1,
     show_default=True,
-    help="The same seed: the same customers and luck.",
+    help="The same seed: the same data and luck.",
 )
 @click.option("--engine", type=click.Choice(["sqlite", "postgres"]), default=None,
               help="postgres needs --database-url with an empty database.")  # fmt: skip
 @click.pass_obj
 def demo(
-    app: App, customers: int, flood: int, seconds: float, seed: int, engine: str | None
+    app: App,
+    *,
+    which: str,
+    customers: int,
+    flood: int,
+    seconds: float,
+    seed: int,
+    engine: str | None,
 ) -> None:
-    """Watch a day of 1,000 customers in about a minute, with failures.
+    """Watch a day of a pipeline in about a minute, with failures.
 
-    Rate limits, revoked credentials, a killed worker, a flood of 5,000 runs and a scheduler outage
-    happen; the summary says what became of every run. The database stays, to look around in.
+    nba (the default): gates over a season in DuckDB, in which a source is late, a processor fails,
+    a phase goes on degraded and heals, and an operator asks what happened. saas: a day of 1,000
+    customers with rate limits, a killed worker, a flood of runs and a scheduler outage. The
+    database stays, to look around in.
     """
-    # Only the demo loads the services and its own scenes.
-    from penstock.cli.demo.performance import Wanted, perform
-
-    settings = _settings(app, engine)
-    start = SystemClock().now() // MINUTE * MINUTE - LEAD_US
-    wanted = Wanted(customers=customers, flood=flood, seconds=seconds, seed=seed, start=start)
+    folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+    settings = _settings(app, engine, folder)
     is_live = sys.stdout.isatty() and not app.is_json and not app.is_quiet
-    report = perform(wanted, settings, is_live=is_live, is_silent=app.is_json or app.is_quiet)
+    is_silent = app.is_json or app.is_quiet
+    # Only the demo loads the services and its own scenes.
+    if which == "saas":
+        from penstock.cli.demo.performance import Wanted, perform  # as above
+
+        start = SystemClock().now() // MINUTE * MINUTE - LEAD_US
+        wanted = Wanted(customers=customers, flood=flood, seconds=seconds, seed=seed, start=start)
+        _show(app, perform(wanted, settings, is_live=is_live, is_silent=is_silent))
+    else:
+        _check_duckdb()
+        from penstock.cli.demo.nba import performance  # as above
+
+        _show(app, performance.perform(settings, folder, seconds=seconds, seed=seed,
+                                       is_live=is_live, is_silent=is_silent))  # fmt: skip
+
+
+class _Report(Protocol):
+    @property
+    def is_true(self) -> bool: ...
+    def record(self) -> dict[str, Any]: ...
+    def text(self) -> str: ...
+
+
+def _show(app: App, report: _Report) -> None:
     app.emit(report.record(), lambda: click.echo(report.text()))
     if not report.is_true:
         raise click.exceptions.Exit(1)
 
 
-def _settings(app: App, engine: str | None) -> Settings:
+def _check_duckdb() -> None:
+    if importlib.util.find_spec("duckdb") is None:
+        fix = "Install it: pip install 'penstock[duckdb]', or watch `penstock demo saas`"
+        raise InvalidInput("which", "a demo whose library is installed (duckdb)", "nba", fix)
+
+
+def _settings(app: App, engine: str | None, folder: Path) -> Settings:
     """Only a database named on the command line is used; the environment's may be a real one."""
     # Loaded when a command needs it.
     from penstock.config import load
@@ -77,5 +115,5 @@ def _settings(app: App, engine: str | None) -> Settings:
     if engine == "sqlite" and is_postgres:
         raise InvalidInput("engine", "postgres, as --database-url says", engine)
     if url is None:
-        url = f"sqlite:{Path(tempfile.mkdtemp(prefix='penstock-demo-')) / 'demo.db'}"
+        url = f"sqlite:{folder / 'demo.db'}"
     return load({}, None, {"database_url": url, "catch_up_rate": 2.0})

@@ -148,3 +148,6 @@ GROUP BY player_id HAVING count(*) > 1 OR min(predicted) < 0
 
 -- name: games
 SELECT count(*) FROM league.nbac_schedule WHERE game_date = $day;
+
+-- name: lines
+SELECT count(line) FROM nba_publish.tonight_picks WHERE game_date = $day;

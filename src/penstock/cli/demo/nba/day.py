@@ -1,0 +1,146 @@
+"""The day of the basketball demo: what sources publish when, what breaks, and who asks.
+
+From 22:30 on 30 December to 18:45 on the 31st, New York time: a night with a late source and a
+processor that fails once, a morning without odds until they come, an evening that looks ahead. Acts
+change the world or ask the store, as people would; what came of it is read back by `report`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date
+from typing import TYPE_CHECKING, Final
+
+from penstock.cli.demo.nba.answers import Answer, ask
+from penstock.cli.demo.nba.season import AFTER_GAME, BEFORE_GAME, games_on, publish
+from penstock.cli.demo.nba.warehouse import SEASON, sql
+from penstock.core.clock import HOUR, MINUTE, Micros, parse_iso
+
+if TYPE_CHECKING:
+    from penstock.cli.demo.stage import Stage
+
+START: Final = parse_iso("2025-12-31T03:30:00Z")
+END: Final = START + 20 * HOUR + 15 * MINUTE
+PLAYED, TODAY, TOMORROW = date(2025, 12, 30), date(2025, 12, 31), date(2026, 1, 1)
+PLAYS: Final = "nbac_play_by_play"
+LINES: Final = "odds_api_player_points_props"
+BREAKS: Final = "player_daily_cache"
+CUSTOMER: Final = "default"
+SLOTS: Final = (("0 23 * * *", "overnight"), ("0 10 * * *", "same_day"), ("0 17 * * *", "tomorrow"))
+"""When the pipeline is started, and the mode that the clock then chooses."""
+
+
+@dataclass(slots=True)
+class Scene:
+    """The stage, and what the acts remember for the report."""
+
+    stage: Stage
+    told: list[tuple[Micros, str]] = field(default_factory=list)
+    answers: list[Answer] = field(default_factory=list)
+    plays_at: Micros = 0
+    lines_at: Micros = 0
+    lines_before: int = -1
+    """How many of the first picks had a bookmaker's line."""
+
+    def tell(self, text: str) -> None:
+        """Add a line to the feed."""
+        self.told.append((self.stage.clock.now(), text))
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that happens so long after the start."""
+
+    after: Micros
+    play: Callable[[Scene], None]
+
+
+def acts() -> list[Act]:
+    """The day, in order."""
+    return [
+        Act(0, _open),
+        Act(25 * MINUTE, _box_scores),
+        Act(HOUR, _ask_night),
+        Act(2 * HOUR + 5 * MINUTE, _plays),
+        Act(11 * HOUR + 15 * MINUTE, _morning),
+        Act(12 * HOUR + 20 * MINUTE, _ask_morning),
+        Act(12 * HOUR + 50 * MINUTE, _lines),
+        Act(18 * HOUR, _evening),
+        Act(20 * HOUR, _ask_evening),
+    ]
+
+
+def _open(scene: Scene) -> None:
+    for cron, _ in SLOTS:
+        fields = {
+            "pipeline_template": "nba",
+            "schedule_cron": cron,
+            "timezone": "America/New_York",
+        }
+        scene.stage.client.configs.create(CUSTOMER, fields, reason="demo")
+    scene.stage.hire("worker-1", 8)
+    SEASON.broken = {BREAKS: 1}
+    scene.tell(
+        f"{games_on(SEASON, PLAYED)} games are over or nearly so; a worker with 8 slots is up"
+    )
+
+
+def _box_scores(scene: Scene) -> None:
+    sources = [source for source in AFTER_GAME if source != PLAYS]
+    _publish(sources, PLAYED)
+    scene.tell(f"the box scores of {PLAYED} are out; {PLAYS} is late")
+
+
+def _plays(scene: Scene) -> None:
+    scene.plays_at = scene.stage.clock.now()
+    _publish([PLAYS], PLAYED)
+    scene.tell(f"{PLAYS} delivers at last")
+
+
+def _morning(scene: Scene) -> None:
+    _publish([source for source in BEFORE_GAME if source != LINES], TODAY)
+    scene.tell(f"{games_on(SEASON, TODAY)} games today: rosters, injuries and some odds are out, "
+               f"but {LINES} answers nothing")  # fmt: skip
+
+
+def _lines(scene: Scene) -> None:
+    scene.lines_at = scene.stage.clock.now()
+    scene.lines_before = lines_published()
+    _publish([LINES], TODAY)
+    scene.tell(f"{LINES} has its lines; the next try of its scraper will find them")
+
+
+def _evening(scene: Scene) -> None:
+    _publish(BEFORE_GAME, TOMORROW)
+    scene.tell(f"{games_on(SEASON, TOMORROW)} games tomorrow: every source is early")
+
+
+def _ask_night(scene: Scene) -> None:
+    _ask(scene, str(PLAYED), "overnight")
+
+
+def _ask_morning(scene: Scene) -> None:
+    _ask(scene, str(TODAY), "same_day")
+
+
+def _ask_evening(scene: Scene) -> None:
+    _ask(scene, str(TODAY), "same_day")
+
+
+def _ask(scene: Scene, partition: str, mode: str) -> None:
+    scene.tell(f"the operator looks at {mode} of {partition}")
+    scene.answers.append(ask(scene.stage.client, "nba", partition, mode, scene.stage.clock.now()))
+
+
+def _publish(sources: list[str] | tuple[str, ...], day: date) -> None:
+    with SEASON.opened() as connection:
+        for source in sources:
+            publish(connection, source, day)
+
+
+def lines_published() -> int:
+    """How many of today's picks have a bookmaker's line, by the warehouse itself."""
+    with SEASON.opened() as connection:
+        row = connection.execute(sql("lines"), {"day": str(TODAY)}).fetchone()
+    return int(row[0]) if row else 0

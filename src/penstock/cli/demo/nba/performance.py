@@ -1,0 +1,68 @@
+"""One performance of the basketball demo: make the season, play the day, judge the store."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from penstock.assembly import describe_database, open_store
+from penstock.cli.demo.nba import day
+from penstock.cli.demo.nba.pipeline import PIPELINES
+from penstock.cli.demo.nba.play import Play
+from penstock.cli.demo.nba.report import Report, examine
+from penstock.cli.demo.nba.screen import screen
+from penstock.cli.demo.nba.season import season_write
+from penstock.cli.demo.nba.warehouse import ADDRESS, FILE, SEASON
+from penstock.cli.demo.performance import check_empty
+from penstock.cli.demo.stage import Cast, DrivenClock, Stage
+from penstock.client import Client
+from penstock.core.clock import SystemClock
+from penstock.events import Events
+
+if TYPE_CHECKING:
+    from penstock.config import Settings
+
+SECONDS: Final = {
+    "scrape": (40, 150), "raw": (40, 120), "analytics": (120, 400), "precompute": (150, 500),
+    "predict": (300, 600), "publish": (30, 90), "grading": (60, 200),
+}  # fmt: skip
+"""How long a run takes, in simulated seconds, from and to."""
+
+
+def perform(
+    settings: Settings, folder: Path, *, seconds: float, seed: int, is_live: bool, is_silent: bool
+) -> Report:
+    """Run the whole demo; its folder and database stay."""
+    real = SystemClock()
+    began = real.monotonic()
+    SEASON.path = folder / FILE
+    season_write(
+        SEASON, seed=seed, played_until=day.PLAYED - timedelta(days=1), known_until=day.PLAYED
+    )
+    clock = DrivenClock(day.START)
+    store = open_store(settings, migrate=True, clock=clock)
+    try:
+        client = Client(store, actor="demo")
+        check_empty(client, settings)
+        events = Events()
+        cast = Cast(
+            pipelines=PIPELINES,
+            seconds=SECONDS,
+            seed=seed,
+            warehouses={ADDRESS: f"duckdb:{SEASON.path}?shared=true"},
+        )
+        stage = Stage(client, settings, clock, events, cast)
+        client.register(PIPELINES)
+        scene = day.Scene(stage)
+        with screen(is_live=is_live, is_silent=is_silent) as show:
+            Play(scene, events, seconds, show).run()
+        return examine(
+            client,
+            scene,
+            url=describe_database(settings.database_url),
+            folder=str(folder),
+            seconds=real.monotonic() - began,
+        )
+    finally:
+        store.close()

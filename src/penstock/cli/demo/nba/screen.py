@@ -1,0 +1,90 @@
+"""The basketball demo on a terminal: boards, feed and answers, live; elsewhere: lines."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from penstock.cli import shapes
+from penstock.cli.demo.nba.answers import Line, wall
+
+if TYPE_CHECKING:
+    from penstock.cli.demo.nba.play import Glance
+
+FEED: Final = 10
+COLOURS: Final = {
+    "waiting": "yellow", "blocked": "red", "running": "cyan", "complete": "green",
+    "degraded": "magenta", "failed": "red", "not started": "dim", "skipped": "dim",
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def screen(*, is_live: bool, is_silent: bool) -> Iterator[Callable[[Glance], None]]:
+    """A function that shows a glance: live, in lines, or not at all."""
+    if is_silent:
+        yield lambda _: None
+        return
+    if not is_live:
+        yield Lines(click.echo)
+        return
+    # rich is loaded only for the live picture.
+    from rich.live import Live
+
+    with Live(console=shapes.console(), refresh_per_second=8, transient=True) as live:
+        yield lambda glance: live.update(picture(glance))
+
+
+class Lines:
+    """Every line of the feed as it comes, and every answer."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._said = 0
+
+    def __call__(self, glance: Glance) -> None:
+        """Say what is new."""
+        for at, text in glance.told[self._said :]:
+            self._write(f"{wall(at)}  {text}")
+        self._said = len(glance.told)
+        if glance.is_answer_new:
+            for line in glance.answers[-1].lines():
+                self._write(f"  {line}")
+
+
+def picture(glance: Glance) -> Any:
+    """The whole screen, as something rich can draw."""
+    # As above.
+    from rich import console, panel, text
+
+    feed = "\n".join(f"{wall(at)}  {said}" for at, said in glance.told[-FEED:])
+    parts: list[Any] = [_headline(glance)]
+    parts += [panel.Panel(_board(lines), title=title) for title, lines in glance.boards]
+    if glance.answers:
+        answer = "\n".join(glance.answers[-1].lines())
+        parts.append(panel.Panel(text.Text(answer), title="the operator asks"))
+    else:
+        parts.append(panel.Panel(text.Text(feed), title="what happens", height=FEED + 2))
+    alerts = "\n".join(f"{a.severity}  {a.message}" for a in glance.alerts) or "none"
+    parts.append(panel.Panel(text.Text(alerts), title="open alerts"))
+    return console.Group(*parts)
+
+
+def _headline(glance: Glance) -> str:
+    done = int(40 * glance.fraction)
+    bar = f"[green]{'━' * done}[/green][dim]{'━' * (40 - done)}[/dim]"
+    return f"[bold]Penstock demo[/bold]  {wall(glance.now)} in New York  {bar}"
+
+
+def _board(lines: list[Line]) -> Any:
+    # As above.
+    from rich import table
+
+    made = table.Table(box=None, show_header=False, padding=(0, 1))
+    for line in lines:
+        colour = COLOURS.get(line.word, "white")
+        note = line.note.replace("[", r"\[")
+        made.add_row(line.phase, f"[{colour}]{line.word}[/{colour}]", line.count, note)
+    return made

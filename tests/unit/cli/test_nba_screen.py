@@ -1,0 +1,59 @@
+"""The basketball demo's two faces: a live picture, and lines."""
+
+import pytest
+from rich.console import Console
+
+from penstock.assembly import AlertRow
+from penstock.cli.demo.nba.answers import Answer, Line
+from penstock.cli.demo.nba.play import Glance
+from penstock.cli.demo.nba.screen import Lines, picture, screen
+from penstock.core.clock import parse_iso
+
+NOW = parse_iso("2025-12-31T04:30:00Z")
+LINES = [Line("scrape", "waiting", "", "since 23:00"), Line("raw", "not started", "", "[x]")]
+ANSWER = Answer("nba · 2025-12-30", LINES, ["Waiting for feed.plays."], ["Wait."])
+ALERT = AlertRow(
+    1, "gate", "k", "HIGH", "acme", "flow", 1, "scrape waits long", "{}", "open", 1, NOW, NOW, None,
+    None,
+)  # fmt: skip
+
+
+def glance(*, answered: bool) -> Glance:
+    return Glance(
+        now=NOW, fraction=0.1, boards=[("overnight", LINES)], told=[(NOW, "plays are late [x]")],
+        answers=[ANSWER] if answered else [], alerts=[ALERT], is_answer_new=answered, is_done=False,
+    )  # fmt: skip
+
+
+def test_the_picture(capsys: pytest.CaptureFixture[str]) -> None:
+    """Boards, alerts, and the feed or an answer; brackets stay as they are."""
+    console = Console(width=110, force_terminal=False)
+    console.print(picture(glance(answered=False)))
+    feed = capsys.readouterr().out
+    console.print(picture(glance(answered=True)))
+    answer = capsys.readouterr().out
+    for words in ("23:30 in New York", "overnight", "waiting", "since 23:00", "scrape waits long"):
+        assert words in feed
+        assert words in answer
+    assert "plays are late [x]" in feed
+    assert "Waiting for feed.plays." in answer
+    assert "What can I do?" in answer
+
+
+def test_lines() -> None:
+    """Every line of the feed once, every answer when it is new."""
+    said: list[str] = []
+    lines = Lines(said.append)
+    lines(glance(answered=False))
+    lines(glance(answered=True))
+    lines(glance(answered=False))
+    assert said[0] == "23:30  plays are late [x]"
+    assert said[1].strip() == "? nba · 2025-12-30"
+    assert said[-1].strip() == "Wait."
+
+
+def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    """Programs get the record alone."""
+    with screen(is_live=False, is_silent=True) as show:
+        show(glance(answered=True))
+    assert capsys.readouterr().out == ""
