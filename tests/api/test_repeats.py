@@ -202,6 +202,10 @@ class TestVersions:
         assert by.patch(path, {"priority": 1, "version": 1}, If_Match='"2"').status == 400
         assert by.patch(path, {"priority": 9, "version": 2}, If_Match='"2"').status == 200
         assert by.patch(path, {"priority": 3}, If_Match="*").json["version"] == 4
+        stale = by.delete(path, If_Match='"3"')
+        assert (stale.status, stale.json["code"]) == (409, "stale_version")
+        assert by.delete(path, If_Match="x").status == 400
+        assert by.delete(path, If_Match='"4"').status == 204
 
     def test_concurrent_changes(self, served: Served) -> None:
         """Of ten changes of the same version at once one is made."""

@@ -135,8 +135,7 @@ class Configs:
 
         def body(tx: Tx) -> Config:
             old = _lock(tx, self._names, config_id, customer)
-            if version is not None and version != old.version:
-                raise StaleVersion("config", encode("cfg", config_id), version, old.version)
+            _check_version(old, version)
             draft = parse_draft(given, as_draft(old))
             self._check_parameters(draft, tx)
             action = "UPDATED"
@@ -168,14 +167,15 @@ class Configs:
         )
 
     def delete(
-        self, config_id: int, *, reason: str = "", customer: str | None = None,
-        actor: str | None = None,
+        self, config_id: int, *, version: int | None = None, reason: str = "",
+        customer: str | None = None, actor: str | None = None,
     ) -> None:  # fmt: skip
-        """Delete softly: it stops firing, its history stays."""
+        """Delete softly: it stops firing, its history stays; with `version` as `update` does."""
         who = actor or self._actor
 
         def body(tx: Tx) -> None:
             old = _lock(tx, self._names, config_id, customer)
+            _check_version(old, version)
             schedule_retire(tx, config_id)
             config_delete(tx, config_id)
             changes.alerts_resolve(tx, config_id, who)
@@ -291,6 +291,12 @@ def _lock(tx: Tx, names: Names, config_id: int, customer: str | None) -> Config:
     if found is None or found.deleted_at is not None:
         raise NotFound("config", encode("cfg", config_id))
     return found
+
+
+def _check_version(config: Config, version: int | None) -> None:
+    """Refuse a change that was made to another version than the one that is there."""
+    if version is not None and version != config.version:
+        raise StaleVersion("config", encode("cfg", config.config_id), version, config.version)
 
 
 def _must(config: Config | None, config_id: int) -> Config:

@@ -175,10 +175,15 @@ def delete_config(
     by: By,
     config_id: ConfigId,
     reason: Annotated[str, Query(description="Why.", max_length=500)] = "",
+    if_match: IfMatch = None,
 ) -> Response:
     """Delete a config: it stops firing, its history stays. A second delete finds nothing (404)."""
     by.client.configs.delete(
-        found("cfg", "config", config_id), reason=reason, customer=by.customer, actor=by.actor
+        found("cfg", "config", config_id),
+        version=_version(None, if_match),
+        reason=reason,
+        customer=by.customer,
+        actor=by.actor,
     )
     return Response(status_code=204)
 

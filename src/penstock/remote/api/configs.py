@@ -129,15 +129,21 @@ class ConfigsApi:
             ),
         )
 
-    def delete_config(self, config_id: str, *, reason: str | None = None) -> None:
+    def delete_config(
+        self, config_id: str, *, reason: str | None = None, if_match: str | None = None
+    ) -> None:
         """Delete a config: it stops firing, its history stays. A second delete finds nothing (404).
 
         `DELETE /api/v1/pipeline-configs/{config_id}`
 
         reason: Why.
+        if_match: The ETag, such as `"3"`.
         """
         self._transport.call(
-            "DELETE", f"/api/v1/pipeline-configs/{quoted(config_id)}", query={"reason": reason}
+            "DELETE",
+            f"/api/v1/pipeline-configs/{quoted(config_id)}",
+            query={"reason": reason},
+            headers={"If-Match": if_match},
         )
 
     def start_config(
