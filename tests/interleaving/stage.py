@@ -23,7 +23,9 @@ LEASE_US = 30 * SECOND
 _EMPTY = (
     "runs", "history", "journal", "seals", "outbox", "leases", "sessions", "ledger", "schedule",
     "config_health", "dead_letters", "pauses", "turns", "audit", "configs", "progress", "alerts",
-    "requests", "run_sums", "flows",
+    "requests", "run_sums", "flows", "flow_phases", "completions", "triggers", "nudges",
+    "decisions", "generations", "breakers", "interventions", "overrides", "execution_log",
+    "phase_completion_log", "dependency_check_log",
 )  # fmt: skip
 
 

@@ -56,7 +56,7 @@ from penstock.store.flows import (
 from penstock.store.gates import DecisionFilter, DecisionRow, Trigger, decision_list, triggers_of
 from penstock.store.journal import Entry, JournalRow, journal_append_many, journal_for
 from penstock.store.logs import Execution, execution_list
-from penstock.store.opening import Opening, flow_open_many
+from penstock.store.opening import Opening, flow_open_many, opening_lock
 from penstock.store.registry import pipeline_get
 from penstock.store.scheduled import mode_and_partition
 
@@ -122,6 +122,7 @@ class Flows:
                 source=wanted.source,
             )
             partition = wanted.partition or partition
+            opening_lock(tx, customer, info.number, partition)
             there = flow_find(tx, customer, info.number, partition, mode)
             if there is not None and not wanted.force and not wanted.phases:
                 return Opened(there, is_new=False)
@@ -166,6 +167,10 @@ class Flows:
                 return Reception(None, dead_letter_id=report_bury(tx, customer, report))
             mode, _ = mode_and_partition(info.definition, tx.now(), mode=report.mode, source=EVENT)
             flow = flow_find(tx, customer, info.number, report.partition, report.mode)
+            if flow is None or not flow.is_open:
+                # Of several first reports one opens the flow; the others find it after it.
+                opening_lock(tx, customer, info.number, report.partition)
+                flow = flow_find(tx, customer, info.number, report.partition, report.mode)
             if flow is not None and (flow.is_open or report.mode is None):
                 mode = flow.mode if flow.is_open else mode
             if report.execution_id is not None:

@@ -37,6 +37,7 @@ from penstock.store.flows import (
 )
 from penstock.store.journal import Entry, journal_append_many
 from penstock.store.plans import Planned, planned
+from penstock.store.runs import ordering_key_lock
 
 LATE_DATA: Final = "late_data"
 
@@ -73,6 +74,11 @@ class Opening:
     def key(self) -> tuple[int, int, int, str, str]:
         """What its generations have in common."""
         return self.customer, self.pipeline, self.config_id, self.partition, self.mode
+
+
+def opening_lock(tx: Tx, customer: int, pipeline: int, partition: str) -> None:
+    """Serialize those who look for a flow of a partition and open one if there is none."""
+    ordering_key_lock(tx, f"flow:{customer}:{pipeline}:{partition}")
 
 
 def flow_open_many(tx: Tx, openings: Sequence[Opening]) -> list[int | None]:

@@ -1,0 +1,165 @@
+"""Completions, orchestrators, openers and looks against each other, statement by statement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import Pipeline, same_day
+from penstock.client import Client
+from penstock.client.flow_requests import CompletionReport, FlowRequest
+from penstock.core.evidence import Sighting
+from penstock.core.look import Look
+from penstock.engine.orchestrator import Orchestrator
+from penstock.store.api import Store
+from penstock.testing.interleaving import Act, Outcome, exhaust, explore
+from tests.interleaving.stage import Stage, claim_act, finish_act
+
+pytestmark = pytest.mark.postgres
+
+DAY = "2025-11-16"
+
+
+def work(run: Any) -> None:
+    """Never called: scenes end runs themselves."""
+
+
+def declared() -> list[Pipeline]:
+    """Two processors, then one; the same with a gate; and one that others report for."""
+    plain = Pipeline("plain", partition="day")
+    raw = plain.phase("raw")
+    raw.processor("a")(work)
+    raw.processor("b")(work)
+    plain.phase("next", after=raw).processor("c")(work)
+    gated = Pipeline("gated", partition="day", warehouse="w")
+    first = gated.phase("raw")
+    first.processor("a")(work)
+    gated.phase("next", after=first).processor("c", needs=[same_day("t")])(work)
+    told = Pipeline("told", partition="day")
+    far = told.phase("raw")
+    far.external("x")
+    far.external("y")
+    told.phase("next", after=far).processor("c")(work)
+    return [plain, gated, told]
+
+
+@pytest.fixture(scope="module")
+def scene_stage(stage: Stage) -> Stage:
+    """The stage, knowing the pipelines of these scenes."""
+    stage.client.register(declared())
+    rows = stage.sql("SELECT processor FROM processors WHERE pool = %s", stage.pool)
+    stage.processors = [row[0] for row in rows]
+    return stage
+
+
+def seen(look: Look) -> list[Sighting]:
+    """Everything is there."""
+    return [Sighting(key=d.key, looked_at=0, rows=1) for d in look.dependencies]
+
+
+def orchestrate(name: str) -> Act:
+    """One step of an orchestrator."""
+    return lambda store: Orchestrator(store, seen, holder=name).run_once()
+
+
+def report(stage: Stage, processor: str) -> Act:
+    """A report from outside."""
+
+    def act(store: Store) -> object:
+        client = Client(store)
+        client._names._cache = stage.client._names._cache
+        return client.flows.complete(
+            CompletionReport(
+                pipeline="told",
+                processor=processor,
+                partition=DAY,
+                customer="acme",
+                mode="same_day",
+                execution_id=processor,
+            )
+        )
+
+    return act
+
+
+def opened(stage: Stage, pipeline: str) -> list[Any]:
+    """A flow whose entry runs are claimed, one claim each."""
+    stage.empty()
+    wanted = FlowRequest(pipeline=pipeline, customer="acme", partition=DAY, mode="same_day")
+    stage.client.flows.trigger(wanted)
+    session = stage.session()
+    return list(claim_act(stage, session, start=True)(stage.store))
+
+
+def settled(stage: Stage, entry: int, following: int = 1) -> None:
+    """One trigger per phase; its runs are there once; nothing is left to act on."""
+    orchestrate("last")(stage.store)
+    found = stage.sql("SELECT phase, runs FROM triggers ORDER BY phase")
+    assert found == [("next", following), ("raw", entry)]
+    runs = stage.sql("SELECT count(*) FROM runs WHERE trigger_source = 'orchestrator'")
+    assert runs == [(following,)]
+    assert stage.sql("SELECT count(*) FROM nudges") == [(0,)]
+
+
+def test_two_last_completers_do_not_miss_each_other(scene_stage: Stage) -> None:
+    """Whoever ends last, the next phase starts, once, whatever the orchestrators do meanwhile."""
+    stage = scene_stage
+
+    def scene():  # type: ignore[no-untyped-def]
+        first, second = opened(stage, "plain")
+        acts = [finish_act([first]), finish_act([second]), orchestrate("o1"), orchestrate("o2")]
+        return acts, lambda _outcomes: settled(stage, 2)
+
+    assert explore(stage.arena, scene, range(60)) > 20
+
+
+def test_both_at_once_with_one_orchestrator(scene_stage: Stage) -> None:
+    """Every order of two ends and a step, as far as the budget goes."""
+    stage = scene_stage
+
+    def scene():  # type: ignore[no-untyped-def]
+        first, second = opened(stage, "plain")
+        acts = [finish_act([first]), orchestrate("o1"), finish_act([second])]
+        return acts, lambda _outcomes: settled(stage, 2)
+
+    assert exhaust(stage.arena, scene, 80) > 20
+
+
+def test_looks_of_two_orchestrators(scene_stage: Stage) -> None:
+    """A gate that looks at data is judged once, however the looks of two orchestrators mix."""
+    stage = scene_stage
+
+    def scene():  # type: ignore[no-untyped-def]
+        (held,) = opened(stage, "gated")
+        finish_act([held])(stage.store)
+
+        def check(_outcomes: list[Outcome]) -> None:
+            settled(stage, 1)
+            found = stage.sql("SELECT count(*) FROM decisions WHERE phase = 'next'")
+            assert found == [(1,)]
+            assert stage.sql("SELECT count(*) FROM leases WHERE kind = 'look'") == [(0,)]
+
+        return [orchestrate("o1"), orchestrate("o2")], check
+
+    assert explore(stage.arena, scene, range(40)) > 10
+
+
+def test_reports_that_open_a_flow(scene_stage: Stage) -> None:
+    """Two first reports, one of them told twice, make one flow with one trigger per phase."""
+    stage = scene_stage
+
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        stage.client.flows.trigger(FlowRequest(pipeline="plain", customer="acme", partition="x"))
+        stage.sql("DELETE FROM flows")
+        stage.sql("DELETE FROM triggers")
+        acts = [report(stage, "x"), report(stage, "y"), report(stage, "x"), orchestrate("o1")]
+
+        def check(_outcomes: list[Outcome]) -> None:
+            assert stage.sql("SELECT generation FROM flows") == [(1,)]
+            settled(stage, 0)
+
+        return acts, check
+
+    assert explore(stage.arena, scene, range(40)) > 10
