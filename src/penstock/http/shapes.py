@@ -1,15 +1,20 @@
-"""Answers to workers as plain values; everything else has its shape in `client.shapes`."""
+"""What workers say, as use cases take it, and what they hear, as plain values.
+
+Everything else has its shape in `client.shapes`.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from penstock.client.shapes import id_or_none, iso_or_none, parsed
-from penstock.client.work import Claimed, Ending, Pulse
+from penstock.client.work import Claimed, Completion, Ending, Pulse, Told
 from penstock.core.clock import MINUTE, iso
 from penstock.core.errors import PenstockError
 from penstock.core.ids import encode
 from penstock.core.redact import redact_text
+from penstock.http.models.work import CompletionIn, ProgressIn
+from penstock.http.parts import moment
 
 
 def claimed_shape(one: Claimed) -> dict[str, Any]:
@@ -68,3 +73,29 @@ def refusal_shape(error: PenstockError) -> dict[str, Any]:
         "code": error.code,
         "detail": redact_text(error.message),
     }
+
+
+def told_of(body: ProgressIn) -> Told:
+    """Progress as the use cases take it."""
+    loaded = body.records_loaded if body.records_loaded is not None else body.records_processed
+    return Told(
+        current_state=body.current_state,
+        stage=body.current_stage,
+        percent=body.progress_percentage,
+        estimated_completion_at=moment(body.estimated_completion_time, "estimated_completion_time"),
+        records_extracted=body.records_extracted,
+        records_transformed=body.records_transformed,
+        records_loaded=loaded,
+        bytes_processed=body.bytes_processed,
+    )
+
+
+def completion_of(body: CompletionIn) -> Completion:
+    """A completion as the use cases take it."""
+    return Completion(
+        status=body.status,
+        result_summary=body.result_summary,
+        records_processed=body.records_processed,
+        bytes_processed=body.bytes_processed,
+        stages=body.stages,
+    )

@@ -14,11 +14,9 @@ from penstock.client.pulses import Pulsation, Start
 from penstock.client.reporting import Item, check_told, completed, failed
 from penstock.client.work import (
     Ask,
-    Completion,
     Heartbeat,
     Mishap,
     Report,
-    Told,
     Worker,
 )
 from penstock.core.errors import NotFound, PenstockError
@@ -34,19 +32,24 @@ from penstock.http.models.work import (
     ClaimIn,
     ClaimOut,
     CompleteIn,
-    CompletionIn,
     EndOut,
     FailIn,
     HeartbeatIn,
     Holder,
-    ProgressIn,
     PulseOut,
     ReportsIn,
     ReportsOut,
     StartRunIn,
 )
-from penstock.http.parts import By, Repeat, RunId, found, moment, router
-from penstock.http.shapes import claimed_shape, ending_shape, pulse_shape, refusal_shape
+from penstock.http.parts import By, Repeat, RunId, found, router
+from penstock.http.shapes import (
+    claimed_shape,
+    completion_of,
+    ending_shape,
+    pulse_shape,
+    refusal_shape,
+    told_of,
+)
 from penstock.http.waiting import Question, Waiting
 
 routes = router("work")
@@ -175,7 +178,7 @@ def heartbeat_run(
     """The run goes on: it is held for five more minutes. The answer tells whether to stop."""
     number = found("run", "run", run_id)
     told = body or HeartbeatIn()
-    progress = _told(told)
+    progress = told_of(told)
     return once(
         request,
         by,
@@ -199,7 +202,7 @@ def heartbeat_runs(
         Heartbeat(
             run_id=_number(item.run_id),
             token=item.fencing_token,
-            progress=_told(item),
+            progress=told_of(item),
         )
         for item in body.heartbeats
     ]
@@ -240,7 +243,7 @@ def complete_run(
             number,
             _worker(by, told.worker_id, worker_id),
             token=told.fencing_token,
-            completion=_completion(told),
+            completion=completion_of(told),
             customer=by.customer,
         ),
         ending_shape,
@@ -256,7 +259,7 @@ def complete_runs(
         Report(
             run_id=_number(item.run_id),
             token=item.fencing_token,
-            completion=_completion(item),
+            completion=completion_of(item),
         )
         for item in body.completions
     ]
@@ -339,14 +342,14 @@ def ask_to_start(by: Caller, number: int, told: StartRunIn) -> Ask:
 
 def ask_to_beat(by: Caller, number: int, told: HeartbeatIn) -> Ask:
     """A heartbeat, checked."""
-    progress = _told(told)
+    progress = told_of(told)
     check_told(progress)
     return Pulsation(_call(by, number, told, RunState.RUNNING), progress)
 
 
 def ask_to_complete(by: Caller, number: int, told: CompleteIn) -> Ask:
     """A completion, checked."""
-    return Item(_call(by, number, told, RunState.COMPLETED), completed(_completion(told)))
+    return Item(_call(by, number, told, RunState.COMPLETED), completed(completion_of(told)))
 
 
 def ask_to_fail(by: Caller, number: int, told: FailIn) -> Ask:
@@ -384,27 +387,3 @@ def _refused(run_id: str, error: PenstockError) -> PenstockError:
 
 def _worker(by: Caller, said: str | None, header: str | None) -> Worker:
     return Worker(said or header, by.key)
-
-
-def _told(body: ProgressIn) -> Told:
-    loaded = body.records_loaded if body.records_loaded is not None else body.records_processed
-    return Told(
-        current_state=body.current_state,
-        stage=body.current_stage,
-        percent=body.progress_percentage,
-        estimated_completion_at=moment(body.estimated_completion_time, "estimated_completion_time"),
-        records_extracted=body.records_extracted,
-        records_transformed=body.records_transformed,
-        records_loaded=loaded,
-        bytes_processed=body.bytes_processed,
-    )
-
-
-def _completion(body: CompletionIn) -> Completion:
-    return Completion(
-        status=body.status,
-        result_summary=body.result_summary,
-        records_processed=body.records_processed,
-        bytes_processed=body.bytes_processed,
-        stages=body.stages,
-    )
