@@ -82,8 +82,11 @@ TABLE: tuple[Setting, ...] = (
     Setting("secrets_dir", "text", "", "Folder of files with secrets that parameters refer to."),
     Setting("api_host", "text", "127.0.0.1", "Where the API listens."),
     Setting("api_port", "int", 8080, "The port it listens on; 0 picks a free one.", 0, 65_535),
-    Setting("api_threads", "int", 16, "Requests worked on at the same time.", 1, 1_000),
+    Setting("api_threads", "int", 8, "Requests worked on at the same time.", 1, 1_000),
     Setting("api_inflight", "int", 64, "Requests taken in at the same time; more get 503.", 1, 1e5),
+    Setting(
+        "api_worker_inflight", "int", 100, "The same for workers' starts, beats and ends.", 1, 1e5
+    ),
     Setting("api_rate", "float", 500.0, "Requests per second of a key without a rate.", 0.1, 1e6),
     Setting("api_body_max", "int", 1_048_576, "Most bytes of a request's body.", 1_024, 1e9),
     Setting("scheduler_token", "text", "", "What X-Scheduler-Token must say; empty: no such way."),
@@ -120,6 +123,7 @@ class Settings:
     api_port: int
     api_threads: int
     api_inflight: int
+    api_worker_inflight: int
     api_rate: float
     api_body_max: int
     scheduler_token: str

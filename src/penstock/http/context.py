@@ -25,8 +25,9 @@ Trigger: TypeAlias = Callable[[int, float], Ticked]
 class ApiOptions:
     """How a process serves: see the settings of the same names."""
 
-    threads: int = 16
+    threads: int = 8
     inflight: int = 64
+    worker_inflight: int = 100
     rate: float = 500.0
     body_max: int = 1_048_576
     scheduler_token: str = ""

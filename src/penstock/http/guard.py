@@ -1,14 +1,17 @@
 """The outermost layer: request ids, bounds on what comes in, refusal when too much comes in.
 
-Pure ASGI, so that a refused request costs almost nothing. More requests at once than `inflight` are
-answered 503 at once: those that were accepted stay quick, and the queue cannot grow without end. A
-body is bounded in size and in the time it may take. Each request leaves one access record.
+Pure ASGI, so that a refused request costs almost nothing. As many requests as there are `slots` are
+worked on; others stand in line for a tenth of a second and are then answered 503, and so is at once
+whoever comes when `inflight` are there (in the fast lane, whose calls are saved together,
+`lane_inflight`): those that were accepted stay quick, and the line cannot grow without end. A body
+is bounded in size and in the time it may take. Each request leaves one access record.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -28,6 +31,8 @@ BULK_TIMES: Final = 16
 CLOSE: Final = {"Connection": "close"}
 """Whoever still sends a body that nobody wants is not read to the end."""
 REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+LINE_SECONDS: Final = 0.1
+"""How long a request waits for a place before it is refused."""
 ALWAYS: Final = frozenset({"/healthz", "/readyz"})
 """Answered even when overloaded: an overloaded process is alive."""
 
@@ -74,16 +79,22 @@ class Guard:
         app: ASGIApp,
         *,
         clock: Clock,
+        slots: int,
         inflight: int,
+        lane_inflight: int,
         body_max: int,
         record: Callable[[Access], None],
     ) -> None:
         self._app = app
         self._clock = clock
+        self._slots = min(slots, inflight)
         self._inflight = inflight
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._lane_inflight = lane_inflight
         self._body_max = body_max
         self._record = record
         self.active = 0
+        self.in_lane = 0
         self.refused = 0
         self.lane: FastLane | None = None
 
@@ -103,22 +114,24 @@ class Guard:
         inbox = _Inbox(receive, self._body_max * times, BODY_SECONDS * times, self._clock)
         try:
             _check_headers(headers, self._body_max * times)
-            if self.active >= self._inflight and access.path not in ALWAYS:
-                self.refused += 1
-                raise Refused(
-                    503, "Too many requests are being served: try again shortly.",
-                    headers={"Retry-After": "1"},
-                )  # fmt: skip
-            self.active += 1
-            try:
-                entry = None if self.lane is None else self.lane.entry(scope, headers)
-                if self.lane is None or entry is None:
-                    await self._app(scope, inbox.receive, answer.send)
-                else:
+            entry = None if self.lane is None else self.lane.entry(scope, headers)
+            if self.lane is not None and entry is not None:
+                self._check_room(self.in_lane, self._lane_inflight)
+                self.in_lane += 1
+                try:
                     made = await self.lane.serve(entry, headers, inbox.receive, access)
                     await made(scope, receive, answer.send)
+                finally:
+                    self.in_lane -= 1
+                return
+            if access.path in ALWAYS:
+                await self._app(scope, inbox.receive, answer.send)
+                return
+            await self._enter()
+            try:
+                await self._app(scope, inbox.receive, answer.send)
             finally:
-                self.active -= 1
+                self._leave()
         except Refused as error:
             if answer.has_begun:
                 raise
@@ -127,9 +140,46 @@ class Guard:
             access.seconds = self._clock.monotonic() - started
             self._record(access)
 
+    def _check_room(self, active: int, most: int) -> None:
+        if active >= most:
+            self.refused += 1
+            raise Refused(
+                503, "Too many requests are being served: try again shortly.",
+                headers={"Retry-After": "1"},
+            )  # fmt: skip
+
+    async def _enter(self) -> None:
+        """Take a place among those that are worked on, waiting for one for a moment."""
+        if self.active < self._slots:
+            self.active += 1
+            return
+        self._check_room(self.active + len(self._line), self._inflight)
+        place = asyncio.get_running_loop().create_future()
+        self._line.append(place)
+        try:
+            async with asyncio.timeout(LINE_SECONDS):
+                await place
+        except TimeoutError:
+            if not place.cancelled():
+                return  # it was given at the last moment
+            self._check_room(1, 1)
+        except BaseException:
+            if place.done() and not place.cancelled():
+                self._leave()
+            raise
+
+    def _leave(self) -> None:
+        """Give the place to the next in line, if there is one."""
+        while self._line:
+            place = self._line.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
+        self.active -= 1
+
     def step_aside(self) -> None:
         """A request begins to wait on purpose: it no longer counts as work."""
-        self.active -= 1
+        self._leave()
 
     def step_back(self) -> None:
         """A request that waited goes on."""
