@@ -15,6 +15,7 @@ from penstock.client.work import Claimed, Mishap, Worker
 from penstock.core.clock import MINUTE
 from penstock.core.ids import encode
 from penstock.core.keys import Role
+from tests.api.flow_scene import FLOW_CALLS, FlowThings, flow_things
 from tests.desk import Desk
 
 Call = tuple[str, Any]
@@ -34,6 +35,7 @@ class Scene:
     tokens: Mapping[str, int]
     key: str
     spare_key: str
+    flows: FlowThings
 
     def held(self, name: str, **more: Any) -> dict[str, Any]:
         """The body of a call about a run that is held."""
@@ -79,6 +81,7 @@ def scene(desk: Desk, customer: str) -> Scene:
         tokens={name: one.run.token for name, one in held.items()},
         key=key.public_id,
         spare_key=spare.public_id,
+        flows=flow_things(desk, customer),
     )
 
 
@@ -225,6 +228,10 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     "POST /api/v1/keys/{key_id}/rotate": lambda s: (f"/keys/{s.key}/rotate", {"overlap": "1h"}),
     "POST /api/v1/keys/{key_id}/revoke": lambda s: (f"/keys/{s.spare_key}/revoke", None),
     "GET /metrics": lambda _: ("/metrics", None),
+    **{
+        name: lambda s, call=call: call(s.flows)  # type: ignore[misc]
+        for name, call in FLOW_CALLS.items()
+    },
 }
 
 

@@ -13,7 +13,7 @@ from penstock.http.access import PUBLIC, ROUTES
 from penstock.http.app import outline
 from penstock.http.document import describe
 from penstock.http.examples import EXAMPLES
-from penstock.http.models import common, configs, runs, views, work
+from penstock.http.models import common, configs, flows, gates, runs, views, work
 from penstock.http.problems import MEDIA_TYPE
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
@@ -27,7 +27,7 @@ OPERATIONS = {
 }
 MODELS = {
     name: model
-    for module in (common, configs, runs, views, work)
+    for module in (common, configs, flows, gates, runs, views, work)
     for name, model in vars(module).items()
     if isinstance(model, type) and issubclass(model, BaseModel)
 }

@@ -14,6 +14,7 @@ from penstock.core.keys import Power, Role
 from penstock.core.redact import MASK
 from penstock.http.access import EVERYBODY, ROUTES
 from tests.api.conftest import Serve
+from tests.api.flow_scene import FLOW_BODIES, FLOW_CALLS
 from tests.api.kit import Reply, Served
 from tests.api.scene import CALLS, NIGHTLY, Scene, method_of, scene
 from tests.conftest import ENGINES
@@ -35,6 +36,10 @@ INDIRECT: Mapping[str, Any] = {
     },
     "POST /api/v1/pauses": lambda s: {"scope": "customer", "subject": s.customer},
     "POST /api/v1/pauses/resume": lambda s: {"scope": "config", "subject": s.config},
+    **{
+        name: lambda s, name=name: FLOW_CALLS[name](s.flows)[1]  # type: ignore[misc]
+        for name in FLOW_BODIES
+    },
 }
 """Routes that name somebody's thing in their body."""
 
@@ -74,7 +79,9 @@ def plain(reply: Reply, known: str = "") -> tuple[int, bytes]:
     def named(found: re.Match[bytes]) -> bytes:
         return found[0] if found[0].decode() in known else found[1] + b"_new"
 
-    return reply.status, re.sub(rb"\b(run|cfg|key|alert|dl|flow)_[0-9a-z]{8,13}\b", named, body)
+    return reply.status, re.sub(
+        rb"\b(run|cfg|key|alert|dl|flow|dec|ovr|int)_[0-9a-z]{8,13}\b", named, body
+    )
 
 
 def rows_of(served: Served, whose: str) -> dict[str, list[str]]:
@@ -119,7 +126,12 @@ def dumped(served: Served, where: Callable[..., str | None]) -> dict[str, list[s
 
 def known_ids(s: Scene) -> str:
     """The ids of a scene as one text."""
-    return " ".join([s.config, s.failing, s.key, s.spare_key, *s.runs.values()])
+    return " ".join([s.config, s.failing, s.key, s.spare_key, s.flows.ids, *s.runs.values()])
+
+
+def asked(path: str, query: str) -> str:
+    """A path with more in its query."""
+    return path + ("&" if "?" in path else "?") + query if query else path
 
 
 class TestReads:
@@ -136,8 +148,8 @@ class TestReads:
         for route in READS:
             path, _ = CALLS[route](worlds.a)
             paged = "limit" in _parameters(worlds.alone, route)
-            for query in ("", "?limit=2") if paged else ("",):
-                alone, beside = worlds.ask(f"{A}-{role}", "GET", path + query)
+            for query in ("", "limit=2") if paged else ("",):
+                alone, beside = worlds.ask(f"{A}-{role}", "GET", asked(path, query))
                 assert plain(alone, ids) == plain(beside, ids), route
                 assert B.encode() not in beside.body, route
                 if route in EVERYBODY:
@@ -150,6 +162,10 @@ class TestReads:
         [
             ("GET /api/v1/alerts", f"?customer_id={B}"),
             ("GET /api/v1/dead-letters", f"?customer_id={B}"),
+            ("GET /api/v1/flows", f"?customer_id={B}"),
+            ("GET /api/v1/overrides", f"?customer_id={B}"),
+            ("GET /api/v1/interventions", f"?customer_id={B}"),
+            ("GET /api/v1/gates/decisions", f"&customer_id={B}"),
             ("GET /api/v1/alerts", "?customer_id=nobody"),
             ("GET /api/v1/dead-letters", "?customer_id=nobody"),
         ],
@@ -158,6 +174,13 @@ class TestReads:
         """A filter for somebody else finds nobody, existing or not."""
         path, _ = CALLS[route](worlds.a)
         alone, beside = worlds.ask(f"{A}-admin", "GET", path + query)
+        assert plain(alone) == plain(beside)
+        assert beside.status == 404
+
+    def test_explaining_somebody_else(self, worlds: Worlds) -> None:
+        """A partition of somebody else is not there, whether they exist or not."""
+        path, _ = CALLS["GET /api/v1/explain"](worlds.b)
+        alone, beside = worlds.ask(f"{A}-viewer", "GET", path)
         assert plain(alone) == plain(beside)
         assert beside.status == 404
 
@@ -206,18 +229,18 @@ class TestCursors:
             if ROUTES[route] is Power.ADMINISTER:
                 continue
             path, _ = CALLS[route](a)
-            page = mine.ok("GET", f"{path}?limit=1")
+            page = mine.ok("GET", asked(path, "limit=1"))
             if page["next_cursor"] is None:
                 continue
             tried += 1
             good = page["next_cursor"]
-            assert mine.get(f"{path}?limit=1&cursor={good}").status == 200
-            free = served.by("viewer").get(f"{path}?limit=1&cursor={good}")
-            other = served.by(f"{B}-viewer").get(f"{path}?limit=1&cursor={good}")
+            assert mine.get(asked(path, f"limit=1&cursor={good}")).status == 200
+            free = served.by("viewer").get(asked(path, f"limit=1&cursor={good}"))
+            other = served.by(f"{B}-viewer").get(asked(path, f"limit=1&cursor={good}"))
             theirs, _ = CALLS[route](worlds.b)
-            cross = served.by("viewer").get(f"{theirs}?limit=1&cursor={good}")
+            cross = served.by("viewer").get(asked(theirs, f"limit=1&cursor={good}"))
             bent = [good[:-1], good + "A", good[1:], "A" * len(good), good.swapcase()]
-            refused = [mine.get(f"{path}?limit=1&cursor={text}") for text in bent]
+            refused = [mine.get(asked(path, f"limit=1&cursor={text}")) for text in bent]
             refused += [free] if free.status != 200 else []
             assert other.status in (400, 404), other.body
             for reply in (*refused, cross):

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from penstock.client.configs import Configs
 from penstock.client.explaining import Explaining
+from penstock.client.flow_preview import Previews
 from penstock.client.flows import Flows
 from penstock.client.gates import Gates
 from penstock.client.keys import Keys
@@ -63,6 +64,7 @@ class Client:
         self.overrides = Overrides(store, names, actor)
         self.interventions = Interventions(store, names, actor)
         self.explaining = Explaining(store, names)
+        self.previews = Previews(store, names)
         self._names = names
         self._look = look
 

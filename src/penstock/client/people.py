@@ -170,6 +170,18 @@ class Interventions:
 
         return self._store.read(body)
 
+    def get(self, intervention_id: int, customer: str | None = None) -> Intervention:
+        """One item, open or resolved."""
+
+        def body(tx: Tx) -> Intervention:
+            wanted = InterventionFilter(self._names.customer(tx, customer), None, intervention_id)
+            found = intervention_list(tx, wanted)
+            if not found:
+                raise NotFound("intervention", encode("int", intervention_id))
+            return found[0]
+
+        return self._store.read(body)
+
     def resolve(
         self,
         intervention_id: int,

@@ -31,11 +31,21 @@ from penstock.http.guard import Access, Guard
 from penstock.http.lane import Lane
 from penstock.http.meters import Meters
 from penstock.http.parts import PROBLEMS, By
-from penstock.http.routes import bulk, configs, keys, runs, scheduler, views, work
+from penstock.http.routes import (
+    bulk,
+    configs,
+    flows,
+    gates,
+    keys,
+    runs,
+    scheduler,
+    views,
+    work,
+)
 from penstock.http.strict import StrictRoute
 from penstock.http.waiting import Waiting
 
-SUBJECTS = (scheduler, bulk, configs, work, runs, views, keys)
+SUBJECTS = (scheduler, bulk, configs, work, runs, flows, gates, views, keys)
 DESCRIPTION = """Configs, runs, external workers and metrics.
 
 Authenticate with `Authorization: Bearer pnk_…`. Errors are problem documents (RFC 9457). Every
@@ -93,7 +103,13 @@ def build(
             )
 
     guard = Guard(
-        app, clock=clock, inflight=options.inflight, body_max=options.body_max, record=record
+        app,
+        clock=clock,
+        slots=options.threads,
+        inflight=options.inflight,
+        lane_inflight=options.worker_inflight,
+        body_max=options.body_max,
+        record=record,
     )
     keyring: Keyring = app.state.keyring
     guard.lane = Lane(keyring, Batches(client.work.together), Batches(client.work.together))

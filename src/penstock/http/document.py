@@ -33,6 +33,8 @@ TAGS = {
     "configs": "Customers' schedules: create, change, preview, audit.",
     "work": "For workers outside: claim, start, heartbeat, complete, fail.",
     "runs": "Submit, list, cancel and retry runs; dead letters.",
+    "flows": "Flows: trigger, report, explain, why, trace, cancel.",
+    "gates": "Gates: check, history, what-if; overrides and interventions.",
     "views": "What is going on; pipelines, alerts, pauses.",
     "keys": "API keys.",
     "health": "For load balancers and monitoring.",

@@ -6,6 +6,8 @@ Written by `python -m penstock.remote.generate docs/reference/openapi.json`; do 
 from __future__ import annotations
 
 from penstock.remote.api.configs import ConfigsApi
+from penstock.remote.api.flows import FlowsApi
+from penstock.remote.api.gates import GatesApi
 from penstock.remote.api.health import HealthApi
 from penstock.remote.api.keys import KeysApi
 from penstock.remote.api.runs import RunsApi
@@ -26,6 +28,8 @@ class Api:
         self.configs = ConfigsApi(transport)
         self.work = WorkApi(transport)
         self.runs = RunsApi(transport)
+        self.flows = FlowsApi(transport)
+        self.gates = GatesApi(transport)
         self.views = ViewsApi(transport)
         self.keys = KeysApi(transport)
         self.health = HealthApi(transport)
