@@ -301,6 +301,7 @@ def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
     options = ApiOptions(
         threads=settings.api_threads,
         inflight=settings.api_inflight,
+        worker_inflight=settings.api_worker_inflight,
         rate=settings.api_rate,
         body_max=settings.api_body_max,
         scheduler_token=settings.scheduler_token,
