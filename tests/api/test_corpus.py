@@ -270,6 +270,30 @@ class TestCorpora:
             assert reply.status in expected, (path, body, reply.body)
 
 
+@pytest.mark.postgres
+def test_the_fast_lane_judges_alike(both: Both) -> None:
+    """What is wrong with a worker's call is the same whichever way the call takes."""
+    wrong: list[Any] = [
+        {}, {"fencing_token": 1}, {"fencing_token": -1}, {"fencing_token": "1"},
+        {"fencing_token": 2**62}, {"worker_id": "x" * 256}, {"worker_id": 7}, {"status": "NO"},
+        {"result_summary": []}, {"error_type": ""}, {"error_type": "X"}, {"stages": {"a": -1}},
+        {"progress_percentage": 101}, {"estimated_completion_time": "soon"},
+        {"error_type": "X", "retry_after_seconds": -1}, {"execution_context": {"zone": "z"}},
+        {"records_processed": 2**63 - 1}, {"stages": {"a": 1e300}}, [], 7, None, "x",
+    ]  # fmt: skip
+    bodies = [body for body, _ in JSON.values() if len(body) < 16_384]
+    bodies += [json.dumps(body).encode() for body in wrong]
+    runs = ("no-run", both.scene.runs["dead"])
+    for verb in ("start", "heartbeat", "complete", "fail"):
+        for run in runs:
+            path = f"/pipeline-runs/{run}/{verb}"
+            for number, body in enumerate(bodies):
+                quick = both.ask("POST", path, body)
+                slow = both.ask("POST", path, body, Idempotency_Key=f"{verb}{run}{number}")
+                assert _verdict(quick) == _verdict(slow), (path, body)
+                assert quick.status >= 400, (path, body)
+
+
 class TestWire:
     """Requests that are wrong below HTTP's surface."""
 
