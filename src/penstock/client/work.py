@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeAlias, TypeVar
 
-from penstock.client import reporting
+import penstock.client.reporting as reporting
 from penstock.client.claiming import LEASE_SECONDS, Claims
 from penstock.client.holding import (
     Call,
