@@ -13,6 +13,7 @@ from penstock.client import Client
 from penstock.client.runs import Submission
 from penstock.core import settle
 from penstock.core.model import Config, Finish, Finished, HeldRun
+from penstock.core.needs import historical, same_day
 from penstock.core.pipeline import Pipeline
 from penstock.engine.admitter import Admitter
 from penstock.engine.scheduler import Scheduler, SchedulerOptions, Tick
@@ -47,6 +48,20 @@ def pipelines() -> list[Pipeline]:
     outside = Pipeline("outside")
     outside.phase("main").external("push")
     return [nightly, pair, outside]
+
+
+def gated() -> Pipeline:
+    """A pipeline of two phases, the second behind a gate that needs much: for flows."""
+
+    def work(run: Any) -> None:
+        """Never called here."""
+
+    made = Pipeline("gated", partition="day", warehouse="w")
+    raw = made.phase("raw")
+    raw.external("far")
+    needs = [historical("t.days", days=3), same_day("t.rows", fail_if_missing=True)]
+    made.phase("next", after=raw).processor("near", needs=needs)(work)
+    return made
 
 
 class Desk:

@@ -15,15 +15,20 @@ import psycopg
 import pytest
 
 from penstock.client import Client
+from penstock.client.flow_requests import CompletionReport, FlowRequest
 from penstock.client.holding import Claimed, Mishap, Worker
+from penstock.client.people import Approval
 from penstock.client.runs import Submission
 from penstock.core.clock import HOUR
+from penstock.core.evidence import Sighting
 from penstock.core.ids import encode
+from penstock.core.look import Look
+from penstock.engine.orchestrator import Orchestrator
 from penstock.store.api import Store
 from penstock.store.postgres import PostgresStore
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer
-from tests.desk import Desk
+from tests.desk import Desk, gated
 
 PASSWORD = "only-for-tests"
 
@@ -48,6 +53,7 @@ class Tenants:
         self.store = store
         self.clock = clock
         self.client = self.desk.client
+        self.client.register([gated()])
         self.acme = self._settle("acme")
         self.bravo = self._settle("bravo")
 
@@ -78,9 +84,33 @@ class Tenants:
         self.client.work.fail(dead, worker, Mishap(error_type="VALIDATION_ERROR"))
         claimed = self.client.work.claim_by_id(worker, held)
         self.client.work.start(held, worker)
+        self._flow(who)
         waiting = scoped.runs.submit("nightly")
         self.client.pauses.pause("config", encode("cfg", config.config_id))
         return Things(who, number, config.config_id, waiting, claimed, ended, dead)
+
+    def _flow(self, who: str) -> None:
+        """A flow with a completion, decisions, checks, an approval, an open item and a breaker."""
+        scoped = self.client.scoped(who, actor=f"person of {who}")
+        scoped.flows.trigger(FlowRequest(pipeline="gated", partition="p", mode="manual"))
+        scoped.overrides.grant(
+            Approval(
+                pipeline="gated", partition="p", reason="a test", dependency="t.other",
+                expires_at=self.clock.now() + HOUR,
+            )
+        )  # fmt: skip
+        report = CompletionReport(pipeline="gated", processor="far", partition="p", mode="manual")
+        scoped.flows.complete(report)
+
+        def see(look: Look) -> list[Sighting]:
+            return [
+                Sighting(key=d.key, looked_at=self.clock.now(), rows=1, days_present=0)
+                for d in look.dependencies
+            ]
+
+        Orchestrator(self.store, see).run_once()
+        scoped.flows.trigger(FlowRequest(pipeline="pair", partition="p", mode="manual"))
+        self.desk.complete(*self.desk.claim())
 
 
 def plain_user(admin: psycopg.Connection, suffix: str) -> str:

@@ -26,7 +26,7 @@ from penstock.client.flow_requests import (
     reporting_row,
 )
 from penstock.client.names import Names, PipelineInfo, check_limit
-from penstock.core.cascade import FlowState
+from penstock.core.cascade import Completion, FlowState
 from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
 from penstock.core.ids import encode, new_correlation_id
 from penstock.core.phases import ENDED, PhaseState
@@ -185,14 +185,17 @@ class Flows:
                 before = completion_seen(tx, params)
                 if before is not None:
                     return Reception(before)
-            opened = False
-            if flow is None or not flow.is_open:
+            opened = flow is None or not flow.is_open
+            if flow is None or opened:
                 flow = self._open_for(tx, info, report, (customer, mode, row.phase), who)
-                opened = True
             news = completion_put_many(tx, [reported(flow, row.processor, tx.now(), report)])
             if news:
-                run_stop_waiting(tx, flow, row.processor, who)
                 journal_append_many(tx, [heard(flow, row.phase, report, who)])
+            if opened:
+                # With the report in the book: nothing is started that is done already.
+                self._start(tx, info, flow.flow_id, who)
+            elif news and report.status != Completion.FAILED:
+                run_stop_waiting(tx, flow, row.processor, who)
             tx.after_commit(lambda: self._store.wake([CHANNEL]))
             return Reception(flow.flow_id, is_news=bool(news), opened=opened)
 
@@ -314,12 +317,17 @@ class Flows:
             there = flow_find(tx, opening.customer, info.number, opening.partition, opening.mode)
             assert there is not None, "its generation exists"
             return Opened(there, is_new=False)
-        came = advance(tx, {flow_id: Stir(everything=True)}, actor=who)
+        run_ids = self._start(tx, info, flow_id, who)
         flow = flow_get(tx, flow_id)
         assert flow is not None
+        return Opened(flow, is_new=True, run_ids=tuple(run_ids))
+
+    def _start(self, tx: Tx, info: PipelineInfo, flow_id: int, who: str) -> list[int]:
+        """Start what may start of a new flow; returns its runs."""
+        came = advance(tx, {flow_id: Stir(everything=True)}, actor=who)
         channels = [CHANNEL, *sorted({f"runs:{row.pool}" for row in info.processors})]
         tx.after_commit(lambda: self._store.wake(channels))
-        return Opened(flow, is_new=True, run_ids=tuple(came.run_ids))
+        return came.run_ids
 
     def _open_for(
         self,
@@ -345,7 +353,11 @@ class Flows:
             starts=() if phase in entries else (phase,),
             parent=None if phase in entries else parent,
         )
-        return self._open(tx, info, opening, who).flow
+        (flow_id,) = flow_open_many(tx, [opening])
+        assert flow_id is not None, "the next generation is always new"
+        flow = flow_get(tx, flow_id)
+        assert flow is not None
+        return flow
 
 
 def _digest(tx: Tx, info: PipelineInfo) -> str:

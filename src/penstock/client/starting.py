@@ -10,7 +10,7 @@ from penstock.client.description import cadence_of
 from penstock.client.names import PipelineInfo
 from penstock.core.cadence import CatchUp, Overlap, latest_until
 from penstock.core.errors import Conflict
-from penstock.core.ids import encode, new_correlation_id
+from penstock.core.ids import encode
 from penstock.core.model import Config, NewRun, Run
 from penstock.core.states import Admission
 from penstock.store.api import Tx
@@ -83,7 +83,7 @@ def _start_flow(
         mode=mode,
         partition=partition,
         source=source,
-        correlation_id=new_correlation_id(),
+        correlation_id=f"cfg:{config.config_id}:{slot}",
         opened_by=who,
         config_id=config.config_id,
         slot=slot,

@@ -99,7 +99,7 @@ class Orchestrator:
         total = Stepped()
         while True:
             seen = [self._seen.popleft() for _ in range(min(len(self._seen), self._batch))]
-            part, is_full = self._store.write(lambda tx, s=seen: self._step(tx, s))  # type: ignore[misc]
+            part, is_full = self._stepped(seen)
             total = total.plus(part, len(part.looks))
             if part.runs:
                 self._wake_workers()
@@ -116,6 +116,14 @@ class Orchestrator:
         """Begin no more looks; those under way are not waited for longer than they take."""
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _stepped(self, seen: list[_Seen]) -> tuple[Advanced, bool]:
+        """One transaction; what was seen is kept for the next one when it fails."""
+        try:
+            return self._store.write(lambda tx: self._step(tx, seen))
+        except Exception:
+            self._seen.extendleft(reversed(seen))
+            raise
 
     def _step(self, tx: Tx, seen: Sequence[_Seen]) -> tuple[Advanced, bool]:
         stirs: dict[int, Stir] = {}

@@ -106,12 +106,19 @@ def dead_letter_list(
     tx: Tx,
     *,
     status: str | None = "open",
+    kind: str | None = "run",
     customer: int | None = None,
     before: int = 2**62,
     limit: int = 50,
 ) -> list[DeadLetter]:
-    """Dead letters, newest first."""
-    params = {"status": status, "customer": customer, "before": before, "limit": limit}
+    """Dead letters, newest first: of runs, or of deliveries such as reports nobody could use."""
+    params = {
+        "status": status,
+        "kind": kind,
+        "customer": customer,
+        "before": before,
+        "limit": limit,
+    }
     return [DeadLetter._make(row) for row in tx.rows("dead_letter_list", params)]
 
 

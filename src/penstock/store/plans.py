@@ -50,6 +50,11 @@ class Planned:
 _kept: dict[tuple[str, str], Planned] = {}
 
 
+def forget() -> None:
+    """Drop what is kept, so that a simulated history asks the same questions every time."""
+    _kept.clear()
+
+
 def planned(tx: Tx, pipeline: int, digest: str, mode: str) -> Planned:
     """Return the plan of a flow."""
     place = (digest, mode)

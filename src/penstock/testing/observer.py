@@ -14,6 +14,7 @@ from penstock.testing.clock import VirtualClock
 from penstock.testing.invariants import CHECKS, OVERDUE_GRACE_US, Commit, Violation, Who
 from penstock.testing.invariants_clock import ClockChecks
 from penstock.testing.invariants_end import check_end
+from penstock.testing.invariants_flows import FlowChecks
 from penstock.testing.sim_actors import CATCH_UP_RATE, LATE_US
 from penstock.testing.snapshots import Peek, Snapshot
 
@@ -35,6 +36,7 @@ class Observer:
         self._peek = Peek(store)
         self._cadences: dict[int, Cadence] = {}
         self._clocks = ClockChecks(self._cadences, LATE_US, int(SECOND / CATCH_UP_RATE))
+        self._flows = FlowChecks(self._peek)
         self._retries = dict(self._peek.rows("SELECT processor, retry FROM processors"))
         self._changes = self._peek.changes()
         self._journal = 0
@@ -88,6 +90,7 @@ class Observer:
         for check in CHECKS:
             check(commit)
         self._clocks.check(commit)
+        self._flows.check(self._clock.now(), statements)
         if self.owned is not None:
             _check_forgotten(commit, self.owned())
         self.checks += len(CHECKS) + 1
@@ -125,6 +128,7 @@ class Observer:
         left: list[Any] = list(self._last.runs.values())
         left += self._peek.rows("SELECT outbox_id FROM outbox")
         left += list(self._last.leases.items())
+        left += self._flows.unrest()
         return left[:3]
 
     def next_due(self) -> int | None:
@@ -132,7 +136,9 @@ class Observer:
         runs = self._last.runs.values()
         if any(run.admission != 1 for run in runs):
             return None
-        return min((run.scheduled_time for run in runs), default=None)
+        flows = self._flows.next_due()
+        due = [run.scheduled_time for run in runs] + ([] if flows is None else [flows])
+        return min(due, default=None)
 
     def state_digest(self) -> str:
         """A hash over what ended."""
@@ -149,6 +155,7 @@ class Observer:
         announced = self._peek.rows("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'")
         self._clocks.finish()
         self.checks += check_end(self._store, self._peek, announced)
+        self.checks += self._flows.finish()
 
     def _learn(self) -> None:
         for number, cron, zone, interval in self._peek.rows(

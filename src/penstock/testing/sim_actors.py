@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from penstock.client import Client
 from penstock.client.names import Names
+from penstock.client.names import Names
 from penstock.client.runs import Submission
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.core.errors import StoreError
 from penstock.core.pipeline import Pipeline
+from penstock.store.plans import forget
 from penstock.store.registry import topic_ensure
 from penstock.store.sqlite import SqliteStore
 from penstock.testing.clock import VirtualClock
@@ -28,6 +29,7 @@ from penstock.testing.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
 from penstock.testing.invariants import Violation
 from penstock.testing.observer import Observer
 from penstock.testing.sim_actors import Actor, Operator, new_config, services
+from penstock.testing.sim_flows import cascade, flow_cast
 from penstock.testing.sim_outside import ExternalWorker
 from penstock.testing.sim_workers import SimBeat, SimWorker
 
@@ -93,6 +95,7 @@ class World:
         self.clock = VirtualClock(START + self.rng.randrange(360) * DAY)
         self.delivered: list[int] = []
         self.accepted: list[int] = []
+        forget()
         self._store = SqliteStore(":memory:", self.clock)
         self._store.migrate()
         self._trace = hashlib.sha256()
@@ -185,6 +188,7 @@ class World:
             operator.client.configs.create(self.rng.choice(names), new_config(self.rng))
         cast: list[Actor] = [operator, Operator(self, "operator-2", names)]
         cast += services(self, options.schedulers, options.sweepers, options.batch)
+        cast += flow_cast(self, names, options.batch)
         for n in range(options.workers):
             worker = SimWorker(self, f"worker-{n}", self._pipelines)
             beat = SimBeat(worker)
@@ -271,7 +275,7 @@ class World:
                 operator.client.configs.disable(config.config_id)
         operator.resume_all()
         everybody = [actor for actor in self.actors.values() if actor.kind != "operator"]
-        first = ("sweeper-0", "admitter-0", "relay-0")
+        first = ("sweeper-0", "admitter-0", "relay-0", "orchestrator-0")
         movers: list[Actor] = [actor for actor in everybody if isinstance(actor, SimBeat)]
         movers += [self.actors[name] for name in first]
         movers += [a for a in everybody if isinstance(a, SimWorker | ExternalWorker)]
@@ -300,7 +304,7 @@ class World:
 
 
 def declared() -> list[Pipeline]:
-    """Three small pipelines: one processor, two that start together, one for outside workers."""
+    """Small pipelines: one processor, two together, one for outside workers, and a cascade."""
     single = Pipeline("single")
     single.phase("main").processor("only", timeout="10m")(_work)
     double = Pipeline("double")
@@ -309,7 +313,7 @@ def declared() -> list[Pipeline]:
     pair.processor("right", timeout="8m", retry={"max_attempts": 2, "base_delay_minutes": 1})(_work)
     outside = Pipeline("outside")
     outside.phase("main").external("far", timeout="20m")
-    return [single, double, outside]
+    return [single, double, outside, cascade()]
 
 
 def _work(run: object) -> None:

@@ -144,6 +144,7 @@ FROM dead_letters d JOIN customers c ON c.customer = d.customer
 LEFT JOIN processors p ON p.processor = d.processor
 LEFT JOIN pipelines l ON l.pipeline = p.pipeline
 WHERE (CAST(:status AS text) IS NULL OR d.status = :status)
+    AND (CAST(:kind AS text) IS NULL OR d.kind = :kind)
     AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer)
     AND d.dead_letter_id < :before
 ORDER BY d.dead_letter_id DESC LIMIT :limit;

@@ -1,0 +1,170 @@
+"""What must hold of flows after every commit and at the end (I13 to I18): independent of the rules.
+
+Reads the tables beside the product. `FlowChecks.check` judges what one commit added: triggers with
+their runs, not early, completions that only get better. `finish` judges the whole: as many journal
+lines as triggers, nothing left open, every decision replays, every override is audited.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.core.gate import decide
+from penstock.core.record import loads
+from penstock.core.verdict import Decision, GateInput
+from penstock.testing.invariants import Violation
+from penstock.testing.snapshots import Peek
+
+RANKS = {"failed": 0, "partial": 1, "success": 2}
+_TOUCHES = ("trigger_put", "completion_", "flow_", "phase_update")
+_ONCE = """SELECT flow_id, processor, count(*) FROM (
+    SELECT flow_id, processor, trigger_source FROM runs WHERE parent_run_id IS NULL
+    UNION ALL SELECT flow_id, processor, trigger_source FROM history WHERE parent_run_id IS NULL)
+WHERE flow_id IS NOT NULL GROUP BY 1, 2 HAVING count(*) > 1"""
+_MADE = """SELECT count(*) FROM (
+    SELECT flow_id, processor FROM runs WHERE flow_id = :flow AND parent_run_id IS NULL
+    UNION ALL SELECT flow_id, processor FROM history
+        WHERE flow_id = :flow AND parent_run_id IS NULL) AS made
+JOIN processors p ON p.processor = made.processor
+WHERE p.phase = :phase AND (:processor = '' OR p.name = :processor)"""
+_OFFENDERS = {
+    "I13: runs of a flow created twice": _ONCE,
+    "I17: triggers and journal differ": """
+        SELECT w.flow_id FROM flows w
+        WHERE (SELECT count(*) FROM triggers t WHERE t.flow_id = w.flow_id) <>
+            (SELECT count(*) FROM journal j WHERE j.kind = 'flow' AND j.subject = w.flow_id
+                AND j.action = 'triggered')""",
+    "I17: a flow ended other than once": """
+        SELECT w.flow_id FROM flows w WHERE w.ended_at IS NOT NULL AND (
+            SELECT count(*) FROM journal j WHERE j.kind = 'flow' AND j.subject = w.flow_id
+                AND j.action = 'ended') <> 1""",
+    "I15: a complete flow left a phase behind": """
+        SELECT w.flow_id, p.phase, p.state FROM flows w JOIN flow_phases p ON p.flow_id = w.flow_id
+        WHERE w.state IN ('COMPLETE', 'DEGRADED') AND p.processor = ''
+            AND p.state NOT IN ('COMPLETE', 'DEGRADED', 'SKIPPED')""",
+    "I15: something of an ended flow is still awaited": """
+        SELECT w.flow_id, p.phase FROM flows w JOIN flow_phases p ON p.flow_id = w.flow_id
+        WHERE w.ended_at IS NOT NULL AND p.look_at IS NOT NULL""",
+    "execution log: one row per ended run of a flow": """
+        SELECT h.run_id FROM history h WHERE h.flow_id IS NOT NULL
+            AND EXISTS (SELECT 1 FROM flows w WHERE w.flow_id = h.flow_id) AND (
+            SELECT count(*) FROM execution_log e WHERE e.execution_id = h.run_id) <> 1""",
+    "I18: an override without a person, a reason or an end": """
+        SELECT override_id FROM overrides WHERE approved_by = '' OR reason = ''
+            OR expires_at > approved_at + 604800000000""",
+    "I18: overrides and audit differ": """
+        SELECT 1 WHERE (SELECT count(*) FROM overrides) <>
+            (SELECT count(*) FROM audit WHERE action = 'OVERRIDE_GRANTED')""",
+    "generations of a key repeat": """
+        SELECT w.flow_id FROM flows w JOIN generations g ON g.customer = w.customer
+            AND g.pipeline = w.pipeline AND g.config_id = w.config_id
+            AND g.partition = w.partition AND g.mode = w.mode
+        WHERE w.generation > g.generation OR g.reruns > 3""",
+}
+
+
+class FlowChecks:
+    """Follows the flows of one history."""
+
+    def __init__(self, peek: Peek) -> None:
+        self._peek = peek
+        self._trigger = 0
+        self._seen: dict[tuple[int, int], int] = {}
+        self._definitions: dict[str, Any] = {}
+
+    def check(self, now: int, statements: Sequence[str]) -> None:
+        """Judge what a commit added."""
+        if not any(name.startswith(_TOUCHES) for name in statements):
+            return
+        self._completions()
+        rows = self._peek.rows(
+            "SELECT rowid, flow_id, phase, processor, source, runs FROM triggers WHERE rowid > ?"
+            " ORDER BY rowid",
+            self._trigger,
+        )
+        for rowid, flow_id, phase, processor, source, runs in rows:
+            self._trigger = rowid
+            place = {"flow": flow_id, "phase": phase, "processor": processor}
+            ((made,),) = self._peek._connection.execute(_MADE, place).fetchall()
+            if made != runs:
+                raise Violation("I13", f"{place}: {runs} runs triggered, {made} created")
+            if source == "orchestrator":
+                self._not_early(now, flow_id, phase, processor)
+
+    def unrest(self) -> list[Any]:
+        """What is left to do."""
+        left = self._peek.rows("SELECT 'flow', flow_id, state FROM flows WHERE ended_at IS NULL")
+        return left + self._peek.rows("SELECT 'nudge', flow_id FROM nudges")
+
+    def next_due(self) -> int | None:
+        """When a gate, a straggler or a deadline is due."""
+        (row,) = self._peek.rows(
+            "SELECT (SELECT min(look_at) FROM flow_phases), (SELECT min(deadline_at) FROM flows"
+            " WHERE ended_at IS NULL)"
+        )
+        return min((at for at in row if at is not None), default=None)
+
+    def finish(self) -> int:
+        """Judge the history as a whole; returns how many checks were made."""
+        for name, sql in _OFFENDERS.items():
+            found = self._peek.rows(sql)
+            if found:
+                raise Violation(name, f"{found[:3]}")
+        for text, decided in self._peek.rows("SELECT input, decision FROM decisions LIMIT 40"):
+            if decide(loads(GateInput, text)) != loads(Decision, decided):
+                raise Violation("replay", f"another decision for {text[:200]}")
+        return len(_OFFENDERS) + 1
+
+    def _completions(self) -> None:
+        """I16: a set that only grows, whose members only get better."""
+        now = {
+            (flow, processor): RANKS[status]
+            for flow, processor, status in self._peek.rows(
+                "SELECT flow_id, processor, status FROM completions"
+            )
+        }
+        for place, rank in self._seen.items():
+            if now.get(place, 3) < rank:
+                raise Violation("I16", f"the completion of {place} got worse")
+        self._seen = now
+
+    def _not_early(self, now: int, flow_id: int, phase: str, processor: str) -> None:
+        """I14: everybody before it completed, or what starts knows whom it starts without."""
+        ((digest, gate),) = self._peek.rows(
+            "SELECT w.digest, p.gate FROM flows w JOIN flow_phases p ON p.flow_id = w.flow_id"
+            " WHERE w.flow_id = ? AND p.phase = ? AND p.processor = ?",
+            flow_id, phase, processor,
+        )  # fmt: skip
+        told = json.loads(gate) if gate else {}
+        declared = {p["name"]: p for p in self._definition(digest)["phases"]}
+        done = {
+            (row[0], row[1])
+            for row in self._peek.rows(
+                "SELECT p.phase, p.name FROM completions s JOIN processors p"
+                " ON p.processor = s.processor WHERE s.flow_id = ? AND s.status <> 'failed'",
+                flow_id,
+            )
+        }
+        skipped = {
+            row[0]
+            for row in self._peek.rows(
+                "SELECT phase FROM flow_phases WHERE flow_id = ? AND state = 'SKIPPED'", flow_id
+            )
+        }
+        for before in declared[phase]["after"]:
+            for one in declared[before]["processors"]:
+                known = (before, one["name"]) in done or before in skipped
+                if not known and one["name"] not in told.get("missing", ()):
+                    raise Violation(
+                        "I14", f"{phase} of flow {flow_id} started at {now} before {one['name']}"
+                    )
+
+    def _definition(self, digest: str) -> Any:
+        if digest not in self._definitions:
+            ((text,),) = self._peek.rows(
+                "SELECT definition FROM definitions WHERE digest = ?", digest
+            )
+            self._definitions[digest] = json.loads(text)
+        return self._definitions[digest]

@@ -1,0 +1,166 @@
+"""Flows in the simulation: a pipeline with gates, orchestrators that see by the seed, and people.
+
+People trigger flows, report for processors, repeat themselves, approve, cancel; the orchestrators
+are the real service over a store that fails. What a gate sees is drawn anew at every look, until
+everything is healed: then all the data is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from penstock.client import Client
+from penstock.client.flow_requests import CompletionReport, FlowRequest
+from penstock.client.names import Names
+from penstock.client.people import Approval
+from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.core.dependency import Kind
+from penstock.core.errors import PenstockError, StoreError
+from penstock.core.evidence import Sighting
+from penstock.core.look import Look
+from penstock.core.needs import historical, optional, same_day
+from penstock.core.pipeline import Pipeline
+from penstock.engine.orchestrator import Orchestrator
+from penstock.store.api import Store
+from penstock.store.flows import FlowFilter
+from penstock.testing.faults import Fault
+from penstock.testing.sim_actors import Actor, ServiceActor, Stage
+
+CASCADE = "cascade"
+PARTITIONS = ("2026-01-01", "2026-01-02")
+PROCESSORS = ("left", "right", "mid", "end", "soon")
+
+
+def cascade() -> Pipeline:
+    """Two that start, a gate with data, gates of single processors, and an end."""
+    made = Pipeline(CASCADE, partition="day", warehouse="w")
+    raw = made.phase("raw", stragglers="20m")
+    raw.processor("left", timeout="8m")(_work)
+    quick = {"max_attempts": 2, "base_delay_minutes": 1}
+    raw.processor("right", timeout="8m", retry=quick)(_work)
+    middle = made.phase("middle", after=raw, on_late_data="rerun")
+    needs = [same_day("t.rows", expect=5), optional("t.odds")]
+    middle.processor("mid", timeout="8m", retry=quick, needs=needs)(_work)
+    each = made.phase("each", after=raw, on="each")
+    each.processor("soon", timeout="8m", retry=quick)(_work)
+    each.processor("past", timeout="8m", needs=[historical("t.days", days=3)])(_work)
+    made.phase("last", after=[middle]).processor("end", timeout="8m", retry=quick)(_work)
+    return made
+
+
+def _work(run: object) -> None:
+    """A processor's body; the simulation decides what comes of it."""
+
+
+class OrchestratorActor(ServiceActor):
+    """An orchestrator that sees what the seed says."""
+
+    def __init__(self, stage: Stage, name: str, batch: int) -> None:
+        def make(store: Store) -> Orchestrator:
+            return Orchestrator(store, self.look, holder=name, batch=batch)
+
+        super().__init__(stage, name, 25 * SECOND, "orchestrator", make)
+
+    def look(self, look: Look) -> list[Sighting]:
+        """Everything, something, nothing, or an error; all of it once the world is healed."""
+        return [self._see(d.key, d.kind) for d in look.dependencies]
+
+    def _see(self, key: str, kind: Kind) -> Sighting:
+        rng, now = self.stage.rng, self.stage.clock.now()
+        found = 9 if self.is_healing else rng.choice((0, 0, 1, 3, 5, 9))
+        if not self.is_healing and rng.random() < 0.1:
+            return Sighting(key=key, looked_at=now, error="the warehouse is away")
+        if kind is Kind.HISTORICAL:
+            return Sighting(key=key, looked_at=now, days_present=found)
+        return Sighting(key=key, looked_at=now, rows=found)
+
+
+class FlowPeople(Actor):
+    """People and programs who start flows, report for processors, approve and cancel."""
+
+    kind = "operator"
+
+    def __init__(self, stage: Stage, name: str, customers: Sequence[str]) -> None:
+        super().__init__(stage, name, 60 * SECOND)
+        self._customers = list(customers)
+        self._told: list[CompletionReport] = []
+        self._count = 0
+        self.client = Client(self.store, actor=name, names=Names(self.store, stage.clock))
+
+    def step(self) -> None:
+        """One deed, chosen by the seed; refusals are part of life."""
+        deeds: list[tuple[int, Callable[[], object]]] = [
+            (5, self._trigger), (4, self._report), (2, self._repeat), (1, self._approve),
+            (1, self._cancel),
+        ]  # fmt: skip
+        if self.is_healing:
+            return
+        deed = self.stage.rng.choices([d for _, d in deeds], [w for w, _ in deeds])[0]
+        try:
+            deed()
+        except StoreError:
+            raise
+        except PenstockError:
+            return
+
+    def _trigger(self) -> None:
+        rng = self.stage.rng
+        start: tuple[str, ...] = rng.choice(((), (), (), ("middle",)))
+        wanted = FlowRequest(
+            pipeline=CASCADE,
+            customer=rng.choice(self._customers),
+            partition=rng.choice(PARTITIONS),
+            mode=rng.choice(("same_day", "same_day", "tomorrow", "manual")),
+            force=rng.random() < 0.3,
+            phases=start,
+            correlation_id=f"{self.name}-{self.stage.clock.now()}",
+        )
+        opened = self.client.flows.trigger(wanted)
+        if self.stage.strikes(Fault.DUPLICATE, 0.2) and not wanted.force and not start:
+            again = self.client.flows.trigger(wanted)
+            assert not again.is_new or not opened.flow.is_open, "a repeated trigger opened twice"
+
+    def _report(self) -> None:
+        rng = self.stage.rng
+        self._count += 1
+        report = CompletionReport(
+            pipeline=CASCADE,
+            processor=rng.choice((*PROCESSORS, "nobody")),
+            partition=rng.choice(PARTITIONS),
+            customer=rng.choice(self._customers),
+            mode="same_day",
+            status=rng.choice(("success", "success", "partial", "failed")),
+            execution_id=f"{self.name}-{self._count}",
+            correlation_id=f"{self.name}-{self._count}",
+        )
+        self._told = [*self._told[-5:], report]
+        self.client.flows.complete(report)
+
+    def _repeat(self) -> None:
+        if self._told:
+            self.client.flows.complete(self.stage.rng.choice(self._told))
+
+    def _approve(self) -> None:
+        rng = self.stage.rng
+        approval = Approval(
+            pipeline=CASCADE,
+            partition=rng.choice(PARTITIONS),
+            customer=rng.choice(self._customers),
+            reason="simulated",
+            expires_at=self.stage.clock.now() + rng.choice((10 * MINUTE, HOUR)),
+        )
+        self.client.overrides.grant(approval)
+
+    def _cancel(self) -> None:
+        found = self.client.flows.page(FlowFilter(state="OPEN", limit=10))
+        if found:
+            self.client.flows.cancel(self.stage.rng.choice(found).flow_id, reason="simulated")
+
+
+def flow_cast(stage: Stage, customers: Sequence[str], batch: int) -> list[Actor]:
+    """The orchestrators and the people of flows."""
+    return [
+        OrchestratorActor(stage, "orchestrator-0", batch),
+        OrchestratorActor(stage, "orchestrator-1", 3 * batch),
+        FlowPeople(stage, "people", customers),
+    ]
