@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from penstock.client import Client
 from penstock.client.names import Names
-from penstock.client.names import Names
 from penstock.client.runs import Submission
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError
