@@ -79,8 +79,24 @@ class Minutes(ParamType):
 RUN = PublicId("run")
 CONFIG = PublicId("cfg")
 KEY = PublicId("key")
+FLOW = PublicId("flow")
+OVERRIDE = PublicId("ovr")
+INTERVENTION = PublicId("int")
 JSON = JsonObject()
 MINUTES = Minutes()
+
+
+RUN_PREFIX, FLOW_PREFIX = "run_", "flow_"
+
+
+def run_id(text: str) -> str:
+    """A run's id, checked and spelled as Penstock spells it."""
+    return encode("run", decode("run", text))
+
+
+def flow_id(text: str) -> str:
+    """A flow's id, checked and spelled as Penstock spells it."""
+    return encode("flow", decode("flow", text))
 
 
 def moment(text: str | None, field: str, now: int) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from penstock.assembly import describe_database
 from penstock.cli.usecases import RunsAsked, Shape, Wanted, named
 from penstock.client import Client, key_shapes, shapes
@@ -10,6 +12,9 @@ from penstock.core.clock import parse_duration, parse_iso
 from penstock.core.drafts import check_customer
 from penstock.core.errors import PenstockError
 from penstock.core.ids import decode, encode
+
+if TYPE_CHECKING:
+    from penstock.cli.flow_usecases import FlowCases
 
 SUBJECTS = ("customer_id", "cfg_id", "pipeline")
 
@@ -20,6 +25,14 @@ class Here:
     def __init__(self, client: Client, database_url: str) -> None:
         self._client = client
         self.where = describe_database(database_url)
+
+    @property
+    def flows(self) -> FlowCases:
+        """The use cases about flows and gates."""
+        # As in `there`: a command about runs pays nothing for them.
+        from penstock.cli.here_flows import HereFlows
+
+        return HereFlows(self._client)
 
     def now(self) -> int:
         """The database's time."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from penstock.cli.paging import gather
 from penstock.cli.usecases import RunsAsked, Shape, Wanted, named
 from penstock.core.clock import iso
 from penstock.core.drafts import check_customer
@@ -13,7 +14,9 @@ from penstock.core.ids import new_correlation_id
 from penstock.remote import Api
 from penstock.remote.problems import rebuilt
 
-PAGE = 1_000
+if TYPE_CHECKING:
+    from penstock.cli.flow_usecases import FlowCases
+
 BULK = 10_000
 
 
@@ -25,6 +28,15 @@ class There:
         self._api: Any = api
         self._transport = api.transport
         self.where = api.transport.url
+        self._whole = api
+
+    @property
+    def flows(self) -> FlowCases:
+        """The use cases about flows and gates."""
+        # As in `usecases`: a command about runs pays nothing for them.
+        from penstock.cli.there_flows import ThereFlows
+
+        return ThereFlows(self._whole)
 
     def now(self) -> int:
         """The server's time, to a second."""
@@ -47,11 +59,11 @@ class There:
         }
         if asked.customer is None:
             try:
-                return _gather(self._api.runs.list_runs, asked.limit, query)
+                return gather(self._api.runs.list_runs, asked.limit, query)
             except Forbidden as error:
                 raise Forbidden(f"{error.message} Add --customer ID.") from None
         ask, customer = self._api.runs.list_customer_runs, check_customer(asked.customer)
-        return _gather(lambda **q: ask(customer, **q), asked.limit, query)
+        return gather(lambda **q: ask(customer, **q), asked.limit, query)
 
     def run(self, run_id: str) -> Shape:
         """A run with its attempts, journal and progress."""
@@ -77,7 +89,7 @@ class There:
     def dead_letters(self, *, status: str, customer: str | None, limit: int) -> list[Shape]:
         """Dead letters, newest first."""
         query = {"status": status, "customer_id": customer}
-        return _gather(self._api.runs.list_dead_letters, limit, query)
+        return gather(self._api.runs.list_dead_letters, limit, query)
 
     def discard(self, run_id: str, reason: str) -> None:
         """Give a dead run up."""
@@ -97,9 +109,9 @@ class There:
         """Configs, oldest first."""
         query = {"pipeline_template": pipeline, "is_active": is_active, "after": after}
         if customer is None:
-            return _gather(self._api.configs.list_configs, limit, query)
+            return gather(self._api.configs.list_configs, limit, query)
         ask, whose = self._api.configs.list_customer_configs, check_customer(customer)
-        return _gather(lambda **q: ask(whose, **q), limit, query)
+        return gather(lambda **q: ask(whose, **q), limit, query)
 
     def config(self, config_id: str) -> Shape:
         """One config."""
@@ -157,12 +169,12 @@ class There:
     def audit(self, customer: str, *, config_id: str | None, limit: int) -> list[Shape]:
         """A customer's audit chain, oldest first."""
         ask, whose = self._api.configs.audit_customer, check_customer(customer)
-        return _gather(lambda **q: ask(whose, **q), limit, {"config_id": config_id})
+        return gather(lambda **q: ask(whose, **q), limit, {"config_id": config_id})
 
     def ledger(self, config_id: str, limit: int) -> list[Shape]:
         """Slots that did not start, newest first."""
         ask = self._api.configs.list_occurrences
-        return _gather(lambda **q: ask(config_id, **q), limit, {})
+        return gather(lambda **q: ask(config_id, **q), limit, {})
 
     # -- the rest ------------------------------------------------------------------------------
 
@@ -187,7 +199,7 @@ class There:
     def alerts(self, *, state: str, customer: str | None, limit: int) -> list[Shape]:
         """Alerts, newest first."""
         query = {"state": None if state == "all" else state, "customer_id": customer}
-        return _gather(self._api.views.list_alerts, limit, query)
+        return gather(self._api.views.list_alerts, limit, query)
 
     def overview(self) -> Shape:
         """What is going on, and what ended today."""
@@ -201,7 +213,7 @@ class There:
     def keys(self, *, customer: str | None, with_revoked: bool, limit: int) -> list[Shape]:
         """API keys, oldest first."""
         query = {"customer_id": customer, "with_revoked": with_revoked}
-        return _gather(self._api.keys.list_keys, limit, query)
+        return gather(self._api.keys.list_keys, limit, query)
 
     def key_create(self, wanted: Shape) -> Shape:
         """Make a key."""
@@ -214,18 +226,6 @@ class There:
     def key_revoke(self, key_id: str, reason: str) -> bool:
         """End a key."""
         return bool(self._api.keys.revoke_key(key_id, {"reason": reason})["changed"])
-
-
-def _gather(ask: Callable[..., Any], limit: int, query: Mapping[str, Any]) -> list[Shape]:
-    """The first `limit` things of a list, page after page."""
-    found: list[Shape] = []
-    cursor = None
-    while True:
-        page = ask(limit=min(PAGE, limit - len(found)), cursor=cursor, **query)
-        found += page["items"]
-        cursor = page["next_cursor"]
-        if cursor is None or len(found) >= limit:
-            return found
 
 
 def _given(fields: Mapping[str, Any]) -> Shape:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from penstock.core.errors import InvalidInput, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.cli.flow_usecases import FlowCases
 
 Shape: TypeAlias = dict[str, Any]
 Wanted: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
@@ -51,6 +54,11 @@ class UseCases(Protocol):
     @property
     def where(self) -> str:
         """The database or the URL, as people may see it."""
+        ...
+
+    @property
+    def flows(self) -> FlowCases:
+        """The use cases about flows and gates."""
         ...
 
     def now(self) -> int:

@@ -30,6 +30,8 @@ from penstock.store.flows import (
 )
 from penstock.store.runs import run_get
 
+__all__ = ["Explained", "Explaining", "FlowFilter", "Proof", "TracedCause"]
+
 TRACE_MAX = 50
 """Flows of one cause that a trace tells in full."""
 

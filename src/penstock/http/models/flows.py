@@ -208,7 +208,7 @@ class FlowIn(Asked):
     partition: str | None = Field(
         default=None, description="The slice of data; the mode's own unless said."
     )
-    mode: str | None = Field(default=None, description="The mode; by the clock unless said.")
+    mode: str | None = Field(default=None, description="The mode; `manual` unless said.")
     phases: list[str] = Field(
         default_factory=list,
         description="Where to start; what lies before is taken over. A new generation.",

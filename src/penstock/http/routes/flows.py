@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 from fastapi import Depends, Path, Query, Request
 from starlette.responses import Response
 
-from penstock.client.flow_requests import CompletionReport, FlowRequest
+from penstock.client.explaining import FlowFilter
+from penstock.client.flow_messages import report_of
+from penstock.client.flow_requests import FlowRequest
 from penstock.client.flow_shapes import (
     explained_shape,
     flow_detail_shape,
@@ -19,9 +21,7 @@ from penstock.client.flow_shapes import (
     reception_shape,
     trace_shape,
 )
-from penstock.core.errors import InvalidInput
 from penstock.core.ids import encode
-from penstock.core.redact import redact
 from penstock.http.answers import Pages, answer, once, remembered
 from penstock.http.models.common import Page
 from penstock.http.models.flows import (
@@ -39,7 +39,6 @@ from penstock.http.models.flows import (
 )
 from penstock.http.models.runs import CancelIn
 from penstock.http.parts import By, Cursor, Limit, Repeat, RunId, found, router, said
-from penstock.store.flows import FlowFilter
 
 routes = router("flows")
 
@@ -199,7 +198,7 @@ def report_completion(request: Request, by: By, body: EventIn, _: Repeat = None)
 
     It goes to the newest open flow of its partition and mode, else it opens the next generation.
     """
-    report = _report(body)
+    report = report_of(body.model_dump(exclude_none=True))
     with said("pipeline_template", ("pipeline",)), said("processor_name", ("processor",)):
         return once(
             request,
@@ -223,35 +222,4 @@ def _request(body: FlowIn) -> FlowRequest:
         parameters=body.parameters,
         priority=body.execution_priority,
         correlation_id=body.correlation_id,
-    )
-
-
-def _report(body: EventIn) -> CompletionReport:
-    """The source design's message in our words; what has no place of its own is kept beside it."""
-    if body.partition is not None and body.game_date not in (None, body.partition):
-        raise InvalidInput("game_date", "nothing, or the same as partition", body.game_date)
-    partition = body.partition if body.partition is not None else body.game_date
-    if partition is None:
-        raise InvalidInput("partition", "the slice of data", None)
-    done = body.completeness
-    kept = {"trigger_source", "completeness", "dependencies_met", "dependency_checks"}
-    more = body.model_dump(include=kept, exclude_none=True, exclude_defaults=True)
-    metadata = redact({**(body.metadata or {}), **more})
-    records = body.records_processed
-    if records is None and done is not None:
-        records = done.total_processed
-    return CompletionReport(
-        pipeline=body.pipeline_template,
-        processor=body.processor_name,
-        partition=partition,
-        customer=body.customer_id,
-        phase=body.phase,
-        mode=body.processing_mode,
-        status=body.status,
-        execution_id=body.execution_id,
-        correlation_id=body.correlation_id,
-        records=records,
-        quality=None if done is None else done.quality_score,
-        entities=body.entities_changed,
-        metadata=metadata or None,
     )

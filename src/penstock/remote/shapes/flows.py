@@ -46,7 +46,7 @@ class FlowIn(TypedDict):
     pipeline_template: str  # A pipeline with phases.
     customer_id: NotRequired[str | None]  # Whose; `default` unless said.
     partition: NotRequired[str | None]  # The slice of data; the mode's own unless said.
-    mode: NotRequired[str | None]  # The mode; by the clock unless said.
+    mode: NotRequired[str | None]  # The mode; `manual` unless said.
     # Where to start; what lies before is taken over. A new generation.
     phases: NotRequired[list[str]]
     backfill: NotRequired[bool]  # Past data: mode backfill unless said.

@@ -1,0 +1,209 @@
+"""Commands about flows and gates on the database: the client's use cases in the API's shapes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.cli.flow_usecases import FlowsAsked, Narrowed, Place
+from penstock.cli.usecases import Shape
+from penstock.client import Client, flow_shapes, gate_shapes
+from penstock.client.explaining import FlowFilter
+from penstock.client.flow_messages import report_of
+from penstock.client.flow_requests import FlowRequest
+from penstock.client.people import Approval
+from penstock.core.clock import parse_duration
+from penstock.core.errors import DeclarationError, InvalidInput
+from penstock.core.ids import decode
+
+
+class HereFlows:
+    """The use cases over a client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def page(self, asked: FlowsAsked) -> list[Shape]:
+        """Flows, newest first."""
+        wanted = FlowFilter(
+            partition=asked.partition, mode=asked.mode, state=asked.state, limit=asked.limit
+        )
+        found = self._client.flows.page(wanted, pipeline=asked.pipeline, customer=asked.customer)
+        return [flow_shapes.flow_shape(flow) for flow in found]
+
+    def detail(self, flow_id: str) -> Shape:
+        """A flow with everything known of it."""
+        return flow_shapes.flow_detail_shape(self._client.flows.detail(decode("flow", flow_id)))
+
+    def explain(self, place: Place) -> Shape:
+        """The newest flow of a partition in words."""
+        told = self._client.explaining.explain(
+            place.pipeline,
+            place.partition,
+            customer=place.customer,
+            mode=place.mode,
+            generation=place.generation,
+        )
+        return flow_shapes.explained_shape(told)
+
+    def explain_flow(self, flow_id: str) -> Shape:
+        """A flow in words."""
+        told = self._client.explaining.explain_flow(decode("flow", flow_id))
+        return flow_shapes.explained_shape(told)
+
+    def why_flow(self, flow_id: str, phase: str | None) -> Shape:
+        """Why a flow or a phase has not ended."""
+        proof = self._client.explaining.why_flow(decode("flow", flow_id), phase)
+        return flow_shapes.proof_shape(proof)
+
+    def why_run(self, run_id: str) -> Shape:
+        """Why a run has not started or ended."""
+        return flow_shapes.proof_shape(self._client.explaining.why_run(decode("run", run_id)))
+
+    def trace(self, cause: str) -> Shape:
+        """The path of a cause."""
+        return flow_shapes.trace_shape(self._client.explaining.trace(cause))
+
+    def trigger(self, wanted: Shape) -> Shape:
+        """Open a flow, or part of one."""
+        return flow_shapes.opened_shape(self._client.flows.trigger(_request(wanted)))
+
+    def preview(self, wanted: Shape) -> Shape:
+        """What a trigger would do."""
+        return flow_shapes.preview_shape(self._client.previews.trigger(_request(wanted)))
+
+    def cancel(self, flow_id: str, reason: str) -> int:
+        """End a flow."""
+        return self._client.flows.cancel(decode("flow", flow_id), reason=reason)
+
+    def complete(self, message: Shape) -> Shape:
+        """Report a completion."""
+        return flow_shapes.reception_shape(self._client.flows.complete(report_of(message)))
+
+    def check(self, wanted: Shape) -> Shape:
+        """What a gate would say now."""
+        flow_id = wanted.get("flow_id")
+        check = self._client.gates.check(
+            wanted["pipeline_template"],
+            wanted["phase"],
+            partition=wanted.get("partition"),
+            mode=wanted.get("mode"),
+            processor=wanted.get("processor"),
+            flow_id=None if flow_id is None else decode("flow", flow_id),
+            customer=wanted.get("customer_id"),
+        )
+        return gate_shapes.check_shape(check)
+
+    def decisions(self, which: Narrowed) -> list[Shape]:
+        """Recorded decisions, newest first."""
+        return [gate_shapes.decision_shape(row) for row in self._history(which)]
+
+    def what_if(self, wanted: Shape) -> list[Shape]:
+        """Recorded decisions under other settings."""
+        which = Narrowed(
+            pipeline=wanted["pipeline_template"],
+            partition=wanted.get("partition"),
+            phase=wanted.get("phase"),
+            customer=wanted.get("customer_id"),
+            limit=wanted["limit"],
+        )
+        rows = self._history(which)
+        with _changes_named():
+            tried = self._client.gates.what_if(rows, wanted["changes"])
+        return [gate_shapes.retried_shape(one) for one in tried]
+
+    def backtest(self, wanted: Shape) -> Shape:
+        """Days of decisions under other settings."""
+        with _changes_named():
+            found = self._client.gates.backtest(
+                wanted["pipeline_template"],
+                wanted["changes"],
+                days=wanted["days"],
+                phase=wanted.get("phase"),
+                customer=wanted.get("customer_id"),
+            )
+        return gate_shapes.backtest_shape(found)
+
+    def overrides(self, which: Narrowed) -> list[Shape]:
+        """Approvals, newest first."""
+        rows = self._client.overrides.page(
+            pipeline=which.pipeline,
+            partition=which.partition,
+            live=which.live,
+            customer=which.customer,
+            limit=which.limit,
+        )
+        return [gate_shapes.override_shape(row) for row in rows]
+
+    def grant(self, wanted: Shape) -> Shape:
+        """Approve going on without a dependency."""
+        expires_at = self._client.views.now() + parse_duration(wanted["expires"], "expires")
+        approval = Approval(
+            pipeline=wanted["pipeline_template"],
+            partition=wanted["partition"],
+            reason=wanted["reason"],
+            expires_at=expires_at,
+            customer=wanted.get("customer_id"),
+            phase=wanted.get("phase"),
+            processor=wanted.get("processor"),
+            dependency=wanted.get("dependency"),
+            source="cli",
+            notes=wanted.get("notes", ""),
+        )
+        return gate_shapes.override_shape(self._client.overrides.grant(approval))
+
+    def revoke(self, override_id: str, reason: str) -> None:
+        """Take an approval back."""
+        self._client.overrides.revoke(decode("ovr", override_id), reason=reason)
+
+    def interventions(self, *, status: str, customer: str | None, limit: int) -> list[Shape]:
+        """The manual queue, newest first."""
+        rows = self._client.interventions.page(
+            status=None if status == "all" else status, customer=customer, limit=limit
+        )
+        return [gate_shapes.intervention_shape(row) for row in rows]
+
+    def intervention(self, intervention_id: str) -> Shape:
+        """One item."""
+        item = self._client.interventions.get(decode("int", intervention_id))
+        return gate_shapes.intervention_shape(item)
+
+    def resolve(self, intervention_id: str, resolution: str) -> None:
+        """Say what was done about an item."""
+        self._client.interventions.resolve(decode("int", intervention_id), resolution)
+
+    def _history(self, which: Narrowed) -> Any:
+        assert which.pipeline is not None
+        return self._client.gates.history(
+            which.pipeline,
+            partition=which.partition,
+            phase=which.phase,
+            customer=which.customer,
+            limit=which.limit,
+        )
+
+
+@contextlib.contextmanager
+def _changes_named() -> Iterator[None]:
+    """Name the changes in errors about settings that do not fit together."""
+    try:
+        yield
+    except DeclarationError as error:
+        raise InvalidInput("changes", "settings that fit together", error.message) from None
+
+
+def _request(wanted: Shape) -> FlowRequest:
+    return FlowRequest(
+        pipeline=wanted["pipeline_template"],
+        customer=wanted.get("customer_id"),
+        partition=wanted.get("partition"),
+        mode=wanted.get("mode"),
+        backfill=wanted.get("backfill", False),
+        phases=tuple(wanted.get("phases", ())),
+        no_downstream=wanted.get("no_downstream", False),
+        force=wanted.get("force", False),
+        parameters=wanted.get("parameters"),
+        priority=wanted.get("execution_priority", 5),
+        correlation_id=wanted.get("correlation_id"),
+    )

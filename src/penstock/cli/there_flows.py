@@ -1,0 +1,156 @@
+"""Commands about flows and gates through the API, with the generated client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.cli.flow_usecases import FlowsAsked, Narrowed, Place
+from penstock.cli.paging import gather
+from penstock.cli.usecases import Shape, named
+from penstock.remote import Api
+
+
+class ThereFlows:
+    """The use cases over the API."""
+
+    def __init__(self, api: Api) -> None:
+        # Answers are JSON objects by the document's word; commands read them as such.
+        self._flows: Any = api.flows
+        self._gates: Any = api.gates
+
+    def page(self, asked: FlowsAsked) -> list[Shape]:
+        """Flows, newest first."""
+        query = {
+            "customer_id": asked.customer,
+            "pipeline_template": asked.pipeline,
+            "partition": asked.partition,
+            "mode": asked.mode,
+            "state": asked.state,
+        }
+        with _pipeline_named():
+            return gather(self._flows.list_flows, asked.limit, query)
+
+    def detail(self, flow_id: str) -> Shape:
+        """A flow with everything known of it."""
+        return _shape(self._flows.get_flow(flow_id))
+
+    def explain(self, place: Place) -> Shape:
+        """The newest flow of a partition in words."""
+        with _pipeline_named():
+            return _shape(
+                self._flows.explain_partition(
+                    pipeline_template=place.pipeline,
+                    partition=place.partition,
+                    customer_id=place.customer,
+                    mode=place.mode,
+                    generation=place.generation,
+                )
+            )
+
+    def explain_flow(self, flow_id: str) -> Shape:
+        """A flow in words."""
+        return _shape(self._flows.explain_flow(flow_id))
+
+    def why_flow(self, flow_id: str, phase: str | None) -> Shape:
+        """Why a flow or a phase has not ended."""
+        return _shape(self._flows.why_flow(flow_id, phase=phase))
+
+    def why_run(self, run_id: str) -> Shape:
+        """Why a run has not started or ended."""
+        return _shape(self._flows.why_run(run_id))
+
+    def trace(self, cause: str) -> Shape:
+        """The path of a cause."""
+        return _shape(self._flows.trace(cause))
+
+    def trigger(self, wanted: Shape) -> Shape:
+        """Open a flow, or part of one."""
+        with _pipeline_named(), named("priority", ["execution_priority"]):
+            return _shape(self._flows.trigger_flow(_given(wanted)))
+
+    def preview(self, wanted: Shape) -> Shape:
+        """What a trigger would do."""
+        with _pipeline_named(), named("priority", ["execution_priority"]):
+            return _shape(self._flows.preview_flow(_given(wanted)))
+
+    def cancel(self, flow_id: str, reason: str) -> int:
+        """End a flow."""
+        return int(self._flows.cancel_flow(flow_id, {"reason": reason})["runs"])
+
+    def complete(self, message: Shape) -> Shape:
+        """Report a completion."""
+        with _pipeline_named(), named("processor", ["processor_name"]):
+            return _shape(self._flows.report_completion(_given(message)))
+
+    def check(self, wanted: Shape) -> Shape:
+        """What a gate would say now."""
+        with _pipeline_named():
+            return _shape(self._gates.check_gate(_given(wanted)))
+
+    def decisions(self, which: Narrowed) -> list[Shape]:
+        """Recorded decisions, newest first."""
+        query = {
+            "pipeline_template": which.pipeline,
+            "partition": which.partition,
+            "phase": which.phase,
+            "customer_id": which.customer,
+        }
+        with _pipeline_named():
+            return gather(self._gates.list_decisions, which.limit, query)
+
+    def what_if(self, wanted: Shape) -> list[Shape]:
+        """Recorded decisions under other settings."""
+        with _pipeline_named():
+            return list(self._gates.what_if(_given(wanted))["items"])
+
+    def backtest(self, wanted: Shape) -> Shape:
+        """Days of decisions under other settings."""
+        with _pipeline_named():
+            return _shape(self._gates.backtest(_given(wanted)))
+
+    def overrides(self, which: Narrowed) -> list[Shape]:
+        """Approvals, newest first."""
+        query = {
+            "pipeline_template": which.pipeline,
+            "partition": which.partition,
+            "live": which.live,
+            "customer_id": which.customer,
+        }
+        with _pipeline_named():
+            return gather(self._gates.list_overrides, which.limit, query)
+
+    def grant(self, wanted: Shape) -> Shape:
+        """Approve going on without a dependency."""
+        with _pipeline_named():
+            return _shape(self._gates.grant_override(_given(wanted)))
+
+    def revoke(self, override_id: str, reason: str) -> None:
+        """Take an approval back."""
+        self._gates.revoke_override(override_id, {"reason": reason})
+
+    def interventions(self, *, status: str, customer: str | None, limit: int) -> list[Shape]:
+        """The manual queue, newest first."""
+        query = {"status": status, "customer_id": customer}
+        return gather(self._gates.list_interventions, limit, query)
+
+    def intervention(self, intervention_id: str) -> Shape:
+        """One item."""
+        return _shape(self._gates.get_intervention(intervention_id))
+
+    def resolve(self, intervention_id: str, resolution: str) -> None:
+        """Say what was done about an item."""
+        self._gates.resolve_intervention(intervention_id, {"resolution": resolution})
+
+
+def _pipeline_named() -> Any:
+    return named("pipeline", ["pipeline_template"])
+
+
+def _shape(value: Any) -> Shape:
+    shape: Shape = value
+    return shape
+
+
+def _given(fields: Mapping[str, Any]) -> Shape:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,84 @@
+"""`penstock why`: what stands in the way of a flow, a phase or a run, as a tree."""
+
+from __future__ import annotations
+
+import click
+
+from penstock.cli import shapes
+from penstock.cli.app import App, Command
+from penstock.cli.flow_usecases import Place
+from penstock.cli.given import FLOW_PREFIX, RUN_PREFIX, flow_id, run_id
+from penstock.cli.usecases import Shape
+from penstock.core.errors import InvalidInput, NotFound
+
+CLEARS = {"event": "when something happens", "person": "needs a person", "time": "", "never": ""}
+
+
+@click.command("why", cls=Command)
+@click.argument("thing", metavar="PIPELINE|FLOW|RUN")
+@click.argument("partition", required=False)
+@click.argument("phase", required=False)
+@click.option("--customer", metavar="ID", help="Whose; the default customer unless said.")
+@click.option("--mode", metavar="NAME", help="In this mode; the newest flow unless said.")
+@click.pass_obj
+def why(
+    app: App,
+    thing: str,
+    partition: str | None,
+    phase: str | None,
+    customer: str | None,
+    mode: str | None,
+) -> None:
+    """Prove why something is not happening, and when it can clear at the earliest.
+
+    Asks about a flow (`penstock why nba 2025-12-31`, or its id), one phase of it (`penstock why
+    nba 2025-12-31 predict`) or a run (`penstock why run_7h2kq0v3`).
+    """
+    with app.use_cases() as cases:
+        flows = cases.flows
+        if thing.startswith(RUN_PREFIX) and partition is None:
+            proof = flows.why_run(run_id(thing))
+        elif thing.startswith(FLOW_PREFIX) and phase is None:
+            proof = flows.why_flow(flow_id(thing), partition)
+        elif partition is None:
+            raise InvalidInput("partition", "a slice of data, such as 2025-12-31", "nothing")
+        else:
+            place = Place(pipeline=thing, partition=partition, customer=customer, mode=mode)
+            found = flows.explain(place)["flow"]
+            if found is None:
+                raise NotFound("flow", f"{thing} {partition}")
+            proof = flows.why_flow(found["flow_id"], phase)
+    app.emit(proof, lambda: print_proof(proof))
+
+
+def print_proof(proof: Shape) -> None:
+    """A tree of causes as people read it."""
+    now = shapes.micros(proof["as_of"])
+    causes = proof["causes"]
+    open_at: dict[int, bool] = {}
+    for place, cause in enumerate(causes):
+        depth = cause["depth"]
+        later = [c["depth"] for c in causes[place + 1 :]]
+        ends = next((d for d in later if d <= depth), -1)
+        open_at[depth] = ends == depth
+        stem = "".join("│  " if open_at.get(level) else "   " for level in range(1, depth))
+        branch = "" if depth == 0 else ("├─ " if open_at[depth] else "└─ ")
+        note = _note(cause, now)
+        click.echo(f"{stem}{branch}{shapes.printable(cause['text'])}{note}")
+        if cause["action"] is not None:
+            deeper = "" if depth == 0 else ("│  " if open_at[depth] else "   ")
+            click.echo(f"{stem}{deeper}   → {shapes.printable(cause['action']['command'])}")
+    if proof["earliest_at"] is not None:
+        click.echo(f"Not before {shapes.when(shapes.micros(proof['earliest_at']), now)}.")
+
+
+def _note(cause: Shape, now: int | None) -> str:
+    """How a cause without causes of its own can clear."""
+    if cause["kind"] in ("flow", "phase", "processor", "run"):
+        return ""
+    if cause["earliest_at"] is not None and now is not None:
+        at = shapes.micros(cause["earliest_at"])
+        assert at is not None
+        return f"  [not before {shapes.brief(at, now)}]"
+    said = CLEARS[cause["clears"]]
+    return f"  [{said}]" if said else ""
