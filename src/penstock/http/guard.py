@@ -33,6 +33,8 @@ CLOSE: Final = {"Connection": "close"}
 REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 LINE_SECONDS: Final = 0.1
 """How long a request waits for a place before it is refused."""
+PATIENT: Final = {"/api/v1/scheduler/claim-runs": 2.0}
+"""A fleet of workers that starts claims all at once, and would rather wait than be refused."""
 ALWAYS: Final = frozenset({"/healthz", "/readyz"})
 """Answered even when overloaded: an overloaded process is alive."""
 
@@ -127,7 +129,7 @@ class Guard:
             if access.path in ALWAYS:
                 await self._app(scope, inbox.receive, answer.send)
                 return
-            await self._enter()
+            await self._enter(PATIENT.get(access.path, LINE_SECONDS))
             try:
                 await self._app(scope, inbox.receive, answer.send)
             finally:
@@ -148,7 +150,7 @@ class Guard:
                 headers={"Retry-After": "1"},
             )  # fmt: skip
 
-    async def _enter(self) -> None:
+    async def _enter(self, patience: float) -> None:
         """Take a place among those that are worked on, waiting for one for a moment."""
         if self.active < self._slots:
             self.active += 1
@@ -157,7 +159,7 @@ class Guard:
         place = asyncio.get_running_loop().create_future()
         self._line.append(place)
         try:
-            async with asyncio.timeout(LINE_SECONDS):
+            async with asyncio.timeout(patience):
                 await place
         except TimeoutError:
             if not place.cancelled():
