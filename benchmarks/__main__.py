@@ -28,6 +28,9 @@ BENCHES = {
     "overload": ("overload", "ten times the rate the API can keep up, then back to normal"),
     "start": ("start", "`penstock up` on a new file until the API answers"),
     "gate": ("gate", "20 dependencies over 10,000,000 rows (DuckDB in the place of SQLite)"),
+    "cascade_latency": ("cascade", "the last completion committed to the next phase running"),
+    "cascade_throughput": ("cascade", "500 flows of 6 phases of 5 processors that do nothing"),
+    "cascade_waiting": ("cascade", "10,000 flows that wait at their gates: CPU between looks"),
     "history": ("history", "lists and sums over 10,000,000 ended runs (takes minutes)"),
 }
 

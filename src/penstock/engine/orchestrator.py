@@ -9,20 +9,21 @@ in any number of replicas; a crash leaves nudges and leases that are found again
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.core.dependency import Dependency
+from penstock.core.cascade import Ask
 from penstock.core.evidence import Sighting
 from penstock.core.look import Look, Looker, unseeing
 from penstock.core.pipeline import Pipeline
 from penstock.store.api import Store, Tx
-from penstock.store.book import Evidence, LookOrder, Stir
+from penstock.store.book import Book, Evidence, LookOrder, Stir
 from penstock.store.cascade import Advanced, advance
 from penstock.store.completions import nudge_take
-from penstock.store.flows import cascade_next_at, phase_due
+from penstock.store.flows import Flow, cascade_next_at, phase_due
+from penstock.store.plans import Planned
 from penstock.store.registry import processor_list
 
 BATCH: Final = 500
@@ -75,6 +76,7 @@ class Orchestrator:
         store: Store,
         look: Looker = unseeing,
         *,
+        known: Callable[[Look], Sequence[Sighting] | None] | None = None,
         holder: str = "orchestrator",
         pipelines: Sequence[Pipeline] = (),
         threads: int = 0,
@@ -82,10 +84,13 @@ class Orchestrator:
     ) -> None:
         """An orchestrator that looks through `look`; with `threads`, looks do not hold it up.
 
+        known: answers a look from memory, or None; what it knows is judged without a lease.
         pipelines: code that is loaded here, for expected counts that are functions.
         """
         self._store = store
         self._look = look
+        self._known = known
+        self._pools: set[str] = set()
         self._holder = holder
         self._batch = batch
         self._code = {pipeline.digest: pipeline for pipeline in pipelines}
@@ -146,7 +151,8 @@ class Orchestrator:
                 stir.due.add(gate_id)
         if not stirs:
             return Advanced(), False
-        part = advance(tx, stirs, actor=self._holder, holder=self._holder)
+        known = None if self._known is None else self._remembered
+        part = advance(tx, stirs, actor=self._holder, holder=self._holder, known=known)
         return part, len(nudges) == self._batch
 
     def _make(self, order: LookOrder) -> None:
@@ -166,23 +172,38 @@ class Orchestrator:
         self._seen.append(_Seen(order, Evidence(token=order.token, sightings=seen)))
 
     def _looked(self, order: LookOrder) -> list[Sighting]:
-        look = Look(
-            dependencies=self._dependencies(order),
-            partition=order.flow.partition,
-            customer=order.flow.customer_id,
-            since=order.since,
-        )
-        return list(self._look(look))
+        place = (order.phase, order.processor)
+        return list(self._look(self._question(order.flow, order.planned, place, order.since)))
 
-    def _dependencies(self, order: LookOrder) -> list[Dependency]:
+    def _remembered(self, book: Book, ask: Ask) -> dict[str, Sighting] | None:
+        """What is known of a gate's data without looking."""
+        assert self._known is not None
+        place = (ask.phase, ask.processor or "")
+        look = self._question(book.flow, book.planned, place, ask.judged_at)
+        seen = self._known(look)
+        return None if seen is None else {sighting.key: sighting for sighting in seen}
+
+    def _question(
+        self, flow: Flow, planned: Planned, place: tuple[str, str], since: int | None
+    ) -> Look:
         """What to look at; from the code where it is loaded, because JSON holds no functions."""
-        code = self._code.get(order.flow.digest)
+        phase, processor = place
+        code = self._code.get(flow.digest)
         if code is None:
-            needs = order.planned.needs(order.phase, order.processor)
+            needs = planned.needs(phase, processor)
         else:
-            needs = code.needs(order.planned.mode.name, order.phase, order.processor or None)
-        return [need.dependency for need in needs]
+            needs = code.needs(planned.mode.name, phase, processor or None)
+        return Look(
+            dependencies=[need.dependency for need in needs],
+            partition=flow.partition,
+            customer=flow.customer_id,
+            since=since,
+        )
 
     def _wake_workers(self) -> None:
-        pools = {row.pool for row in self._store.read(processor_list)}
-        self._store.wake([f"runs:{pool}" for pool in sorted(pools)])
+        """Hint at once to the pools that are known; a new one is known from the next time on."""
+        self._store.wake([f"runs:{pool}" for pool in sorted(self._pools)])
+        known = {row.pool for row in self._store.read(processor_list)}
+        if known != self._pools:
+            self._store.wake([f"runs:{pool}" for pool in sorted(known - self._pools)])
+            self._pools = known

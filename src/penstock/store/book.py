@@ -57,6 +57,7 @@ class Book:
     overrides: tuple[Override, ...] = ()
     breakers: dict[str, Breaker] = field(default_factory=dict)
     changed: set[tuple[str, str]] = field(default_factory=set)
+    _progress: dict[str, Progress] = field(default_factory=dict)
     breakers_changed: set[str] = field(default_factory=set)
 
     def row(self, phase: str, processor: str = "") -> Phase:
@@ -72,6 +73,7 @@ class Book:
             check(PhaseState(old.state), PhaseState(state), f"{self.flow.flow_id}/{phase}")
         new = old._replace(**fields)
         if new != old:
+            self._progress.pop(phase, None)
             self.rows[place] = new
             self.changed.add(place)
 
@@ -95,6 +97,11 @@ class Book:
         One that was skipped though its mode runs it lies before where this flow was told to start:
         it stands in nobody's way.
         """
+        if phase not in self._progress:
+            self._progress[phase] = self._progress_of(phase)
+        return self._progress[phase]
+
+    def _progress_of(self, phase: str) -> Progress:
         row = self.rows[phase, ""]
         if row.state == PhaseState.SKIPPED:
             expected = self.planned.plan.phase(phase).expected

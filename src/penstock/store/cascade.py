@@ -15,7 +15,7 @@ from typing import Final
 from penstock.core.clock import MINUTE
 from penstock.store.api import Tx
 from penstock.store.book import Book, LookOrder, Stir
-from penstock.store.changes import Changes, Start, run_rows
+from penstock.store.changes import Changes, Known, Start, run_rows
 from penstock.store.completions import completions_of
 from penstock.store.flows import (
     Locked,
@@ -51,15 +51,23 @@ class Advanced:
 
 
 def advance(
-    tx: Tx, stirs: Mapping[int, Stir], *, actor: str, holder: str | None = None
+    tx: Tx,
+    stirs: Mapping[int, Stir],
+    *,
+    actor: str,
+    holder: str | None = None,
+    known: Known | None = None,
 ) -> Advanced:
-    """Judge flows and write what follows; `holder` takes the looks that are needed."""
+    """Judge flows and write what follows; `holder` takes the looks that are needed.
+
+    known: answers from memory what was seen for a gate, so that nobody has to look.
+    """
     locked = flow_lock_many(tx, stirs)
     if not locked:
         return Advanced()
     _drop_stale(tx, stirs)
     books = _books(tx, locked, stirs)
-    changes = Changes(actor)
+    changes = Changes(actor, known)
     for book in books:
         judge(book, stirs[book.flow.flow_id], changes)
     looks = _lease(tx, changes, holder)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from penstock.core.cascade import Ask, FlowState, Progress, is_set_complete
+from penstock.core.evidence import Sighting
 from penstock.core.model import Alert, NewRun
 from penstock.core.plan import PhasePlan
 from penstock.core.record import dumps
@@ -57,6 +58,10 @@ STATUS_TOPIC: Final = "penstock.orchestration-status"
 FAILED_TOPIC: Final = "penstock.dependency-check-failed"
 
 
+Known: TypeAlias = Callable[[Book, Ask], Mapping[str, Sighting] | None]
+"""Answers from memory what was seen for a gate; None when somebody has to look."""
+
+
 @dataclass(slots=True)
 class Start:
     """Processors that a trigger starts."""
@@ -74,6 +79,7 @@ class Changes:
     """Everything a batch of flows came to."""
 
     actor: str
+    known: Known | None = None
     wanted: list[Wanted] = field(default_factory=list)
     late: list[tuple[Book, str, tuple[str, ...]]] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)

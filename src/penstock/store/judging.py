@@ -30,15 +30,18 @@ from penstock.core.evidence import Assessment, assess
 from penstock.core.gate import decide
 from penstock.core.phases import DONE, WAITS_FOR_GATE, PhaseState, gate_state
 from penstock.core.verdict import Decision, Effect, GateInput, GateStatus, Verdict
-from penstock.store.book import Book, Stir, Wanted
+from penstock.store.book import Book, Evidence, Stir, Wanted
 from penstock.store.changes import Changes
 
 CASCADE: Final = "orchestrator"
+_OVER: Final = frozenset({*DONE, PhaseState.SKIPPED})
 
 
 def judge(book: Book, stir: Stir, changes: Changes) -> None:
     """Bring one flow as far as it goes."""
     _count_failures(book, stir)
+    if _is_idle(book, stir):
+        return
     if book.flow.is_open:
         _end_phases(book, changes)
         if not _end_flow(book, changes):
@@ -46,6 +49,26 @@ def judge(book: Book, stir: Stir, changes: Changes) -> None:
             _keep_watch(book)
             _end_flow(book, changes)
     _late_data(book, stir, changes)
+
+
+def _is_idle(book: Book, stir: Stir) -> bool:
+    """Whether all that happened is that somebody completed for whom others are still awaited.
+
+    Most reports are of this kind, and nothing follows from them.
+    """
+    if stir.everything or stir.due or stir.evidence or stir.failures or not book.flow.is_open:
+        return False
+    plan = book.planned.plan
+    known = {phase.name: phase for phase in plan.phases}
+    for name in stir.phases:
+        phase = known.get(name)
+        if phase is None or book.row(name).state != PhaseState.IN_PROGRESS:
+            return False
+        if phase_end(phase, book.progress(name), book.now) is not None:
+            return False
+        if any(name in later.after and later.terms.on == "each" for later in plan.phases):
+            return False
+    return book.flow.deadline_at is not None and book.now < book.flow.deadline_at
 
 
 def _count_failures(book: Book, stir: Stir) -> None:
@@ -57,8 +80,13 @@ def _count_failures(book: Book, stir: Stir) -> None:
 
 
 def _end_phases(book: Book, changes: Changes) -> None:
+    reported = {seen.phase for seen in book.seen}
     for phase in book.planned.plan.phases:
         row = book.row(phase.name)
+        if row.state in (PhaseState.COMPLETE, PhaseState.SKIPPED):
+            continue
+        if row.state in WAITS_FOR_GATE and phase.name not in reported:
+            continue
         progress = book.progress(phase.name)
         if row.state in WAITS_FOR_GATE and progress.seen and is_set_complete(phase, progress):
             # Everybody reported from outside before the gate was asked: there is nothing to start.
@@ -88,6 +116,9 @@ def _end_phases(book: Book, changes: Changes) -> None:
 def _end_flow(book: Book, changes: Changes) -> bool:
     """End the flow when its last phases have ended, or at its deadline."""
     flow = book.flow
+    states = {book.row(phase.name).state for phase in book.planned.plan.phases}
+    if flow.deadline_at is not None and book.now < flow.deadline_at and not states <= _OVER:
+        return False
     state = flow_state(book.planned.plan, book.known(), now=book.now, opened_at=flow.created_at)
     if state is FlowState.OPEN:
         return False
@@ -124,6 +155,9 @@ def _ask_gates(book: Book, stir: Stir, changes: Changes) -> None:
             _block(book, ask, changes)
             continue
         needs = book.planned.needs(ask.phase, processor)
+        if needs and evidence is None and changes.known is not None:
+            seen = changes.known(book, ask)
+            evidence = None if seen is None else Evidence(token=0, sightings=seen)
         if needs and evidence is None:
             changes.wanted.append(Wanted(book, ask, row.gate_id))
             continue

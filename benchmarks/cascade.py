@@ -1,0 +1,265 @@
+"""Cascades: from one phase to the next, through many flows, and while flows wait at gates."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+
+from benchmarks.cpu import server_seconds
+from benchmarks.result import Result, percentile, say
+from benchmarks.site import Site
+from benchmarks.work import worker
+from penstock import Pipeline, same_day
+from penstock.client import Client
+from penstock.client.flow_requests import FlowRequest
+from penstock.core.clock import SECOND
+from penstock.core.evidence import Sighting
+from penstock.core.look import Look, Looker
+from penstock.engine.context import RunContext
+from penstock.engine.orchestrator import Orchestrator
+from penstock.engine.supervisor import Beat, Loop
+from penstock.events import Event, Events, RunEnded
+from penstock.store.api import Store, Tx
+from penstock.store.book import Stir
+from penstock.store.cascade import advance
+from penstock.store.opening import Opening, flow_open_many
+from penstock.store.registry import customer_ensure_many, pipeline_get
+
+RATE = 20
+PHASES = 6
+WIDTH = 5
+
+ended_ns: dict[str, int] = {}
+"""When the worker was told that the first phase's end is committed, by partition."""
+first_runs: dict[int, str] = {}
+delays_ms: list[float] = []
+
+
+def relay() -> Pipeline:
+    """Two phases, the second behind a gate whose evidence is at hand."""
+    made = Pipeline("relay", partition="day", warehouse="memory")
+    first = made.phase("first")
+
+    @first.processor
+    def hand(run: RunContext) -> None:
+        """Say whose end is about to be committed."""
+        first_runs[run.held.run_id] = run.partition
+
+    @made.phase("second", after=first).processor(needs=[same_day("t.rows")])
+    def take(run: RunContext) -> None:
+        """Note how long ago the first phase ended."""
+        began = time.monotonic_ns()
+        while run.partition not in ended_ns:  # the worker tells a moment after the commit
+            time.sleep(0.0002)
+        delays_ms.append((began - ended_ns[run.partition]) / 1e6)
+
+    return made
+
+
+def wide() -> Pipeline:
+    """Six phases of five processors that do nothing."""
+    made, before = Pipeline("wide", partition="day"), None
+    for n in range(PHASES):
+        phase = made.phase(f"phase{n}", after=before)
+        for m in range(WIDTH):
+            phase.processor(f"p{n}{m}")(_nothing)
+        before = phase
+    return made
+
+
+def _nothing(_: RunContext) -> None:
+    """End at once."""
+
+
+def _there(look: Look) -> list[Sighting]:
+    """Evidence from memory, as a cached gate has it."""
+    return [Sighting(key=d.key, looked_at=0, rows=1) for d in look.dependencies]
+
+
+def _absent(look: Look) -> list[Sighting]:
+    return [Sighting(key=d.key, looked_at=0, rows=0) for d in look.dependencies]
+
+
+def _loop(store: Store, look: Looker, threads: int = 4) -> Loop:
+    service = Orchestrator(store, look, known=look, holder="bench", threads=threads)
+    beat = Beat(interval_us=SECOND, channels=("flows",))
+    return Loop(service, beat, store, events=Events(), jitter=random.Random(7).random)
+
+
+def cascade_latency(site: Site, *, quick: bool) -> Iterator[Result]:
+    """From the commit of the last completion to the first line of the next phase's processor."""
+    seconds = 3 if quick else 10
+    place = site.create("cascade")
+    store = place.store()
+    client, pipeline = Client(store), relay()
+    client.register([pipeline])
+    for known in (ended_ns, first_runs, delays_ms):
+        known.clear()
+    subject, loop = worker(store, pipeline), _loop(store, _there)
+    subject.steps.events.subscribe(_told)
+    loop.start()
+    subject.start()
+    subject.started.wait(30)
+    _trigger_at_rate(client, 1, "warm")
+    _wait_for(RATE)
+    delays_ms.clear()
+    _trigger_at_rate(client, seconds, "day")
+    _wait_for(seconds * RATE)
+    loop.stop()
+    subject.stop()
+    samples = list(delays_ms)
+    store.close()
+    site.drop(place)
+    p50 = percentile(samples, 0.5)
+    yield Result(
+        bench="cascade_latency",
+        engine=site.engine,
+        value=p50,
+        unit="ms",
+        n=len(samples),
+        extra={"p50_ms": p50, "p99_ms": percentile(samples, 0.99)},
+    )
+
+
+def _told(event: Event) -> None:
+    if isinstance(event, RunEnded) and event.run_id in first_runs:
+        ended_ns[first_runs[event.run_id]] = time.monotonic_ns()
+
+
+def _trigger_at_rate(client: Client, seconds: int, name: str) -> None:
+    began = time.monotonic()
+    for i in range(seconds * RATE):
+        time.sleep(max(0.0, began + i / RATE - time.monotonic()))
+        wanted = FlowRequest(pipeline="relay", partition=f"{name}{i}", mode="same_day")
+        client.flows.trigger(wanted)
+
+
+def _wait_for(expected: int) -> None:
+    deadline = time.monotonic() + 20
+    while len(delays_ms) < expected and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(delays_ms) == expected, (len(delays_ms), expected)
+
+
+def cascade_throughput(site: Site, *, quick: bool) -> Iterator[Result]:
+    """500 flows of six phases of five processors that do nothing, from opening to the last end."""
+    flows = 50 if quick else 500
+    place = site.create("cascade")
+    store = place.store()
+    client, pipeline = Client(store), wide()
+    client.register([pipeline])
+    subject, loop = worker(store, pipeline), _loop(store, _there, threads=0)
+    loop.start()
+    subject.start()
+    subject.started.wait(30)
+    _drain(store, [f"warm{n}" for n in range(5)])
+    began = time.perf_counter()
+    _drain(store, [f"day{n}" for n in range(flows)])
+    took = time.perf_counter() - began
+    loop.stop()
+    subject.stop()
+    store.close()
+    site.drop(place)
+    runs = flows * PHASES * WIDTH
+    yield Result(
+        bench="cascade_throughput",
+        engine=site.engine,
+        value=took,
+        unit="s",
+        n=flows,
+        extra={"seconds": took, "completions_per_s": runs / took},
+    )
+
+
+def _drain(store: Store, partitions: list[str]) -> None:
+    """Open a flow for each partition and wait until all have ended."""
+    ids = _open(store, "wide", "manual", partitions)
+    store.wake(["flows", "runs:default"])
+    waiting = threading.Event()
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        if not _open_count(store):
+            return
+        waiting.wait(0.05)
+    raise AssertionError(f"flows are still open: {_open_count(store)} of {len(ids)}")
+
+
+def _open_count(store: Store) -> int:
+    def body(tx: Tx) -> int:
+        rows = tx._connection.execute(  # type: ignore[attr-defined]
+            "SELECT count(*) FROM flows WHERE ended_at IS NULL"
+        ).fetchall()
+        return int(rows[0][0])
+
+    return store.read(body)
+
+
+def _open(store: Store, pipeline: str, mode: str, partitions: list[str]) -> list[int]:
+    """Open flows by hundreds and start them."""
+    ids: list[int] = []
+    for n in range(0, len(partitions), 100):
+        part = partitions[n : n + 100]
+        ids += store.write(lambda tx, p=part: _open_part(tx, pipeline, mode, p))  # type: ignore[misc]
+    return ids
+
+
+def _open_part(tx: Tx, pipeline: str, mode: str, partitions: list[str]) -> list[int]:
+    found = pipeline_get(tx, pipeline)
+    assert found is not None
+    customer = customer_ensure_many(tx, ["bench"])["bench"]
+    opened = flow_open_many(
+        tx,
+        [
+            Opening(
+                customer=customer, pipeline=found[0], digest=found[1], mode=mode,
+                partition=partition, source="manual", correlation_id=partition, opened_by="bench",
+            )
+            for partition in partitions
+        ],
+    )  # fmt: skip
+    ids = [flow_id for flow_id in opened if flow_id is not None]
+    advance(tx, {flow_id: Stir(everything=True) for flow_id in ids}, actor="bench")
+    return ids
+
+
+def cascade_waiting(site: Site, *, quick: bool) -> Iterator[Result]:
+    """What flows that wait at their gates cost between two looks."""
+    flows = 1_000 if quick else 10_000
+    place = site.create("cascade")
+    store = place.store()
+    gated = Pipeline("gated", partition="day", warehouse="memory")
+    gated.phase("only").processor("take", needs=[same_day("t.rows")])(_nothing)
+    Client(store).register([gated])
+    _open(store, "gated", "tomorrow", [f"day{n}" for n in range(flows)])
+    say("letting every gate look once")
+    service = Orchestrator(store, _absent, holder="bench")
+    while service.run_once().flows:
+        pass
+    mine, theirs = _idle(site, store, 5 if quick else 15)
+    store.close()
+    site.drop(place)
+    yield Result(
+        bench="cascade_waiting",
+        engine=site.engine,
+        value=mine + (theirs or 0.0),
+        unit="% CPU",
+        n=flows,
+        extra={"cpu_pct": mine + (theirs or 0.0), "process_pct": mine, "server_pct": theirs},
+    )
+
+
+def _idle(site: Site, store: Store, seconds: int) -> tuple[float, float | None]:
+    """CPU of an orchestrator's loop that has nothing to do, and of the server, in percent."""
+    loop = _loop(store, _absent)
+    loop.start()
+    time.sleep(2)
+    began, used, server = time.perf_counter(), time.process_time(), server_seconds(site)
+    time.sleep(seconds)
+    passed = time.perf_counter() - began
+    mine = (time.process_time() - used) / passed * 100
+    after = server_seconds(site)
+    loop.stop()
+    theirs = None if server is None or after is None else (after - server) / passed * 100
+    return mine, theirs
