@@ -45,6 +45,7 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "keys": ("keys", "API keys: create, list, rotate, revoke."),
     "db": ("db", "The database: migrate, verify, path."),
     "doctor": ("doctor", "Check the installation and say how to mend what is wrong."),
+    "simulate": ("simulate", "Run pipelines under seeded faults and check that nothing breaks."),
     "demo": ("demo", "Watch a day of a pipeline in about a minute, with failures."),
 }
 """Command → (module of this package, what `penstock --help` says of it)."""

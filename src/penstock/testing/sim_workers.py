@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.core.clock import MINUTE, SECOND
-from penstock.core.model import Finish, HeldRun
+from penstock.core.model import DEFAULT_POOL, Finish, HeldRun
 from penstock.core.pipeline import Pipeline
 from penstock.engine.context import RunContext, Signal
 from penstock.engine.options import WorkerOptions
@@ -42,9 +42,12 @@ class SimWorker(Actor):
 
     kind = "worker"
 
-    def __init__(self, stage: Stage, name: str, pipelines: Sequence[Pipeline]) -> None:
+    def __init__(
+        self, stage: Stage, name: str, pipelines: Sequence[Pipeline], pool: str = DEFAULT_POOL
+    ) -> None:
         super().__init__(stage, name, 30 * SECOND)
         self._pipelines = list(pipelines)
+        self._pool = pool
         self._boots = itertools.count(1)
         self._slots = stage.rng.randint(1, 4)
         self._starts = stage.rng.random() < 0.5
@@ -58,8 +61,8 @@ class SimWorker(Actor):
         """A fresh process: no session, nothing in hand."""
         stage = self.stage
         options = WorkerOptions(
-            name=self.name, slots=self._slots, batch_max=3, lease_us=LEASE_US, beat_us=BEAT_US,
-            margin_us=15 * SECOND, mark_us=MARK_US,
+            pool=self._pool, name=self.name, slots=self._slots, batch_max=3, lease_us=LEASE_US,
+            beat_us=BEAT_US, margin_us=15 * SECOND, mark_us=MARK_US,
         )  # fmt: skip
         self.steps = WorkerSteps(
             self.store,

@@ -1,0 +1,141 @@
+"""What must hold of flows: judged while a simulated history goes on, and once it has come to rest.
+
+I13 a phase starts at most once per generation, and its runs are created once. I14 nothing starts
+early: a trigger has a decision that lets it start, on a complete set unless it says degraded. I15
+after healing everything ends. I16 completions are a set. Decisions replay to what was recorded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from penstock.core.gate import decide
+from penstock.core.pipeline import Pipeline
+from penstock.core.record import loads
+from penstock.core.verdict import Decision, GateInput
+from penstock.store.sqlite import SqliteStore
+from penstock.testing.invariants import Violation
+from penstock.testing.snapshots import Peek
+
+TRIGGERS = """
+SELECT t.flow_id, t.phase, t.processor, t.verdict, t.runs, t.source FROM triggers t
+"""
+RUNS_TWICE = """
+SELECT flow_id, processor, count(*) FROM (
+  SELECT flow_id, processor FROM runs WHERE attempt = 1 AND flow_id IS NOT NULL
+  UNION ALL SELECT flow_id, processor FROM history WHERE attempt = 1 AND flow_id IS NOT NULL
+) GROUP BY flow_id, processor HAVING count(*) > 1
+"""
+RUNS_BY_PHASE = """
+SELECT r.flow_id, p.phase, count(*) FROM (
+  SELECT flow_id, processor FROM runs WHERE attempt = 1 AND flow_id IS NOT NULL
+  UNION ALL SELECT flow_id, processor FROM history WHERE attempt = 1 AND flow_id IS NOT NULL
+) r JOIN processors p ON p.processor = r.processor GROUP BY r.flow_id, p.phase
+"""
+DECISIONS = """
+SELECT decision_id, flow_id, phase, processor, verdict, input, decision FROM decisions
+WHERE decision_id > ? ORDER BY decision_id
+"""
+JOURNAL = """
+SELECT subject, action, count(*) FROM journal WHERE kind = 'flow' AND action IN ('opened', 'ended')
+GROUP BY subject, action HAVING count(*) > 1
+"""
+FLOW = """
+SELECT p.name, f.mode FROM flows f JOIN pipelines p ON p.pipeline = f.pipeline WHERE f.flow_id = ?
+"""
+PHASES = "SELECT phase, state, started_at FROM flow_phases WHERE flow_id = ? AND processor = ''"
+NOW = "SELECT at FROM triggers WHERE flow_id = ? AND phase = ? ORDER BY at DESC LIMIT 1"
+OPEN = "SELECT flow_id, state FROM flows WHERE ended_at IS NULL"
+LIVE = "SELECT run_id, state FROM runs"
+NUDGES = "SELECT count(*) FROM nudges"
+
+
+class FlowInvariants:
+    """Reads the store beside everybody else, and raises `Violation`."""
+
+    def __init__(self, store: SqliteStore, pipelines: Sequence[Pipeline]) -> None:
+        self._rows = Peek(store).rows
+        self._plans = {
+            (pipeline.name, mode): pipeline.plan(mode)
+            for pipeline in pipelines
+            for mode in pipeline.modes
+        }
+        self._after = 0
+        self._allowed: dict[tuple[int, str, str], set[str]] = {}
+        self.started: dict[tuple[int, str, str], str] = {}
+        self.checks = 0
+        self.decisions: Counter[str] = Counter()
+
+    def committed(self) -> None:
+        """Judge what the latest commit left."""
+        self.checks += 1
+        self._replay()
+        for flow_id, processor, count in self._rows(RUNS_TWICE):
+            raise Violation("I13", f"processor {processor} of flow {flow_id} got {count} runs")
+        for flow_id, phase, processor, verdict, _, source in self._rows(TRIGGERS):
+            place = (flow_id, phase, processor)
+            if place not in self.started:
+                self._check_time(flow_id, phase)
+            known = self.started.setdefault(place, verdict)
+            if known != verdict:
+                raise Violation("I13", f"the trigger of {place} changed to {verdict}")
+            if verdict not in self._allowed.get(place, ()):
+                raise Violation("I14", f"{place} was triggered by {source} without a decision")
+
+    def is_quiet(self) -> bool:
+        """Whether every flow has ended, every run too, and nothing waits to be acted on."""
+        left = (self._rows(OPEN), self._rows(LIVE), self._rows(NUDGES)[0][0])
+        return not any(left)
+
+    def finished(self) -> None:
+        """Judge the history at rest."""
+        self.committed()
+        for row in self._rows(OPEN):
+            raise Violation("I15", f"flow {row[0]} is still open")
+        for row in self._rows(LIVE):
+            raise Violation("I15", f"run {row[0]} is still {row[1]}")
+        if self._rows(NUDGES)[0][0]:
+            raise Violation("I15", "nudges are left that nobody acted on")
+        counts = {(flow_id, phase): n for flow_id, phase, n in self._rows(RUNS_BY_PHASE)}
+        started: Counter[tuple[int, str]] = Counter()
+        for flow_id, phase, _, _, runs, _ in self._rows(TRIGGERS):
+            started[flow_id, phase] += runs
+        for place, runs in started.items():
+            if counts.get(place, 0) != runs:
+                found = counts.get(place, 0)
+                raise Violation("I13", f"{place} was to start {runs} runs and started {found}")
+        for flow_id, action, count in self._rows(JOURNAL):
+            raise Violation("I17", f"flow {flow_id} has {count} entries {action!r}")
+
+    def _check_time(self, flow_id: int, phase: str) -> None:
+        """What comes before a phase that just started has ended, or its stragglers' time has."""
+        ((name, mode),) = self._rows(FLOW, flow_id)
+        plan = self._plans[name, mode]
+        if plan.phase(phase).terms.on == "each":
+            return  # it starts at any event of the phases before it
+        before = {row[0]: row[1:] for row in self._rows(PHASES, flow_id)}
+        ((now,),) = self._rows(NOW, flow_id, phase)
+        for earlier in plan.phase(phase).after:
+            state, started = before[earlier]
+            wait = plan.phase(earlier).terms.stragglers_us
+            is_over = wait is not None and started is not None and now >= started + wait
+            if state not in ("COMPLETE", "DEGRADED", "SKIPPED") and not is_over:
+                raise Violation("I14", f"{phase} of flow {flow_id} started while {earlier} {state}")
+
+    def _replay(self) -> None:
+        """Decide every new decision again from its record."""
+        for row in self._rows(DECISIONS, self._after):
+            self._after, flow_id, phase, processor, verdict = row[:5]
+            given, told = loads(GateInput, row[5]), loads(Decision, row[6])
+            if decide(given) != told:
+                raise Violation("replay", f"decision {self._after} of {phase} comes out otherwise")
+            # A gate per processor (on="each") is asked at every event, not at the end of a set.
+            early = not processor and not given.set_complete and not given.stragglers_passed
+            if told.verdict.starts and early:
+                raise Violation(
+                    "I14", f"{phase} of flow {flow_id} starts before its set is settled"
+                )
+            self.decisions[verdict] += 1
+            if told.verdict.starts:
+                self._allowed.setdefault((flow_id, phase, processor), set()).add(verdict)

@@ -1,0 +1,196 @@
+"""The surroundings of simulated flows: data that comes late, in part or never; people; outsiders.
+
+`Sources` answers looks by the seed: every table of a partition has its own arrival, some looks
+fail. `Opener` triggers flows, twice now and then. `Reporter` does what external processors do, and
+reports it once, again, and out of order. Used by `flow_world`; nothing here judges anything.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from penstock.client import Client
+from penstock.client.flows import CompletionReport, FlowRequest
+from penstock.client.names import Names
+from penstock.core.clock import HOUR, MINUTE, SECOND, iso
+from penstock.core.dependency import Dependency, Kind
+from penstock.core.evidence import Sighting
+from penstock.core.look import Look
+from penstock.core.pipeline import Pipeline
+from penstock.store.api import Store
+from penstock.store.completions import completions_of
+from penstock.store.flows import FlowFilter, flow_list, phases_of
+from penstock.store.runs import RunFilter
+from penstock.testing.clock import VirtualClock
+from penstock.testing.sim_actors import Actor, Stage
+from penstock.testing.tables import Delivery, Tables
+
+FAILS, NEVER, PARTLY = 0.05, 0.06, 0.25
+
+
+class Sources:
+    """A warehouse whose tables fill by the seed; what a processor produces follows its report."""
+
+    def __init__(
+        self, store: Store, clock: VirtualClock, rng: random.Random, pipelines: Sequence[Pipeline]
+    ) -> None:
+        self.is_healing = False
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._partitions: dict[str, Tables] = {}
+        self._planned: set[tuple[str, str, bool]] = set()
+        self._makers = {
+            table: processor.name
+            for pipeline in pipelines
+            for processor in pipeline.processors
+            for table in processor.terms.produces
+        }
+
+    def look(self, look: Look) -> list[Sighting]:
+        """A `Looker`."""
+        tables = self._partitions.setdefault(look.partition, Tables(self._clock))
+        for dependency in look.dependencies:
+            self._plan(tables, dependency, look.partition)
+        seen = tables.look(look)
+        if not self.is_healing and self._rng.random() < FAILS:
+            place = self._rng.randrange(len(seen))
+            seen[place] = Sighting(
+                key=seen[place].key, looked_at=self._clock.now(), error="simulated: no connection"
+            )
+        return seen
+
+    def _plan(self, tables: Tables, dependency: Dependency, partition: str) -> None:
+        """Draw the arrival of a table when it is looked at for the first time."""
+        historical = dependency.kind is Kind.HISTORICAL
+        units = dependency.expect.table
+        if units is not None and (partition, units, False) not in self._planned:
+            self._planned.add((partition, units, False))
+            tables.arrive(units, Delivery(at=0, rows=self._rng.randrange(12)))
+        place, now, rng = (partition, dependency.table, historical), self._clock.now(), self._rng
+        if dependency.table in self._makers and not historical:
+            if place not in self._planned and self._is_made(dependency.table, partition):
+                self._planned.add(place)
+                tables.arrive(dependency.table, Delivery(at=now))
+            return
+        if place in self._planned:
+            return
+        self._planned.add(place)
+        if historical:
+            most = dependency.lookback_days or 1
+            tables.arrive(dependency.table, Delivery(at=0, days=rng.randint(most // 2, most)))
+        elif rng.random() >= NEVER:
+            whole = Delivery(at=now + rng.choice((0, 0, rng.randrange(3 * HOUR))))
+            if rng.random() < PARTLY:
+                tables.arrive(dependency.table, replace(whole, rows=rng.randrange(30), filled=0.9))
+                whole = replace(whole, at=whole.at + rng.randrange(2 * HOUR))
+            tables.arrive(dependency.table, whole)
+
+    def _is_made(self, table: str, partition: str) -> bool:
+        maker = self._makers[table]
+        flows = self._store.read(lambda tx: flow_list(tx, FlowFilter(partition=partition)))
+        seen = self._store.read(lambda tx: completions_of(tx, [flow.flow_id for flow in flows]))
+        return any(
+            one.processor == maker and one.status != "failed"
+            for found in seen.values()
+            for one in found
+        )
+
+
+class Opener(Actor):
+    """Somebody who triggers flows: of new partitions, of known ones, with and without force."""
+
+    kind = "operator"
+
+    def __init__(self, stage: Stage, pipelines: Sequence[Pipeline], flows: int) -> None:
+        super().__init__(stage, "opener", 10 * MINUTE)
+        self._pipelines = list(pipelines)
+        self._left = flows
+        self._asked: list[FlowRequest] = []
+        self.start()
+
+    def start(self) -> None:
+        """A fresh client."""
+        self._client = Client(self.store, actor=self.name, names=Names(self.store))
+
+    def step(self) -> None:
+        """Trigger something, or the same once more."""
+        rng = self.stage.rng
+        if self._asked and rng.random() < 0.3:
+            again = replace(rng.choice(self._asked), force=rng.random() < 0.2)
+            self._client.flows.trigger(again)
+        elif self._left and not self.is_healing:
+            self._left -= 1
+            chosen = rng.choice(self._pipelines)
+            request = FlowRequest(
+                pipeline=chosen.name,
+                partition=iso(self.stage.clock.now())[:10],
+                mode=rng.choice(sorted(chosen.modes)),
+                source="scheduler",
+            )
+            self._asked.append(request)
+            self._client.flows.trigger(request)
+
+
+class Reporter(Actor):
+    """Everybody outside: external processors report, twice now and then and in any order."""
+
+    kind = "external"
+
+    def __init__(self, stage: Stage, name: str, pipelines: Sequence[Pipeline]) -> None:
+        super().__init__(stage, name, 90 * SECOND)
+        self._external = {
+            (pipeline.name, p.phase): [
+                q.name for q in pipeline.processors if q.phase == p.phase and q.runs == "external"
+            ]
+            for pipeline in pipelines
+            for p in pipeline.processors
+            if p.runs == "external"
+        }
+        self._sent: list[CompletionReport] = []
+        self.start()
+
+    def start(self) -> None:
+        """A fresh client; what was sent before may be sent again all the same."""
+        self._client = Client(self.store, actor=self.name, names=Names(self.store))
+
+    def step(self) -> None:
+        """Report work of phases that run, and old news."""
+        rng = self.stage.rng
+        if not self._external:
+            return
+        flows = self._client.flows.page(FlowFilter(state="OPEN", limit=50))
+        phases = self.store.read(lambda tx: phases_of(tx, [flow.flow_id for flow in flows]))
+        wanted = [
+            CompletionReport(
+                pipeline=flow.pipeline,
+                processor=name,
+                phase=row.phase,
+                partition=flow.partition,
+                mode=flow.mode,
+                status="success" if self.is_healing else rng.choice(("success", "partial")),
+                execution_id=f"{flow.flow_id}/{name}",
+            )
+            for flow in flows
+            for row in phases[flow.flow_id]
+            if row.state == "IN_PROGRESS" and not row.processor
+            for name in self._external.get((flow.pipeline, row.phase), ())
+        ]
+        if not self.is_healing and self._sent:
+            wanted += rng.sample(self._sent, min(len(self._sent), 2))
+        rng.shuffle(wanted)
+        for report in wanted if self.is_healing else wanted[:3]:
+            self._client.flows.complete(report)
+            self._sent = [*self._sent[-20:], report]
+        if self.is_healing:
+            self._clear()
+
+    def _clear(self) -> None:
+        """Nobody will come for what flows that are over left behind."""
+        opened = {flow.flow_id for flow in self._client.flows.page(FlowFilter(state="OPEN"))}
+        for run in self._client.runs.page(RunFilter(state="PENDING", limit=500)):
+            names = self._external.get((run.pipeline, run.phase), ())
+            if run.flow_id not in opened and run.processor in names:
+                self._client.runs.cancel(run.run_id, reason="nobody came for it")

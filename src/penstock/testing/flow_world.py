@@ -1,0 +1,324 @@
+"""Simulated histories of a user's own pipelines: the real cascade under seeded faults.
+
+Orchestrators, workers, admitters and sweepers in replicas over real SQLite in memory; the seed
+decides who acts next, what is duplicated, reordered, late or gone, which look fails and when the
+clock jumps. Processors' functions are not called: the seed decides what comes of them. Afterwards
+everything is healed and must come to rest.
+
+    python -m penstock.testing.flow_world examples.nba --seeds 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from penstock.client import Client
+from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
+from penstock.core.errors import PenstockError, StoreError
+from penstock.core.pipeline import Pipeline
+from penstock.engine.admitter import Admitter
+from penstock.engine.loading import load_pipelines
+from penstock.engine.orchestrator import Orchestrator
+from penstock.engine.sweeper import Sweeper
+from penstock.store import plans
+from penstock.store.admission import run_next_due_at
+from penstock.store.api import Store
+from penstock.store.flows import cascade_next_at
+from penstock.store.sqlite import SqliteStore
+from penstock.testing.clock import VirtualClock
+from penstock.testing.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
+from penstock.testing.flow_invariants import FlowInvariants
+from penstock.testing.flow_surroundings import Opener, Reporter, Sources
+from penstock.testing.invariants import Violation
+from penstock.testing.sim_actors import Actor, ServiceActor
+from penstock.testing.sim_workers import SimBeat, SimWorker
+
+START = 1_767_225_600 * SECOND
+DEPTH_MAX = 3
+HEAL_ROUNDS = 1_500
+FAULT_ODDS, NEST_ODDS, JUMP_ODDS = 0.02, 0.05, 0.01
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What a history was like."""
+
+    seed: int
+    steps: int = 0
+    commits: int = 0
+    flows: int = 0
+    digest: str = ""
+    faults: Counter[str] = field(default_factory=Counter)
+    decisions: Counter[str] = field(default_factory=Counter)
+
+
+class SimulationFailed(AssertionError):
+    """A seed broke an invariant, or the product raised."""
+
+    def __init__(self, report: Report, invariant: str, detail: str) -> None:
+        self.report = report
+        self.invariant = invariant
+        super().__init__(
+            f"seed {report.seed}, step {report.steps}: {invariant}: {detail}\n"
+            f"faults so far: {dict(report.faults)}"
+        )
+
+
+class FlowWorld:
+    """One history; `steps` of chaos, then healing."""
+
+    def __init__(self, seed: int, pipelines: Sequence[Pipeline], *, steps: int = 300) -> None:
+        self.report = Report(seed=seed)
+        self.rng = random.Random(seed)  # noqa: S311 - chance from a seed is the point
+        self.clock = VirtualClock(START + self.rng.randrange(300) * DAY)
+        self.delivered: list[int] = []
+        self.accepted: list[int] = []
+        self._steps = steps
+        self._store = SqliteStore(":memory:", self.clock)
+        self._store.migrate()
+        self._trace = hashlib.sha256()
+        self._stack: list[Actor] = []
+        self._crashes: Counter[str] = Counter()
+        self._groups: dict[str, tuple[Actor, ...]] = {}
+        self._is_healing = True  # no faults while the stage is set
+        self._judge: FlowInvariants | None = None
+        plans._kept.clear()  # what an earlier history read would be left out of this one's trace
+        Client(self._store, actor="setup").register(pipelines)
+        self._sources = Sources(self._store, self.clock, self.rng, pipelines)
+        self._cast = self._hired(list(pipelines))
+        self._judge = FlowInvariants(self._store, pipelines)
+        self._is_healing = False
+
+    def run(self) -> Report:
+        """Chaos, then healing, then the reckoning."""
+        assert self._judge is not None
+        try:
+            while self.report.steps < self._steps:
+                if self.strikes(Fault.CLOCK_JUMP, JUMP_ODDS):
+                    self.clock.advance(self.rng.randrange(40 * MINUTE))
+                self._act(self._next())
+            self._heal()
+            self._judge.finished()
+        except Violation as error:
+            raise SimulationFailed(self.report, error.invariant, error.detail) from error
+        except (Crash, Exception) as error:
+            raise SimulationFailed(self.report, "unexpected", repr(error)) from error
+        finally:
+            self.report.decisions = self._judge.decisions
+            self.report.flows = len({place[0] for place in self._judge.started})
+            self._store.close()
+        self.report.digest = self._trace.hexdigest()
+        return self.report
+
+    # What actors and their stores ask (Stage, Director)
+
+    def store_for(self, actor: str) -> FaultyStore:
+        """The way to the store for one actor."""
+        return FaultyStore(self._store, actor, self)
+
+    def strikes(self, fault: Fault, odds: float) -> bool:
+        """Whether a fault of the surroundings happens now."""
+        hit = self.rng.random() < odds
+        if self._is_healing or not hit:
+            return False
+        self.report.faults[fault] += 1
+        return True
+
+    def between(self, actor: str) -> None:
+        """Others may act before this transaction, and the process may have died meanwhile."""
+        if self._is_healing or len(self._stack) >= DEPTH_MAX or not self._stack:
+            return
+        crashes = self._crashes[actor]
+        if self.rng.random() < NEST_ODDS:
+            for _ in range(self.rng.randint(1, 3)):
+                self._act(self._next())
+        if self._crashes[actor] != crashes:
+            raise Crash
+
+    def draw(self, actor: str) -> tuple[Fault | None, int]:
+        """The fault of the next transaction."""
+        if self._is_healing or self.rng.random() >= FAULT_ODDS:
+            return None, 0
+        fault = self.rng.choice(OF_TRANSACTIONS)
+        self.report.faults[fault] += 1
+        self._note("fault", actor, fault)
+        return fault, self.rng.randrange(6)
+
+    def committed(self, actor: str, statements: Sequence[str]) -> None:
+        """Judge every commit."""
+        self.report.commits += 1
+        self._note("commit", actor, " ".join(statements))
+        if self._judge is not None:
+            self._judge.committed()
+
+    # The stage
+
+    def _hired(self, pipelines: list[Pipeline]) -> dict[str, Actor]:
+        cast: list[Actor] = [Opener(self, pipelines, flows=5)]
+        for n in range(2):
+            cast += [
+                self._orchestrator(f"orchestrator-{n}", pipelines),
+                ServiceActor(self, f"admitter-{n}", 30 * SECOND, "admitter",
+                             lambda store: Admitter(store, batch=5)),
+                ServiceActor(self, f"sweeper-{n}", 60 * SECOND, "sweeper",
+                             lambda store: Sweeper(store, jitter=self.rng.random)),
+                Reporter(self, f"outside-{n}", pipelines),
+            ]  # fmt: skip
+        pools = {p.pool for each in pipelines for p in each.processors if p.runs != "external"}
+        for pool in sorted(pools):
+            for n in range(2):
+                worker = SimWorker(self, f"worker-{pool}-{n}", pipelines, pool)
+                beat = SimBeat(worker)
+                cast += [worker, beat]
+                self._groups[worker.name] = self._groups[beat.name] = (worker, beat)
+        return {actor.name: actor for actor in cast}
+
+    def _orchestrator(self, name: str, pipelines: list[Pipeline]) -> Actor:
+        def make(store: Store) -> Orchestrator:
+            look = self._sources.look
+            return Orchestrator(store, look, holder=name, pipelines=pipelines, batch=3)
+
+        return ServiceActor(self, name, 40 * SECOND, "orchestrator", make)
+
+    def _next(self) -> Actor:
+        idle = [actor for actor in self._cast.values() if actor not in self._stack]
+        return min(idle, key=lambda actor: actor.next_at)
+
+    def _act(self, actor: Actor) -> None:
+        self.clock.advance_to(actor.next_at)
+        self.report.steps += 1
+        self._stack.append(actor)
+        crashes = self._crashes[actor.name]
+        try:
+            actor.step()
+            actor.later()
+        except Crash:
+            if crashes == self._crashes[actor.name]:
+                self._crash(actor)
+        except StoreError as error:
+            self._note("error", actor.name, type(error).__name__)
+            actor.later()
+        finally:
+            self._stack.pop()
+
+    def _crash(self, actor: Actor) -> None:
+        """The whole process dies; a new one starts after a while."""
+        down_until = self.clock.now() + self.rng.randrange(5 * MINUTE)
+        for member in self._groups.get(actor.name, (actor,)):
+            self._crashes[member.name] += 1
+            self._note("crash", member.name, "")
+            member.start()
+            member.next_at = down_until
+
+    def _heal(self) -> None:
+        """No more faults: every flow must end, if only at its deadline."""
+        assert self._judge is not None
+        self._is_healing = self._sources.is_healing = True
+        everybody = list(self._cast.values())
+        for actor in everybody:
+            actor.is_healing = True
+        for _ in range(HEAL_ROUNDS):
+            for actor in everybody:
+                actor.next_at = self.clock.now()
+                if actor.kind != "operator":
+                    self._act(actor)
+            due = self._store.read(lambda tx: (cascade_next_at(tx), run_next_due_at(tx)))
+            if self._judge.is_quiet():
+                return
+            # Sessions of crashed workers lapse within minutes; nobody has to be slower than that.
+            later = [at for at in due if at is not None and at > self.clock.now()]
+            self.clock.advance(20 * SECOND)
+            if len(later) == sum(at is not None for at in due):
+                self.clock.advance_to(min([*later, self.clock.now() + HOUR]))
+        raise Violation("I15", f"no rest after {HEAL_ROUNDS:,} rounds of healing")
+
+    def _note(self, what: str, actor: str, detail: str) -> None:
+        self._trace.update(f"{self.clock.now()}|{what}|{actor}|{detail}\n".encode())
+
+
+def run_seed(seed: int, pipelines: Sequence[Pipeline], *, steps: int = 300) -> Report:
+    """Run one history; SimulationFailed when something does not hold."""
+    return FlowWorld(seed, pipelines, steps=steps).run()
+
+
+@dataclass(slots=True, kw_only=True)
+class Summary:
+    """What many histories were like."""
+
+    pipelines: list[str]
+    histories: int = 0
+    steps: int = 0
+    commits: int = 0
+    flows: int = 0
+    decisions: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, report: Report) -> None:
+        """Count one more."""
+        self.histories += 1
+        self.steps += report.steps
+        self.commits += report.commits
+        self.flows += report.flows
+        self.decisions += report.decisions
+        self.faults += report.faults
+
+    def record(self) -> dict[str, Any]:
+        """The summary for programs."""
+        given = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: dict(v) if isinstance(v, Counter) else v for name, v in given.items()}
+
+    def text(self) -> str:
+        """The summary for people."""
+        return (
+            f"{', '.join(self.pipelines)}: {self.histories:,} histories with {self.flows:,} flows, "
+            f"{self.steps:,} steps, {self.commits:,} commits, each judged\n"
+            f"  decisions: {_counts(self.decisions)}\n"
+            f"  faults: {_counts(self.faults)}\n"
+            f"  {len(self.failures):,} failed\n"
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run seeds over the pipelines of modules and say what they were like; 1 when one fails."""
+    parser = argparse.ArgumentParser(description="Simulate pipelines under seeded faults.")
+    parser.add_argument("targets", nargs="+", help="module, module:attribute or file.py")
+    parser.add_argument("--seeds", type=int, default=50, help="how many histories")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--steps", type=int, default=300, help="steps of chaos in each")
+    parser.add_argument("--json", action="store_true", help="the summary for programs")
+    given = parser.parse_args(arguments)
+    try:
+        pipelines = load_pipelines(given.targets)
+    except PenstockError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    summary = Summary(pipelines=[pipeline.name for pipeline in pipelines])
+    for seed in range(given.first, given.first + given.seeds):
+        try:
+            summary.add(run_seed(seed, pipelines, steps=given.steps))
+        except SimulationFailed as error:
+            summary.add(error.report)
+            where = " ".join(given.targets)
+            again = f"penstock simulate {where} --seed {seed} --steps {given.steps}"
+            summary.failures.append({"seed": seed, "error": str(error), "reproduce": again})
+            if not given.json:
+                sys.stdout.write(f"{error}\nreproduce: {again}\n")
+    sys.stdout.write(f"{json.dumps(summary.record())}\n" if given.json else summary.text())
+    return 1 if summary.failures else 0
+
+
+def _counts(counted: Counter[str]) -> str:
+    return ", ".join(f"{name} {n:,}" for name, n in sorted(counted.items())) or "none"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

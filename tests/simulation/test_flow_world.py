@@ -1,0 +1,133 @@
+"""Users' pipelines under seeded faults: histories hold, repeat, and catch what is broken."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from penstock import Mode, Pipeline, historical, optional, per, same_day
+from penstock.cli import cli
+from penstock.cli.demo.nba.pipeline import nba
+from penstock.core import cascade
+from penstock.store import changes
+from penstock.testing import flow_world
+from penstock.testing.flow_world import SimulationFailed, run_seed
+
+SEEDS = range(6)
+
+
+def _work(run: object) -> None:
+    """Not called."""
+
+
+def shop() -> Pipeline:
+    """A diamond with a pool of its own, an external processor, each-gates and stragglers."""
+    made = Pipeline("shop", partition="day", modes=[Mode("calm", otherwise="WAIT", max_wait="1h")])
+    load = made.phase("load", stragglers="20m")
+    left = made.phase("left", after=load, on="each", on_late_data="rerun")
+    right = made.phase("right", after=load)
+    last = made.phase("last", after=[left, right], stragglers="15m")
+    load.processor("orders", produces="raw.orders")(_work)
+    load.external("prices", produces="raw.prices")
+    left.processor("sales", needs=[same_day("raw.orders", expect=per(2, "raw.stores"))])(_work)
+    left.processor("costs", pool="slow", needs=[same_day("raw.prices")])(_work)
+    week = historical("raw.orders", days=7, degraded_at=3)
+    right.processor("weather", needs=[optional("raw.weather"), week])(_work)
+    last.processor("mail", timeout="5m")(_work)
+    last.external("print")
+    return made
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_diamond(seed: int) -> None:
+    """Every invariant holds after every commit, and everything comes to rest."""
+    report = run_seed(seed, [shop()])
+    assert report.flows
+    assert report.decisions
+
+
+def test_basketball() -> None:
+    """The example's pipeline, too; its functions are not called."""
+    assert run_seed(3, [nba]).decisions["PROCEED"] > 0
+
+
+def test_same_seed_same_history() -> None:
+    """The trace of a seed is always the same, whatever ran before."""
+    first, second = run_seed(5, [shop()]), run_seed(5, [shop()])
+    assert first == second
+    assert first.digest != run_seed(6, [shop()]).digest
+
+
+def _broken(check: Callable[[], object]) -> SimulationFailed:
+    with pytest.raises(SimulationFailed) as caught:
+        check()
+    return caught.value
+
+
+def _some_seeds() -> None:
+    for seed in range(12):
+        run_seed(seed, [shop()])
+
+
+def test_an_early_start_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cascade that does not wait for the set breaks I14."""
+    monkeypatch.setattr(cascade, "_is_passed", lambda *_: True)
+    assert _broken(_some_seeds).invariant == "I14"
+
+
+def test_a_start_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cascade that forgets to create one of a phase's runs breaks I13."""
+    real = changes.run_rows
+
+    def fewer(*given: Any) -> Any:
+        rows = real(*given)
+        return rows[:-1] if len(rows) > 1 else rows
+
+    monkeypatch.setattr("penstock.store.cascade.run_rows", fewer)
+    assert _broken(_some_seeds).invariant == "I13"
+
+
+def test_a_lost_nudge_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cascade that forgets what happened never comes to rest as it should."""
+    monkeypatch.setattr("penstock.engine.orchestrator.nudge_take", lambda *_: [])
+    monkeypatch.setattr(flow_world, "HEAL_ROUNDS", 60)
+    assert _broken(lambda: run_seed(1, [shop()])).invariant == "I15"
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """`penstock simulate` runs a file's pipelines and answers programs as well as people."""
+    file = tmp_path / "tiny_pipeline.py"
+    file.write_text(
+        "from penstock import Pipeline\n"
+        'tiny = Pipeline("tiny")\n'
+        'one = tiny.phase("one")\n'
+        'two = tiny.phase("two", after=one)\n'
+        'one.processor("a")(lambda run: None)\n'
+        'two.processor("b")(lambda run: None)\n'
+    )
+    said = CliRunner().invoke(cli, ["simulate", str(file), "--seeds", "2", "--steps", "60"])
+    assert (said.exit_code, "0 failed" in said.output) == (0, True), said.output
+    told = CliRunner().invoke(
+        cli, ["simulate", str(file), "--seed", "7", "--steps", "60", "--json"]
+    )
+    record = json.loads(told.output)
+    assert (record["pipelines"], record["histories"], record["failures"]) == (["tiny"], 1, [])
+    wrong = CliRunner().invoke(cli, ["simulate", "no.such.module"])
+    assert wrong.exit_code == 2
+    assert "no.such.module" in wrong.stderr
+
+
+def test_a_failing_seed_says_how_to_see_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The summary counts it, the line above it is the command."""
+    monkeypatch.setattr("penstock.engine.orchestrator.nudge_take", lambda *_: [])
+    monkeypatch.setattr(flow_world, "HEAL_ROUNDS", 60)
+    target = "examples.nba:nba"
+    assert flow_world.main([target, "--seeds", "1", "--first", "4", "--steps", "150"]) == 1
+    out = capsys.readouterr().out
+    assert f"reproduce: penstock simulate {target} --seed 4 --steps 150" in out
+    assert "1 failed" in out
