@@ -217,7 +217,11 @@ class PostgresStore:
         """One NOTIFY for many hints, on the relay's own thread and connection."""
         try:
             if self._notify_connection is None:
-                self._notify_connection = connect(self._dsn, f"{self._name}-notify")
+                # A hint need not survive a crash: nobody waits for the disk.
+                options = "-c synchronous_commit=off"
+                self._notify_connection = connect(
+                    self._dsn, f"{self._name}-notify", options=options
+                )
             note = ",".join([self._id, *channels])
             self._notify_connection.execute(
                 "SELECT pg_notify(%s, %s)", (CHANNEL, note), prepare=True

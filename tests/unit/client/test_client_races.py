@@ -91,7 +91,7 @@ def test_cancel_behind_a_key_while_its_front_ends(desk: Desk) -> None:
         answers = race(partial(desk.client.runs.cancel, behind), desk.drain)
         desk.drain()
         assert desk.client.runs.get(front).state == "COMPLETED"
-        if isinstance(answers[0], IllegalTransition):  # the drain was through before the cancel came
+        if isinstance(answers[0], IllegalTransition):  # the drain was through before it came
             assert desk.client.runs.get(behind).state == "COMPLETED"
         else:
             assert answers[0] in ("cancelled", "asked")
