@@ -52,9 +52,11 @@ def test_a_day_of_basketball(tmp_path: Path) -> None:
     night, morning, evening = ("\n".join(answer) for answer in record["answers"])
     assert "Waiting for feed.nbac_play_by_play (0/1250 rows" in night
     assert "odds_api_player_points_props_scraper is tried again at" in morning
-    assert "Nothing is missing" in evening
+    assert "Nothing has to be done." in evening
     assert shell.json("status")["pending_runs"] == 0
     assert "grading" in shell.ok("pipelines", "show", "nba")
+    assert "late_data" in shell.ok("explain", "nba", "2025-12-31")
+    assert "WAIT" in shell.ok("gate", "history", "nba", "2025-12-30", "scrape")
     assert shell.json("doctor")["is_healthy"]
 
 

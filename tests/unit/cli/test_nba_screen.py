@@ -10,7 +10,7 @@ from penstock.cli.demo.nba.screen import Lines, picture, screen
 from penstock.core.clock import parse_iso
 
 NOW = parse_iso("2025-12-31T04:30:00Z")
-LINES = [Line("scrape", "waiting", "", "since 23:00"), Line("raw", "not started", "", "[x]")]
+LINES = [Line("scrape", "waiting", "", "since 23:00"), Line("raw", "not triggered", "", "[x]")]
 ANSWER = Answer("nba · 2025-12-30", LINES, ["Waiting for feed.plays."], ["Wait."])
 ALERT = AlertRow(
     1, "gate", "k", "HIGH", "acme", "flow", 1, "scrape waits long", "{}", "open", 1, NOW, NOW, None,

@@ -1,31 +1,26 @@
-"""The operator's three questions, answered from the store: what happened, why, what can I do?
+"""The operator's three questions, answered as `penstock explain` and `penstock why` answer them.
 
-Everything comes from one flow's record (`client.flows.detail`): phases, decisions in their own
-words, reports, and the runs that are still to come. Nothing is remembered between two questions.
+What happened, why is it so and what is missing, what can I do: the words are the product's own
+(`client.explaining`), read from the store at that moment; the demo only puts them side by side.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.assembly import RunFilter
 from penstock.core.clock import Micros, to_datetime
-from penstock.core.ids import encode
-from penstock.core.plan import modes_of, plan_of
+from penstock.core.why import flattened
 from penstock.core.zone import zone_info
 
 if TYPE_CHECKING:
     from penstock.client import Client
-    from penstock.client.flows import FlowDetail
+    from penstock.core.explain import Explanation
 
 ZONE: Final = "America/New_York"
-WORDS: Final = {
-    "PENDING": "not started", "WAITING": "waiting", "BLOCKED": "blocked", "IN_PROGRESS": "running",
-    "COMPLETE": "complete", "DEGRADED": "degraded", "FAILED": "failed", "SKIPPED": "skipped",
-}  # fmt: skip
+CAUSES_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +47,7 @@ class Answer:
         yield f"? {self.title}"
         yield "    What happened?"
         for line in self.happened:
-            yield f"      {line.phase:<11}{line.word:<13}{line.count:<5}{line.note}"
+            yield f"      {line.phase:<11}{line.word:<14}{line.count:<5}{line.note}"
         yield "    Why is it so, and what is missing?"
         yield from (f"      {text}" for text in self.why)
         yield "    What can I do?"
@@ -67,83 +62,39 @@ def wall(at: Micros) -> str:
 def ask(client: Client, pipeline: str, partition: str, mode: str, now: Micros) -> Answer:
     """Answer for the newest generation of a partition."""
     flow = client.flows.find(pipeline, partition, mode=mode)
-    detail = client.flows.detail(flow.flow_id)
-    title = f"{pipeline} · {partition} · {mode} · generation {flow.generation}"
+    told = client.explaining.explain_flow(flow.flow_id).explanation
+    offers = [f"{offer.command}  ({offer.does})" for offer in told.offers]
     return Answer(
-        title=f"{title} at {wall(now)}: {flow.state.lower()}",
-        happened=board(detail),
-        why=list(_why(client, detail)),
-        can=list(_can(detail)),
+        title=f"{told.title} at {wall(now)}: {flow.state.lower()}",
+        happened=board(told),
+        why=list(_why(client, flow.flow_id, told)),
+        can=[*_wait(client, flow.flow_id), *offers] or ["Nothing has to be done."],
     )
 
 
-def board(detail: FlowDetail) -> list[Line]:
-    """The phases of a flow, one line each, in the order of the plan."""
-    mode = modes_of(detail.definition)[detail.flow.mode]
-    plan = plan_of(detail.definition, mode)
-    done: dict[str, int] = defaultdict(int)
-    for seen in detail.completions:
-        done[seen.phase] += seen.status != "failed"
-    rows = {row.phase: row for row in detail.phases if not row.processor}
-    found = []
-    for phase in plan.phases:
-        row = rows[phase.name]
-        told = row.told
-        note = wall(row.ended_at or row.started_at or row.since_at)
-        if row.state == "PENDING":
-            note = f"after {' and '.join(phase.after)}" if phase.after else ""
-        elif row.state == "WAITING":
-            note = f"since {note}, looks again {wall(row.look_at)}" if row.look_at else note
-        elif told.get("warnings"):
-            note += f"  {told['warnings'][0]}"
-        count = f"{done[phase.name]}/{len(phase.expected)}" if row.started_at else ""
-        found.append(Line(phase.name, WORDS[row.state], count, note))
-    return found
-
-
-def _why(client: Client, detail: FlowDetail) -> Iterator[str]:
-    rows = [row for row in detail.phases if not row.processor]
-    for row in rows:
-        told = row.told
-        if row.state in ("WAITING", "BLOCKED") and told:
-            yield f"{row.phase}: {told['reasons'][0]}"
-            if told.get("waits_until"):
-                yield f"It waits until {wall(told['waits_until'])} at the latest."
-        elif told.get("is_degraded") and told.get("warnings"):
-            yield f"{row.phase} started without everything: {told['warnings'][0]}."
-    for run_id, processor, due in _to_come(client, detail):
-        yield f"{processor} is tried again at {wall(due)} ({run_id})."
-    if detail.flow.state == "COMPLETE":
-        yield "Nothing is missing: every gate saw complete data."
-        if detail.flow.generation > 1:
-            yield f"It is generation {detail.flow.generation}, started by {_source(detail)}."
-
-
-def _can(detail: FlowDetail) -> Iterator[str]:
-    flow = detail.flow
-    waiting = [row for row in detail.phases if row.state in ("WAITING", "BLOCKED")]
-    for row in waiting:
-        missing = row.told.get("missing") or ["..."]
-        yield "Wait: it looks again by itself, and every delivery is found at the next look."
-        yield (
-            f"Or approve going on without it: penstock override grant {flow.pipeline} "
-            f"{flow.partition} --phase {row.phase} --dependency {missing[0]} --reason ..."
-        )
-    if flow.state == "DEGRADED":
-        yield "Wait: when the late data comes, a new generation starts by itself."
-        yield f"Or start again by hand: penstock trigger {flow.pipeline} {flow.partition} raw"
-    if not waiting and flow.state == "COMPLETE":
-        yield "Nothing has to be done."
-
-
-def _to_come(client: Client, detail: FlowDetail) -> list[tuple[str, str, Micros]]:
-    """(run, processor, due) of attempts of this flow that are still to come."""
+def board(told: Explanation) -> list[Line]:
+    """The phases that the mode runs, one line each."""
     return [
-        (encode("run", run.run_id), run.processor, run.scheduled_time)
-        for run in client.runs.page(RunFilter(state="PENDING", limit=500))
-        if run.flow_id == detail.flow.flow_id
+        Line(story.phase, story.word, story.count, story.headline)
+        for story in told.phases
+        if story.state != "SKIPPED"
     ]
 
 
-def _source(detail: FlowDetail) -> str:
-    return detail.flow.trigger_source.replace("_", " ")
+def _why(client: Client, flow_id: int, told: Explanation) -> Iterator[str]:
+    """The proof of what is pending; for a flow that is over, what its gates said."""
+    yield told.summary
+    causes = list(flattened(client.explaining.why_flow(flow_id).cause))[1:]
+    for depth, cause in causes[:CAUSES_MAX]:
+        yield f"{'  ' * (depth - 1)}{cause.text}"
+    for story in told.phases:
+        if any("PROCEED_DEGRADED" in said for said in story.sentences[:1]):
+            yield f"{story.phase}: {story.sentences[0]}"
+
+
+def _wait(client: Client, flow_id: int) -> Iterator[str]:
+    """Attempts that are still to come, also after the flow went on without them."""
+    for run in client.runs.page(RunFilter(state="PENDING", limit=500)):
+        if run.flow_id == flow_id:
+            due = wall(run.scheduled_time)
+            yield f"Wait: {run.processor} is tried again at {due}; its data is late, not lost."

@@ -108,7 +108,10 @@ class Play:
             Glance(
                 now=scene.stage.clock.now(),
                 fraction=(scene.stage.clock.now() - day.START) / (day.END - day.START),
-                boards=[(_title(d), board(d)) for d in details[-2:]],
+                boards=[
+                    (_title(d), board(client.explaining.explain_flow(d.flow.flow_id).explanation))
+                    for d in details[-2:]
+                ],
                 told=scene.told,
                 answers=scene.answers if is_shown else [],
                 alerts=client.views.alerts(state="open", limit=4),

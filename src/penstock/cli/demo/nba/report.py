@@ -55,7 +55,14 @@ class Report:
     def text(self) -> str:
         """The summary for people."""
         call = f"penstock --database-url {self.database_url}"
-        steps = ("pipelines show nba", "status", "alerts list", "doctor")
+        steps = (
+            f"explain nba {day.TODAY}",
+            f"explain nba {day.TODAY} --generation 1",
+            "flows list",
+            f"gate history nba {day.PLAYED} scrape",
+            "pipelines show nba",
+            "doctor",
+        )
         after = [
             f"Everything stays in {self.folder}. Look around:",
             *(f"  {call} {step}" for step in steps),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FEED: Final = 10
 COLOURS: Final = {
     "waiting": "yellow", "blocked": "red", "running": "cyan", "complete": "green",
-    "degraded": "magenta", "failed": "red", "not started": "dim", "skipped": "dim",
+    "degraded": "magenta", "failed": "red", "not triggered": "dim", "skipped": "dim",
 }  # fmt: skip
 
 
