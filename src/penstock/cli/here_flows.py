@@ -13,9 +13,9 @@ from penstock.client.explaining import FlowFilter
 from penstock.client.flow_messages import report_of
 from penstock.client.flow_requests import FlowRequest
 from penstock.client.people import Approval
-from penstock.core.clock import parse_duration
 from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.core.ids import decode
+from penstock.core.override import lasting
 
 
 class HereFlows:
@@ -138,7 +138,7 @@ class HereFlows:
 
     def grant(self, wanted: Shape) -> Shape:
         """Approve going on without a dependency."""
-        expires_at = self._client.views.now() + parse_duration(wanted["expires"], "expires")
+        expires_at = self._client.views.now() + lasting(wanted["expires"])
         approval = Approval(
             pipeline=wanted["pipeline_template"],
             partition=wanted["partition"],

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.clock import DAY, Micros, format_duration, iso
+from penstock.core.clock import DAY, Micros, format_duration, iso, parse_duration
 from penstock.core.errors import InvalidInput
 from penstock.core.evidence import Assessment
 
@@ -69,6 +69,14 @@ def override_check(override: Override, now: Micros) -> Override:
             iso(override.expires_at),
         )
     return override
+
+
+def lasting(text: str, field: str = "expires") -> Micros:
+    """Return how long an approval is to last; InvalidInput when that is too long."""
+    lasts = parse_duration(text, field)
+    if not 0 < lasts <= OVERRIDE_MAX:
+        raise InvalidInput(field, f"a duration of at most {format_duration(OVERRIDE_MAX)}", text)
+    return lasts
 
 
 def covering(

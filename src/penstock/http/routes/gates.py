@@ -17,9 +17,9 @@ from penstock.client.gate_shapes import (
 )
 from penstock.client.gates import GateCheck, Retried
 from penstock.client.people import Approval
-from penstock.core.clock import parse_duration
 from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.core.mode import ModeOptions
+from penstock.core.override import lasting
 from penstock.http.answers import Pages, answer, once, remembered
 from penstock.http.auth import Caller
 from penstock.http.models.common import Page
@@ -289,7 +289,7 @@ def _expiry(by: Caller, body: OverrideIn) -> int:
     if (body.expires is None) is (body.expires_at is None):
         raise InvalidInput("expires", "either expires or expires_at", "both or neither")
     if body.expires is not None:
-        return by.client.views.now() + parse_duration(body.expires, "expires")
+        return by.client.views.now() + lasting(body.expires)
     at = moment(body.expires_at, "expires_at")
     assert at is not None
     return at
