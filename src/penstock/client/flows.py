@@ -11,6 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from penstock.client.flow_opening import (
+    EVENT,
+    Opened,
+    digest_of,
+    flow_open,
+    flow_open_for,
+    flow_start,
+)
 from penstock.client.flow_reports import (
     heard,
     report_bury,
@@ -25,14 +33,12 @@ from penstock.client.flow_requests import (
     checked_request,
     reporting_row,
 )
-from penstock.client.names import Names, PipelineInfo, check_limit
+from penstock.client.names import Names, check_limit
 from penstock.core.cascade import Completion, FlowState
 from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
 from penstock.core.ids import encode, new_correlation_id
 from penstock.core.phases import ENDED, PhaseState
 from penstock.store.api import Store, Tx
-from penstock.store.book import Stir
-from penstock.store.cascade import advance
 from penstock.store.completions import (
     Seen,
     completion_put_many,
@@ -56,22 +62,12 @@ from penstock.store.flows import (
 from penstock.store.gates import DecisionFilter, DecisionRow, Trigger, decision_list, triggers_of
 from penstock.store.journal import Entry, JournalRow, journal_append_many, journal_for
 from penstock.store.logs import Execution, execution_list
-from penstock.store.opening import Opening, flow_open_many, opening_lock
-from penstock.store.registry import pipeline_get
+from penstock.store.opening import Opening, opening_lock
 from penstock.store.scheduled import mode_and_partition
 
 __all__ = ["CompletionReport", "FlowDetail", "FlowRequest", "Flows", "Opened", "Reception"]
 
-EVENT: Final = "event"
 CHANNEL: Final = "flows"
-
-
-class Opened(NamedTuple):
-    """The flow of a trigger: new, or the one that was there; and the runs that started with it."""
-
-    flow: Flow
-    is_new: bool
-    run_ids: tuple[int, ...] = ()
 
 
 class Reception(NamedTuple):
@@ -132,7 +128,7 @@ class Flows:
             opening = Opening(
                 customer=customer,
                 pipeline=info.number,
-                digest=_digest(tx, info),
+                digest=digest_of(tx, info),
                 mode=mode,
                 partition=partition,
                 source=wanted.source,
@@ -145,7 +141,7 @@ class Flows:
                 no_downstream=wanted.no_downstream,
                 generation=wanted.generation,
             )
-            return self._open(tx, info, opening, who)
+            return flow_open(tx, self._store, info, opening, who)
 
         return self._store.write(body)
 
@@ -187,13 +183,13 @@ class Flows:
                     return Reception(before)
             opened = flow is None or not flow.is_open
             if flow is None or opened:
-                flow = self._open_for(tx, info, report, (customer, mode, row.phase), who)
+                flow = flow_open_for(tx, info, report, (customer, mode, row.phase), who)
             news = completion_put_many(tx, [reported(flow, row.processor, tx.now(), report)])
             if news:
                 journal_append_many(tx, [heard(flow, row.phase, report, who)])
             if opened:
                 # With the report in the book: nothing is started that is done already.
-                self._start(tx, info, flow.flow_id, who)
+                flow_start(tx, self._store, info, flow.flow_id, who)
             elif news and report.status != Completion.FAILED:
                 run_stop_waiting(tx, flow, row.processor, who)
             tx.after_commit(lambda: self._store.wake([CHANNEL]))
@@ -310,57 +306,3 @@ class Flows:
         if found is None:
             raise NotFound("flow", encode("flow", flow_id))
         return found
-
-    def _open(self, tx: Tx, info: PipelineInfo, opening: Opening, who: str) -> Opened:
-        (flow_id,) = flow_open_many(tx, [opening])
-        if flow_id is None:
-            there = flow_find(tx, opening.customer, info.number, opening.partition, opening.mode)
-            assert there is not None, "its generation exists"
-            return Opened(there, is_new=False)
-        run_ids = self._start(tx, info, flow_id, who)
-        flow = flow_get(tx, flow_id)
-        assert flow is not None
-        return Opened(flow, is_new=True, run_ids=tuple(run_ids))
-
-    def _start(self, tx: Tx, info: PipelineInfo, flow_id: int, who: str) -> list[int]:
-        """Start what may start of a new flow; returns its runs."""
-        came = advance(tx, {flow_id: Stir(everything=True)}, actor=who)
-        channels = [CHANNEL, *sorted({f"runs:{row.pool}" for row in info.processors})]
-        tx.after_commit(lambda: self._store.wake(channels))
-        return came.run_ids
-
-    def _open_for(
-        self,
-        tx: Tx,
-        info: PipelineInfo,
-        report: CompletionReport,
-        about: tuple[int, str, str],
-        who: str,
-    ) -> Flow:
-        """The next generation, begun by a report: its phase is under way, outside."""
-        customer, mode, phase = about
-        entries = {p["name"] for p in info.definition["phases"] if not p["after"]}
-        parent = flow_find(tx, customer, info.number, report.partition, mode)
-        opening = Opening(
-            customer=customer,
-            pipeline=info.number,
-            digest=_digest(tx, info),
-            mode=mode,
-            partition=report.partition,
-            source=EVENT,
-            correlation_id=report.correlation_id or new_correlation_id(),
-            opened_by=who,
-            starts=() if phase in entries else (phase,),
-            parent=None if phase in entries else parent,
-        )
-        (flow_id,) = flow_open_many(tx, [opening])
-        assert flow_id is not None, "the next generation is always new"
-        flow = flow_get(tx, flow_id)
-        assert flow is not None
-        return flow
-
-
-def _digest(tx: Tx, info: PipelineInfo) -> str:
-    found = pipeline_get(tx, info.name)
-    assert found is not None, info.name
-    return found[1]

@@ -203,7 +203,7 @@ class Gates:
         flow = flow_get(tx, flow_id, self._names.customer(tx, customer))
         if flow is None:
             raise NotFound("flow", str(flow_id))
-        return book_of(tx, Locked(flow, has_overrides=True, has_breakers=True))
+        return book_of(tx, Locked(flow, has_overrides=True, has_breakers=True, now=tx.now()))
 
     def _needs(self, planned: Planned, phase: str, processor: str | None) -> tuple[Need, ...]:
         known = [p.name for p in planned.plan.phases]

@@ -144,8 +144,8 @@ class Orchestrator:
                 stir.phases.add(nudge.phase)
                 if nudge.is_failure:
                     stir.failures[nudge.phase] += 1
-        due = phase_due(tx, self._batch)
-        for flow_id, gate_id in due:
+        # What happened comes first; what is due is looked for once nothing happens any more.
+        for flow_id, gate_id in [] if stirs else phase_due(tx, self._batch):
             stir = stirs.setdefault(flow_id, Stir())
             if gate_id is not None:
                 stir.due.add(gate_id)

@@ -106,7 +106,8 @@ def _drop_stale(tx: Tx, stirs: Mapping[int, Stir]) -> None:
 
 def _books(tx: Tx, locked: Sequence[Locked], stirs: Mapping[int, Stir]) -> list[Book]:
     ids = [one.flow.flow_id for one in locked]
-    now, rows, seen = tx.now(), phases_of(tx, ids), completions_of(tx, ids)
+    now = max(one.now for one in locked)
+    rows, seen = phases_of(tx, ids), completions_of(tx, ids)
     approved = [one.flow.flow_id for one in locked if one.has_overrides]
     overrides = overrides_of(tx, approved) if approved else {}
     broken = [one.flow.flow_id for one in locked if one.has_breakers]

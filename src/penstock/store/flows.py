@@ -66,6 +66,8 @@ class Locked(NamedTuple):
     flow: Flow
     has_overrides: bool
     has_breakers: bool
+    now: int
+    """When it was locked: what is judged after that is judged by this time."""
 
 
 class NewFlow(NamedTuple):
@@ -194,7 +196,7 @@ def phase_insert_many(tx: Tx, phases: Sequence[NewPhase]) -> None:
 def flow_lock_many(tx: Tx, ids: Iterable[int]) -> list[Locked]:
     """Lock flows in order; read whatever else belongs to them after this."""
     rows = tx.rows("flow_lock_many", {"ids": sorted(set(ids))})
-    return [Locked(_flow(row[:-2]), bool(row[-2]), bool(row[-1])) for row in rows]
+    return [Locked(_flow(row[:-3]), bool(row[-3]), bool(row[-2]), row[-1]) for row in rows]
 
 
 def flow_get(tx: Tx, flow_id: int, customer: int | None = None) -> Flow | None:

@@ -79,7 +79,8 @@ SELECT {{flow_columns}},
     (SELECT o.override_id FROM overrides o WHERE o.customer = w.customer
         AND o.pipeline = w.pipeline AND o.partition = w.partition LIMIT 1) IS NOT NULL,
     (SELECT b.failures FROM breakers b WHERE b.customer = w.customer AND b.pipeline = w.pipeline
-        AND b.partition = w.partition LIMIT 1) IS NOT NULL
+        AND b.partition = w.partition LIMIT 1) IS NOT NULL,
+    {{now}}
 FROM flows w {{flow_joins}}
 WHERE w.flow_id {{any ids}} ORDER BY w.flow_id {{pg:FOR NO KEY UPDATE OF w}};
 
