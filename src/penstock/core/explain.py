@@ -270,12 +270,11 @@ def _sentences(phase: PhaseFact, wall: Wall) -> list[str]:
             lines += [f"{processor_words(p, wall)}." for p in lacking if p.name not in held]
     if phase.intervention is not None:
         item = phase.intervention
+        tried = f" after {item.tries} tries" if item.tries > 1 else ""
+        what = f": {listed(item.missing)} missing" if item.missing else ""
         lines.append(
-            f"Only a person can mend this: {item.intervention_id}, filed at "
-            f"{wall.at(item.opened_at)} after {times(item.tries)} without {listed(item.missing)}."
-            if item.missing
-            else f"Only a person can mend this: {item.intervention_id}, filed at "
-            f"{wall.at(item.opened_at)}."
+            f"Only a person can mend this ({item.intervention_id}, filed at "
+            f"{wall.at(item.opened_at)}{tried}){what}."
         )
     return lines
 

@@ -1,0 +1,393 @@
+"""Facts in, sentences out: explanations, proofs, traces and offers, situation by situation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Micros, parse_iso
+from penstock.core.commands import override, resume, trigger
+from penstock.core.explain import evidence_words, explain, explain_nothing
+from penstock.core.flowfacts import (
+    BreakerFact,
+    DecisionFact,
+    EvidenceFact,
+    FlowFact,
+    GateFact,
+    InterventionFact,
+    PauseFact,
+    PhaseFact,
+    ProcessorFact,
+    RunFact,
+    TriggerFact,
+)
+from penstock.core.processorwords import ahead_words, error_words, processor_words, run_words
+from penstock.core.tracing import trace
+from penstock.core.wallwords import Wall, listed, span, times
+from penstock.core.why import Cause, Clears, flattened, why_flow, why_run
+
+NOW = parse_iso("2025-12-31T16:11:00Z")
+"""11:11 in New York."""
+WALL = Wall(NOW, "America/New_York")
+
+
+ALL_PAUSED = PauseFact(scope="all", subject=None, since=NOW, by="ann", reason="works")
+
+
+def ago(minutes: int) -> Micros:
+    """So many minutes before now."""
+    return NOW - minutes * MINUTE
+
+
+def run(**fields: Any) -> RunFact:
+    """A run of features that waits for a worker."""
+    given = {"run_id": "run_1", "phase": "precompute", "processor": "features", "attempt": 1,
+             "state": "PENDING", "since": ago(9), "due_at": ago(9), "waits": "ready"}  # fmt: skip
+    return RunFact(**{**given, **fields})
+
+
+def failed(error_type: str = "TRANSIENT_NETWORK", **fields: Any) -> RunFact:
+    """An attempt that failed."""
+    return run(state="FAILED", waits=None, ended_at=ago(5), error_type=error_type, **fields)
+
+
+def decision(verdict: str = "PROCEED", **fields: Any) -> DecisionFact:
+    """A decision."""
+    given: dict[str, Any] = {
+        "decision_id": "dec_1", "at": ago(9), "verdict": verdict, "status": "ready",
+        "completeness": 100.0, "quality": 1.0, "reasons": ("Because.",),
+    }  # fmt: skip
+    return DecisionFact(**{**given, **fields})
+
+
+def phase(name: str, state: str, **fields: Any) -> PhaseFact:
+    """A phase with one processor."""
+    given: dict[str, Any] = {"since": ago(9), "expected": ("features",)}
+    return PhaseFact(name=name, state=state, **{**given, **fields})
+
+
+def flow(*phases: PhaseFact, **fields: Any) -> FlowFact:
+    """A flow of these phases."""
+    given: dict[str, Any] = {
+        "flow_id": "flow_1", "customer": "default", "pipeline": "nba", "partition": "2025-12-31",
+        "mode": "same_day", "generation": 1, "state": "OPEN", "correlation_id": "7f3a",
+        "trigger_source": "scheduler", "opened_by": "scheduler", "opened_at": ago(60),
+        "timezone": "America/New_York",
+    }  # fmt: skip
+    return FlowFact(**{**given, **fields}, phases=phases)
+
+
+class TestWords:
+    """Times, spans and lists in sentences."""
+
+    @pytest.mark.parametrize(
+        ("moment", "text"),
+        [
+            (NOW, "11:11"),
+            (NOW - DAY, "12-30 11:11"),
+            (NOW + DAY, "2026-01-01 11:11"),
+            (NOW - 12 * HOUR, "12-30 23:11"),
+        ],
+    )
+    def test_times(self, moment: Micros, text: str) -> None:
+        """The wall clock of the pipeline; the date only when it is another day."""
+        assert WALL.at(moment) == text
+
+    def test_coming(self) -> None:
+        """What is due is due any moment."""
+        assert WALL.coming(NOW + MINUTE) == "11:12"
+        assert WALL.coming(NOW) == "any moment"
+        assert WALL.ago(ago(4)) == "4 min"
+
+    @pytest.mark.parametrize(
+        ("us", "text"),
+        [(0, "0 s"), (45 * SECOND, "45 s"), (4 * MINUTE, "4 min"), (HOUR, "1 h"),
+         (2 * HOUR + 5 * MINUTE, "2 h 5 min"), (3 * DAY, "3 d")],
+    )  # fmt: skip
+    def test_spans(self, us: Micros, text: str) -> None:
+        """A duration in its largest units."""
+        assert span(us) == text
+
+    def test_lists(self) -> None:
+        """Few are named, many are counted."""
+        assert listed(["a"]) == "a"
+        assert listed(["a", "b", "c"]) == "a, b and c"
+        assert listed(list("abcdefg")) == "a, b, c, d, e and 2 more"
+        assert [times(n) for n in (1, 2, 3)] == ["once", "twice", "3 times"]
+
+
+class TestProcessors:
+    """What a processor does or waits for."""
+
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"status": "success", "at": ago(1)}, "features completed at 11:10"),
+            ({"status": "partial", "at": ago(1)}, "features completed in part at 11:10"),
+            ({}, "features has not reported"),
+            ({"is_external": True}, "features has not reported; somebody outside runs it"),
+            ({"live": run()}, "features waits for a worker since 11:02"),
+            ({"live": run(is_external=True)}, "features waits for an external worker since 11:02"),
+            (
+                {"live": run(attempt=3, waits="later", due_at=NOW + MINUTE),
+                 "failures": (failed(), failed())},
+                "features failed twice (TRANSIENT_NETWORK), next try 11:12",
+            ),
+            (
+                {"live": run(state="RUNNING", waits=None, started_at=ago(2), attempt=2,
+                             claimed_by="w1")},
+                "features is running since 11:09 on w1 (attempt 2)",
+            ),
+            (
+                {"live": run(waits="blocked", behind="run_9", ordering_key="k")},
+                "features waits for run_9 (ordering key k)",
+            ),
+            (
+                {"live": run(waits="paused", pauses=(ALL_PAUSED,))},
+                "features does not start: everything is paused by ann (works)",
+            ),
+            ({"live": run(waits="paused")}, "features does not start: it is paused"),
+            (
+                {"status": "failed", "at": ago(5),
+                 "failures": (failed(), failed("VALIDATION_ERROR", error="no\nsuch column"))},
+                "features failed for good at 11:06 after 2 attempts "
+                "(VALIDATION_ERROR: no such column)",
+            ),
+        ],
+    )  # fmt: skip
+    def test_table(self, fields: dict[str, Any], words: str) -> None:
+        """Each condition has its words."""
+        assert processor_words(ProcessorFact(name="features", **fields), WALL) == words
+
+    def test_long_errors_are_cut(self) -> None:
+        """An error that is a page long stays one line."""
+        assert len(error_words(failed(error="x" * 1000))) < 200
+
+    def test_the_line(self) -> None:
+        """How many are before a run."""
+        assert [ahead_words(run(ahead=n)) for n in (None, 0, 1, 5, 1000)] == [
+            "", "it is next in line", "1 run is before it", "5 runs are before it",
+            "1,000 runs or more are before it",
+        ]  # fmt: skip
+        assert run_words(run(waits="later", due_at=NOW), WALL) == "due any moment"
+
+
+class TestPhases:
+    """The one line of a phase."""
+
+    @pytest.mark.parametrize(
+        ("given", "line"),
+        [
+            (phase("x", "COMPLETE", ended_at=ago(1)), "complete|11:10"),
+            (phase("x", "PENDING"), "not triggered|its gate has not been asked yet"),
+            (phase("x", "SKIPPED", expected=()), "skipped|same_day does not run it"),
+            (phase("x", "SKIPPED"), "skipped|left out of this flow"),
+            (phase("x", "WAITING"), "waiting|since 11:02 for more data"),
+            (
+                phase("x", "BLOCKED", breaker=BreakerFact(failures=5, again_at=NOW + HOUR,
+                                                          is_open=True)),
+                "blocked|since 11:02: breaker open after 5 failures, tries again 12:11",
+            ),
+            (phase("x", "BLOCKED"), "blocked|since 11:02: its gate failed"),
+            (
+                phase("x", "DEGRADED", ended_at=ago(1), lacking=("raw.odds",)),
+                "degraded|11:10  without raw.odds since an earlier phase",
+            ),
+            (
+                phase("x", "DEGRADED", ended_at=ago(1),
+                      processors=(ProcessorFact(name="features", status="partial", at=ago(1)),)),
+                "degraded|11:10  features completed in part",
+            ),
+            (
+                phase("x", "IN_PROGRESS", started_at=ago(9), stragglers_us=20 * MINUTE,
+                      processors=(ProcessorFact(name="features", live=run()),)),
+                "running|since 11:02, stragglers until 11:22: "
+                "features waits for a worker since 11:02",
+            ),
+            (
+                phase("x", "IN_PROGRESS", started_at=ago(9),
+                      gate=GateFact(processor="", state="IN_PROGRESS", since=ago(9),
+                                    trigger=TriggerFact(at=ago(9), verdict="PROCEED",
+                                                        source="o", is_observed=True))),
+                "observed|would have started at 11:02; nothing was started",
+            ),
+            (
+                phase("x", "IN_PROGRESS", started_at=ago(9), is_each=True,
+                      processors=(ProcessorFact(name="features"),),
+                      gates=(GateFact(processor="features", state="WAITING", since=ago(9)),)),
+                "running|since 11:02: features waiting at its gate",
+            ),
+        ],
+    )  # fmt: skip
+    def test_table(self, given: PhaseFact, line: str) -> None:
+        """Each state has its word and its line."""
+        (story,) = explain(flow(given), NOW).phases
+        assert f"{story.word}|{story.headline}" == line
+
+    def test_skipped_by_the_flow(self) -> None:
+        """A phase that was skipped says by what."""
+        skipped = phase("x", "SKIPPED")
+        for fields, words in (
+            ({"state": "FAILED", "ended_at": NOW}, "the flow failed before it"),
+            ({"state": "CANCELLED", "ended_at": NOW}, "the flow was cancelled before it"),
+            ({"start_phase": "y"}, "this generation starts at y"),
+        ):
+            assert explain(flow(skipped, **fields), NOW).phases[0].headline == words
+
+
+class TestEvidence:
+    """What a gate saw."""
+
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"rows": 200, "expected": 200}, "t 200/200 rows"),
+            ({"rows": 195, "expected": 200, "issues": ("195/200 rows (97.5 %)",)},
+             "t 195/200 rows (97.5 %)"),
+            ({"kind": "optional", "rows": 0, "expected": 1, "issues": ("0/1 rows (0 %)",)},
+             "t (optional) 0/1 rows (0 %)"),
+            ({"kind": "historical", "days_present": 10, "days_needed": 10},
+             "t (historical) 10 of 10 days"),
+            ({"error": "timeout"}, "t could not be looked at (timeout)"),
+        ],
+    )  # fmt: skip
+    def test_table(self, fields: dict[str, Any], words: str) -> None:
+        """Counted, with issues, optional, historical, and not to be seen."""
+        given = {"table": "t", "kind": "same_day", "status": "COMPLETE", **fields}
+        assert evidence_words(EvidenceFact(**given)) == words
+
+
+class TestOffers:
+    """Commands fit where the flow stands."""
+
+    def test_missing_days_are_made_up_for(self) -> None:
+        """The first missing days are offered as backfills."""
+        seen = EvidenceFact(table="an.days", kind="historical", status="MISSING",
+                            days_missing=("2025-12-01", "2025-12-02", "2025-12-05"))  # fmt: skip
+        held = GateFact(
+            processor="",
+            state="BLOCKED",
+            since=ago(9),
+            decision=decision(
+                "FAIL", status="missing_historical", missing=("an.days",), evidence=(seen,)
+            ),
+        )
+        item = InterventionFact(intervention_id="int_1", phase="x", processor="", tries=3,
+                                missing=("an.days",), reason="r", opened_at=ago(3))  # fmt: skip
+        told = explain(flow(phase("x", "BLOCKED", gate=held, intervention=item)), NOW)
+        found = [offer.command for offer in told.offers]
+        assert found == [
+            "penstock trigger nba 2025-12-01 --mode backfill",
+            "penstock trigger nba 2025-12-05 --mode backfill",
+            "penstock override grant nba 2025-12-31 --phase x --dependency an.days --expires 4h "
+            "--reason WHY",
+            "penstock gate check nba 2025-12-31 x --mode same_day",
+            "penstock interventions resolve int_1 --resolution WHAT",
+            "penstock trigger nba 2025-12-31 x --mode same_day",
+            "penstock why flow_1",
+        ]
+        assert told.phases[0].sentences[-1] == (
+            "Only a person can mend this (int_1, filed at 11:08 after 3 tries): an.days missing."
+        )
+
+    def test_required_data_cannot_be_waived(self) -> None:
+        """No override is offered where none would help."""
+        seen = EvidenceFact(table="t", kind="same_day", status="MISSING")
+        held = GateFact(processor="", state="BLOCKED", since=ago(9), decision=decision(
+            "FAIL", status="missing_required", missing=("t",), evidence=(seen,)))  # fmt: skip
+        told = explain(flow(phase("x", "BLOCKED", gate=held)), NOW)
+        assert not [offer for offer in told.offers if "override" in offer.command]
+
+    def test_names_are_quoted(self) -> None:
+        """A partition cannot smuggle anything into a command."""
+        evil = flow(partition="x; rm -rf ~", customer="a b")
+        assert override(evil, "p", "t").command.startswith(
+            "penstock override grant nba 'x; rm -rf ~' --phase p --dependency t --customer 'a b'"
+        )
+        assert trigger("nba", "p", "default", does="").command == "penstock trigger nba p"
+        everything = PauseFact(scope="all", subject=None, since=0, by="a")
+        assert resume(everything).command == "penstock resume all"
+
+    def test_nothing_to_do(self) -> None:
+        """A flow that goes well, or went well, is left alone."""
+        assert explain(flow(phase("x", "PENDING")), NOW).offers == ()
+        ended = flow(phase("x", "COMPLETE"), state="COMPLETE", ended_at=NOW)
+        assert explain(ended, NOW).offers == ()
+        assert len(explain_nothing("nba", "p", "default", "manual").offers) == 2
+
+
+class TestWhy:
+    """Trees and the earliest time."""
+
+    def test_causes_of_a_run(self) -> None:
+        """Every reason for which a run may wait."""
+        pause = PauseFact(scope="config", subject="cfg_1", since=ago(2), by="ann")
+        table: list[tuple[RunFact, list[str], Clears]] = [
+            (run(waits="later", due_at=NOW + MINUTE), ["schedule"], Clears.TIME),
+            (run(waits="later", attempt=2, due_at=NOW + MINUTE), ["retry"], Clears.TIME),
+            (run(waits="paused", pauses=(pause,)), ["pause"], Clears.PERSON),
+            (run(waits="blocked", behind="run_9"), ["ordering_key"], Clears.EVENT),
+            (run(workers=0), ["worker"], Clears.PERSON),
+            (run(workers=2, ahead=5), ["worker", "fairness"], Clears.EVENT),
+            (run(state="RUNNING", waits=None, started_at=ago(1)), ["execution"], Clears.EVENT),
+            (failed(), [], Clears.NEVER),
+        ]
+        for given, kinds, clears in table:
+            cause = why_run(given, WALL)
+            assert [child.kind for child in cause.children] == kinds, given
+            assert cause.clears is clears, given
+
+    def test_the_earliest_is_the_latest_of_the_causes(self) -> None:
+        """A phase clears when all its processors have, or when nobody waits any longer."""
+        first = ProcessorFact(name="a", live=run(waits="later", due_at=NOW + 5 * MINUTE))
+        second = ProcessorFact(name="b", live=run(waits="later", due_at=NOW + 9 * MINUTE))
+        under = phase("x", "IN_PROGRESS", started_at=ago(9), processors=(first, second))
+        assert why_flow(flow(under), NOW).earliest_at == NOW + 9 * MINUTE
+        soon = replace(under, stragglers_us=10 * MINUTE)
+        assert why_flow(flow(soon), NOW).earliest_at == NOW + MINUTE
+
+    def test_a_shared_cause_is_told_once(self) -> None:
+        """Two last phases behind the same one: the second says that it was told above."""
+        held = phase("raw", "IN_PROGRESS", started_at=ago(9),
+                     processors=(ProcessorFact(name="features", live=run()),))  # fmt: skip
+        left = phase("left", "PENDING", after=("raw",))
+        right = phase("right", "PENDING", after=("raw",))
+        texts = [c.text for _, c in flattened(why_flow(flow(held, left, right), NOW))]
+        assert texts[-1] == "raw (see above)"
+        assert sum("running" in text for text in texts) == 1
+
+    def test_nobody_has_come_yet(self) -> None:
+        """A phase that could be judged waits for an orchestrator."""
+        cause = why_flow(flow(phase("x", "PENDING")), NOW)
+        found = [c for _, c in flattened(cause)]
+        assert found[-1].kind == "orchestrator"
+        assert isinstance(cause, Cause)
+
+
+class TestTrace:
+    """Order, and what never happened."""
+
+    def test_order_and_absence(self) -> None:
+        """Steps come in time; a breaker that is open is why a phase never started."""
+        ended = phase("raw", "COMPLETE", started_at=ago(20), ended_at=ago(10),
+                      gate=GateFact(processor="", state="COMPLETE", since=ago(10),
+                                    trigger=TriggerFact(at=ago(20), verdict="PROCEED",
+                                                        source="scheduler")),
+                      processors=(ProcessorFact(name="features", status="success",
+                                                at=ago(10)),))  # fmt: skip
+        held = phase(
+            "next",
+            "BLOCKED",
+            after=("raw",),
+            breaker=BreakerFact(failures=5, again_at=NOW + HOUR, is_open=True),
+        )
+        done = run(state="COMPLETED", waits=None, started_at=ago(15), ended_at=ago(12))
+        found = trace([flow(ended, held)], [done], NOW)
+        assert [step.kind for step in found.steps] == [
+            "flow", "gate", "execution", "report", "phase",
+        ]  # fmt: skip
+        assert [absence.text for absence in found.absences] == [
+            "next: not triggered: since 11:02: breaker open after 5 failures, tries again 12:11"
+        ]
