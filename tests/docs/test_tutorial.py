@@ -1,0 +1,120 @@
+"""The tutorial, done by a newcomer who types exactly what it says."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "tutorial" / "first-pipeline.md"
+_FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINES_MAX = 40
+PATIENCE = 60
+
+
+def blocks(kind: str) -> list[str]:
+    """The blocks of one kind."""
+    return [found[2] for found in _FENCED.finditer(PAGE.read_text("utf-8")) if found[1] == kind]
+
+
+def commands() -> list[str]:
+    """What is typed, in order."""
+    lines = [line for block in blocks("console") for line in block.splitlines()]
+    return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+
+
+class Newcomer:
+    """An empty folder, and somebody who types."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+        self.env = {**inherited, "PENSTOCK_API_PORT": "0", "PYTHONUNBUFFERED": "1"}
+        for name, text in zip(("sales.py", "test_sales.py", "make_data.py"), blocks("python"),
+                              strict=True):  # fmt: skip
+            (folder / name).write_text(text)
+
+    def words(self, line: str) -> list[str]:
+        """A line of the page as a program and its arguments."""
+        program, *rest = shlex.split(line)
+        return [sys.executable, *(["-m", "penstock"] if program == "penstock" else []), *rest]
+
+    def types(self, line: str) -> str:
+        """Run a line to its end; what it says."""
+        done = subprocess.run(
+            self.words(line), cwd=self.folder, env=self.env, capture_output=True, text=True,
+            timeout=PATIENCE, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def waits(self, day: str, generation: int, *states: str) -> dict[str, Any]:
+        """Ask until a phase of a generation is in one of these states."""
+        for _ in range(PATIENCE):
+            flows = json.loads(self.types("penstock flows list --json"))["flows"]
+            for flow in flows:
+                if (flow["partition"], flow["generation"]) == (day, generation):
+                    shown = json.loads(self.types(f"penstock flows show {flow['flow_id']} --json"))
+                    found: dict[str, Any] = {p["phase"]: p["state"] for p in shown["phases"]}
+                    if set(states) & {flow["state"], found["total"]}:
+                        return found
+        raise AssertionError(
+            f"{day} did not get there: {self.types(f'penstock explain sales {day}')}"
+        )
+
+
+@pytest.fixture
+def newcomer(tmp_path: Path) -> Newcomer:
+    """Somebody new."""
+    return Newcomer(tmp_path)
+
+
+@pytest.fixture
+def up(newcomer: Newcomer) -> Iterator[subprocess.Popen[str]]:
+    """`penstock up` as the page starts it, after the data was made."""
+    make, start = commands()[:2]
+    newcomer.types(make)
+    process = subprocess.Popen(
+        newcomer.words(start), cwd=newcomer.folder, env=newcomer.env, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("Penstock is up"):
+            break
+    yield process
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE) == 0
+    process.stdout.close()
+
+
+def test_forty_lines(newcomer: Newcomer) -> None:
+    """The pipeline is as short as promised, and its test passes."""
+    assert len((newcomer.folder / "sales.py").read_text().splitlines()) <= LINES_MAX
+    newcomer.types("python test_sales.py")
+
+
+def test_the_page_from_top_to_bottom(newcomer: Newcomer, up: subprocess.Popen[str]) -> None:
+    """Every command works, and the day goes as the page tells it."""
+    first, explain, second, why, data, again, mended, simulate = commands()[2:]
+    newcomer.types(first)
+    phases = newcomer.waits("2025-12-30", 1, "DEGRADED")
+    assert phases["report"] == "DEGRADED"
+    assert "weather" in newcomer.types(explain)
+    newcomer.types(second)
+    newcomer.waits("2025-12-31", 1, "BLOCKED")
+    assert "0/6 rows" in newcomer.types(why)
+    newcomer.types(data)
+    newcomer.types(again)
+    newcomer.waits("2025-12-31", 2, "DEGRADED")
+    assert "generation 2" in newcomer.types(mended)
+    assert "PROCEED_DEGRADED" in newcomer.types("penstock gate history sales 2025-12-31")
+    assert "0 failed" in newcomer.types(simulate)
+    assert up.poll() is None
