@@ -23,9 +23,12 @@ from penstock.core.clock import HOUR
 from penstock.core.evidence import Sighting
 from penstock.core.ids import encode
 from penstock.core.look import Look
+from penstock.core.model import HeldRun
 from penstock.engine.orchestrator import Orchestrator
 from penstock.store.api import Store
 from penstock.store.postgres import PostgresStore
+from penstock.store.registry import processor_list
+from penstock.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer
 from tests.desk import Desk, gated
@@ -43,6 +46,9 @@ class Things(NamedTuple):
     held: Claimed
     ended: int
     dead: int
+    flow: int = 10**9
+    override: int = 10**9
+    item: int = 10**9
 
 
 class Tenants:
@@ -84,16 +90,19 @@ class Tenants:
         self.client.work.fail(dead, worker, Mishap(error_type="VALIDATION_ERROR"))
         claimed = self.client.work.claim_by_id(worker, held)
         self.client.work.start(held, worker)
-        self._flow(who)
+        flow = self._flow(who)
         waiting = scoped.runs.submit("nightly")
         self.client.pauses.pause("config", encode("cfg", config.config_id))
-        return Things(who, number, config.config_id, waiting, claimed, ended, dead)
+        return Things(who, number, config.config_id, waiting, claimed, ended, dead, *flow)
 
-    def _flow(self, who: str) -> None:
-        """A flow with a completion, decisions, checks, an approval, an open item and a breaker."""
+    def _flow(self, who: str) -> tuple[int, int, int]:
+        """A flow with a completion, decisions, checks, an approval, an open item and a breaker.
+
+        Returns the ids of the flow, the approval and the item.
+        """
         scoped = self.client.scoped(who, actor=f"person of {who}")
-        scoped.flows.trigger(FlowRequest(pipeline="gated", partition="p", mode="manual"))
-        scoped.overrides.grant(
+        opened = scoped.flows.trigger(FlowRequest(pipeline="gated", partition="p", mode="manual"))
+        granted = scoped.overrides.grant(
             Approval(
                 pipeline="gated", partition="p", reason="a test", dependency="t.other",
                 expires_at=self.clock.now() + HOUR,
@@ -110,7 +119,16 @@ class Tenants:
 
         Orchestrator(self.store, see).run_once()
         scoped.flows.trigger(FlowRequest(pipeline="pair", partition="p", mode="manual"))
-        self.desk.complete(*self.desk.claim())
+        self.desk.complete(*self._claim("pair"))
+        (item,) = scoped.interventions.page()
+        return opened.flow.flow_id, granted.override_id, item.intervention_id
+
+    def _claim(self, pipeline: str) -> list[HeldRun]:
+        """Claim what is ready of one pipeline, and nobody else's."""
+        rows = [r for r in self.store.read(processor_list) if r.pipeline == pipeline]
+        claim = Claim(pool=rows[0].pool_no, processors=[row.processor for row in rows], n=10,
+                      claimed_by="tester", start=True)  # fmt: skip
+        return self.store.write(lambda tx: run_claim(tx, claim))
 
 
 def plain_user(admin: psycopg.Connection, suffix: str) -> str:

@@ -17,6 +17,7 @@ from penstock.core.clock import DAY
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.evidence import Sighting, assess
 from penstock.core.gate import decide, what_if
+from penstock.core.ids import encode
 from penstock.core.look import Look, Looker, unseeing
 from penstock.core.mode import ModeOptions
 from penstock.core.plan import Need
@@ -202,7 +203,7 @@ class Gates:
     def _book(self, tx: Tx, flow_id: int, customer: str | None) -> Book:
         flow = flow_get(tx, flow_id, self._names.customer(tx, customer))
         if flow is None:
-            raise NotFound("flow", str(flow_id))
+            raise NotFound("flow", encode("flow", flow_id))
         return book_of(tx, Locked(flow, has_overrides=True, has_breakers=True, now=tx.now()))
 
     def _needs(self, planned: Planned, phase: str, processor: str | None) -> tuple[Need, ...]:
