@@ -37,7 +37,7 @@ SAID = {
 @click.option("--dry-run", is_flag=True, help="Only say which flow would take it.")
 @click.pass_obj
 def complete(app: App, /, **given: Any) -> None:
-    """Report a completion; the cascade goes on from there.
+    """Report a completion from outside; the cascade goes on from there.
 
     It goes to the newest open flow of its partition and mode, else it opens the next generation.
     """

@@ -35,7 +35,7 @@ def explain(
     generation: int | None,
     brief: bool,
 ) -> None:
-    """Explain a flow: what was decided, when, why, what is awaited, and what you can do.
+    """Explain a flow: what was decided, why, what is awaited, what to do.
 
     For example `penstock explain nba 2025-12-31`, or by id: `penstock explain flow_7h2kq0v3`.
     """

@@ -28,9 +28,9 @@ from penstock.cli.usecases import Shape
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.pass_obj
 def trigger(app: App, /, **given: Any) -> None:
-    """Open a flow for a partition; with PHASE, start there in a new generation.
+    """Open a flow for a partition, or start one at a phase.
 
-    Gates decide as always: a trigger starts what may start, and explains what may not.
+    With PHASE it starts there, in a new generation. Gates decide as always: a trigger starts what may start, and explains what may not.
 
     See what would happen first: `penstock trigger nba 2025-12-31 predict --dry-run`.
     """

@@ -29,7 +29,7 @@ def why(
     customer: str | None,
     mode: str | None,
 ) -> None:
-    """Prove why something is not happening, and when it can clear at the earliest.
+    """Prove why a flow, a phase or a run waits, and when that can clear.
 
     Asks about a flow (`penstock why nba 2025-12-31`, or its id), one phase of it (`penstock why
     nba 2025-12-31 predict`) or a run (`penstock why run_7h2kq0v3`).
