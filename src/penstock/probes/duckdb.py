@@ -115,18 +115,25 @@ class DuckDbWarehouse:
             raise ProbeFailed(f"there is no file {self._path}")
         while True:
             try:
-                return self._library.connect(str(self._path), read_only=not self._is_shared)  # type: ignore[no-any-return]
-            except self._library.ConnectionException:
-                return self._library.connect(str(self._path))  # type: ignore[no-any-return]
-            except self._library.IOException as error:
+                return self._connect()
+            except self._library.Error as error:
                 if not self._is_lock(error) or alarm.rang:
                     raise
             alarm.pause(LOCK_PAUSE_SECONDS)
 
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        try:
+            return self._library.connect(str(self._path), read_only=not self._is_shared)  # type: ignore[no-any-return]
+        except self._library.ConnectionException:
+            return self._library.connect(str(self._path))  # type: ignore[no-any-return]
+
     @staticmethod
     def _is_lock(error: BaseException) -> bool:
-        """Whether another process holds the file; the library has no type of its own for it."""
-        return "lock on file" in str(error)
+        """Whether another process holds the file, or a thread of this one is just letting go of it.
+
+        Known by their words: the library's types for them differ from version to version.
+        """
+        return any(words in str(error) for words in ("lock on file", "file handle conflict"))
 
     def _files(self, parts: Sequence[str], table: str) -> tuple[str, str]:
         """The reader of a table's files and the pattern that finds them."""

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.core.needs import historical, same_day
 from penstock.probes.alarm import Alarm
+from penstock.probes.api import Budget, Statement
 from penstock.probes.duckdb import DuckDbWarehouse
 from penstock.probes.looking import Probes
 from tests.unit.probes.kit import DAY, DuckDbSite, ParquetSite, fill, look_at
@@ -42,6 +43,18 @@ def lake(tmp_path: Path) -> ParquetSite:
 
 class TestLocks:
     """One writing process keeps everybody else out."""
+
+    def test_threads_that_open_and_close_at_once(self, season: DuckDbSite) -> None:
+        """A connection that another thread is just closing is waited for, not reported."""
+        address = f"{season.address.removeprefix('duckdb:')}?shared=true"
+        warehouse = DuckDbWarehouse(address, duckdb)
+        asked = [Statement(text="SELECT count(*) FROM boxscores")]
+
+        def look(_: int) -> int:
+            return int(warehouse.read(asked, Budget()).results[0][0][0])
+
+        with ThreadPoolExecutor(6) as threads:
+            assert len(set(threads.map(look, range(300)))) == 1
 
     def test_a_lock_is_waited_for(
         self, probes: Probes, season: DuckDbSite, monkeypatch: pytest.MonkeyPatch
