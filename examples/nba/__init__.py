@@ -5,7 +5,9 @@ them): `penstock.cli.demo.nba.pipeline` is the one to read, `season` makes the d
 is what the processors do. This package offers the same names:
 
     penstock demo
-    penstock pipelines show nba --pipelines examples.nba
+    penstock pipelines register examples.nba
+    penstock pipelines show nba
+    penstock simulate examples.nba
 """
 
 from penstock.cli.demo.nba.pipeline import PIPELINES, nba

@@ -125,7 +125,7 @@ class TestAssessments:
         night_falls(season)
         found = assessments(season, "overnight", "scrape", PLAYED_DAY, MORNING)
         assert {a.table: (a.rows, a.expected) for a in found} == {
-            "feed.nbac_schedule": (5, 0),
+            "feed.nbac_schedule": (5, 5),
             "feed.nbac_player_list": (130, 130),
             "feed.bdl_player_boxscores": (100, 100),
             "feed.nbac_team_boxscores": (10, 10),
@@ -173,6 +173,14 @@ class TestGates:
         """Nothing is expected, so nothing is missing; the table of the schedule may be empty."""
         decision = decided(season, "overnight", "scrape", "2025-12-24")
         assert decision.verdict is Verdict.PROCEED
+
+    def test_a_lost_schedule(self, season: Season) -> None:
+        """Without the schedule nothing would be expected of the rest; the calendar knows better."""
+        night_falls(season)
+        with season.opened() as connection:
+            publish(connection, "nbac_schedule", KNOWN, percent=0)
+        decision = decided(season, "overnight", "scrape", PLAYED_DAY)
+        assert (decision.verdict, decision.missing) == (Verdict.WAIT, ("feed.nbac_schedule",))
 
     def test_a_late_source(self, season: Season) -> None:
         """The night waits for the play-by-play, and fails when it does not come in six hours."""

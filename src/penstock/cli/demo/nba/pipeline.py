@@ -6,8 +6,8 @@
 Overnight it works on the games that were played, in the morning on the games of the day, in the
 evening on tomorrow's. Every processor reads and writes a DuckDB file, and every gate looks into it.
 
-    penstock demo                                        a day of it in a minute
-    penstock pipelines show nba --pipelines examples.nba
+    penstock demo                               a day of it in a minute
+    penstock pipelines register examples.nba    then: penstock pipelines show nba
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ grading = nba.phase("grading", after=analytics, slo="30m", fallback={"overnight"
 
 # --- scrape: what the sources published -----------------------------------------------------------
 
-GAMES = same_day("feed.nbac_schedule", expect=0)
-"""A day without games is a day like any other."""
+GAMES = same_day("feed.nbac_schedule", expect=sql("expect_games"))
+"""As many as the season's calendar says: a day without games is fine, a lost schedule is not."""
 BOXES = same_day("feed.bdl_player_boxscores", expect=per(20, "feed.nbac_schedule"), modes=NIGHT)
 TEAMS = same_day("feed.nbac_team_boxscores", expect=per(2, "feed.nbac_schedule"), modes=NIGHT)
 PLAYS = same_day("feed.nbac_play_by_play", expect=per(250, "feed.nbac_schedule"), modes=NIGHT)

@@ -79,6 +79,14 @@ INSERT INTO league.bettingpros_player_points_props
 SELECT game_date, game_id, player_id, line + (player_id % 3 - 1) * 0.5, over_price
 FROM league.odds_api_player_points_props;
 
+-- name: calendar
+-- How many games each day of the season has: known before it begins, days off included.
+CREATE TABLE feed.nbac_calendar AS
+SELECT d.day::DATE AS game_date, count(s.game_id)::INTEGER AS games
+FROM generate_series($first::DATE, $last::DATE, INTERVAL 1 DAY) AS d(day)
+LEFT JOIN league.nbac_schedule s ON s.game_date = d.day::DATE
+GROUP BY d.day;
+
 -- name: twin
 -- One table of what a source has published, one of what was scraped, one cleaned.
 CREATE TABLE feed.{source} AS SELECT * FROM league.{source} LIMIT 0;

@@ -61,11 +61,12 @@ def picture(glance: Glance) -> Any:
 
     feed = "\n".join(f"{wall(at)}  {said}" for at, said in glance.told[-FEED:])
     parts: list[Any] = [_headline(glance)]
-    parts += [panel.Panel(_board(lines), title=title) for title, lines in glance.boards]
     if glance.answers:
+        # It holds the board of its flow: more would not fit on a small screen.
         answer = "\n".join(glance.answers[-1].lines())
         parts.append(panel.Panel(text.Text(answer), title="the operator asks"))
     else:
+        parts += [panel.Panel(_board(lines), title=title) for title, lines in glance.boards]
         parts.append(panel.Panel(text.Text(feed), title="what happens", height=FEED + 2))
     alerts = "\n".join(f"{a.severity}  {a.message}" for a in glance.alerts) or "none"
     parts.append(panel.Panel(text.Text(alerts), title="open alerts"))

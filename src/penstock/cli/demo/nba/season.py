@@ -85,6 +85,8 @@ def season_write(season: Season, *, seed: int = 1, played_until: date, known_unt
         connection.execute(sql("schemas"))
         connection.execute(sql("truth"))
         truth_write(connection, seed)
+        span = {"first": str(FIRST_DAY), "last": str(LAST_DAY)}
+        connection.execute(sql("calendar"), span)
         for source, table in SOURCES.items():
             connection.execute(sql("twin", source=source, table=table))
         connection.execute(sql("products"))

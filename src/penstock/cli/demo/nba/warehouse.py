@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock import Result, RunContext, TransientError
+from penstock.core.clock import SystemClock
 
 if TYPE_CHECKING:
     import duckdb
 
 FILE: Final = "season.duckdb"
+BUSY_SECONDS: Final = 10.0
 ADDRESS: Final = f"duckdb:{FILE}"
 SOURCES: Final[Mapping[str, str]] = {
     "nbac_schedule": "schedule",
@@ -54,13 +56,25 @@ class Season:
     @contextmanager
     def opened(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection in a transaction that commits at the end."""
-        # Optional: only those who look into DuckDB files install its library.
-        import duckdb
-
-        with duckdb.connect(str(self.path)) as connection:
+        with self._connect() as connection:
             connection.begin()
             yield connection
             connection.commit()
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        """Open the file; who is just closing it, in another thread or process, is waited for."""
+        # Optional: only those who look into DuckDB files install its library.
+        import duckdb
+
+        clock = SystemClock()
+        until = clock.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                return duckdb.connect(str(self.path))
+            except duckdb.OperationalError:  # a lock, or a handle that is not free yet
+                if clock.monotonic() > until:
+                    raise
+            clock.sleep(0.02)
 
 
 SEASON: Final = Season()

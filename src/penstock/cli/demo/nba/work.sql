@@ -134,6 +134,10 @@ FROM nba_predictions.player_points p
 JOIN nba_analytics.player_game_summary s USING (game_date, player_id)
 WHERE p.game_date BETWEEN $first AND $last;
 
+-- name: expect_games
+-- What the calendar says; a day that it does not know should have at least one game.
+SELECT coalesce((SELECT games FROM feed.nbac_calendar WHERE game_date = :partition), 1)
+
 -- name: check_team_points
 -- Team points that are not the sum of the players' points.
 SELECT t.game_id, t.team FROM nba_raw.team_boxscores t
