@@ -1,14 +1,15 @@
 """The surroundings of simulated flows: data that comes late, in part or never; people; outsiders.
 
 `Sources` answers looks by the seed: every table of a partition has its own arrival, some looks
-fail. `Opener` triggers flows, twice now and then. `Reporter` does what external processors do, and
-reports it once, again, and out of order. Used by `flow_world`; nothing here judges anything.
+fail, some take long. `Opener` triggers flows, twice now and then. `Reporter` does what external
+processors do and reports it once, again, and out of order. `flow_world` uses them; nothing here
+judges anything.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from penstock.client import Client
@@ -37,6 +38,8 @@ class Sources:
         self, store: Store, clock: VirtualClock, rng: random.Random, pipelines: Sequence[Pipeline]
     ) -> None:
         self.is_healing = False
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Called during every look: time may pass, and others may act."""
         self._store = store
         self._clock = clock
         self._rng = rng
@@ -55,6 +58,7 @@ class Sources:
         for dependency in look.dependencies:
             self._plan(tables, dependency, look.partition)
         seen = tables.look(look)
+        self.meanwhile()
         if not self.is_healing and self._rng.random() < FAILS:
             place = self._rng.randrange(len(seen))
             seen[place] = Sighting(

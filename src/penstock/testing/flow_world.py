@@ -44,7 +44,7 @@ from penstock.testing.sim_workers import SimBeat, SimWorker
 START = 1_767_225_600 * SECOND
 DEPTH_MAX = 3
 HEAL_ROUNDS = 1_500
-FAULT_ODDS, NEST_ODDS, JUMP_ODDS = 0.02, 0.05, 0.01
+FAULT_ODDS, NEST_ODDS, JUMP_ODDS, LATE_ODDS = 0.02, 0.05, 0.01, 0.15
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,6 +93,7 @@ class FlowWorld:
         plans._kept.clear()  # what an earlier history read would be left out of this one's trace
         Client(self._store, actor="setup").register(pipelines)
         self._sources = Sources(self._store, self.clock, self.rng, pipelines)
+        self._sources.meanwhile = self._looking
         self._cast = self._hired(list(pipelines))
         self._judge = FlowInvariants(self._store, pipelines)
         self._is_healing = False
@@ -208,6 +209,17 @@ class FlowWorld:
             actor.later()
         finally:
             self._stack.pop()
+
+    def _looking(self) -> None:
+        """A look takes long, now and then longer than its lease; the others go on."""
+        if len(self._stack) >= DEPTH_MAX or not self.strikes(Fault.LATE, LATE_ODDS):
+            return
+        until = self.clock.now() + self.rng.randrange(6 * MINUTE)
+        for _ in range(20):
+            if self.clock.now() >= until:
+                break
+            self._act(self._next())
+        self.clock.advance_to(until)
 
     def _crash(self, actor: Actor) -> None:
         """The whole process dies; a new one starts after a while."""
