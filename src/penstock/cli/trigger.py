@@ -30,7 +30,8 @@ from penstock.cli.usecases import Shape
 def trigger(app: App, /, **given: Any) -> None:
     """Open a flow for a partition, or start one at a phase.
 
-    With PHASE it starts there, in a new generation. Gates decide as always: a trigger starts what may start, and explains what may not.
+    With PHASE it starts there, in a new generation. Gates decide as always: a trigger starts what
+    may start, and `penstock explain` tells of what may not.
 
     See what would happen first: `penstock trigger nba 2025-12-31 predict --dry-run`.
     """
