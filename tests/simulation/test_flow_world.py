@@ -51,7 +51,7 @@ def test_a_diamond(seed: int) -> None:
 
 def test_basketball() -> None:
     """The example's pipeline, too; its functions are not called."""
-    assert run_seed(3, [nba]).decisions["PROCEED"] > 0
+    assert sum(run_seed(seed, [nba]).decisions["PROCEED"] for seed in range(4)) > 0
 
 
 def test_same_seed_same_history() -> None:
