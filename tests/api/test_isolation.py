@@ -36,10 +36,7 @@ INDIRECT: Mapping[str, Any] = {
     },
     "POST /api/v1/pauses": lambda s: {"scope": "customer", "subject": s.customer},
     "POST /api/v1/pauses/resume": lambda s: {"scope": "config", "subject": s.config},
-    **{
-        name: lambda s, name=name: FLOW_CALLS[name](s.flows)[1]
-        for name in FLOW_BODIES
-    },
+    **{name: lambda s, name=name: FLOW_CALLS[name](s.flows)[1] for name in FLOW_BODIES},
 }
 """Routes that name somebody's thing in their body."""
 

@@ -196,7 +196,7 @@ def trace(
 def report_completion(request: Request, by: By, body: EventIn, _: Repeat = None) -> Response:
     """Report the completion of a processor that Penstock does not run.
 
-    It goes to the newest open flow of its partition and mode, else it opens the next generation.
+    It goes to the newest open flow of its partition and mode, else it opens the next one.
     """
     report = report_of(body.model_dump(exclude_none=True))
     with said("pipeline_template", ("pipeline",)), said("processor_name", ("processor",)):

@@ -151,7 +151,7 @@ class FlowsApi:
     ) -> ReceptionOut:
         """Report the completion of a processor that Penstock does not run.
 
-        It goes to the newest open flow of its partition and mode, else it opens the next generation.
+        It goes to the newest open flow of its partition and mode, else it opens the next one.
 
         `POST /api/v1/events`
 
