@@ -10,7 +10,7 @@ from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.store import admission, configs, registry, schedule
 from penstock.store.api import Tx
 from penstock.store.configs import Change
-from tests.conformance.world import World, config_row
+from tests.conformance.world import World, config_row, definition
 from tests.conftest import OpenStore
 
 
@@ -233,9 +233,11 @@ class TestRegistry:
         rows = {r.name: r for r in world.read(registry.processor_list) if r.pipeline == "p"}
         assert [rows[n].is_current for n in "abc"] == [False, True, True]
         assert rows["b"].processor in before
-        assert world.read(lambda tx: registry.pipeline_get(tx, "p")) == (number, "d1", "{}", False)
+        text = definition("p", ["b", "c"])
+        stored = (f"d{len(text)}", text, False)
+        assert world.read(lambda tx: registry.pipeline_get(tx, "p")) == (number, *stored)
         assert world.read(lambda tx: registry.pipeline_get(tx, "q")) is None
-        assert (number, "p", "d1", "{}", False) in world.read(registry.pipeline_list)
+        assert (number, "p", *stored) in world.read(registry.pipeline_list)
 
 
 class TestAudit:

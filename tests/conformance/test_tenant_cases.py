@@ -176,6 +176,7 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "pauses.resume": [
         lambda c: c.pauses.resume("all", None), lambda c: c.pauses.resume("pipeline", "nightly")
     ],
+    "work.together": [lambda c: c.work.together([])],
     "views.sessions": [lambda c: c.views.sessions()],
     "views.sizes": [lambda c: c.views.sizes()],
     "views.outbox": [lambda c: c.views.outbox()],

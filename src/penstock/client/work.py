@@ -202,6 +202,7 @@ class Work:
 
         What arrives at the same moment shares a commit; for callers that are bound to nobody.
         """
+        self._names.refuse_bound("calls of many workers at once")
 
         def body(tx: Tx) -> list[Pulse | Ending | PenstockError]:
             # All runs first, in the order of their ids: kinds one after another would lock across.
