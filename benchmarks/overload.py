@@ -1,6 +1,6 @@
 """Overload: ten times the rate the API keeps up with, refused early, and back to normal by itself.
 
-The work is submitting runs and listing a thousand of a customer's, which is dear enough that one
+The work is submitting runs and listing five hundred of a customer's, which is dear enough that one
 client can ask for ten times as much as the server does. Each submit has an Idempotency-Key, and
 what was refused is not sent again. Afterwards every accepted run is there once, and no other.
 """
@@ -140,7 +140,7 @@ async def _request(caller: Caller, chance: random.Random, label: str, seen: Seen
         extra = f"Idempotency-Key: {label}\r\n"
         status, _, took = await caller.call("POST", path, body, extra)
     else:
-        status, _, took = await caller.call("GET", path + "?limit=1000")
+        status, _, took = await caller.call("GET", path + "?limit=500")
     if status in (200, 201):
         seen.accepted.append(took)
         seen.submitted += submits

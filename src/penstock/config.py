@@ -82,7 +82,7 @@ TABLE: tuple[Setting, ...] = (
     Setting("secrets_dir", "text", "", "Folder of files with secrets that parameters refer to."),
     Setting("api_host", "text", "127.0.0.1", "Where the API listens."),
     Setting("api_port", "int", 8080, "The port it listens on; 0 picks a free one.", 0, 65_535),
-    Setting("api_threads", "int", 8, "Requests worked on at the same time.", 1, 1_000),
+    Setting("api_threads", "int", 3, "Requests worked on at the same time.", 1, 1_000),
     Setting("api_inflight", "int", 64, "Requests taken in at the same time; more get 503.", 1, 1e5),
     Setting(
         "api_worker_inflight", "int", 100, "The same for workers' starts, beats and ends.", 1, 1e5

@@ -25,7 +25,7 @@ Trigger: TypeAlias = Callable[[int, float], Ticked]
 class ApiOptions:
     """How a process serves: see the settings of the same names."""
 
-    threads: int = 8
+    threads: int = 3
     inflight: int = 64
     worker_inflight: int = 100
     rate: float = 500.0

@@ -1,8 +1,8 @@
 """The outermost layer: request ids, bounds on what comes in, refusal when too much comes in.
 
 Pure ASGI, so that a refused request costs almost nothing. As many requests as there are `slots` are
-worked on; others stand in line for a tenth of a second and are then answered 503, and so is at once
-whoever comes when `inflight` are there (in the fast lane, whose calls are saved together,
+worked on; others stand in line for a moment (30 ms) and are then answered 503, and so is at
+once whoever comes when `inflight` are there (in the fast lane, whose calls are saved together,
 `lane_inflight`): those that were accepted stay quick, and the line cannot grow without end. A body
 is bounded in size and in the time it may take. Each request leaves one access record.
 """
@@ -31,7 +31,7 @@ BULK_TIMES: Final = 16
 CLOSE: Final = {"Connection": "close"}
 """Whoever still sends a body that nobody wants is not read to the end."""
 REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-LINE_SECONDS: Final = 0.1
+LINE_SECONDS: Final = 0.03
 """How long a request waits for a place before it is refused."""
 PATIENT: Final = {"/api/v1/scheduler/claim-runs": 2.0}
 """A fleet of workers that starts claims all at once, and would rather wait than be refused."""
