@@ -41,7 +41,7 @@ class Seen:
 
 def overload(site: Site, *, quick: bool) -> Iterator[Result]:
     """Measure what is normal, the rate that is kept up with, ten times that, and normal again."""
-    seconds = 5 if quick else 15
+    seconds, flooded = (5, 10) if quick else (10, 40)
     place = site.create("overload")
     raw = place.raw()
     customers(place, raw, 100)
@@ -56,13 +56,13 @@ def overload(site: Site, *, quick: bool) -> Iterator[Result]:
         say(f"normal, at half of {rate:.0f}/s")
         normal = asyncio.run(_open(server, rate / 2, seconds, "normal"))
         say(f"ten times {rate:.0f}/s")
-        flood = asyncio.run(_open(server, rate * TIMES, seconds, "flood"))
+        flood = asyncio.run(_open(server, rate * TIMES, flooded, "flood"))
         say("normal again")
         again = asyncio.run(_open(server, rate / 2, seconds, "again"))
     everything = [most, normal, flood, again]
     lost, doubled = _verify(place, everything)
     site.drop(place)
-    offered = (len(flood.accepted) + len(flood.refused)) / seconds
+    offered = (len(flood.accepted) + len(flood.refused)) / flooded
     yield Result(
         bench="overload",
         engine=site.engine,
@@ -72,7 +72,7 @@ def overload(site: Site, *, quick: bool) -> Iterator[Result]:
         extra={
             "sustained_rps": rate,
             "offered_rps": offered,
-            "accepted_rps": len(flood.accepted) / seconds,
+            "accepted_rps": len(flood.accepted) / flooded,
             "refused": len(flood.refused),
             "without_retry_after": flood.without_retry_after,
             "silent": flood.silent,

@@ -103,7 +103,7 @@ class Served:
         self.events = Events()
         self.heard: list[Event] = []
         self.events.subscribe(self.heard.append)
-        chosen = {"scheduler_token": SCHEDULER_TOKEN, "rate": 100_000.0, **options}
+        chosen = {"scheduler_token": SCHEDULER_TOKEN, "rate": 100_000.0, "threads": 16, **options}
         self.api = build(
             desk.client,
             options=ApiOptions(**chosen),

@@ -1,10 +1,11 @@
 """The outermost layer: request ids, bounds on what comes in, refusal when too much comes in.
 
 Pure ASGI, so that a refused request costs almost nothing. As many requests as there are `slots` are
-worked on; others stand in line for a moment (30 ms) and are then answered 503, and so is at
-once whoever comes when `inflight` are there (in the fast lane, whose calls are saved together,
-`lane_inflight`): those that were accepted stay quick, and the line cannot grow without end. A body
-is bounded in size and in the time it may take. Each request leaves one access record.
+worked on; others stand in line. A burst is served; when the line has not been empty for a while it
+is a flood, and who has waited for more than a moment is answered 503, as is at once whoever comes
+when `inflight` are there (in the fast lane, whose calls are saved together, `lane_inflight`): those
+that were accepted stay quick, and the line cannot grow without end. A body is bounded in size and
+in the time it may take. Each request leaves one access record.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ CLOSE: Final = {"Connection": "close"}
 """Whoever still sends a body that nobody wants is not read to the end."""
 REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 LINE_SECONDS: Final = 0.03
-"""How long a request waits for a place before it is refused."""
+"""How long a request may have waited for its place, in a flood; who waited longer is refused."""
+BURST_SECONDS: Final = 0.3
+"""A line that was never empty for so long is a flood; a shorter one is a burst, and served."""
+LINE_MAX: Final = 2.0
+"""Nobody waits longer, whatever holds up those in front."""
 PATIENT: Final = {"/api/v1/scheduler/claim-runs": 2.0}
 """A fleet of workers that starts claims all at once, and would rather wait than be refused."""
 ALWAYS: Final = frozenset({"/healthz", "/readyz"})
@@ -91,7 +96,8 @@ class Guard:
         self._clock = clock
         self._slots = min(slots, inflight)
         self._inflight = inflight
-        self._line: deque[asyncio.Future[None]] = deque()
+        self._line: deque[tuple[asyncio.Future[bool], float, float]] = deque()
+        self._crowded_since = 0.0
         self._lane_inflight = lane_inflight
         self._body_max = body_max
         self._record = record
@@ -151,31 +157,39 @@ class Guard:
             )  # fmt: skip
 
     async def _enter(self, patience: float) -> None:
-        """Take a place among those that are worked on, waiting for one for a moment."""
+        """Take a place among those that are worked on, or stand in line for one."""
         if self.active < self._slots:
             self.active += 1
             return
         self._check_room(self.active + len(self._line), self._inflight)
-        place = asyncio.get_running_loop().create_future()
-        self._line.append(place)
+        now = self._clock.monotonic()
+        if not self._line:
+            self._crowded_since = now
+        place: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._line.append((place, now, patience))
         try:
-            async with asyncio.timeout(patience):
-                await place
+            async with asyncio.timeout(LINE_MAX):
+                is_mine = await place
         except TimeoutError:
-            if not place.cancelled():
-                return  # it was given at the last moment
-            self._check_room(1, 1)
+            is_mine = not place.cancelled() and place.result()
         except BaseException:
-            if place.done() and not place.cancelled():
+            if place.done() and not place.cancelled() and place.result():
                 self._leave()
             raise
+        if not is_mine:
+            self._check_room(1, 1)
 
     def _leave(self) -> None:
-        """Give the place to the next in line, if there is one."""
+        """Give the place to the next in line that is still worth working for."""
+        now = self._clock.monotonic()
+        is_flood = now - self._crowded_since > BURST_SECONDS
         while self._line:
-            place = self._line.popleft()
-            if not place.done():
-                place.set_result(None)
+            place, since, patience = self._line.popleft()
+            if place.done():
+                continue
+            is_taken = not is_flood or now - since <= patience
+            place.set_result(is_taken)
+            if is_taken:
                 return
         self.active -= 1
 
