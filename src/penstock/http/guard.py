@@ -1,11 +1,11 @@
 """The outermost layer: request ids, bounds on what comes in, refusal when too much comes in.
 
 Pure ASGI, so that a refused request costs almost nothing. As many requests as there are `slots` are
-worked on; others stand in line. A burst is served; when the line has not been empty for a while it
-is a flood, and who has waited for more than a moment is answered 503, as is at once whoever comes
-when `inflight` are there (in the fast lane, whose calls are saved together, `lane_inflight`): those
-that were accepted stay quick, and the line cannot grow without end. A body is bounded in size and
-in the time it may take. Each request leaves one access record.
+worked on; others stand in line. A burst is served; when nobody has found a free place for a while
+it is a flood, and who has waited for more than a moment is answered 503, as is at once whoever
+comes when `inflight` are there (in the fast lane, whose calls are saved together, `lane_inflight`):
+those that were accepted stay quick, and the line cannot grow without end. A body is bounded in size
+and in the time it may take. Each request leaves one access record.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 LINE_SECONDS: Final = 0.03
 """How long a request may have waited for its place, in a flood; who waited longer is refused."""
 BURST_SECONDS: Final = 0.3
-"""A line that was never empty for so long is a flood; a shorter one is a burst, and served."""
+"""Nobody found a free place for so long: that is a flood. Before, it is a burst, and served."""
 LINE_MAX: Final = 2.0
 """Nobody waits longer, whatever holds up those in front."""
 PATIENT: Final = {"/api/v1/scheduler/claim-runs": 2.0}
@@ -97,7 +97,7 @@ class Guard:
         self._slots = min(slots, inflight)
         self._inflight = inflight
         self._line: deque[tuple[asyncio.Future[bool], float, float]] = deque()
-        self._crowded_since = 0.0
+        self._crowded_since: float | None = None
         self._lane_inflight = lane_inflight
         self._body_max = body_max
         self._record = record
@@ -160,10 +160,11 @@ class Guard:
         """Take a place among those that are worked on, or stand in line for one."""
         if self.active < self._slots:
             self.active += 1
+            self._crowded_since = None
             return
         self._check_room(self.active + len(self._line), self._inflight)
         now = self._clock.monotonic()
-        if not self._line:
+        if self._crowded_since is None:
             self._crowded_since = now
         place: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._line.append((place, now, patience))
@@ -182,12 +183,13 @@ class Guard:
     def _leave(self) -> None:
         """Give the place to the next in line that is still worth working for."""
         now = self._clock.monotonic()
-        is_flood = now - self._crowded_since > BURST_SECONDS
+        since = self._crowded_since
+        is_flood = since is not None and now - since > BURST_SECONDS
         while self._line:
-            place, since, patience = self._line.popleft()
+            place, came, patience = self._line.popleft()
             if place.done():
                 continue
-            is_taken = not is_flood or now - since <= patience
+            is_taken = not is_flood or now - came <= patience
             place.set_result(is_taken)
             if is_taken:
                 return
