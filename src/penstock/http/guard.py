@@ -162,8 +162,10 @@ class Guard:
             self.active += 1
             self._crowded_since = None
             return
-        self._check_room(self.active + len(self._line), self._inflight)
         now = self._clock.monotonic()
+        # In a flood a line of more than one turn is not worth standing in: refused at once.
+        most = 2 * self._slots if self._is_flood(now) else self._inflight
+        self._check_room(self.active + len(self._line), most)
         if self._crowded_since is None:
             self._crowded_since = now
         place: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -180,11 +182,14 @@ class Guard:
         if not is_mine:
             self._check_room(1, 1)
 
+    def _is_flood(self, now: float) -> bool:
+        since = self._crowded_since
+        return since is not None and now - since > BURST_SECONDS
+
     def _leave(self) -> None:
         """Give the place to the next in line that is still worth working for."""
         now = self._clock.monotonic()
-        since = self._crowded_since
-        is_flood = since is not None and now - since > BURST_SECONDS
+        is_flood = self._is_flood(now)
         while self._line:
             place, came, patience = self._line.popleft()
             if place.done():
