@@ -87,7 +87,7 @@ def test_up_executes_and_stops(bare: Shell, start: Callable[..., Process]) -> No
     process.until(lambda line: "stop  Ctrl-C" in line)
     intro = "\n".join(process.lines)
     assert str(bare.path) in intro
-    assert "scheduler, admitter, sweeper" in intro
+    assert "scheduler, orchestrator, admitter, sweeper" in intro
     assert "2 slots" in intro
     assert "broken, hello, pair, slow" in intro
     run_id = bare.submit("hello", "--customer", "acme")

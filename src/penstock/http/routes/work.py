@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Header, Request
 from starlette.concurrency import run_in_threadpool
@@ -53,6 +54,7 @@ from penstock.http.shapes import (
 from penstock.http.waiting import Question, Waiting
 
 routes = router("work")
+T = TypeVar("T")
 
 WorkerId = Annotated[
     str | None,
@@ -213,14 +215,7 @@ def heartbeat_runs(
         lambda client: client.work.heartbeat_many(
             _worker(by, body.worker_id, worker_id), beats, customer=by.customer
         ),
-        lambda outcomes: {
-            "outcomes": [
-                {"run_id": name, "pulse": None, "problem": refusal_shape(_refused(name, one))}
-                if isinstance(one, PenstockError)
-                else {"run_id": name, "pulse": pulse_shape(one), "problem": None}
-                for name, one in zip(names, outcomes, strict=True)
-            ]
-        },
+        lambda outcomes: _each(names, outcomes, "pulse", pulse_shape),
     )
 
 
@@ -270,14 +265,7 @@ def complete_runs(
         lambda client: client.work.complete_many(
             _worker(by, body.worker_id, worker_id), reports, customer=by.customer
         ),
-        lambda outcomes: {
-            "outcomes": [
-                {"run_id": name, "end": None, "problem": refusal_shape(_refused(name, one))}
-                if isinstance(one, PenstockError)
-                else {"run_id": name, "end": ending_shape(one), "problem": None}
-                for name, one in zip(names, outcomes, strict=True)
-            ]
-        },
+        lambda outcomes: _each(names, outcomes, "end", ending_shape),
     )
 
 
@@ -370,6 +358,23 @@ def _mishap(body: FailIn) -> Mishap:
         should_retry=body.should_retry,
         retry_after_seconds=body.retry_after_seconds,
     )
+
+
+def _each(
+    names: Sequence[str],
+    outcomes: Sequence[T | PenstockError],
+    word: str,
+    shape: Callable[[T], dict[str, Any]],
+) -> dict[str, Any]:
+    """The outcomes of a batch: under `word` what became of a run, or the problem."""
+    return {
+        "outcomes": [
+            {"run_id": name, word: None, "problem": refusal_shape(_refused(name, one))}
+            if isinstance(one, PenstockError)
+            else {"run_id": name, word: shape(one), "problem": None}
+            for name, one in zip(names, outcomes, strict=True)
+        ]
+    }
 
 
 def _number(run_id: str) -> int:
