@@ -226,7 +226,7 @@ class TestUpkeep:
         assert made >= 8
         assert world.write(lambda tx: upkeep.partitions_ensure(tx, 4)) == 0
         world.clock.advance(WEEK)
-        assert world.write(lambda tx: upkeep.partitions_ensure(tx, 4)) == 3
+        assert world.write(lambda tx: upkeep.partitions_ensure(tx, 4)) == 5
         world.complete(world.running())
         assert world.value("SELECT count(*) FROM history_rest") == 0
         assert world.value("SELECT count(*) FROM journal_rest") == 0

@@ -29,6 +29,8 @@ _EVERYTHING = frozenset(
         "http",
         "remote",
         "web",
+        "consumer",
+        "limits",
         "root",
     }
     | ADAPTERS
@@ -42,6 +44,10 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "bus": frozenset({"store", "core", "events"}),
     "engine": _ENGINE_MAY,
     "client": _ENGINE_MAY,
+    # For a user's own service: messages by the transport's seam, sinks by theirs, never the store.
+    "consumer": frozenset({"bus", "sinks", "events", "config", "core"}),
+    # For user code inside and outside of runs: slots and rates over the client's use cases.
+    "limits": frozenset({"client", "store", "events", "config", "core"}),
     "http": _EDGE_MAY,
     "web": _EDGE_MAY,
     # The client of the API: what it knows of the server is the document it was written from.
@@ -50,7 +56,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "assembly": _EVERYTHING,
     "testing": _EVERYTHING | {"assembly", "cli"},
     # The public surface; it loads names on first use.
-    "root": frozenset({"core", "client", "config", "engine", "assembly"}),
+    "root": frozenset({"core", "client", "config", "engine", "assembly", "consumer", "limits"}),
     "main": frozenset({"cli"}),
     **dict.fromkeys(ADAPTERS, frozenset({"core"})),
 }

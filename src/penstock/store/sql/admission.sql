@@ -33,7 +33,7 @@ WITH due AS MATERIALIZED (
     SELECT 'penstock.runs', json_build_object('run_id', i.run_id, 'config_id', i.config_id,
         'customer', i.customer, 'priority', i.priority)::text, {{now}}
     FROM admitted i
-    WHERE i.admission = 0 AND EXISTS (SELECT 1 FROM topics WHERE topic = 'penstock.runs')
+    WHERE i.admission = 0 AND EXISTS (SELECT 1 FROM topics WHERE customer = 0 AND name = 'penstock.runs')
 )
 SELECT pool, count(*) FROM admitted GROUP BY pool;
 
@@ -58,7 +58,7 @@ INSERT INTO outbox (topic, payload, created_at)
 SELECT 'penstock.runs', json_object('run_id', r.run_id, 'config_id', r.config_id,
     'customer', r.customer, 'priority', r.priority), {{now}}
 FROM topics t CROSS JOIN temp.staged k CROSS JOIN runs r ON r.run_id = k.source
-WHERE t.topic = 'penstock.runs' AND r.admission = 0;
+WHERE t.customer = 0 AND t.name = 'penstock.runs' AND r.admission = 0;
 SELECT pool, count(*) FROM temp.staged GROUP BY pool;
 
 -- name: run_next_due_at

@@ -84,7 +84,7 @@ VALUES (:topic, :ordering_key, :payload, {{now}});
 -- A message that leaves with this transaction if anybody listens on its topic.
 -- scope: system (topics belong to nobody)
 INSERT INTO outbox (topic, ordering_key, payload, created_at)
-SELECT t.topic, NULL, :payload, {{now}} FROM topics t WHERE t.topic = :topic;
+SELECT t.name, NULL, :payload, {{now}} FROM topics t WHERE t.customer = 0 AND t.name = :topic;
 
 -- name: outbox_take
 -- Claim and remove unsent rows; never by high-water mark, so no slow transaction is missed.

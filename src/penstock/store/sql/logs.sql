@@ -132,8 +132,8 @@ DELETE FROM dependency_check_log WHERE check_id IN (
 -- scope: system (topics belong to nobody)
 -- batch: topic text, payload text
 INSERT INTO outbox (topic, ordering_key, payload, created_at)
-SELECT t.topic, NULL, batch.payload, {{now}}
-FROM {{batch}} JOIN topics t ON t.topic = batch.topic ORDER BY ord;
+SELECT t.name, NULL, batch.payload, {{now}}
+FROM {{batch}} JOIN topics t ON t.customer = 0 AND t.name = batch.topic ORDER BY ord;
 
 -- name: dead_report_put
 -- A report nobody can use, kept to be looked at and sent again.

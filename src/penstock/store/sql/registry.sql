@@ -68,4 +68,4 @@ ORDER BY p.processor LIMIT 100000;
 -- name: topic_ensure
 -- Somebody listens on a topic: from now on its messages are written to the outbox.
 -- scope: system (topics belong to nobody)
-INSERT INTO topics (topic, created_at) VALUES (:topic, {{now}}) ON CONFLICT (topic) DO NOTHING;
+INSERT INTO topics (name, created_at) VALUES (:topic, {{now}}) ON CONFLICT (customer, name) DO NOTHING;

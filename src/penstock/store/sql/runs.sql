@@ -126,7 +126,7 @@ noted AS (
     SELECT 'penstock.runs', json_build_object('run_id', i.run_id, 'config_id', i.config_id,
         'customer', i.customer, 'priority', i.priority)::text, i.created_at
     FROM inserted i
-    WHERE i.admission = 0 AND EXISTS (SELECT 1 FROM topics WHERE topic = 'penstock.runs')
+    WHERE i.admission = 0 AND EXISTS (SELECT 1 FROM topics WHERE customer = 0 AND name = 'penstock.runs')
 )
 
 -- fragment: insert_given [sqlite]
@@ -162,7 +162,7 @@ INSERT INTO outbox (topic, payload, created_at)
 SELECT 'penstock.runs', json_object('run_id', r.run_id, 'config_id', r.config_id,
     'customer', r.customer, 'priority', r.priority), r.created_at
 FROM topics t CROSS JOIN temp.tally b CROSS JOIN runs r ON r.run_id > b.n
-WHERE t.topic = 'penstock.runs' AND b.what = 'base' AND r.admission = 0
+WHERE t.customer = 0 AND t.name = 'penstock.runs' AND b.what = 'base' AND r.admission = 0
 
 -- fragment: given_table [sqlite]
 CREATE TEMP TABLE IF NOT EXISTS given (
