@@ -9,12 +9,14 @@ import pytest
 from penstock import Pipeline, same_day
 from penstock.client import Client
 from penstock.client.flow_requests import CompletionReport, FlowRequest
+from penstock.core.clock import HOUR
 from penstock.core.evidence import Sighting
 from penstock.core.look import Look
 from penstock.engine.orchestrator import Orchestrator
 from penstock.store.api import Store
 from penstock.testing.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act
+from tests.interleaving.test_services import tick
 
 pytestmark = pytest.mark.postgres
 
@@ -41,7 +43,11 @@ def declared() -> list[Pipeline]:
     far.external("x")
     far.external("y")
     told.phase("next", after=far).processor("c")(work)
-    return [plain, gated, told]
+    short = Pipeline("short", partition="day")
+    begin = short.phase("raw")
+    begin.processor("a")(work)
+    short.phase("next", after=begin, on="each").processor("c")(work)
+    return [plain, gated, told, short]
 
 
 @pytest.fixture(scope="module")
@@ -163,3 +169,32 @@ def test_reports_that_open_a_flow(scene_stage: Stage) -> None:
         return acts, check
 
     assert explore(stage.arena, scene, range(40)) > 10
+
+
+def test_the_next_in_line_is_not_forgotten(scene_stage: Stage) -> None:
+    """A flow opened while the one ahead of it of its config ends begins, whoever comes first."""
+    stage = scene_stage
+
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        given = {"pipeline_template": "short", "schedule_cron": "0 * * * *", "overlap": "queue"}
+        stage.client.configs.create("acme", given)
+        stage.clock.advance(HOUR)
+        tick(stage.store)
+        session = stage.session()
+        for _ in range(2):
+            finish_act(list(claim_act(stage, session, start=True)(stage.store)))(stage.store)
+            if stage.sql("SELECT count(*) FROM triggers") == [(1,)]:
+                orchestrate("first")(stage.store)
+        stage.clock.advance(HOUR)
+
+        def check(_outcomes: list[Outcome]) -> None:
+            orchestrate("last")(stage.store)
+            states = stage.sql("SELECT state FROM flows ORDER BY flow_id")
+            assert states == [("COMPLETE",), ("OPEN",)]
+            begun = stage.sql("SELECT state FROM flow_phases WHERE phase = 'raw' ORDER BY flow_id")
+            assert begun == [("COMPLETE",), ("IN_PROGRESS",)], "the second flow never began"
+
+        return [tick, orchestrate("o1")], check
+
+    assert explore(stage.arena, scene, range(60)) > 15

@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 
 from penstock.client.flow_requests import CompletionReport
-from penstock.core import settle
 from penstock.core.states import RunState
 from penstock.store.api import Tx
 from penstock.store.completions import Reported
-from penstock.store.ending import run_end_many
+from penstock.store.ending import run_cancel
 from penstock.store.flows import Flow, flow_runs_live
 from penstock.store.journal import Entry
 from penstock.store.logs import dead_report_put
-from penstock.store.runs import run_cancel_ask, run_cancel_pending, run_held_get
 
 
 def reported(flow: Flow, processor: int, now: int, report: CompletionReport) -> Reported:
@@ -70,16 +68,3 @@ def run_stop_waiting(tx: Tx, flow: Flow, processor: int, who: str) -> None:
     for run_id, state, number in flow_runs_live(tx, flow.flow_id):
         if state == RunState.PENDING and number == processor:
             run_cancel(tx, run_id, who, "reported from outside")
-
-
-def run_cancel(tx: Tx, run_id: int, who: str, reason: str) -> None:
-    """Cancel a waiting run, ask the holder of another."""
-    held = run_held_get(tx, run_id)
-    if held is None:
-        return
-    if held.state != RunState.PENDING:
-        run_cancel_ask(tx, run_id, who, reason or None)
-        return
-    token = run_cancel_pending(tx, run_id)
-    assert token is not None, "the row is locked"
-    run_end_many(tx, [settle.cancelled(held._replace(token=token), actor=who, why=reason or None)])

@@ -23,7 +23,6 @@ from penstock.client.flow_reports import (
     heard,
     report_bury,
     reported,
-    run_cancel,
     run_stop_waiting,
 )
 from penstock.client.flow_requests import (
@@ -44,7 +43,9 @@ from penstock.store.completions import (
     completion_put_many,
     completion_seen,
     completions_of,
+    nudge_next_of_configs,
 )
+from penstock.store.ending import run_cancel
 from penstock.store.flows import (
     Flow,
     FlowFilter,
@@ -290,13 +291,14 @@ class Flows:
             phase_update_many(tx, rows)
             state = FlowState.CANCELLED.value
             flow_end_many(tx, [(flow_id, state, flow.is_degraded, flow.missing, True)])
+            nudge_next_of_configs(tx, [flow.config_id])
             entry = Entry("flow", flow_id, flow.customer, "ended", who, flow.state, state,
                           None, reason or None)  # fmt: skip
             journal_append_many(tx, [entry])
             runs = flow_runs_live(tx, flow_id)
             for run_id, _, _ in runs:
                 run_cancel(tx, run_id, who, reason)
-            tx.after_commit(lambda: self._store.wake(["cancel"]))
+            tx.after_commit(lambda: self._store.wake(["cancel", CHANNEL]))
             return len(runs)
 
         return self._store.write(body)

@@ -106,7 +106,7 @@ class Gates:
             dependencies=[need.dependency for need in needs],
             partition=partition,
             customer=customer or self._names.default_customer,
-            since=ask.judged_at,
+            since=now,  # whoever asks now wants to know what is there now
         )
         seen = list(self._look(look)) if needs else []
         found = tuple(

@@ -14,12 +14,11 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
-from penstock.core.cascade import Ask
 from penstock.core.evidence import Sighting
 from penstock.core.look import Look, Looker, unseeing
 from penstock.core.pipeline import Pipeline
 from penstock.store.api import Store, Tx
-from penstock.store.book import Book, Evidence, LookOrder, Stir
+from penstock.store.book import Evidence, LookOrder, Stir, Wanted
 from penstock.store.cascade import Advanced, advance
 from penstock.store.completions import nudge_take
 from penstock.store.flows import Flow, cascade_next_at, phase_due
@@ -108,6 +107,8 @@ class Orchestrator:
             total = total.plus(part, len(part.looks))
             if part.runs:
                 self._wake_workers()
+            if part.stopped:
+                self._store.wake(["cancel"])
             for order in part.looks:
                 self._make(order)
             if not (is_full or part.flows or self._seen):
@@ -175,11 +176,12 @@ class Orchestrator:
         place = (order.phase, order.processor)
         return list(self._look(self._question(order.flow, order.planned, place, order.since)))
 
-    def _remembered(self, book: Book, ask: Ask) -> dict[str, Sighting] | None:
+    def _remembered(self, wanted: Wanted) -> dict[str, Sighting] | None:
         """What is known of a gate's data without looking."""
         assert self._known is not None
+        book, ask = wanted.book, wanted.ask
         place = (ask.phase, ask.processor or "")
-        look = self._question(book.flow, book.planned, place, ask.judged_at)
+        look = self._question(book.flow, book.planned, place, wanted.since)
         seen = self._known(look)
         return None if seen is None else {sighting.key: sighting for sighting in seen}
 

@@ -56,6 +56,8 @@ class Book:
     seen: list[Seen]
     overrides: tuple[Override, ...] = ()
     breakers: dict[str, Breaker] = field(default_factory=dict)
+    behind: int | None = None
+    """The earlier flow of its config whose end it waits for before anything of it starts."""
     changed: set[tuple[str, str]] = field(default_factory=set)
     _progress: dict[str, Progress] = field(default_factory=dict)
     breakers_changed: set[str] = field(default_factory=set)
@@ -175,3 +177,5 @@ class Wanted:
     book: Book
     ask: Ask
     gate_id: int
+    since: int | None
+    """Looks that began before do not count."""

@@ -17,9 +17,11 @@ from penstock.store.api import Tx
 from penstock.store.book import Book, LookOrder, Stir
 from penstock.store.changes import Changes, Known, Start, run_rows
 from penstock.store.completions import completions_of
+from penstock.store.ending import run_cancel
 from penstock.store.flows import (
     Locked,
     flow_lock_many,
+    flow_runs_live,
     of_configs,
     phases_of,
     processor_numbers,
@@ -46,6 +48,7 @@ class Advanced:
     runs: int = 0
     ended: int = 0
     reruns: int = 0
+    stopped: int = 0
     run_ids: list[int] = field(default_factory=list)
     looks: list[LookOrder] = field(default_factory=list)
 
@@ -73,6 +76,7 @@ def advance(
     looks = _lease(tx, changes, holder)
     starts = changes.write(tx, books)
     run_ids = _run(tx, starts, actor)
+    stopped = sum(_stop(tx, flow_id, actor) for flow_id in changes.overdue)
     reruns = sum(flow_rerun(tx, book, source, late, actor) for book, source, late in changes.late)
     return Advanced(
         flows=len(books),
@@ -81,6 +85,7 @@ def advance(
         runs=len(run_ids),
         ended=changes.ended,
         reruns=reruns,
+        stopped=stopped,
         run_ids=run_ids,
         looks=looks,
     )
@@ -121,6 +126,7 @@ def _books(tx: Tx, locked: Sequence[Locked], stirs: Mapping[int, Stir]) -> list[
             seen=seen[one.flow.flow_id],
             overrides=overrides.get(one.flow.flow_id, ()),
             breakers={p: b for (flow, p), b in breakers.items() if flow == one.flow.flow_id},
+            behind=one.behind,
         )
         for one in locked
         if rows[one.flow.flow_id] and one.flow.flow_id in stirs
@@ -155,10 +161,18 @@ def _lease(tx: Tx, changes: Changes, holder: str | None) -> list[LookOrder]:
                 planned=book.planned,
                 phase=phase,
                 processor=processor,
-                since=want.ask.judged_at,
+                since=want.since,
             )
         )
     return orders
+
+
+def _stop(tx: Tx, flow_id: int, actor: str) -> int:
+    """A flow failed at its deadline: runs that wait are cancelled, those that run are asked."""
+    live = flow_runs_live(tx, flow_id)
+    for run_id, _, _ in live:
+        run_cancel(tx, run_id, actor, "its flow failed at its deadline")
+    return len(live)
 
 
 def _run(tx: Tx, starts: Sequence[Start], actor: str) -> list[int]:

@@ -22,6 +22,7 @@ from penstock.core.verdict import Decision, GateInput
 from penstock.store.alerts import alert_open
 from penstock.store.api import Tx
 from penstock.store.book import Book, Wanted
+from penstock.store.completions import nudge_next_of_configs
 from penstock.store.flow_words import (
     about,
     detail_of,
@@ -58,7 +59,7 @@ STATUS_TOPIC: Final = "penstock.orchestration-status"
 FAILED_TOPIC: Final = "penstock.dependency-check-failed"
 
 
-Known: TypeAlias = Callable[[Book, Ask], Mapping[str, Sighting] | None]
+Known: TypeAlias = Callable[[Wanted], Mapping[str, Sighting] | None]
 """Answers from memory what was seen for a gate; None when somebody has to look."""
 
 
@@ -84,6 +85,8 @@ class Changes:
     late: list[tuple[Book, str, tuple[str, ...]]] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
     ended: int = 0
+    overdue: list[int] = field(default_factory=list)
+    """Flows that failed at their deadline: nobody waits for their runs any more."""
     decisions: list[NewDecision] = field(default_factory=list)
     _triggers: list[NewTrigger] = field(default_factory=list)
     _journal: list[Entry] = field(default_factory=list)
@@ -96,6 +99,7 @@ class Changes:
     _filed: list[NewIntervention] = field(default_factory=list)
     _closed: list[tuple[int, str, str, str]] = field(default_factory=list)
     _flows: list[tuple[int, str, bool, str, bool]] = field(default_factory=list)
+    _lines: list[int] = field(default_factory=list)
 
     def decided(
         self,
@@ -214,7 +218,9 @@ class Changes:
                   state.value, None, None, detail_of(book, "", ""))
         )  # fmt: skip
         self._tell(book, STATUS_TOPIC, "", {"status": state.value.lower(), "missing": missing})
+        self._lines.append(flow.config_id)
         if state is FlowState.FAILED:
+            self.overdue.append(flow.flow_id)
             self._alerts.append(flow_alert(book))
         elif is_degraded or any(row.waiting_since for row in book.rows.values()):
             self._resolved += [
@@ -234,6 +240,7 @@ class Changes:
         new = trigger_put_many(tx, self._triggers)
         decision_put_many(tx, self.decisions)
         flow_end_many(tx, self._flows)
+        nudge_next_of_configs(tx, self._lines)
         phase_log_put_many(tx, self._phase_lines)
         phase_log_triggered_many(tx, self._downstream)
         check_log_put_many(tx, self._check_lines)

@@ -7,7 +7,7 @@ deletes nudges in the transaction that acts on them, so that a crash leaves work
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.core.model import Finished
@@ -100,6 +100,13 @@ def nudge_partition(tx: Tx, customer: int, pipeline: int, partition: str) -> lis
     """Have whatever is open for a partition judged again; returns the flows."""
     params = {"customer": customer, "pipeline": pipeline, "partition": partition}
     return [row[0] for row in tx.rows("nudge_partition", params)]
+
+
+def nudge_next_of_configs(tx: Tx, configs: Iterable[int]) -> None:
+    """Flows of these configs ended: have the next in line judged."""
+    ids = sorted({config_id for config_id in configs if config_id})
+    if ids:
+        tx.run("nudge_next_of_configs", {"ids": ids})
 
 
 def nudge_take(tx: Tx, n: int) -> list[Nudge]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.core import settle
 from penstock.core.ids import encode
 from penstock.core.model import Alert, Finish, Finished
 from penstock.core.settle import FAILURES_ALERT, FAILURES_DISABLE
+from penstock.core.states import RunState
 from penstock.store.alerts import alert_open, alert_resolve
 from penstock.store.api import Tx
 from penstock.store.completions import completion_from_runs
@@ -20,7 +22,12 @@ from penstock.store.configs import (
     config_get,
     config_lock,
 )
-from penstock.store.runs import run_finish_many
+from penstock.store.runs import (
+    run_cancel_ask,
+    run_cancel_pending,
+    run_finish_many,
+    run_held_get,
+)
 from penstock.store.schedule import schedule_retire
 
 
@@ -38,6 +45,19 @@ def run_end_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
         elif end.is_dead and end.consecutive_failures >= FAILURES_ALERT:
             _warn(tx, end.config_id, end.consecutive_failures)
     return finished
+
+
+def run_cancel(tx: Tx, run_id: int, who: str, reason: str) -> None:
+    """Cancel a waiting run, ask the holder of another."""
+    held = run_held_get(tx, run_id)
+    if held is None:
+        return
+    if held.state != RunState.PENDING:
+        run_cancel_ask(tx, run_id, who, reason or None)
+        return
+    token = run_cancel_pending(tx, run_id)
+    assert token is not None, "the row is locked"
+    run_end_many(tx, [settle.cancelled(held._replace(token=token), actor=who, why=reason or None)])
 
 
 def failing_key(config_id: int) -> str:

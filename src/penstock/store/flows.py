@@ -68,6 +68,8 @@ class Locked(NamedTuple):
     has_breakers: bool
     now: int
     """When it was locked: what is judged after that is judged by this time."""
+    behind: int | None = None
+    """The earlier flow of its config whose end it waits for."""
 
 
 class NewFlow(NamedTuple):
@@ -196,7 +198,7 @@ def phase_insert_many(tx: Tx, phases: Sequence[NewPhase]) -> None:
 def flow_lock_many(tx: Tx, ids: Iterable[int]) -> list[Locked]:
     """Lock flows in order; read whatever else belongs to them after this."""
     rows = tx.rows("flow_lock_many", {"ids": sorted(set(ids))})
-    return [Locked(_flow(row[:-3]), bool(row[-3]), bool(row[-2]), row[-1]) for row in rows]
+    return [Locked(_flow(row[:-4]), bool(row[-4]), bool(row[-3]), *row[-2:]) for row in rows]
 
 
 def flow_get(tx: Tx, flow_id: int, customer: int | None = None) -> Flow | None:
@@ -246,6 +248,17 @@ def flow_open_of_config(tx: Tx, config_id: int) -> int | None:
     """A flow of a config that has not ended, if there is any."""
     row = first(tx.rows("flow_open_of_config", {"config_id": config_id}))
     return None if row is None else int(row[0])
+
+
+def flow_lock_open(tx: Tx, configs: Sequence[int]) -> None:
+    """Lock the open flows of configs, so that their ends and what is opened meet in order."""
+    tx.rows("flow_lock_open", {"ids": sorted(set(configs))})
+
+
+def flow_behind(tx: Tx, flow_id: int) -> int | None:
+    """The earlier flow of its config that a flow waits for, if it has to."""
+    row = first(tx.rows("flow_behind", {"flow_id": flow_id}))
+    return None if row is None else row[0]
 
 
 def flow_runs_live(tx: Tx, flow_id: int) -> list[tuple[int, str, int]]:

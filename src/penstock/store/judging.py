@@ -45,7 +45,8 @@ def judge(book: Book, stir: Stir, changes: Changes) -> None:
     if book.flow.is_open:
         _end_phases(book, changes)
         if not _end_flow(book, changes):
-            _ask_gates(book, stir, changes)
+            if book.behind is None:
+                _ask_gates(book, stir, changes)
             _keep_watch(book)
             _end_flow(book, changes)
     _late_data(book, stir, changes)
@@ -155,12 +156,13 @@ def _ask_gates(book: Book, stir: Stir, changes: Changes) -> None:
             _block(book, ask, changes)
             continue
         needs = book.planned.needs(ask.phase, processor)
-        if needs and evidence is None and changes.known is not None:
-            seen = changes.known(book, ask)
-            evidence = None if seen is None else Evidence(token=0, sightings=seen)
         if needs and evidence is None:
-            changes.wanted.append(Wanted(book, ask, row.gate_id))
-            continue
+            wanted = Wanted(book, ask, row.gate_id, _since(book, ask, stir))
+            seen = None if changes.known is None else changes.known(wanted)
+            if seen is None:
+                changes.wanted.append(wanted)
+                continue
+            evidence = Evidence(token=0, sightings=seen)
         found: tuple[Assessment, ...] = ()
         if evidence is not None:
             found = tuple(
@@ -176,6 +178,24 @@ def _ask_gates(book: Book, stir: Stir, changes: Changes) -> None:
         given = gate_input(book, ask, found)
         decision = decide(given)
         _apply(book, ask, given, decision, changes, stir.source)
+
+
+def _since(book: Book, ask: Ask, stir: Stir) -> int | None:
+    """Return the moment before which nobody's look serves this gate.
+
+    Not before what lies ahead of it ended or last reported. A look that is due shares with those
+    that began since it was: results are kept for gates of the same moment, not for the next look.
+    Whoever asks a gate again by hand wants to know what is there now.
+    """
+    row = book.row(ask.phase, ask.processor or "")
+    after = book.planned.plan.phase(ask.phase).after
+    moments = [seen.at for seen in book.seen_of(after)]
+    moments += [at for at in (ask.judged_at,) if at is not None]
+    if row.gate_id in stir.due and row.look_at is not None:
+        moments.append(min(row.look_at, book.now))
+    elif stir.everything and row.state != PhaseState.PENDING:
+        moments.append(book.now)
+    return max(moments, default=None)
 
 
 def gate_input(book: Book, ask: Ask, found: tuple[Assessment, ...]) -> GateInput:

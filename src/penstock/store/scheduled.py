@@ -18,7 +18,7 @@ from penstock.core.terms import PipelineTerms
 from penstock.store.api import Tx
 from penstock.store.book import Stir
 from penstock.store.cascade import Advanced, advance
-from penstock.store.flows import OfConfig, of_configs
+from penstock.store.flows import OfConfig, flow_lock_open, of_configs
 from penstock.store.opening import Opening, flow_open_many
 from penstock.store.plans import definition_get, planned
 
@@ -61,6 +61,9 @@ def slots_open(tx: Tx, slots: Sequence[Slot], pace: Pace) -> tuple[Advanced, int
             plan = planned(tx, config.pipeline, config.digest, mode).plan
             used += sum(len(phase.expected) for phase in plan.phases if not phase.after)
         openings.append(_opening(config, slot, (mode, partition), start_at, gap_us))
+    ordered = [config.config_id for config in configs.values() if config.is_ordered]
+    if ordered:
+        flow_lock_open(tx, ordered)
     ids = flow_open_many(tx, openings)
     assert None not in ids, "the next generation is always new"
     stirs = {flow_id: Stir(everything=True) for flow_id in ids if flow_id is not None}

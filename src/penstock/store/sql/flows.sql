@@ -11,6 +11,11 @@ w.start_at, w.start_gap, w.priority, w.is_ordered, w.parameters, w.opened_by
 JOIN customers c ON c.customer = w.customer
 JOIN pipelines l ON l.pipeline = w.pipeline
 
+-- fragment: flow_ahead
+-- The earlier open flow of its config that a flow waits for: overlap is queue, or all is caught up.
+CASE WHEN w.is_ordered THEN (SELECT min(e.flow_id) FROM flows e
+    WHERE e.config_id = w.config_id AND e.ended_at IS NULL AND e.flow_id < w.flow_id) END
+
 -- name: definition_put
 -- Keep a declaration for the flows that are opened with it.
 -- scope: system (declarations belong to nobody)
@@ -73,14 +78,14 @@ RETURNING flow_id, customer, pipeline, config_id, partition, mode, generation;
 
 -- name: flow_lock_many
 -- Flows by id, locked in order: two last completers cannot miss each other. Also tells whether
--- approvals or breakers have to be read.
+-- approvals or breakers have to be read, and behind which flow of its config one waits its turn.
 -- scope: system (the cascade serves every customer)
 SELECT {{flow_columns}},
     (SELECT o.override_id FROM overrides o WHERE o.customer = w.customer
         AND o.pipeline = w.pipeline AND o.partition = w.partition LIMIT 1) IS NOT NULL,
     (SELECT b.failures FROM breakers b WHERE b.customer = w.customer AND b.pipeline = w.pipeline
         AND b.partition = w.partition LIMIT 1) IS NOT NULL,
-    {{now}}
+    {{now}}, {{flow_ahead}}
 FROM flows w {{flow_joins}}
 WHERE w.flow_id {{any ids}} ORDER BY w.flow_id {{pg:FOR NO KEY UPDATE OF w}};
 
@@ -192,6 +197,25 @@ SELECT (SELECT n.at FROM nudges n ORDER BY n.nudge_id LIMIT 1),
 -- scope: system (the caller locked the config)
 SELECT flow_id FROM flows WHERE config_id = :config_id AND ended_at IS NULL
 ORDER BY flow_id LIMIT 1;
+
+-- name: flow_lock_open
+-- The open flows of configs, locked: whoever ends one of them sees what is opened behind it.
+-- scope: system (the caller locked the configs)
+SELECT flow_id FROM flows WHERE config_id {{any ids}} AND ended_at IS NULL
+ORDER BY flow_id {{pg:FOR NO KEY UPDATE}};
+
+-- name: nudge_next_of_configs
+-- Flows of these configs ended: the next one in line may begin.
+-- scope: system (the caller ended the flows)
+INSERT INTO nudges (flow_id, customer, phase, is_failure, at)
+SELECT min(w.flow_id), w.customer, NULL, FALSE, {{now}} FROM flows w
+WHERE w.config_id {{any ids}} AND w.ended_at IS NULL AND w.is_ordered
+GROUP BY w.config_id, w.customer;
+
+-- name: flow_behind
+-- The earlier open flow of its config that a flow waits for.
+-- scope: system (the caller may see the flow)
+SELECT {{flow_ahead}} FROM flows w WHERE w.flow_id = :flow_id;
 
 -- name: flow_runs_live
 -- The runs of a flow that have not ended.

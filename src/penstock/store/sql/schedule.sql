@@ -44,6 +44,11 @@ SELECT g.*,
             SELECT r.run_id FROM runs r WHERE r.customer = g.customer
                 AND r.config_id = g.config_id AND r.admission = 3 LIMIT 1) IS NOT NULL
             THEN 'skipped_overlap'
+        WHEN g.has_flow AND g.overlap = 'queue' AND (
+            SELECT w.flow_id FROM flows w WHERE w.config_id = g.config_id AND w.ended_at IS NULL
+                AND w.is_ordered AND w.flow_id > (SELECT min(e.flow_id) FROM flows e
+                    WHERE e.config_id = g.config_id AND e.ended_at IS NULL) LIMIT 1) IS NOT NULL
+            THEN 'skipped_overlap'
         ELSE 'run'
     END AS outcome
 FROM (
