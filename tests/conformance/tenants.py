@@ -46,6 +46,7 @@ class Things(NamedTuple):
     held: Claimed
     ended: int
     dead: int
+    letter: int = 10**9
     flow: int = 10**9
     override: int = 10**9
     item: int = 10**9
@@ -92,8 +93,12 @@ class Tenants:
         self.client.work.start(held, worker)
         flow = self._flow(who)
         waiting = scoped.runs.submit("nightly")
+        self._rows(number, waiting)
         self.client.pauses.pause("config", encode("cfg", config.config_id))
-        return Things(who, number, config.config_id, waiting, claimed, ended, dead, *flow)
+        letter = self.client.dead_letters.of_run(dead)
+        assert letter is not None
+        mine = (waiting, claimed, ended, dead, letter.dead_letter_id)
+        return Things(who, number, config.config_id, *mine, *flow)
 
     def _flow(self, who: str) -> tuple[int, int, int]:
         """A flow with a completion, decisions, checks, an approval, an open item and a breaker.
@@ -122,6 +127,32 @@ class Tenants:
         self.desk.complete(*self._claim("pair"))
         (item,) = scoped.interventions.page()
         return opened.flow.flow_id, granted.override_id, item.intervention_id
+
+    def _rows(self, number: int, run_id: int) -> None:
+        """A row in every table that no use case above fills."""
+        at = self.clock.now()
+        for text in (
+            "INSERT INTO topics (topic, customer, name, created_at) VALUES ({k}, {n}, 't', {at})",
+            "INSERT INTO subscriptions (subscription, customer, topic, name, kind, created_at) "
+            "VALUES ({k}, {n}, {k}, 's', 'pull', {at})",
+            "INSERT INTO messages (topic, customer, data, published_at, expires_at) "
+            "VALUES ({k}, {n}, 'x', {at}, {at})",
+            "INSERT INTO publish_marks VALUES ({k}, 'd', {n}, 'h', {k}, {at})",
+            "INSERT INTO deliveries (subscription, message_id, customer, published_at, state, "
+            "due_at) VALUES ({k}, {k}, {n}, {at}, 0, {at})",
+            "INSERT INTO settled VALUES ({k}, {k}, {n}, 1, 1, 1, 'acked', {at}, {at})",
+            "INSERT INTO delivery_sums (subscription, customer, hour_at) VALUES ({k}, {n}, {at})",
+            "INSERT INTO limits (limit_id, customer, name, created_at, updated_at) "
+            "VALUES ({k}, {n}, 'l', {at}, {at})",
+            "INSERT INTO limit_leases (limit_id, customer, token, holder, request, asked_at, "
+            "since_at) VALUES ({k}, {n}, 1, 'h', 'r', {at}, {at})",
+            "INSERT INTO limit_tickets (limit_id, customer, broker, holder, request, asked_at, "
+            "until_at) VALUES ({k}, {n}, 'b', 'h', 'r2', {at}, {at})",
+            "INSERT INTO run_limits VALUES ({run}, {k}, {n}, 1, 5, TRUE)",
+            "INSERT INTO limit_history (limit_id, customer, holder, weight, outcome, at) "
+            "VALUES ({k}, {n}, 'h', 1, 'released', {at})",
+        ):
+            self.desk.sql(text.format(n=number, k=number + 100, at=at, run=run_id))
 
     def _claim(self, pipeline: str) -> list[HeldRun]:
         """Claim what is ready of one pipeline, and nobody else's."""

@@ -38,13 +38,20 @@ NOBODYS = {
     "processors": {"SELECT"},
     "run_sums": {"INSERT"},
     "schema_migrations": set[str](),
-    "topics": {"SELECT"},
 }
 """Tables that hold nothing of any customer, or are only added to: what a tenant may do there."""
 CLOSED = {"api_keys", "seals", "secrets", "sessions"}
 """Row-level security without a policy: no row of these is ever there for a tenant."""
-SHARED = {"turns": "customer = 0", "pauses": "scope IN ('all', 'pipeline')"}
-"""Rows that every tenant sees: the clock of fairness, and pauses of everybody."""
+SHARED = {
+    "pauses": "scope IN ('all', 'pipeline')",
+    **dict.fromkeys(
+        ("turns", "topics", "limits", "limit_leases", "limit_tickets", "run_limits",
+         "limit_history"),
+        "customer = 0",
+    ),
+}  # fmt: skip
+"""Rows that every tenant sees: the clock of fairness, pauses of everybody, the house's topics, and
+the limits that hold for everybody with who holds them."""
 PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 
 
