@@ -37,6 +37,11 @@ class Tx(Protocol):
         """Which engine runs this transaction."""
         ...
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether it sees everybody's rows; one confined by its engine must not judge them."""
+        ...
+
     def now(self) -> int:
         """The time this transaction judges by, in microseconds."""
         ...
@@ -61,6 +66,10 @@ class Tx(Protocol):
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call once the transaction is durable (wake-ups, cache fills); never on rollback."""
+        ...
+
+    def wake(self, channels: Iterable[str]) -> None:
+        """Tell waiters, once the transaction is durable, that there may be work. Best effort."""
         ...
 
 

@@ -189,10 +189,12 @@ class PostgresStore:
             try:
                 with self._pool.connection(confined=confined) as connection:
                     if is_single and is_quiet(connection):
-                        tx = PostgresTx(connection, injected, is_single=True)
+                        tx = PostgresTx(connection, injected, is_single=True, wake=self.wake)
                         value = _run_single(connection, tx, body)
                     elif _began(connection, begin):
-                        tx = PostgresTx(connection, injected)
+                        tx = PostgresTx(
+                            connection, injected, sees_all=not confined, wake=self.wake
+                        )
                         value = _commit(connection, tx, body)
                     else:
                         self._pool.forget_idle()

@@ -7,7 +7,8 @@ every batch for ten rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import psycopg
@@ -30,8 +31,12 @@ class PostgresTx:
         injected: int | None,
         *,
         is_single: bool = False,
+        sees_all: bool = True,
+        wake: Callable[[Iterable[str]], None] | None = None,
     ) -> None:
         """A transaction on `connection`; a `single` one is its only statement, without BEGIN."""
+        self.sees_all = sees_all
+        self._wake = wake
         self._connection = connection
         self._injected = injected
         self._is_single = is_single
@@ -70,6 +75,11 @@ class PostgresTx:
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call once the transaction is durable."""
         self.callbacks.append(call)
+
+    def wake(self, channels: Iterable[str]) -> None:
+        """Tell waiters, once the transaction is durable."""
+        if self._wake is not None:
+            self.callbacks.append(partial(self._wake, list(channels)))
 
     def _execute(
         self,

@@ -270,7 +270,7 @@ class SqliteStore:
                 job.is_done = True
 
     def _attempt(self, job: _Job[Any], *, nested: bool) -> None:
-        tx = SqliteTx(self._writer, self.now)
+        tx = SqliteTx(self._writer, self.now, self.wake)
         if not nested:
             try:
                 job.value = job.body(tx)

@@ -6,7 +6,8 @@ of its own: the injected time, else the wall clock that never goes back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -22,9 +23,16 @@ class SqliteTx:
     """A transaction on one connection."""
 
     engine: Engine = "sqlite"
+    sees_all = True
 
-    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        clock: Callable[[], int],
+        wake: Callable[[Iterable[str]], None] | None = None,
+    ) -> None:
         """A transaction on `connection` that judges by `clock`."""
+        self._wake = wake
         self._connection = connection
         self._clock = clock
         self.callbacks: list[Callable[[], None]] = []
@@ -58,6 +66,11 @@ class SqliteTx:
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call once the transaction is durable."""
         self.callbacks.append(call)
+
+    def wake(self, channels: Iterable[str]) -> None:
+        """Tell waiters, once the transaction is durable."""
+        if self._wake is not None:
+            self.callbacks.append(partial(self._wake, list(channels)))
 
     def _execute(
         self,

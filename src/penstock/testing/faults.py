@@ -91,6 +91,11 @@ class FaultyTx:
         """Which engine runs this transaction."""
         return self._tx.engine
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether it sees everybody's rows."""
+        return self._tx.sees_all
+
     def now(self) -> int:
         """The time this transaction judges by."""
         return self._tx.now()
@@ -118,6 +123,10 @@ class FaultyTx:
     def after_commit(self, call: Callable[[], None]) -> None:
         """Kept until the caller has the answer: a lost answer calls nobody."""
         self.callbacks.append(call)
+
+    def wake(self, channels: Iterable[str]) -> None:
+        """Hints are as lost as any other effect of a lost answer."""
+        self._tx.wake(channels)
 
     def strike_late(self) -> None:
         """A fault whose statement never came strikes before the commit."""
