@@ -44,7 +44,7 @@ simulate: $(STAMP) ## Run the long simulation (SEEDS=n histories)
 	$(BIN)/python -m penstock.testing.simulate --seeds $(SEEDS)
 
 lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades everything)
-	$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra postgres --extra duckdb --extra dev \
+	$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra postgres --extra duckdb --extra oidc --extra dev \
 		--universal --python-version 3.11 --generate-hashes --upgrade \
 		--no-annotate --no-header --no-emit-index-url --no-emit-find-links \
 		--output-file requirements.lock

@@ -14,7 +14,7 @@ from pathlib import Path
 
 PACKAGE = "penstock"
 
-ADAPTERS = frozenset({"probes", "sinks", "notify", "transports"})
+ADAPTERS = frozenset({"egress", "probes", "sinks", "notify", "transports"})
 _ENGINE_MAY = frozenset({"bus", "store", "events", "config", "core"})
 _EDGE_MAY = frozenset({"client", "config", "events", "core", "root"})
 _EVERYTHING = frozenset(
@@ -45,7 +45,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "engine": _ENGINE_MAY,
     "client": _ENGINE_MAY,
     # For a user's own service: messages by the transport's seam, sinks by theirs, never the store.
-    "consumer": frozenset({"bus", "sinks", "events", "config", "core"}),
+    "consumer": frozenset({"bus", "egress", "sinks", "events", "config", "core"}),
     # For user code inside and outside of runs: slots and rates over the client's use cases.
     "limits": frozenset({"client", "store", "events", "config", "core"}),
     "http": _EDGE_MAY,
