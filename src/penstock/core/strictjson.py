@@ -2,7 +2,8 @@
 
 Pure. UTF-8 without a byte order mark; no NaN or infinities; no NUL characters; no lone surrogates;
 no two names in an object that are equal once normalized (NFC); whole numbers of at most 64 bits;
-bounded depth, names and size. Refusals are InvalidInput that say where, and never quote a value.
+bounded depth, names, objects and size. Refusals are InvalidInput that say where, and never quote
+a value.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ DIGITS_MAX: Final = 40
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# A text is passed over in one step, also one that never ends: bodies have megabytes of base64.
+_TEXT_OR_MARK = re.compile(rb'"(?:[^"\\]|\\.)*+\\?(?:"|\Z)|[\[\]{}:]', re.DOTALL)
 
 
 def parse(body: bytes, field: str = "body", *, names_max: int = NAMES_MAX) -> Any:
@@ -32,8 +35,7 @@ def parse(body: bytes, field: str = "body", *, names_max: int = NAMES_MAX) -> An
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InvalidInput(field, "UTF-8 text", f"byte {error.start} that is not") from None
-    if _depth(body) > DEPTH_MAX:
-        raise InvalidInput(field, f"at most {DEPTH_MAX} levels", "more")
+    _check_nesting(body, field, names_max)
     reader = _Reader(field, names_max)
     try:
         value = json.loads(
@@ -93,30 +95,26 @@ class _Reader:
         return int(text)
 
 
-def _depth(body: bytes) -> int:
-    """How deep brackets nest, counting those inside texts only when it could matter."""
-    if body.count(b"[") + body.count(b"{") <= DEPTH_MAX:
-        return 0
-    deepest = depth = 0
-    in_text = escaped = False
-    for char in body:
-        if in_text:
-            if escaped:
-                escaped = False
-            elif char == 0x5C:
-                escaped = True
-            elif char == 0x22:
-                in_text = False
-        elif char == 0x22:
-            in_text = True
-        elif char in b"[{":
+def _check_nesting(body: bytes, field: str, most: int) -> None:
+    """Refuse what nests too deep or has too many parts, before anything is built from it."""
+    if body.count(b"[") + body.count(b"{") <= DEPTH_MAX and body.count(b":") <= most:
+        return
+    depth = count = names = 0
+    for found in _TEXT_OR_MARK.finditer(body):
+        mark = body[found.start()]
+        if mark in b"[{":
             depth += 1
+            count += 1
             if depth > DEPTH_MAX:
-                return depth
-            deepest = max(deepest, depth)
-        elif char in b"]}":
+                raise InvalidInput(field, f"at most {DEPTH_MAX} levels", "more")
+            if count > most:
+                raise InvalidInput(field, f"at most {most} objects and lists", "more")
+        elif mark in b"]}":
             depth -= 1
-    return deepest
+        elif mark in b":":
+            names += 1
+            if names > most:
+                raise InvalidInput(field, f"at most {most} names", "more")
 
 
 def _check_texts(value: Any, field: str) -> None:

@@ -117,3 +117,27 @@ def test_errors_quote_no_value() -> None:
         parse(b'{"a": {"b": ["secret\\u0000"]}}')
     assert caught.value.field == "body.a.b[0]"
     assert "secret" not in str(caught.value)
+
+
+class TestManyBrackets:
+    """Objects and lists are counted before they are built; those inside texts are not."""
+
+    def test_too_many(self) -> None:
+        """One more than allowed is refused."""
+        assert parse(b"[" + b"[]," * 98 + b"[]]", names_max=100) == [[]] * 99
+        with pytest.raises(InvalidInput, match="100 objects and lists"):
+            parse(b"[" + b"{}," * 99 + b"{}]", names_max=100)
+
+    @pytest.mark.parametrize(
+        "inside", ["[" * 200, '\\"' + "[{" * 200, "\\\\", '\\\\\\"' + "{" * 99]
+    )
+    def test_inside_texts(self, inside: str) -> None:
+        """Brackets in a text, after whatever escapes, neither nest nor count."""
+        body = f'["{inside}", {"[" * 60}{"]" * 60}, "{inside}"]'.encode()
+        assert parse(body, names_max=61)[0] == json.loads(f'"{inside}"')
+
+    @pytest.mark.parametrize("ending", ['"' + '\\"' * 10_000, '"' + "\\" * 10_001, '"abc[{'])
+    def test_texts_without_an_end(self, ending: str) -> None:
+        """A text that never ends is passed over once and refused by the parser."""
+        with pytest.raises(InvalidInput):
+            parse(("[" * 40 + "[]," * 40 + ending).encode())
