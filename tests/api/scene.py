@@ -56,7 +56,7 @@ def scene(desk: Desk, customer: str) -> Scene:
     for _ in range(3):
         client.configs.start(failing.config_id)
         _die(desk, customer)
-    ended = [_die(desk, customer) for _ in range(2) if _submit(desk, customer)]
+    ended = [_die(desk, customer) for _ in range(3) if _submit(desk, customer)]
     _submit(desk, customer, len(HELD))
     worker = Worker(f"w-{customer}", "key-of-nobody")
     held = dict(zip(HELD, client.work.claim(worker, len(HELD), customer=customer), strict=True))
@@ -73,6 +73,7 @@ def scene(desk: Desk, customer: str) -> Scene:
     runs = {name: one.run.run_id for name, one in held.items()}
     runs |= {"ready": ready[0], "other": ready[1], "later": later}
     runs |= {"dead": ended[0].run.run_id, "ended": ended[1].run.run_id}
+    runs |= {"again": ended[2].run.run_id}
     return Scene(
         customer=customer,
         config=encode("cfg", config.config_id),
@@ -208,7 +209,20 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
         None,
     ),
     "GET /api/v1/dead-letters": lambda _: ("/dead-letters", None),
-    "POST /api/v1/dead-letters/{run_id}/discard": lambda s: (
+    "GET /api/v1/dead-letters/groups": lambda _: ("/dead-letters/groups", None),
+    "POST /api/v1/dead-letters/replay": lambda s: (
+        "/dead-letters/replay",
+        {"customer_id": s.customer, "error_type": "NOBODY_HAS_THIS"},
+    ),
+    "GET /api/v1/dead-letters/{dead_letter_id}": lambda s: (
+        f"/dead-letters/{s.runs['dead']}",
+        None,
+    ),
+    "POST /api/v1/dead-letters/{dead_letter_id}/replay": lambda s: (
+        f"/dead-letters/{s.runs['again']}/replay",
+        None,
+    ),
+    "POST /api/v1/dead-letters/{dead_letter_id}/discard": lambda s: (
         f"/dead-letters/{s.runs['dead']}/discard",
         {"reason": "known"},
     ),

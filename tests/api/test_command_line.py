@@ -158,9 +158,12 @@ READS = [
     "runs show {done}",
     "runs show {dead}",
     "runs show {later}",
-    "runs dead",
-    "runs dead --status all --customer acme",
-    "runs dead --status replayed --limit 1",
+    "dlq list",
+    "dlq list --status all --customer acme",
+    "dlq list --status replayed --limit 1",
+    "dlq groups --status all",
+    "dlq show {dead}",
+    "dlq replay --all --dry-run",
     "configs list",
     "configs list --customer acme --pipeline hello",
     "configs list --pipeline broken",
@@ -198,7 +201,8 @@ REFUSED = [
     ("runs cancel {done}", 4),
     ("runs cancel run_00000000", 3),
     ("runs retry {later}", 4),
-    ("runs discard {done} --reason no", 4),
+    ("dlq discard {done} --reason no", 3),
+    ("dlq replay", 2),
     ("configs show cfg_00000000", 3),
     ("configs list --customer nobody", 3),
     ("configs create acme nope --every 5", 2),
@@ -302,9 +306,9 @@ def test_ends(ways: Pair) -> None:
     new = ways.far("runs", "retry", ids["done"], "--json").json["retried"][0]["new_run_id"]
     assert ways.near("runs", "show", new, "--json").json["run"]["parent_run_id"] == ids["done"]
     ways.work()
-    dead = ways.near("runs", "dead", "--json").json["dead_letters"][0]["run_id"]
-    assert "is discarded" in ways.far("runs", "discard", dead, "--reason", "no use").out
-    assert dead not in ways.near("runs", "dead").out
+    dead = ways.near("dlq", "list", "--json").json["dead_letters"][0]["dead_letter_id"]
+    assert "is discarded" in ways.far("dlq", "discard", dead, "--reason", "no use").out
+    assert dead not in ways.near("dlq", "list").out
     assert ways.far("configs", "delete", ids["event"], "--yes").code == 0
     assert ways.near("configs", "show", ids["event"]).code == 3
     made = ways.far("keys", "create", "ci", "--role", "viewer", "--json").json

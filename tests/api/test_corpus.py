@@ -243,7 +243,7 @@ class TestCorpora:
             (f"{gone}/cancel", {}, (409,)),
             (f"{gone}/claim", {"worker_id": "w"}, (409,)),
             (f"{gone}/start", {"worker_id": "w-acme"}, (409,)),
-            (f"/dead-letters/{s.runs['ready']}/discard", {"reason": "x"}, (409,)),
+            (f"/dead-letters/{s.runs['ready']}/discard", {"reason": "x"}, (404,)),
             (f"/dead-letters/{s.runs['dead']}/discard", {"reason": ""}, (400,)),
             (f"/pipeline-runs/{s.runs['fails']}/fail", s.held("fails", error_type="X"), (200,)),
             (f"/pipeline-runs/{s.runs['fails']}/fail", s.held("fails", error_type="X"), (200,)),

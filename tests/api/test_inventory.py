@@ -41,7 +41,9 @@ NOBODY = Scene(
     customer="acme",
     config="cfg_00000000",
     failing="cfg_00000000",
-    runs=dict.fromkeys((*HELD, "ready", "other", "later", "dead", "ended"), "run_00000000"),
+    runs=dict.fromkeys(
+        (*HELD, "ready", "other", "later", "dead", "ended", "again"), "run_00000000"
+    ),
     tokens=dict.fromkeys(HELD, 1),
     key="key_00000000",
     spare_key="key_00000000",

@@ -143,8 +143,18 @@ def _runs(ask: Recorder, served: Served) -> None:
     end = ask(ask.api.work.fail_run, outside, {**_held(run), "error_type": "INVALID_CONFIGURATION",
                                                "should_retry": False})  # fmt: skip
     assert end["is_dead"]
-    assert ask(runs.list_dead_letters, customer_id="acme")["items"]
-    ask(runs.discard_dead_letter, outside, {"reason": "r"})
+    assert ask(ask.api.letters.list_dead_letters, customer_id="acme")["items"]
+    letters = ask.api.letters
+    assert ask(letters.group_dead_letters)["items"]
+    assert ask(letters.get_dead_letter, outside)["run"]["run_id"] == outside
+    assert ask(letters.replay_dead_letters, {"dry_run": True})["replayed"]
+    again = ask(letters.replay_dead_letter, outside)["replayed_as"]
+    ask.api.runs.cancel_run(again, {"reason": "r"})
+    outside = runs.submit_run("acme", {"pipeline_template": "outside"})["run_id"]
+    run = _claim(ask, outside)
+    ask.api.work.start_run(outside, _held(run))
+    ask.api.work.fail_run(outside, {**_held(run), "error_type": "INVALID_CONFIGURATION"})
+    ask(letters.discard_dead_letter, outside, {"reason": "r"})
     assert served.heard
 
 

@@ -139,8 +139,8 @@ class Tenants:
             "VALUES ({k}, {n}, 'x', {at}, {at})",
             "INSERT INTO publish_marks VALUES ({k}, 'd', {n}, 'h', {k}, {at})",
             "INSERT INTO deliveries (subscription, message_id, customer, published_at, state, "
-            "due_at) VALUES ({k}, {k}, {n}, {at}, 0, {at})",
-            "INSERT INTO settled VALUES ({k}, {k}, {n}, 1, 1, 1, 'acked', {at}, {at})",
+            "due_at, born_at) VALUES ({k}, {k}, {n}, {at}, 0, {at}, {at})",
+            "INSERT INTO settled VALUES ({k}, {k}, {n}, 1, 1, 1, 0, 'acked', {at}, {at})",
             "INSERT INTO delivery_sums (subscription, customer, hour_at) VALUES ({k}, {n}, {at})",
             "INSERT INTO limits (limit_id, customer, name, created_at, updated_at) "
             "VALUES ({k}, {n}, 'l', {at}, {at})",

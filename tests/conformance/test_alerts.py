@@ -10,6 +10,12 @@ from penstock.core.errors import Conflict, DuplicateRequest
 from penstock.core.model import Alert
 from penstock.store import alerts, journal, registry, upkeep
 from penstock.store.api import Tx
+from penstock.store.inbox import (
+    Wanted,
+    dead_letter_find,
+    dead_letter_get,
+    dead_letter_resolve_many,
+)
 from tests.conformance.world import World
 from tests.conftest import OpenStore
 
@@ -101,34 +107,37 @@ class TestDeadLetters:
         theirs = self.die(world, 1, customer=beta)
 
         def subjects(**fields: object) -> list[int]:
-            rows = world.read(lambda tx: alerts.dead_letter_list(tx, **fields))  # type: ignore[arg-type]
+            wanted = Wanted(**fields)  # type: ignore[arg-type]
+            rows = world.read(lambda tx: dead_letter_find(tx, wanted))
             return [row.subject for row in rows]
 
         assert subjects() == [*theirs, *reversed(mine)]
         assert subjects(customer=beta) == theirs
         assert subjects(status="replayed") == []
-        page = world.read(lambda tx: alerts.dead_letter_list(tx, limit=2))
-        rest = world.read(lambda tx: alerts.dead_letter_list(tx, before=page[-1].dead_letter_id))
+        page = world.read(lambda tx: dead_letter_find(tx, Wanted(), limit=2))
+        last = page[-1].dead_letter_id
+        rest = world.read(lambda tx: dead_letter_find(tx, Wanted(), before=last))
         assert [row.subject for row in page + rest] == subjects()
 
     @pytest.mark.parametrize(("status", "replays"), [("replayed", 1), ("discarded", 0)])
     def test_resolve_once(self, world: World, status: str, replays: int) -> None:
         """A dead letter is closed once; a second decision changes nothing."""
         (run_id,) = self.die(world, 1)
+        letter = world.read(lambda tx: dead_letter_get(tx, run_id=run_id))
+        assert letter is not None
 
-        def resolve(tx: Tx) -> bool:
-            return alerts.dead_letter_resolve(
-                tx, kind="run", subject=run_id, status=status, actor="ann", resolution="ok"
-            )
+        def resolve(tx: Tx) -> set[int]:
+            closed = [(letter.dead_letter_id, "ok")]
+            return dead_letter_resolve_many(tx, closed, status=status, actor="ann")
 
         assert world.write(resolve)
         before = world.dump("dead_letters")
         world.clock.advance(MINUTE)
         assert not world.write(resolve)
         assert world.dump("dead_letters") == before
-        (row,) = world.read(lambda tx: alerts.dead_letter_list(tx, status=None))
+        (row,) = world.read(lambda tx: dead_letter_find(tx, Wanted(status=None)))
         assert (row.status, row.replays) == (status, replays)
-        assert world.read(alerts.dead_letter_list) == []
+        assert world.read(lambda tx: dead_letter_find(tx, Wanted())) == []
 
 
 class TestRequests:

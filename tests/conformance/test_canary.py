@@ -82,7 +82,7 @@ def test_nobody_knows_it(desk: Desk) -> None:
     said = details(desk, execute(desk, lambda run: dict(run.parameters), secrets=Secrets()))
     assert ErrorType.INVALID_CONFIGURATION in said
     assert "PENSTOCK_SECRET_DB" in said
-    assert len(desk.client.runs.dead_letters()) == 1
+    assert len(desk.client.dead_letters.find()) == 1
 
 
 def test_told_from_outside(desk: Desk) -> None:

@@ -85,7 +85,7 @@ def test_an_unknown_processor_is_a_dead_letter(stage: Stage) -> None:
     """A report nobody can use is kept, apart from dead runs."""
     got = stage.client.flows.complete(report(processor="nobody"))
     assert (got.flow_id, got.dead_letter_id is not None) == (None, True)
-    assert stage.client.runs.dead_letters() == []
+    assert stage.client.dead_letters.find() == []
     rows = stage.sql("SELECT kind, error_type FROM dead_letters")
     assert rows == [("delivery", "UNKNOWN_PROCESSOR")]
 

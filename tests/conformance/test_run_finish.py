@@ -5,7 +5,7 @@ import pytest
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.model import Finish, HeldRun, Progress
 from penstock.store import leases, runs
-from penstock.store.alerts import dead_letter_list
+from penstock.store.inbox import Wanted, dead_letter_find
 from tests.conformance.world import World, done, failed
 from tests.conftest import ALL_ENGINES
 
@@ -277,7 +277,7 @@ class TestHealth:
         (finished,) = world.fail(held, is_dead=True, error_type="VALIDATION_ERROR")
         assert finished.is_dead
         assert world.run(held.run_id).is_dead
-        (letter,) = world.read(dead_letter_list)
+        (letter,) = world.read(lambda tx: dead_letter_find(tx, Wanted()))
         assert (letter.kind, letter.subject, letter.customer_id) == ("run", held.run_id, "acme")
         assert (letter.pipeline, letter.phase, letter.processor) == ("etl", "main", "extract")
         assert (letter.error_type, letter.attempts, letter.status) == (

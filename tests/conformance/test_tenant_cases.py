@@ -13,6 +13,7 @@ import pytest
 
 from penstock.client import Client
 from penstock.client.holding import Completion, Heartbeat, Mishap, Report, Worker
+from penstock.client.inbox import LetterFilter
 from penstock.client.runs import Place, RunFilter, Submission
 from penstock.core.clock import DAY, HOUR
 from penstock.core.errors import DuplicateRequest, Forbidden, NotFound, PenstockError
@@ -127,8 +128,18 @@ FOREIGN: dict[str, list[Call]] = {
     ],
     "runs.cancel": [lambda c, t: c.runs.cancel(t.waiting), lambda c, t: c.runs.cancel(t.ended)],
     "runs.retry": [lambda c, t: c.runs.retry(t.dead), lambda c, t: c.runs.retry(t.waiting)],
-    "runs.dead_letters": [lambda c, t: c.runs.dead_letters(customer=t.customer_id)],
-    "runs.discard": [lambda c, t: c.runs.discard(t.dead, "x")],
+    "dead_letters.find": [lambda c, t: c.dead_letters.find(LetterFilter(customer=t.customer_id))],
+    "dead_letters.groups": [
+        lambda c, t: c.dead_letters.groups(LetterFilter(customer=t.customer_id))
+    ],
+    "dead_letters.count": [lambda c, t: c.dead_letters.count(LetterFilter(customer=t.customer_id))],
+    "dead_letters.get": [lambda c, t: c.dead_letters.get(t.letter)],
+    "dead_letters.of_run": [lambda c, t: c.dead_letters.of_run(t.dead, customer=t.customer_id)],
+    "dead_letters.replay": [lambda c, t: c.dead_letters.replay(t.letter)],
+    "dead_letters.replay_matching": [
+        lambda c, t: c.dead_letters.replay_matching(LetterFilter(customer=t.customer_id))
+    ],
+    "dead_letters.discard": [lambda c, t: c.dead_letters.discard([t.letter], "x")],
     "pauses.pause": [
         lambda c, t: c.pauses.pause("config", cfg(t)),
         lambda c, t: c.pauses.pause("customer", t.customer_id),
@@ -195,7 +206,9 @@ OWN: dict[str, Callable[[Client], Any]] = {
     "configs.page": lambda c: c.configs.page(),
     "runs.page": lambda c: c.runs.page(RunFilter()),
     "runs.page_after": lambda c: c.runs.page_after(RunFilter(), None),
-    "runs.dead_letters": lambda c: c.runs.dead_letters(),
+    "dead_letters.find": lambda c: c.dead_letters.find(),
+    "dead_letters.groups": lambda c: c.dead_letters.groups(),
+    "dead_letters.count": lambda c: c.dead_letters.count(),
     "pauses.in_force": lambda c: c.pauses.in_force(),
     "views.overview": lambda c: c.views.overview(),
     "views.alerts": lambda c: c.views.alerts(),
@@ -448,10 +461,10 @@ class TestOwnLife:
         detail = bound.runs.detail(claimed.run.run_id)
         assert (detail.run.state, len(detail.journal)) == ("COMPLETED", 2)
         bound.configs.enable(config.config_id)
-        dead = bound.runs.dead_letters()[0]
+        dead = bound.dead_letters.find()[0]
         again = bound.runs.retry(dead.subject)
         assert bound.runs.cancel(again) == "cancelled"
-        bound.runs.discard(bound.runs.dead_letters()[0].subject, "seen")
+        bound.dead_letters.discard([bound.dead_letters.find()[0].dead_letter_id], "seen")
         (sums,) = bound.views.metrics("acme", tenants.clock.now() - DAY, tenants.clock.now() + DAY)
         assert sums.completed == 4
         held = tenants.acme.held.run

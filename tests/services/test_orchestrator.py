@@ -358,7 +358,7 @@ class TestTrouble:
         stage.step()
         assert stage.states(opened)["raw"] == "FAILED"
         assert stage.sql("SELECT rule FROM alerts") == [("phase_incomplete",)]
-        (dead,) = stage.client.runs.dead_letters()
+        (dead,) = stage.client.dead_letters.find()
         stage.client.runs.retry(dead.subject)
         stage.complete()
         assert stage.step().triggers == 1

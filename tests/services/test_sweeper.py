@@ -65,7 +65,7 @@ class TestSessions:
             run = desk.client.runs.get(run_id)
             assert run.state == ("FAILED" if lapse == 5 else "PENDING")
         assert (run.error_type, run.is_dead) == ("CLAIM_LAPSED", True)
-        assert [d.subject for d in desk.client.runs.dead_letters()] == [run_id]
+        assert [d.subject for d in desk.client.dead_letters.find()] == [run_id]
         assert desk.counts("runs") == {"runs": 0}
 
     def test_a_stale_run_is_retried_at_once_then_later(self, desk: Desk) -> None:
@@ -83,7 +83,7 @@ class TestSessions:
         (third,) = crash(desk)
         assert third.attempt == 3
         desk.sweeper.run_once()
-        (letter,) = desk.client.runs.dead_letters()
+        (letter,) = desk.client.dead_letters.find()
         assert (letter.subject, letter.error_type) == (third.run_id, "STALE_EXECUTION")
         states = desk.column("SELECT final_state FROM history ORDER BY run_id")
         assert states == ["FAILED"] * 3

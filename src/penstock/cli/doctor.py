@@ -226,11 +226,11 @@ def _work(client: Client) -> Iterator[Finding]:
         yield Finding("backlog", "WARN", says, "Add workers or slots: penstock worker --slots 20")
     else:
         yield Finding("backlog", "OK", f"{shapes.plural(overview.ready, 'run')} ready")
-    dead = client.runs.dead_letters(limit=1000)
+    dead = client.dead_letters.find(limit=1000)
     if dead:
         many = f"{len(dead)}{'+' if len(dead) == 1000 else ''}"
-        says = f"{many} open: runs that only a person can resolve"
-        yield Finding("dead letters", "WARN", says, "penstock runs dead")
+        says = f"{many} open: runs and messages that only a person can resolve"
+        yield Finding("dead letters", "WARN", says, "penstock dlq groups")
     else:
         yield Finding("dead letters", "OK", "none open")
     alerts = client.views.alerts(state="open", limit=1000)

@@ -15,6 +15,7 @@ from penstock.core.ids import decode, encode
 
 if TYPE_CHECKING:
     from penstock.cli.flow_usecases import FlowCases
+    from penstock.cli.letter_usecases import LetterCases
 
 SUBJECTS = ("customer_id", "cfg_id", "pipeline")
 
@@ -33,6 +34,14 @@ class Here:
         from penstock.cli.here_flows import HereFlows
 
         return HereFlows(self._client)
+
+    @property
+    def letters(self) -> LetterCases:
+        """The use cases about dead letters."""
+        # As in `there`: a command about runs pays nothing for them.
+        from penstock.cli.here_letters import HereLetters
+
+        return HereLetters(self._client)
 
     def now(self) -> int:
         """The database's time."""
@@ -81,17 +90,6 @@ class Here:
     def retry(self, run_id: str) -> str:
         """Run an ended run again."""
         return encode("run", self._client.runs.retry(decode("run", run_id)))
-
-    def dead_letters(self, *, status: str, customer: str | None, limit: int) -> list[Shape]:
-        """Dead letters, newest first."""
-        found = self._client.runs.dead_letters(
-            status=None if status == "all" else status, customer=customer, limit=limit
-        )
-        return [shapes.dead_letter_shape(row) for row in found]
-
-    def discard(self, run_id: str, reason: str) -> None:
-        """Give a dead run up."""
-        self._client.runs.discard(decode("run", run_id), reason)
 
     # -- configs -------------------------------------------------------------------------------
 

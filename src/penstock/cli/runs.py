@@ -1,4 +1,4 @@
-"""`penstock runs`: list, show, submit, cancel, retry, and the dead letters."""
+"""`penstock runs`: list, show, submit, cancel, retry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.cli.app import App, Group
 from penstock.cli.given import JSON, RUN, moment, pairs
 from penstock.cli.usecases import RunsAsked, Shape, UseCases
 from penstock.core.clock import iso, parse_duration
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.states import RunState
 
 LIMIT_MAX = 10_000
@@ -23,7 +23,7 @@ STATE = click.Choice([state.value for state in RunState], case_sensitive=False)
 
 @click.group(cls=Group)
 def runs() -> None:
-    """List, show, submit, cancel and retry runs; dead letters."""
+    """List, show, submit, cancel and retry runs."""
 
 
 @runs.command("list")
@@ -157,14 +157,16 @@ def _hints(cases: UseCases, run: Shape) -> list[str]:
         return [f"Stop it: penstock runs cancel {run_id}"]
     if not run["is_dead"]:
         return []
-    found = cases.dead_letters(status="all", customer=run["customer_id"], limit=LOOK)
-    status = next((row["status"] for row in found if row["run_id"] == run_id), None)
+    try:
+        status = cases.letters.detail(run_id)["dead_letter"]["status"]
+    except NotFound:
+        return []
     if status == "open":
         return [f"Try again: penstock runs retry {run_id}   ·   "
-                f'give up: penstock runs discard {run_id} --reason "…"']  # fmt: skip
+                f'give up: penstock dlq discard {run_id} --reason "…"']  # fmt: skip
     if status == "replayed":
         return [_replayed(cases, run)]
-    return [] if status is None else [f"Its dead letter was {status}."]
+    return [f"Its dead letter was {status}."]
 
 
 def _replayed(cases: UseCases, run: Shape) -> str:
@@ -247,51 +249,3 @@ def retry(app: App, run_ids: tuple[str, ...]) -> None:
             click.echo(f"{one['run_id']} runs again as {one['new_run_id']}.")
 
     app.emit({"retried": done}, people)
-
-
-@runs.command("dead")
-@click.option("--customer", metavar="ID", help="Only this customer's.")
-@click.option("--status", type=click.Choice(["open", "replayed", "discarded", "all"]),
-              default="open", show_default=True)  # fmt: skip
-@click.option("--limit", type=LIMIT, default=50, show_default=True, help="At most so many.")
-@click.pass_obj
-def dead(app: App, customer: str | None, status: str, limit: int) -> None:
-    """List dead letters: runs that used up their attempts or cannot succeed."""
-    with app.use_cases() as cases:
-        found = cases.dead_letters(status=status, customer=customer, limit=limit)
-        now = cases.now()
-
-    def people() -> None:
-        if not found:
-            app.say("No dead letters: nothing waits for a person.")
-            return
-        shapes.table(
-            ("RUN", "DIED", "CUSTOMER", "PIPELINE", "TRIES", "ERROR", "MESSAGE", "STATUS"),
-            [
-                (
-                    row["run_id"], shapes.brief(shapes.micros(row["died_at"]), now),
-                    row["customer_id"], row["pipeline_template"], row["attempts"],
-                    row["error_type"],
-                    shapes.first_line(shapes.error_message(row["error_details"]), 60),
-                    None if status == "open" else row["status"],
-                )
-                for row in found
-            ],
-        )  # fmt: skip
-        if len(found) == limit:
-            app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
-        app.say('Then: penstock runs retry RUN   ·   penstock runs discard RUN --reason "…"')
-
-    app.emit({"dead_letters": found}, people)
-
-
-@runs.command("discard")
-@click.argument("run_id", type=RUN)
-@click.option("--reason", required=True, metavar="TEXT", help="Why nobody will run it again.")
-@click.pass_obj
-def discard(app: App, run_id: str, reason: str) -> None:
-    """Close a dead letter without running it again."""
-    with app.use_cases() as cases:
-        cases.discard(run_id, reason)
-    app.emit({"run_id": run_id, "outcome": "discarded"},
-             lambda: click.echo(f"{run_id} is discarded."))  # fmt: skip

@@ -9,6 +9,7 @@ import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Command
+from penstock.cli.letter_usecases import LettersAsked
 from penstock.cli.signs import NOBODY_HAS_THEM, overdue_us, passed_over_us
 from penstock.cli.usecases import Shape, UseCases
 from penstock.core.errors import Forbidden
@@ -24,7 +25,7 @@ def status(app: App) -> None:
         overview = cases.overview()
         sessions = _sessions(cases)
         alerts = len(cases.alerts(state="open", customer=None, limit=MANY))
-        dead = len(cases.dead_letters(status="open", customer=None, limit=MANY))
+        dead = len(cases.letters.page(LettersAsked(), MANY))
         pauses = len(cases.pauses())
     now = shapes.micros(overview["as_of"])
     assert now is not None
@@ -47,7 +48,7 @@ def status(app: App) -> None:
             click.echo(click.style(warning, fg="yellow"))
         for n, what, how in (
             (alerts, "open alert", "penstock alerts list"),
-            (dead, "open dead letter", "penstock runs dead"),
+            (dead, "open dead letter", "penstock dlq groups"),
             (pauses, "pause in force", "penstock pauses"),
         ):
             if n:

@@ -16,6 +16,7 @@ from penstock.remote.problems import rebuilt
 
 if TYPE_CHECKING:
     from penstock.cli.flow_usecases import FlowCases
+    from penstock.cli.letter_usecases import LetterCases
 
 BULK = 10_000
 
@@ -37,6 +38,14 @@ class There:
         from penstock.cli.there_flows import ThereFlows
 
         return ThereFlows(self._whole)
+
+    @property
+    def letters(self) -> LetterCases:
+        """The use cases about dead letters."""
+        # As in `usecases`: a command about runs pays nothing for them.
+        from penstock.cli.there_letters import ThereLetters
+
+        return ThereLetters(self._whole)
 
     def now(self) -> int:
         """The server's time, to a second."""
@@ -85,15 +94,6 @@ class There:
     def retry(self, run_id: str) -> str:
         """Run an ended run again."""
         return str(self._api.runs.retry_run(run_id)["run_id"])
-
-    def dead_letters(self, *, status: str, customer: str | None, limit: int) -> list[Shape]:
-        """Dead letters, newest first."""
-        query = {"status": status, "customer_id": customer}
-        return gather(self._api.runs.list_dead_letters, limit, query)
-
-    def discard(self, run_id: str, reason: str) -> None:
-        """Give a dead run up."""
-        self._api.runs.discard_dead_letter(run_id, {"reason": reason})
 
     # -- configs -------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from penstock.core.errors import InvalidInput, PenstockError
 
 if TYPE_CHECKING:
     from penstock.cli.flow_usecases import FlowCases
+    from penstock.cli.letter_usecases import LetterCases
 
 Shape: TypeAlias = dict[str, Any]
 Wanted: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
@@ -61,6 +62,11 @@ class UseCases(Protocol):
         """The use cases about flows and gates."""
         ...
 
+    @property
+    def letters(self) -> LetterCases:
+        """The use cases about dead letters."""
+        ...
+
     def now(self) -> int:
         """The time over there, in micros."""
         ...
@@ -83,14 +89,6 @@ class UseCases(Protocol):
 
     def retry(self, run_id: str) -> str:
         """Run an ended run again; the new run's id."""
-        ...
-
-    def dead_letters(self, *, status: str, customer: str | None, limit: int) -> list[Shape]:
-        """Dead letters, newest first; status may be `all`."""
-        ...
-
-    def discard(self, run_id: str, reason: str) -> None:
-        """Give a dead run up."""
         ...
 
     def configs(

@@ -19,6 +19,7 @@ from penstock.client.explaining import Explaining
 from penstock.client.flow_preview import Previews
 from penstock.client.flows import Flows
 from penstock.client.gates import Gates
+from penstock.client.inbox import DeadLetters
 from penstock.client.keys import Keys
 from penstock.client.names import Names
 from penstock.client.pauses import Pauses
@@ -54,6 +55,7 @@ class Client:
         self.actor = actor
         names = names or Names(store)
         self.runs = Runs(store, names, actor)
+        self.dead_letters = DeadLetters(store, names, actor)
         self.configs = Configs(store, names, actor)
         self.pauses = Pauses(store, names, actor)
         self.views = Views(store, names)

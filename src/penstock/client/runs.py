@@ -1,4 +1,4 @@
-"""Runs from the caller's side: submit, look, cancel, retry, and the dead letters.
+"""Runs from the caller's side: submit, look, cancel, retry.
 
 A submitted run is durable when the call returns. Repeating a submit with the same idempotency key
 answers with the same run; the same key for something else is refused.
@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from penstock.client.again import run_again
 from penstock.client.names import Names, check_limit
-from penstock.client.starting import LOOK, check_overlap, free_slot
 from penstock.client.submission import (
     Submission,
     addressed,
@@ -23,19 +23,12 @@ from penstock.client.submission import (
 )
 from penstock.core import settle
 from penstock.core.drafts import check_customer
-from penstock.core.errors import Conflict, IllegalTransition, InvalidInput, NotFound
+from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
 from penstock.core.ids import encode
-from penstock.core.model import Config, NewRun, ProcessorRow, Run
+from penstock.core.model import Run
 from penstock.core.states import LIVE, RunState
-from penstock.store.alerts import (
-    DeadLetter,
-    dead_letter_list,
-    dead_letter_resolve,
-    request_answer,
-    request_begin,
-)
+from penstock.store.alerts import request_answer, request_begin
 from penstock.store.api import Single, Store, Tx
-from penstock.store.configs import config_get, config_lock
 from penstock.store.ending import run_end_many
 from penstock.store.journal import JournalRow, journal_for
 from penstock.store.leases import progress_get
@@ -49,15 +42,11 @@ from penstock.store.runs import (
     run_chain,
     run_get,
     run_held_get,
-    run_insert_many,
     run_list_ended,
     run_list_live,
 )
-from penstock.store.schedule import schedule_get
 
 __all__ = ["Place", "RunDetail", "RunFilter", "Runs", "Submission", "place_of"]
-
-DEAD_STATUSES = ("open", "replayed", "discarded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,95 +228,9 @@ class Runs:
 
         def body(tx: Tx) -> int:
             number = self._names.customer(tx, customer)
-            old = run_get(tx, run_id, number)
-            if old is None:
-                raise NotFound("run", encode("run", run_id))
-            if old.finished_at is None:
-                raise IllegalTransition("run", encode("run", run_id), old.state, "PENDING (retry)")
-            row = self._current(tx, old)
-            owner = customer_get(tx, old.customer_id)
-            assert owner is not None
-            config = _config_for_retry(tx, old, owner)
-            new = NewRun(
-                customer=owner,
-                processor=row.processor,
-                config_id=old.config_id,
-                flow_id=old.flow_id,
-                partition=old.partition,
-                mode=old.mode,
-                slot=None if config is None else free_slot(tx, config),
-                scheduled_time=tx.now(),
-                priority=old.priority,
-                max_execution_us=None if config is None else config.max_execution_us,
-                sla_us=None if config is None else config.sla_us,
-                ordering_key=old.ordering_key,
-                parameters=None if config is not None else old.parameters,
-                correlation_id=old.correlation_id or encode("run", old.root_run_id or run_id),
-                parent_run_id=run_id,
-                trigger_source="manual",
-            )
-            new_id = run_insert_many(tx, [new], who)[0]
-            dead_letter_resolve(
-                tx,
-                kind="run",
-                subject=run_id,
-                status="replayed",
-                actor=who,
-                resolution=f"replayed as {encode('run', new_id)}",
-            )
-            tx.after_commit(lambda: self._store.wake([f"runs:{row.pool}"]))
-            return new_id
+            return run_again(tx, self._store, self._names, run_id, customer=number, actor=who)
 
         return self._store.write(body)
-
-    def dead_letters(
-        self,
-        *,
-        status: str | None = "open",
-        customer: str | None = None,
-        before: int = FAR_FUTURE,
-        limit: int = 50,
-    ) -> list[DeadLetter]:
-        """Runs that died, newest first; `before` continues an earlier page."""
-        check_limit(limit)
-        if status not in (None, *DEAD_STATUSES):
-            raise InvalidInput("status", f"one of {', '.join(DEAD_STATUSES)}", status)
-        return self._store.read(
-            lambda tx: dead_letter_list(
-                tx,
-                status=status,
-                customer=self._names.customer(tx, customer),
-                before=before,
-                limit=limit,
-            )
-        )
-
-    def discard(
-        self, run_id: int, reason: str, *, customer: str | None = None, actor: str | None = None
-    ) -> None:
-        """Close a dead letter without running it again."""
-        if not reason:
-            raise InvalidInput("reason", "why the dead letter is discarded", reason)
-        who = actor or self._actor
-
-        def body(tx: Tx) -> None:
-            if run_get(tx, run_id, self._names.customer(tx, customer)) is None:
-                raise NotFound("run", encode("run", run_id))
-            if not dead_letter_resolve(
-                tx, kind="run", subject=run_id, status="discarded", actor=who, resolution=reason
-            ):
-                raise Conflict(f"{encode('run', run_id)} is not an open dead letter.")
-
-        self._store.write(body)
-
-    def _current(self, tx: Tx, old: Run) -> ProcessorRow:
-        """The processor of an ended run, as long as it is still declared."""
-        info = self._names.pipeline(old.pipeline, "pipeline", tx)
-        for row in info.processors:
-            if row.is_current and (row.phase, row.name) == (old.phase, old.processor):
-                return row
-        path = f"{old.pipeline}/{old.phase}/{old.processor}"
-        raise Conflict(f"{path} is no longer declared: submit a run of another processor.")
 
 
 def _listed(tx: Tx, wanted: RunFilter, place: Place | None) -> list[Run]:
@@ -343,22 +246,3 @@ def _listed(tx: Tx, wanted: RunFilter, place: Place | None) -> list[Run]:
     if place is not None and not place.is_live:
         found = replace(found, before=place.run_id, slot_before=place.slot)
     return runs + run_list_ended(tx, replace(found, limit=wanted.limit - len(runs)))
-
-
-def _config_for_retry(tx: Tx, old: Run, owner: int) -> Config | None:
-    """Lock what a retry may collide with; Conflict while another attempt has not ended."""
-    root = old.root_run_id or old.run_id
-    if old.config_id is not None:
-        config_lock(tx, old.config_id)
-        schedule_get(tx, old.config_id)  # a tick that holds the row goes first
-    live = run_list_live(tx, RunFilter(customer=owner, config_id=old.config_id, limit=LOOK))
-    for run in live:
-        if root in (run.root_run_id, run.run_id) or run.parent_run_id == old.run_id:
-            name = encode("run", run.run_id)
-            raise Conflict(
-                f"{name} already tries it again ({run.state}): penstock runs show {name}"
-            )
-    config = None if old.config_id is None else config_get(tx, old.config_id)
-    if config is not None:
-        check_overlap(config, live, encode("cfg", config.config_id))
-    return config

@@ -19,7 +19,7 @@ from penstock.core.preview import Fire
 from penstock.core.redact import redact
 from penstock.core.states import Admission
 from penstock.store.admission import Pause
-from penstock.store.alerts import AlertRow, DeadLetter
+from penstock.store.alerts import AlertRow
 from penstock.store.configs import AuditRow
 from penstock.store.journal import JournalRow
 from penstock.store.leases import Session
@@ -214,27 +214,6 @@ def alert_shape(row: AlertRow) -> dict[str, Any]:
         "last_at": iso(row.last_at),
         "closed_at": iso_or_none(row.closed_at),
         "closed_by": row.closed_by,
-    }
-
-
-def dead_letter_shape(row: DeadLetter) -> dict[str, Any]:
-    """A dead letter."""
-    return {
-        "dead_letter_id": encode("dl", row.dead_letter_id),
-        "kind": row.kind,
-        "run_id": encode("run", row.subject) if row.kind == "run" else None,
-        "customer_id": row.customer_id,
-        "pipeline_template": row.pipeline,
-        "phase": row.phase,
-        "processor": row.processor,
-        "config_id": id_or_none("cfg", row.config_id),
-        "partition": row.partition,
-        "error_type": row.error_type,
-        "error_details": redact(parsed(row.error_details)),
-        "attempts": row.attempts,
-        "died_at": iso(row.died_at),
-        "status": row.status,
-        "replays": row.replays,
     }
 
 

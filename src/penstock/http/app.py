@@ -37,6 +37,7 @@ from penstock.http.routes import (
     flows,
     gates,
     keys,
+    letters,
     runs,
     scheduler,
     views,
@@ -45,7 +46,7 @@ from penstock.http.routes import (
 from penstock.http.strict import StrictRoute
 from penstock.http.waiting import Waiting
 
-SUBJECTS = (scheduler, bulk, configs, work, runs, flows, gates, views, keys)
+SUBJECTS = (scheduler, bulk, configs, work, runs, letters, flows, gates, views, keys)
 DESCRIPTION = """Configs, runs, external workers and metrics.
 
 Authenticate with `Authorization: Bearer pnk_…`. Errors are problem documents (RFC 9457). Every

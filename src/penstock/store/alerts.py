@@ -1,7 +1,7 @@
-"""Alert records, dead letters and remembered client requests.
+"""Alert records and remembered client requests.
 
-An alert is one row while it is open, however often its condition is seen; a dead letter is one row
-per run that died; a request key is remembered with the hash of its body and its answer.
+An alert is one row while it is open, however often its condition is seen; a request key is
+remembered with the hash of its body and its answer.
 """
 
 from __future__ import annotations
@@ -37,26 +37,6 @@ class AlertRow(NamedTuple):
     last_at: int
     closed_at: int | None
     closed_by: str | None
-
-
-class DeadLetter(NamedTuple):
-    """A run (or, later, a delivery) that exhausted its attempts or is poison."""
-
-    dead_letter_id: int
-    kind: str
-    subject: int
-    customer_id: str
-    pipeline: str | None
-    phase: str | None
-    processor: str | None
-    config_id: int | None
-    partition: str | None
-    error_type: str
-    error_details: str | None
-    attempts: int
-    died_at: int
-    status: str
-    replays: int
 
 
 def alert_open(tx: Tx, alert: Alert) -> int:
@@ -100,40 +80,6 @@ def alert_list(
     """Alerts, newest first."""
     params = {"state": state, "customer": customer, "before": before, "limit": limit}
     return [AlertRow._make(row) for row in tx.rows("alert_list", params)]
-
-
-def dead_letter_list(
-    tx: Tx,
-    *,
-    status: str | None = "open",
-    kind: str | None = "run",
-    customer: int | None = None,
-    before: int = 2**62,
-    limit: int = 50,
-) -> list[DeadLetter]:
-    """Dead letters, newest first: of runs, or of deliveries such as reports nobody could use."""
-    params = {
-        "status": status,
-        "kind": kind,
-        "customer": customer,
-        "before": before,
-        "limit": limit,
-    }
-    return [DeadLetter._make(row) for row in tx.rows("dead_letter_list", params)]
-
-
-def dead_letter_resolve(
-    tx: Tx, *, kind: str, subject: int, status: str, actor: str, resolution: str
-) -> bool:
-    """Close a dead letter as replayed or discarded; False when none was open."""
-    params = {
-        "kind": kind,
-        "subject": subject,
-        "status": status,
-        "actor": actor,
-        "resolution": resolution,
-    }
-    return bool(tx.rows("dead_letter_resolve", params))
 
 
 def request_begin(tx: Tx, scope: str, key: str, body: bytes) -> Any | None:

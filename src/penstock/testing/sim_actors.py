@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from penstock.client import Client
 from penstock.client.names import Names
+from penstock.client.inbox import LetterFilter
 from penstock.client.runs import Submission
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError
@@ -215,7 +216,7 @@ class Operator(Actor):
             self.client.runs.cancel(self.stage.rng.choice(self.stage.accepted[-20:]))
 
     def _retry(self) -> None:
-        dead = self.client.runs.dead_letters(limit=10)
+        dead = self.client.dead_letters.find(LetterFilter(kind="run"), limit=10)
         if dead:
             letter = self.stage.rng.choice(dead)
             self.stage.accepted.append(self.client.runs.retry(letter.subject))

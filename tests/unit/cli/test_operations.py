@@ -92,7 +92,7 @@ class TestStatus:
         record = shell.json("status")
         assert (record["completed_today"], record["failed_today"]) == (1, 1)
         assert record["open_dead_letters"] == 1
-        assert "penstock runs dead" in shell.ok("status")
+        assert "penstock dlq groups" in shell.ok("status")
 
     def test_alerts(self, shell: Shell) -> None:
         """Three failures in a row alert, five switch the config off; the alert says how to mend."""
@@ -170,7 +170,7 @@ class TestDoctor:
         shell.work()
         shell.ok("pause", "all")
         found = {check["check"]: check for check in shell.json("doctor")["checks"]}
-        assert found["dead letters"]["fix"] == "penstock runs dead"
+        assert found["dead letters"]["fix"] == "penstock dlq groups"
         assert found["pauses"]["fix"] == "penstock resume all"
 
     def test_a_changed_journal_fails(self, shell: Shell) -> None:

@@ -157,21 +157,23 @@ class TestEnds:
 
     def test_dead_letters(self, shell: Shell) -> None:
         """They are listed with what to do, run again, and closed."""
-        assert "nothing waits for a person" in shell.ok("runs", "dead")
+        assert "nothing waits for a person" in shell.ok("dlq", "list")
         run_id = shell.submit("broken", "--customer", "acme")
         shell.work()
-        text = shell.ok("runs", "dead")
-        assert run_id in text
+        text = shell.ok("dlq", "list")
+        letter = shell.json("dlq", "list")["dead_letters"][0]
+        assert letter["dead_letter_id"] in text
+        assert letter["run_id"] == run_id
         assert "nothing can be done for acme" in text
         assert f"penstock runs retry {run_id}" in shell.ok("runs", "show", run_id)
-        assert shell.json("runs", "dead")["dead_letters"][0]["error_type"] == "PERMANENT_ERROR"
+        assert shell.json("dlq", "list")["dead_letters"][0]["error_type"] == "PERMANENT_ERROR"
         new = shell.json("runs", "retry", run_id)["retried"][0]["new_run_id"]
-        assert shell.json("runs", "dead")["dead_letters"] == []
+        assert shell.json("dlq", "list")["dead_letters"] == []
         shell.work()
-        assert "is discarded" in shell.ok("runs", "discard", new, "--reason", "hopeless")
-        again = shell("runs", "discard", new, "--reason", "hopeless")
+        assert "is discarded" in shell.ok("dlq", "discard", new, "--reason", "hopeless")
+        again = shell("dlq", "discard", new, "--reason", "hopeless")
         assert again.code == 4
-        assert shell.json("runs", "dead", "--status", "all")["dead_letters"][0]["run_id"] == new
+        assert shell.json("dlq", "list", "--status", "all")["dead_letters"][0]["run_id"] == new
 
     def test_retry_of_a_live_run_is_refused(self, shell: Shell) -> None:
         """Only what has ended can run again."""
@@ -179,7 +181,7 @@ class TestEnds:
 
     def test_discard_wants_a_reason(self, shell: Shell) -> None:
         """The missing option is named."""
-        answer = shell("runs", "discard", "run_00000000")
+        answer = shell("dlq", "discard", "run_00000000")
         assert answer.code == 2
         assert "--reason" in answer.err
 
@@ -194,7 +196,7 @@ def test_a_replayed_dead_run_says_so(shell: Shell) -> None:
     assert f"Replayed as {new} by cli" in text
     assert "runs retry" not in text
     shell.work()
-    shell.ok("runs", "discard", new, "--reason", "no use")
+    shell.ok("dlq", "discard", new, "--reason", "no use")
     assert "Its dead letter was discarded." in shell.ok("runs", "show", new)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.client import Client
+from penstock.client.inbox import LetterFilter
 from penstock.client.runs import Submission
 from penstock.core import settle
 from penstock.core.clock import HOUR, MINUTE
@@ -198,7 +199,7 @@ class TestCancel:
         assert (last.actor, last.why) == ("ann", "mistake")
         assert (last.from_state, last.to_state) == ("PENDING", "CANCELLED")
         assert desk.claim() == []
-        assert desk.client.runs.dead_letters() == []
+        assert desk.client.dead_letters.find() == []
 
     def test_a_running_run_is_cancelled_in_its_askers_name(self, desk: Desk) -> None:
         """When the holder honours a cancel, the journal names who asked and why."""
@@ -270,8 +271,6 @@ class TestCancel:
                 call(run_id, customer="other")
             with pytest.raises(NotFound, match="customer"):
                 call(run_id, customer="nobody")
-        with pytest.raises(NotFound):
-            runs.discard(run_id, "x", customer="other")
         for call in calls:
             with pytest.raises(NotFound):
                 call(999_999)
@@ -298,17 +297,17 @@ class TestRetry:
     def test_a_dead_letter_is_replayed(self, desk: Desk) -> None:
         """Retrying a dead run closes its dead letter as replayed, once."""
         run_id = desk.die()
-        (letter,) = desk.client.runs.dead_letters()
+        (letter,) = desk.client.dead_letters.find()
         assert (letter.subject, letter.error_type) == (run_id, "VALIDATION_ERROR")
         new_id = desk.client.runs.retry(run_id)
-        assert desk.client.runs.dead_letters() == []
-        (letter,) = desk.client.runs.dead_letters(status="replayed")
+        assert desk.client.dead_letters.find() == []
+        (letter,) = desk.client.dead_letters.find(LetterFilter(status="replayed"))
         assert letter.replays == 1
         with pytest.raises(Conflict, match="already tries it again"):
             desk.client.runs.retry(run_id)
         desk.client.runs.cancel(new_id)
         assert desk.client.runs.retry(run_id) != new_id
-        assert [d.replays for d in desk.client.runs.dead_letters(status=None)] == [1]
+        assert [d.replays for d in desk.client.dead_letters.find(LetterFilter(status=None))] == [1]
 
     def test_a_live_run_is_not_retried(self, desk: Desk) -> None:
         """What has not ended cannot be retried."""
@@ -359,34 +358,6 @@ class TestRetry:
         desk.client.register([renamed])
         with pytest.raises(Conflict, match="nightly/main/work"):
             desk.client.runs.retry(run_id)
-
-
-class TestDeadLetters:
-    """Looking at the dead."""
-
-    def test_newest_first_and_filtered(self, desk: Desk) -> None:
-        """Dead letters are listed newest first, by customer and status, within a limit."""
-        one, two = desk.die(), desk.die(customer="other")
-        runs = desk.client.runs
-        assert [d.subject for d in runs.dead_letters()] == [two, one]
-        assert [d.subject for d in runs.dead_letters(customer="acme")] == [one]
-        assert [d.subject for d in runs.dead_letters(limit=1)] == [two]
-        with pytest.raises(InvalidInput, match="status"):
-            runs.dead_letters(status="lost")
-        with pytest.raises(InvalidInput, match="limit"):
-            runs.dead_letters(limit=0)
-
-    def test_discarding(self, desk: Desk) -> None:
-        """Discarding needs a reason, closes the letter once, and leaves the run as it is."""
-        run_id = desk.die()
-        with pytest.raises(InvalidInput, match="reason"):
-            desk.client.runs.discard(run_id, "")
-        desk.client.runs.discard(run_id, "not needed", customer="acme")
-        with pytest.raises(Conflict, match="not an open dead letter"):
-            desk.client.runs.discard(run_id, "again")
-        (letter,) = desk.client.runs.dead_letters(status="discarded")
-        assert (letter.subject, letter.replays) == (run_id, 0)
-        assert desk.client.runs.get(run_id).state == "FAILED"
 
 
 class TestLooking:

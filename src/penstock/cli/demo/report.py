@@ -65,7 +65,7 @@ class Report:
 
     def _next_steps(self) -> list[str]:
         call = f"penstock --database-url {self.facts.database_url}"
-        steps = ["status", "runs dead", "alerts list", "doctor"]
+        steps = ["status", "dlq list", "alerts list", "doctor"]
         if self.disabled:
             steps.insert(3, f"configs enable {encode('cfg', self.disabled[0].config_id)}")
         return [
@@ -241,7 +241,7 @@ def _credentials(client: Client, runs: list[Run], configs: list[Config]) -> Clai
     """Permanent errors die at once; configs that keep failing are switched off and can be found."""
     dead = [r for r in runs if r.is_dead and r.error_type == "AUTHENTICATION_FAILED"]
     in_vain = {r.run_id for r in dead} & {r.parent_run_id for r in runs}
-    letters = client.runs.dead_letters(limit=PAGE)
+    letters = client.dead_letters.find(limit=PAGE)
     disabled = [c for c in configs if not c.is_active]
     mended = {r.customer_id for r in dead} - {c.customer_id for c in disabled}
     alerts = client.views.alerts(limit=PAGE)

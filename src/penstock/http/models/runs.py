@@ -132,32 +132,6 @@ class CancelOut(Told):
     )
 
 
-class DeadLetterOut(Told):
-    """A dead letter."""
-
-    dead_letter_id: str = Field(description="Its id.")
-    kind: str = Field(description="run or delivery.")
-    run_id: str | None = Field(description="The run that died.")
-    customer_id: str = Field(description="Whose it is.")
-    pipeline_template: str | None = Field(description="Its pipeline.")
-    phase: str | None = Field(description="Its phase.")
-    processor: str | None = Field(description="Its processor.")
-    config_id: str | None = Field(description="Its config.")
-    partition: str | None = Field(description="The slice of data.")
-    error_type: str = Field(description="What kind of error.")
-    error_details: Any | None = Field(description="The last error.")
-    attempts: int = Field(description="How often it was tried.")
-    died_at: Time = Field(description="When.")
-    status: str = Field(description="open, replayed or discarded.")
-    replays: int = Field(description="How often it was replayed.")
-
-
-class DiscardIn(Asked):
-    """Why a dead letter is given up."""
-
-    reason: str = Field(description="Why.", min_length=1, max_length=500)
-
-
 class Done(Told):
     """It was done."""
 

@@ -1,4 +1,4 @@
-"""Runs: submit, list, look, cancel, retry; dead letters."""
+"""Runs: submit, list, look, cancel, retry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
 from penstock.client.runs import Place, RunFilter, Submission, place_of
-from penstock.client.shapes import dead_letter_shape, detail_shape, run_shape
+from penstock.client.shapes import detail_shape, run_shape
 from penstock.core.ids import encode
 from penstock.http.answers import Pages, answer, once
 from penstock.http.auth import Caller
@@ -17,9 +17,6 @@ from penstock.http.models.common import Page
 from penstock.http.models.runs import (
     CancelIn,
     CancelOut,
-    DeadLetterOut,
-    DiscardIn,
-    Done,
     RunDetailOut,
     RunOut,
     RunRef,
@@ -47,9 +44,6 @@ Start = Annotated[
     str | None, Query(description="Slots from here: a date or an ISO 8601 time.", max_length=40)
 ]
 End = Annotated[str | None, Query(description="Slots before this.", max_length=40)]
-Status = Annotated[
-    Literal["open", "replayed", "discarded", "all"], Query(description="Only these, or all.")
-]
 PipelineName = Annotated[str | None, Query(description="Only of this pipeline.", max_length=64)]
 Before = Annotated[
     str | None,
@@ -191,44 +185,4 @@ def retry_run(request: Request, by: By, run_id: RunId, _: Repeat = None) -> Resp
         lambda client: client.runs.retry(number, customer=by.customer, actor=by.actor),
         lambda new: {"run_id": encode("run", new)},
         201,
-    )
-
-
-@routes.get("/dead-letters", response_model=Page[DeadLetterOut])
-def list_dead_letters(
-    request: Request,
-    by: By,
-    status: Status = "open",
-    customer_id: Annotated[
-        str | None, Query(description="Only of this customer.", max_length=200)
-    ] = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-) -> Response:
-    """Runs that died, newest first."""
-    pages = Pages(request, by, status=status, customer=customer_id)
-    place = pages.place(cursor, 1)
-    more = {} if place is None else {"before": place[0]}
-    letters = by.client.runs.dead_letters(
-        status=None if status == "all" else status,
-        customer=by.customer if customer_id is None else customer_id,
-        limit=limit,
-        **more,
-    )
-    return pages.page(letters, limit, lambda row: [row.dead_letter_id], dead_letter_shape)
-
-
-@routes.post("/dead-letters/{run_id}/discard", response_model=Done)
-def discard_dead_letter(
-    request: Request, by: By, run_id: RunId, body: DiscardIn, _: Repeat = None
-) -> Response:
-    """Give a dead run up without running it again."""
-    number = found("run", "run", run_id)
-    return once(
-        request,
-        by,
-        lambda client: client.runs.discard(
-            number, body.reason, customer=by.customer, actor=by.actor
-        ),
-        lambda _: {"status": "done"},
     )

@@ -10,6 +10,7 @@ from penstock.remote.api.flows import FlowsApi
 from penstock.remote.api.gates import GatesApi
 from penstock.remote.api.health import HealthApi
 from penstock.remote.api.keys import KeysApi
+from penstock.remote.api.letters import LettersApi
 from penstock.remote.api.runs import RunsApi
 from penstock.remote.api.scheduler import SchedulerApi
 from penstock.remote.api.views import ViewsApi
@@ -28,6 +29,7 @@ class Api:
         self.configs = ConfigsApi(transport)
         self.work = WorkApi(transport)
         self.runs = RunsApi(transport)
+        self.letters = LettersApi(transport)
         self.flows = FlowsApi(transport)
         self.gates = GatesApi(transport)
         self.views = ViewsApi(transport)

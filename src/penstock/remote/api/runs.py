@@ -1,4 +1,4 @@
-"""Submit, list, cancel and retry runs; dead letters.
+"""Submit, list, cancel and retry runs.
 
 Written by `python -m penstock.remote.generate docs/reference/openapi.json`; do not edit.
 """
@@ -10,11 +10,7 @@ from typing import Unpack, cast
 from penstock.remote.shapes.runs import (
     CancelIn,
     CancelOut,
-    DeadLetterPage,
-    DiscardIn,
-    Done,
     ListCustomerRunsQuery,
-    ListDeadLettersQuery,
     RunDetailOut,
     RunPage,
     RunRef,
@@ -24,7 +20,7 @@ from penstock.remote.transport import Transport, quoted
 
 
 class RunsApi:
-    """Submit, list, cancel and retry runs; dead letters."""
+    """Submit, list, cancel and retry runs."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -109,34 +105,6 @@ class RunsApi:
             self._transport.call(
                 "POST",
                 f"/api/v1/pipeline-runs/{quoted(run_id)}/retry",
-                headers={"Idempotency-Key": idempotency_key},
-            ),
-        )
-
-    def list_dead_letters(self, **query: Unpack[ListDeadLettersQuery]) -> DeadLetterPage:
-        """Runs that died, newest first.
-
-        `GET /api/v1/dead-letters`
-        """
-        return cast(
-            "DeadLetterPage", self._transport.call("GET", "/api/v1/dead-letters", query=query)
-        )
-
-    def discard_dead_letter(
-        self, run_id: str, body: DiscardIn, *, idempotency_key: str | None = None
-    ) -> Done:
-        """Give a dead run up without running it again.
-
-        `POST /api/v1/dead-letters/{run_id}/discard`
-
-        idempotency_key: Makes the request safe to repeat for 24 hours.
-        """
-        return cast(
-            "Done",
-            self._transport.call(
-                "POST",
-                f"/api/v1/dead-letters/{quoted(run_id)}/discard",
-                body=body,
                 headers={"Idempotency-Key": idempotency_key},
             ),
         )

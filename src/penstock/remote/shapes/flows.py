@@ -227,6 +227,17 @@ class ActionOut(TypedDict):
     does: str  # What it would do.
 
 
+class OpenFlowOut(TypedDict):
+    """An older flow of the partition that has not ended."""
+
+    flow_id: str  # Its id, to explain it by.
+    mode: str  # The operating policy.
+    generation: int  # Which passage, from 1.
+    created_at: str  # When it was opened.
+    phase: str | None  # The first of its phases that has not ended.
+    state: str | None  # Where that phase stands.
+
+
 class ExplainOut(TypedDict):
     """A flow explained."""
 
@@ -237,6 +248,7 @@ class ExplainOut(TypedDict):
     summary: str  # Where it stands.
     phases: list[PhaseStoryOut]  # Each phase, in order.
     actions: list[ActionOut]  # What a person can do about it.
+    still_open: list[OpenFlowOut]  # Older flows of the partition, newest first.
 
 
 class CauseOut(TypedDict):

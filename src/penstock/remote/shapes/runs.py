@@ -1,4 +1,4 @@
-"""Submit, list, cancel and retry runs; dead letters.
+"""Submit, list, cancel and retry runs.
 
 Written by `python -m penstock.remote.generate docs/reference/openapi.json`; do not edit.
 """
@@ -130,45 +130,6 @@ class CancelOut(TypedDict):
     outcome: Literal["cancelled", "asked"]  # Cancelled at once, or its holder was asked to stop.
 
 
-class DeadLetterOut(TypedDict):
-    """A dead letter."""
-
-    dead_letter_id: str  # Its id.
-    kind: str  # run or delivery.
-    run_id: str | None  # The run that died.
-    customer_id: str  # Whose it is.
-    pipeline_template: str | None  # Its pipeline.
-    phase: str | None  # Its phase.
-    processor: str | None  # Its processor.
-    config_id: str | None  # Its config.
-    partition: str | None  # The slice of data.
-    error_type: str  # What kind of error.
-    error_details: Any  # The last error.
-    attempts: int  # How often it was tried.
-    died_at: str  # When.
-    status: str  # open, replayed or discarded.
-    replays: int  # How often it was replayed.
-
-
-class DeadLetterPage(TypedDict):
-    """A page of a list."""
-
-    items: list[DeadLetterOut]  # The things on this page.
-    next_cursor: str | None  # Give it as `cursor` for the next page; null on the last one.
-
-
-class DiscardIn(TypedDict):
-    """Why a dead letter is given up."""
-
-    reason: str  # Why.
-
-
-class Done(TypedDict):
-    """It was done."""
-
-    status: Literal["done"]  # Always `done`.
-
-
 class ListCustomerRunsQuery(TypedDict, total=False):
     """Which part of the list, and how it is narrowed (list_customer_runs)."""
 
@@ -184,12 +145,3 @@ class ListCustomerRunsQuery(TypedDict, total=False):
     end_date: str | None  # Slots before this.
     pipeline_template: str | None  # Only of this pipeline.
     before: str | None  # Go on behind this run, as a cursor does.
-
-
-class ListDeadLettersQuery(TypedDict, total=False):
-    """Which part of the list, and how it is narrowed (list_dead_letters)."""
-
-    status: Literal["open", "replayed", "discarded", "all"] | None  # Only these, or all.
-    customer_id: str | None  # Only of this customer.
-    limit: int | None  # Page size.
-    cursor: str | None  # The `next_cursor` of the page before.

@@ -1,4 +1,4 @@
--- Journal, seals, outbox, alerts, dead letters and remembered requests.
+-- Journal, seals, outbox, alerts and remembered requests.
 
 -- name: journal_append_many
 -- Entries for transitions and decisions, in the transaction they describe.
@@ -134,27 +134,6 @@ WHERE (CAST(:state AS text) IS NULL OR a.state = :state)
     AND (CAST(:customer AS bigint) IS NULL OR a.customer = :customer)
     AND a.alert_id < :before
 ORDER BY a.alert_id DESC LIMIT :limit;
-
--- name: dead_letter_list
--- Dead letters, newest first.
--- scope: system (operator's view; a bound key adds :customer)
-SELECT d.dead_letter_id, d.kind, d.subject, c.customer_id, l.name, p.phase, p.name, d.config_id,
-    d.partition, d.error_type, d.error_details, d.attempts, d.died_at, d.status, d.replays
-FROM dead_letters d JOIN customers c ON c.customer = d.customer
-LEFT JOIN processors p ON p.processor = d.processor
-LEFT JOIN pipelines l ON l.pipeline = p.pipeline
-WHERE (CAST(:status AS text) IS NULL OR d.status = :status)
-    AND (CAST(:kind AS text) IS NULL OR d.kind = :kind)
-    AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer)
-    AND d.dead_letter_id < :before
-ORDER BY d.dead_letter_id DESC LIMIT :limit;
-
--- name: dead_letter_resolve
--- A dead letter was replayed or discarded.
--- scope: system (by subject)
-UPDATE dead_letters SET status = :status, resolved_at = {{now}}, resolved_by = :actor,
-    resolution = :resolution, replays = replays + CASE WHEN :status = 'replayed' THEN 1 ELSE 0 END
-WHERE kind = :kind AND subject = :subject AND status = 'open' RETURNING dead_letter_id;
 
 -- name: request_put
 -- Remember a client request; no row means the key was used before.

@@ -1,0 +1,332 @@
+"""`penstock dlq`: the inbox of runs and messages that nobody will try again by himself."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.cli import shapes
+from penstock.cli.app import App, Group
+from penstock.cli.given import JSON, moment, pairs, read_text
+from penstock.cli.letter_usecases import LetterCases, LettersAsked, Step
+from penstock.cli.usecases import Shape, UseCases
+from penstock.client.letters import Edit
+from penstock.core.errors import InvalidInput
+
+LIMIT = click.IntRange(1, 10_000)
+STEP = 100
+WORDS = 60
+
+
+def narrowing(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say which dead letters are meant."""
+    options = (
+        click.option("--kind", type=click.Choice(["run", "delivery"]), help="Only this kind."),
+        click.option("--customer", metavar="ID", help="Only this customer's."),
+        click.option("--subscription", metavar="NAME", help="Only of this subscription."),
+        click.option("--topic", metavar="NAME", help="Only of this topic."),
+        click.option("--pipeline", metavar="NAME", help="Only of this pipeline."),
+        click.option("--processor", metavar="NAME", help="Only of this processor."),
+        click.option("--partition", metavar="TEXT", help="Only of this slice of data."),
+        click.option("--correlation", "correlation_id", metavar="ID", help="Only of this cause."),
+        click.option("--error", "error_type", metavar="TYPE", help="Only with this kind of error."),
+        click.option("--since", metavar="WHEN", help="Died at or after: ISO time, or 2h, 3d ago."),
+        click.option("--until", metavar="WHEN", help="Died before: ISO time, or 2h, 3d ago."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+STATUS = click.option(
+    "--status", type=click.Choice(["open", "replayed", "discarded", "all"]), default="open",
+    show_default=True,
+)  # fmt: skip
+
+
+@click.group(cls=Group)
+def dlq() -> None:
+    """Dead letters of runs and messages: look, replay, discard."""
+
+
+@dlq.command("list")
+@STATUS
+@narrowing
+@click.option("--limit", type=LIMIT, default=50, show_default=True, help="At most so many.")
+@click.pass_obj
+def list_(app: App, /, limit: int, **given: Any) -> None:
+    """List dead letters, newest first."""
+    with app.use_cases() as cases:
+        found = cases.letters.page(_asked(cases, given), limit)
+        now = cases.now()
+
+    def people() -> None:
+        if not found:
+            app.say("No dead letters: nothing waits for a person.")
+            return
+        shapes.table(
+            ("LETTER", "DIED", "CUSTOMER", "WHAT", "TRIES", "ERROR", "MESSAGE", "STATUS"),
+            [
+                (
+                    row["dead_letter_id"], shapes.brief(shapes.micros(row["died_at"]), now),
+                    row["customer_id"], _origin(row), row["attempts"], row["error_type"],
+                    shapes.first_line(shapes.error_message(row["error_details"]), WORDS),
+                    None if given["status"] == "open" else row["status"],
+                )
+                for row in found
+            ],
+        )  # fmt: skip
+        if len(found) == limit:
+            app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
+        app.say('Then: penstock dlq show ID  ·  dlq replay ID  ·  dlq discard ID --reason "…"')
+
+    app.emit({"dead_letters": found}, people)
+
+
+@dlq.command("groups")
+@STATUS
+@narrowing
+@click.option("--limit", type=LIMIT, default=50, show_default=True, help="At most so many.")
+@click.pass_obj
+def groups(app: App, /, limit: int, **given: Any) -> None:
+    """Count dead letters by where they come from and why they died."""
+    with app.use_cases() as cases:
+        found = cases.letters.groups(_asked(cases, given), limit)
+        now = cases.now()
+
+    def people() -> None:
+        if not found:
+            app.say("No dead letters: nothing waits for a person.")
+            return
+        shapes.table(
+            ("LETTERS", "WHAT", "ERROR", "FIRST", "LAST", "FOR EXAMPLE"),
+            [
+                (
+                    group["count"], _origin(group), group["error_type"],
+                    shapes.brief(shapes.micros(group["first_at"]), now),
+                    shapes.brief(shapes.micros(group["last_at"]), now), group["latest"],
+                )
+                for group in found
+            ],
+        )  # fmt: skip
+        app.say("Then: penstock dlq show ID  ·  penstock dlq replay --error TYPE --dry-run")
+
+    app.emit({"groups": found}, people)
+
+
+@dlq.command("show")
+@click.argument("letter_id", metavar="ID")
+@click.pass_obj
+def show(app: App, letter_id: str) -> None:
+    """Show one in full; ID is the letter's, or the run's that died."""
+    with app.use_cases() as cases:
+        detail = cases.letters.detail(letter_id)
+        now = cases.now()
+    app.emit(detail, lambda: _show(detail, now))
+
+
+@dlq.command("replay")
+@click.argument("letter_ids", nargs=-1, metavar="[ID]...")
+@narrowing
+@click.option("--all", "everything", is_flag=True, help="All open ones that fit the options.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be replayed.")
+@click.option("--rate", type=click.FloatRange(0, 10_000, min_open=True), metavar="N",
+              help="So many a second; they are spread over time to come.")  # fmt: skip
+@click.option("--limit", type=LIMIT, metavar="N", help="Replay at most so many.")
+@click.option("--yes", is_flag=True, help="Do not ask before replaying many.")
+@click.option(
+    "--param", "parameters", multiple=True, metavar="K=V", help="Edit: a run's parameter."
+)
+@click.option("--data", metavar="TEXT|@FILE", help="Edit: a message's new content.")
+@click.option("--attributes", type=JSON, help="Edit: all of a message's attributes, as JSON.")
+@click.pass_obj
+def replay(app: App, /, letter_ids: tuple[str, ...], **given: Any) -> None:
+    r"""Try dead letters again: by ID (edited, if you like), or all that fit the options.
+
+    \b
+    penstock dlq replay dl_5m7t0c2d
+    penstock dlq replay --subscription rosters --error TIMEOUT --dry-run
+    penstock dlq replay --subscription rosters --rate 20 --yes
+    penstock dlq replay dl_5m7t0c2d --data @mended.json
+    """
+    edit = _edit(given)
+    with app.use_cases() as cases:
+        asked = replace(_asked(cases, given | {"status": "open"}))
+        is_narrow = asked != LettersAsked()
+        if letter_ids and (is_narrow or given["everything"]):
+            raise InvalidInput("ID", "either ids or a filter", letter_ids[0])
+        if letter_ids:
+            if edit is not None and len(letter_ids) > 1:
+                raise InvalidInput("ID", "one id, to edit it", f"{len(letter_ids)} ids")
+            _replay_these(app, cases.letters, letter_ids, edit, is_dry=given["dry_run"])
+            return
+        if not is_narrow and not given["everything"]:
+            fix = "Name letters, narrow them down (--error TYPE …), or say --all."
+            raise InvalidInput("ID", "which dead letters", "none", fix)
+        if edit is not None:
+            raise InvalidInput("ID", "the one letter to edit", "a filter")
+        _replay_matching(app, cases.letters, asked, given)
+
+
+@dlq.command("discard")
+@click.argument("letter_ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--reason", required=True, metavar="TEXT", help="Why nobody will try it again.")
+@click.pass_obj
+def discard(app: App, letter_ids: tuple[str, ...], reason: str) -> None:
+    """Close dead letters without trying them again."""
+    with app.use_cases() as cases:
+        for letter_id in letter_ids:
+            cases.letters.discard(letter_id, reason)
+
+    def people() -> None:
+        for letter_id in letter_ids:
+            click.echo(f"{letter_id} is discarded.")
+
+    app.emit({"discarded": list(letter_ids)}, people)
+
+
+def _asked(cases: UseCases, given: Mapping[str, Any]) -> LettersAsked:
+    """What the options mean; times are relative to the database's."""
+    now = cases.now() if given["since"] or given["until"] else 0
+    names = ("status", "kind", "customer", "subscription", "topic", "pipeline", "processor",
+             "partition", "correlation_id", "error_type")  # fmt: skip
+    return LettersAsked(
+        **{name: given[name] for name in names},
+        since=moment(given["since"], "since", now),
+        until=moment(given["until"], "until", now),
+    )
+
+
+def _edit(given: Mapping[str, Any]) -> Edit | None:
+    data = given["data"]
+    if data is not None:
+        data = (read_text(Path(data[1:]), "data") if data.startswith("@") else data).encode()
+    parameters = pairs(given["parameters"], "param") if given["parameters"] else None
+    edit = Edit(parameters=parameters, data=data, attributes=given["attributes"])
+    return None if edit == Edit() else edit
+
+
+def _replay_these(
+    app: App, letters: LetterCases, ids: tuple[str, ...], edit: Edit | None, *, is_dry: bool
+) -> None:
+    if is_dry:
+        found = [letters.detail(letter_id)["dead_letter"] for letter_id in ids]
+        open_ones = [row["dead_letter_id"] for row in found if row["status"] == "open"]
+        text = f"Would replay {shapes.plural(len(open_ones), 'letter')}."
+        app.emit({"dry_run": True, "would_replay": open_ones}, lambda: click.echo(text))
+        return
+    done = [letters.replay(letter_id, edit) for letter_id in ids]
+
+    def people() -> None:
+        for one in done:
+            click.echo(f"{one['dead_letter_id']} is tried again as {one['replayed_as']}.")
+
+    app.emit({"replayed": done}, people)
+
+
+def _replay_matching(
+    app: App, letters: LetterCases, asked: LettersAsked, given: Mapping[str, Any]
+) -> None:
+    """A dry step first: it says how many there are; then step after step."""
+    limit = given["limit"]
+    would = letters.replay_matching(asked, Step(limit=STEP, is_dry=True))
+    many = would["matched"] if limit is None else min(limit, would["matched"])
+    if given["dry_run"]:
+        app.emit(would, lambda: _would(would, many))
+        return
+    if many > 1 and not given["yes"] and not app.is_json:
+        click.confirm(f"Replay {shapes.plural(many, 'dead letter')}?", abort=True)
+    done: list[Shape] = []
+    refused: list[Shape] = []
+    step = Step(rate=given["rate"])
+    with click.progressbar(length=many, label="Replaying", hidden=app.is_json) as bar:
+        while many > len(done) + len(refused):
+            left = many - len(done) - len(refused)
+            told = letters.replay_matching(asked, replace(step, limit=min(STEP, left)))
+            done += told["replayed"]
+            refused += told["refused"]
+            bar.update(len(told["replayed"]) + len(told["refused"]))
+            if told["next_before"] is None:
+                break
+            step = replace(
+                step, before=told["next_before"], start_at=shapes.micros(told["next_at"])
+            )
+
+    def people() -> None:
+        click.echo(f"{shapes.plural(len(done), 'letter')} replayed, {len(refused)} refused.")
+        _print_refused(refused)
+
+    app.emit({"replayed": done, "refused": refused}, people)
+
+
+def _would(would: Shape, many: int) -> None:
+    click.echo(f"Would replay {shapes.plural(many - len(would['refused']), 'dead letter')}.")
+    _print_refused(would["refused"])
+
+
+def _print_refused(refused: list[Shape]) -> None:
+    for one in refused[:20]:
+        click.echo(f"  {one['dead_letter_id']}: {one['why']}")
+    if len(refused) > 20:
+        click.echo(f"  and {len(refused) - 20} more")
+
+
+def _origin(row: Mapping[str, Any]) -> str:
+    """Where a letter comes from: a subscription, or pipeline/phase/processor."""
+    if row["subscription"]:
+        return str(row["subscription"])
+    path = [row["pipeline_template"], row["phase"], row["processor"]]
+    return "/".join(part for part in path if part) or row["kind"]
+
+
+def _show(detail: Shape, now: int) -> None:
+    letter = detail["dead_letter"]
+    letter_id = letter["dead_letter_id"]
+    click.echo(f"{letter_id} · {_origin(letter)} · {letter['status']}")
+    details = letter["error_details"]
+    shapes.facts(
+        [
+            ("died", shapes.when(shapes.micros(letter["died_at"]), now)),
+            ("customer", letter["customer_id"] or "the house"),
+            ("run", letter["run_id"]),
+            ("message", letter["message_id"]),
+            ("topic", letter["topic"]),
+            ("partition", letter["partition"]),
+            ("correlation", letter["correlation_id"]),
+            ("attempts", letter["attempts"]),
+            ("replays", letter["replays"] or None),
+            ("error", f"{letter['error_type']}: {shapes.error_message(details)}"),
+            ("closed", _closed(letter, now)),
+        ]
+    )
+    if detail["message"] is not None:
+        _show_message(detail["message"])
+    if detail["run"] is not None and detail["run"].get("parameters"):
+        click.echo(f"  parameters  {json.dumps(detail['run']['parameters'], ensure_ascii=False)}")
+    if letter["status"] == "open":
+        click.echo(f"Try again: penstock dlq replay {letter_id}   ·   "
+                   f'give up: penstock dlq discard {letter_id} --reason "…"')  # fmt: skip
+
+
+def _show_message(message: Shape) -> None:
+    for name, value in sorted(message["attributes"].items()):
+        click.echo(f"  {shapes.printable(name)} = {shapes.printable(value)}")
+    text = message["text"]
+    if text is None:
+        size = len(base64.b64decode(message["data"]))
+        click.echo(f"  {size} bytes, not text (see --json)")
+    else:
+        click.echo(shapes.printable(text[:2000]) + ("…" if len(text) > 2000 else ""))
+
+
+def _closed(letter: Shape, now: int) -> str | None:
+    if letter["resolved_at"] is None:
+        return None
+    at = shapes.when(shapes.micros(letter["resolved_at"]), now)
+    return f"{letter['status']} {at} by {letter['resolved_by']}: {letter['resolution']}"

@@ -1,0 +1,70 @@
+"""Commands about dead letters on the database, through the client."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from penstock.cli.letter_usecases import LettersAsked, Step
+from penstock.cli.usecases import Shape
+from penstock.client import Client
+from penstock.client import letter_shapes as shapes
+from penstock.client.inbox import FAR, Edit, LetterFilter
+from penstock.core.errors import NotFound
+from penstock.core.ids import decode, encode
+
+
+class HereLetters:
+    """The use cases on the database."""
+
+    def __init__(self, client: Client) -> None:
+        self._letters = client.dead_letters
+
+    def page(self, asked: LettersAsked, limit: int) -> list[Shape]:
+        """Dead letters, newest first."""
+        found = self._letters.find(_filter(asked), limit=limit)
+        return [shapes.dead_letter_shape(row) for row in found]
+
+    def groups(self, asked: LettersAsked, limit: int) -> list[Shape]:
+        """Dead letters by origin and kind of error."""
+        found = self._letters.groups(_filter(asked), limit=limit)
+        return [shapes.letter_group_shape(row) for row in found]
+
+    def detail(self, letter_id: str) -> Shape:
+        """One in full."""
+        return shapes.letter_detail_shape(self._letters.get(self._number(letter_id)))
+
+    def replay(self, letter_id: str, edit: Edit | None) -> Shape:
+        """Try one again, as it is or edited."""
+        number = self._number(letter_id)
+        told = self._letters.replay(number, edit)
+        return {"dead_letter_id": encode("dl", number), "replayed_as": told}
+
+    def replay_matching(self, asked: LettersAsked, step: Step) -> Shape:
+        """A step of a replay by filter."""
+        done = self._letters.replay_matching(
+            _filter(asked),
+            limit=step.limit,
+            before=FAR if step.before is None else decode("dl", step.before, "before"),
+            rate=step.rate,
+            start_at=step.start_at,
+            is_dry=step.is_dry,
+        )
+        return shapes.replay_shape(done)
+
+    def discard(self, letter_id: str, reason: str) -> None:
+        """Give one up."""
+        self._letters.discard([self._number(letter_id)], reason)
+
+    def _number(self, letter_id: str) -> int:
+        if not letter_id.startswith("run_"):
+            return decode("dl", letter_id, "id")
+        letter = self._letters.of_run(decode("run", letter_id, "id"))
+        if letter is None:
+            raise NotFound("dead letter", letter_id)
+        return letter.dead_letter_id
+
+
+def _filter(asked: LettersAsked) -> LetterFilter:
+    fields = asdict(asked)
+    fields["status"] = None if asked.status == "all" else asked.status
+    return LetterFilter(**fields)

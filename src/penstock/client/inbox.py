@@ -1,0 +1,332 @@
+"""Dead letters from the caller's side: one inbox of runs and deliveries that nobody will try again.
+
+Look at them one by one or in groups, replay them (as they are, or edited), or discard them with a
+reason. A replay of many goes by filter, in bounded steps: each step is one transaction, and a rate
+spreads what it replays over time to come, so that nobody has to stay and meter it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.client.again import run_again
+from penstock.client.letters import Edit, delivery_again, message_of
+from penstock.client.names import Names, check_limit
+from penstock.core.clock import SECOND
+from penstock.core.drafts import parameters_text
+from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
+from penstock.core.ids import encode
+from penstock.core.model import Run
+from penstock.store.api import Store, Tx
+from penstock.store.inbox import (
+    FAR,
+    DeadLetter,
+    LetterGroup,
+    Wanted,
+    dead_letter_count,
+    dead_letter_find,
+    dead_letter_get,
+    dead_letter_groups,
+    dead_letter_resolve_many,
+    run_replays,
+)
+from penstock.store.journal import Entry, journal_append_many
+from penstock.store.runs import run_get
+
+__all__ = ["FAR", "DeadLetters", "Edit", "LetterDetail", "LetterFilter", "Refused", "Replay"]
+
+STATUSES = ("open", "replayed", "discarded")
+KINDS = ("run", "delivery")
+STEP_MAX = 500
+RATE_MAX = 10_000.0
+REPLAYS_MAX = 3
+"""How often a run's dead letters are replayed by filter; a person may retry one more often."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterFilter:
+    """Which dead letters are meant; None means any. `since` and `until` in micros."""
+
+    status: str | None = "open"
+    kind: str | None = None
+    customer: str | None = None
+    subscription: str | None = None
+    topic: str | None = None
+    pipeline: str | None = None
+    processor: str | None = None
+    partition: str | None = None
+    correlation_id: str | None = None
+    error_type: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterDetail:
+    """A dead letter in full: the run that died, or the message with its bytes and attributes."""
+
+    letter: DeadLetter
+    run: Run | None = None
+    data: bytes | None = None
+    attributes: Mapping[str, str] | None = None
+    ordering_key: str | None = None
+    publish_time: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A dead letter that was not replayed, and why."""
+
+    dead_letter_id: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What a step of a replay did (or would do): how many matched, and what is left after it."""
+
+    matched: int
+    replayed: list[tuple[int, str]] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    left: int
+    is_dry: bool = False
+    next_before: int | None = None
+    next_at: int | None = None
+
+
+class DeadLetters:
+    """Use cases about dead letters."""
+
+    def __init__(self, store: Store, names: Names, actor: str) -> None:
+        self._store = store
+        self._names = names
+        self._actor = actor
+
+    def find(
+        self, asked: LetterFilter | None = None, *, before: int = FAR, limit: int = 50
+    ) -> list[DeadLetter]:
+        """Dead letters, newest first; `before` continues an earlier page."""
+        check_limit(limit)
+        asked = _checked(asked or LetterFilter())
+        return self._store.read(
+            lambda tx: dead_letter_find(tx, self._wanted(tx, asked), before=before, limit=limit)
+        )
+
+    def groups(self, asked: LetterFilter | None = None, *, limit: int = 50) -> list[LetterGroup]:
+        """Dead letters by origin and error type, the most numerous first."""
+        check_limit(limit)
+        asked = _checked(asked or LetterFilter())
+        return self._store.read(
+            lambda tx: dead_letter_groups(tx, self._wanted(tx, asked), limit=limit)
+        )
+
+    def count(self, asked: LetterFilter | None = None) -> int:
+        """How many there are."""
+        asked = _checked(asked or LetterFilter())
+        return self._store.read(lambda tx: dead_letter_count(tx, self._wanted(tx, asked)))
+
+    def get(self, dead_letter_id: int, *, customer: str | None = None) -> LetterDetail:
+        """One dead letter in full, whatever its status."""
+
+        def body(tx: Tx) -> LetterDetail:
+            letter = self._must(tx, dead_letter_id, customer)
+            if letter.kind == "run":
+                return LetterDetail(letter=letter, run=run_get(tx, letter.subject, None))
+            found = message_of(tx, letter)
+            if found is None:
+                return LetterDetail(letter=letter)
+            return LetterDetail(
+                letter=letter,
+                data=found.data,
+                attributes=found.attributes,
+                ordering_key=found.ordering_key,
+                publish_time=found.published_at,
+            )
+
+        return self._store.read(body)
+
+    def of_run(self, run_id: int, *, customer: str | None = None) -> DeadLetter | None:
+        """The dead letter of a run that died."""
+        return self._store.read(
+            lambda tx: dead_letter_get(
+                tx, run_id=run_id, customer=self._names.customer(tx, customer)
+            )
+        )
+
+    def replay(
+        self,
+        dead_letter_id: int,
+        edit: Edit | None = None,
+        *,
+        customer: str | None = None,
+        actor: str | None = None,
+    ) -> str:
+        """Try one again, as it is or edited; answers the new run's id or the message's."""
+        who = actor or self._actor
+
+        def body(tx: Tx) -> str:
+            letter = self._must(tx, dead_letter_id, customer)
+            if letter.status != "open":
+                raise Conflict(f"{_name(letter)} is not open: it was {letter.status}.")
+            return self._again(tx, letter, edit, who, None)
+
+        return self._store.write(body)
+
+    def replay_matching(
+        self,
+        asked: LetterFilter,
+        *,
+        limit: int = 100,
+        before: int = FAR,
+        rate: float | None = None,
+        start_at: int | None = None,
+        is_dry: bool = False,
+        actor: str | None = None,
+    ) -> Replay:
+        """One step of a replay by filter, newest first: at most `limit`, in one transaction.
+
+        `rate` (a second) spreads the replayed over time from `start_at`; the answer says where the
+        next step goes on (`next_before`, `next_at`). Letters that may not be replayed are skipped
+        and named. A dry run only says what would be done.
+        """
+        asked = _checked(replace(asked, status="open"))
+        if not 1 <= limit <= STEP_MAX:
+            raise InvalidInput("limit", f"1 to {STEP_MAX}", limit)
+        if rate is not None and not 0 < rate <= RATE_MAX:
+            raise InvalidInput("rate", f"more than 0 and at most {RATE_MAX:g} a second", rate)
+        who = actor or self._actor
+
+        def body(tx: Tx) -> Replay:
+            wanted = self._wanted(tx, asked)
+            letters = dead_letter_find(tx, wanted, before=before, limit=limit)
+            matched = dead_letter_count(tx, wanted)
+            at = max(tx.now(), start_at or 0)
+            done: list[tuple[int, str]] = []
+            refused: list[Refused] = []
+            for letter in letters:
+                why = self._refusal(tx, letter)
+                if why is None and not is_dry:
+                    try:
+                        done.append((letter.dead_letter_id, self._again(tx, letter, None, who, at)))
+                        at += 0 if rate is None else int(SECOND / rate)
+                    except PenstockError as error:
+                        why = error.message
+                if why is not None:
+                    refused.append(Refused(letter.dead_letter_id, why))
+                elif is_dry:
+                    done.append((letter.dead_letter_id, ""))
+            return Replay(
+                matched=matched,
+                replayed=done,
+                refused=refused,
+                left=matched - len(letters),
+                is_dry=is_dry,
+                next_before=letters[-1].dead_letter_id if len(letters) == limit else None,
+                next_at=None if is_dry else at,
+            )
+
+        return self._store.read(body) if is_dry else self._store.write(body)
+
+    def discard(
+        self,
+        dead_letter_ids: Sequence[int],
+        reason: str,
+        *,
+        customer: str | None = None,
+        actor: str | None = None,
+    ) -> int:
+        """Give dead letters up without trying them again; returns how many."""
+        if not reason:
+            raise InvalidInput("reason", "why the dead letter is discarded", reason)
+        who = actor or self._actor
+
+        def body(tx: Tx) -> int:
+            letters = [self._must(tx, number, customer) for number in dead_letter_ids]
+            closed = [(letter.dead_letter_id, reason) for letter in letters]
+            gone = dead_letter_resolve_many(tx, closed, status="discarded", actor=who)
+            for letter in letters:
+                if letter.dead_letter_id not in gone:
+                    raise Conflict(f"{_name(letter)} is not an open dead letter.")
+            _note(tx, letters, "discarded", who, reason)
+            return len(gone)
+
+        return self._store.write(body)
+
+    def _again(
+        self, tx: Tx, letter: DeadLetter, edit: Edit | None, who: str, at: int | None
+    ) -> str:
+        """Replay one open letter in this transaction and close it."""
+        if letter.kind == "run":
+            text = None
+            if edit is not None:
+                if edit.parameters is None:
+                    raise InvalidInput("parameters", "the new parameters of a run", None)
+                text = parameters_text(edit.parameters)
+            new = run_again(
+                tx, self._store, self._names, letter.subject,
+                customer=None, actor=who, at=at, parameters=text,
+            )  # fmt: skip
+            told = encode("run", new)
+        else:
+            told = delivery_again(tx, self._store, letter, edit, actor=who, at=at)
+            closed = [(letter.dead_letter_id, f"replayed as {told}")]
+            if not dead_letter_resolve_many(tx, closed, status="replayed", actor=who):
+                raise Conflict(f"{_name(letter)} is not open any more.")
+        _note(tx, [letter], "replayed", who, told)
+        return told
+
+    def _refusal(self, tx: Tx, letter: DeadLetter) -> str | None:
+        """Why a letter is not replayed by filter."""
+        if letter.kind == "run" and run_replays(tx, letter.subject) >= REPLAYS_MAX:
+            name = encode("run", letter.subject)
+            return f"replayed {REPLAYS_MAX} times already; once more: penstock runs retry {name}"
+        return None
+
+    def _must(self, tx: Tx, dead_letter_id: int, customer: str | None) -> DeadLetter:
+        number = self._names.customer(tx, customer)
+        letter = dead_letter_get(tx, dead_letter_id=dead_letter_id, customer=number)
+        if letter is None:
+            raise NotFound("dead letter", encode("dl", dead_letter_id))
+        return letter
+
+    def _wanted(self, tx: Tx, asked: LetterFilter) -> Wanted:
+        return Wanted(
+            status=asked.status,
+            kind=asked.kind,
+            customer=self._names.customer(tx, asked.customer),
+            subscription=asked.subscription,
+            topic=asked.topic,
+            pipeline=asked.pipeline,
+            processor=asked.processor,
+            partition=asked.partition,
+            correlation_id=asked.correlation_id,
+            error_type=asked.error_type,
+            since=asked.since or 0,
+            until=FAR if asked.until is None else asked.until,
+        )
+
+
+def _checked(asked: LetterFilter) -> LetterFilter:
+    if asked.status not in (None, *STATUSES):
+        raise InvalidInput("status", f"one of {', '.join(STATUSES)}", asked.status)
+    if asked.kind not in (None, *KINDS):
+        raise InvalidInput("kind", f"one of {', '.join(KINDS)}", asked.kind)
+    return asked
+
+
+def _name(letter: DeadLetter) -> str:
+    return encode("dl", letter.dead_letter_id)
+
+
+def _note(tx: Tx, letters: Sequence[DeadLetter], action: str, who: str, why: Any) -> None:
+    """Who did what with a dead letter, for the journal."""
+    journal_append_many(
+        tx,
+        [
+            Entry(kind="dead_letter", subject=letter.dead_letter_id, customer=letter.customer,
+                  action=action, actor=who, why=str(why)[:500])
+            for letter in letters
+        ],
+    )  # fmt: skip

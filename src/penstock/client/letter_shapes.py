@@ -1,0 +1,103 @@
+"""Dead letters in the API's words."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from penstock.client.inbox import LetterDetail, Replay
+from penstock.client.shapes import id_or_none, iso_or_none, parsed, run_shape
+from penstock.core.clock import iso
+from penstock.core.ids import encode
+from penstock.core.redact import redact
+from penstock.store.inbox import DeadLetter, LetterGroup
+
+
+def dead_letter_shape(row: DeadLetter) -> dict[str, Any]:
+    """A dead letter as listed."""
+    return {
+        "dead_letter_id": encode("dl", row.dead_letter_id),
+        "kind": row.kind,
+        "run_id": encode("run", row.subject) if row.kind == "run" else None,
+        "message_id": None if row.message_id is None else str(row.message_id),
+        "subscription": row.subscription,
+        "topic": row.topic,
+        "round": row.round,
+        "customer_id": row.customer_id,
+        "pipeline_template": row.pipeline,
+        "phase": row.phase,
+        "processor": row.processor,
+        "config_id": id_or_none("cfg", row.config_id),
+        "partition": row.partition,
+        "correlation_id": row.correlation_id,
+        "error_type": row.error_type,
+        "error_kind": row.error_kind,
+        "error_details": redact(parsed(row.error_details)),
+        "attempts": row.attempts,
+        "died_at": iso(row.died_at),
+        "status": row.status,
+        "replays": row.replays,
+        "resolved_at": iso_or_none(row.resolved_at),
+        "resolved_by": row.resolved_by,
+        "resolution": row.resolution,
+    }
+
+
+def letter_group_shape(group: LetterGroup) -> dict[str, Any]:
+    """Dead letters with the same origin and kind of error."""
+    return {
+        "kind": group.kind,
+        "pipeline_template": group.pipeline,
+        "phase": group.phase,
+        "processor": group.processor,
+        "subscription": group.subscription,
+        "error_type": group.error_type,
+        "count": group.letters,
+        "first_at": iso(group.first_at),
+        "last_at": iso(group.last_at),
+        "latest": encode("dl", group.latest),
+    }
+
+
+def letter_detail_shape(detail: LetterDetail) -> dict[str, Any]:
+    """A dead letter in full; `text` is there when the bytes are UTF-8."""
+    message = None
+    if detail.data is not None:
+        message = {
+            "data": base64.b64encode(detail.data).decode(),
+            "text": _text(detail.data),
+            "attributes": dict(detail.attributes or {}),
+            "ordering_key": detail.ordering_key,
+            "publish_time": iso_or_none(detail.publish_time),
+        }
+    return {
+        "dead_letter": dead_letter_shape(detail.letter),
+        "run": None if detail.run is None else run_shape(detail.run),
+        "message": message,
+    }
+
+
+def replay_shape(replay: Replay) -> dict[str, Any]:
+    """What a step of a replay did."""
+    return {
+        "matched": replay.matched,
+        "replayed": [
+            {"dead_letter_id": encode("dl", number), "replayed_as": told or None}
+            for number, told in replay.replayed
+        ],
+        "refused": [
+            {"dead_letter_id": encode("dl", one.dead_letter_id), "why": one.why}
+            for one in replay.refused
+        ],
+        "left": replay.left,
+        "dry_run": replay.is_dry,
+        "next_before": id_or_none("dl", replay.next_before),
+        "next_at": iso_or_none(replay.next_at),
+    }
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None

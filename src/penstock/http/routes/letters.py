@@ -1,0 +1,211 @@
+"""Dead letters: the inbox of runs and deliveries that nobody will try again by himself."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+from fastapi import Depends, Path, Query, Request
+from starlette.responses import Response
+
+from penstock.client.inbox import FAR, Edit, LetterFilter
+from penstock.client.letter_shapes import (
+    dead_letter_shape,
+    letter_detail_shape,
+    letter_group_shape,
+    replay_shape,
+)
+from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.ids import decode, encode
+from penstock.http.answers import Pages, answer, once
+from penstock.http.auth import Caller
+from penstock.http.models.common import Page
+from penstock.http.models.letters import (
+    DeadLetterOut,
+    DiscardIn,
+    LetterDetailOut,
+    LetterGroups,
+    ReplayIn,
+    ReplayManyIn,
+    ReplayManyOut,
+    ReplayOut,
+)
+from penstock.http.models.runs import Done
+from penstock.http.parts import By, Cursor, Limit, Repeat, found, moment, router
+
+routes = router("letters")
+LetterId = Annotated[
+    str,
+    Path(
+        description="The dead letter, or the run that died.",
+        examples=["dl_5m7t0c2d"],
+        max_length=64,
+    ),
+]
+Text = Annotated[str | None, Query(max_length=255)]
+
+
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """Query parameters that narrow the inbox down."""
+
+    status: Annotated[
+        Literal["open", "replayed", "discarded", "all"], Query(description="Only of this status.")
+    ] = "open"
+    kind: Annotated[
+        Literal["run", "delivery"] | None, Query(description="Only what died of this kind.")
+    ] = None
+    customer_id: Annotated[
+        str | None, Query(description="Only of this customer.", max_length=200)
+    ] = None
+    subscription: Annotated[Text, Query(description="Only of this subscription.")] = None
+    topic: Annotated[Text, Query(description="Only of this topic.")] = None
+    pipeline_template: Annotated[Text, Query(description="Only of this pipeline.")] = None
+    processor: Annotated[Text, Query(description="Only of this processor.")] = None
+    partition: Annotated[Text, Query(description="Only of this slice of data.")] = None
+    correlation_id: Annotated[Text, Query(description="Only of this cause.")] = None
+    error_type: Annotated[Text, Query(description="Only with this kind of error.")] = None
+    since: Annotated[str | None, Query(description="Died at or after.", max_length=64)] = None
+    until: Annotated[str | None, Query(description="Died before.", max_length=64)] = None
+
+    def asked(self, by: Caller) -> LetterFilter:
+        """The same for the client."""
+        return LetterFilter(
+            status=None if self.status == "all" else self.status,
+            kind=self.kind,
+            customer=by.customer if self.customer_id is None else self.customer_id,
+            subscription=self.subscription,
+            topic=self.topic,
+            pipeline=self.pipeline_template,
+            processor=self.processor,
+            partition=self.partition,
+            correlation_id=self.correlation_id,
+            error_type=self.error_type,
+            since=moment(self.since, "since"),
+            until=moment(self.until, "until"),
+        )
+
+
+Narrowed = Annotated[Narrow, Depends()]
+
+
+@routes.get("/dead-letters", response_model=Page[DeadLetterOut])
+def list_dead_letters(
+    request: Request, by: By, narrow: Narrowed, limit: Limit = 50, cursor: Cursor = None
+) -> Response:
+    """What died, newest first."""
+    asked = narrow.asked(by)
+    pages = Pages(request, by, **{name: getattr(asked, name) for name in asked.__slots__})
+    place = pages.place(cursor, 1)
+    letters = by.client.dead_letters.find(
+        asked, before=FAR if place is None else place[0], limit=limit
+    )
+    return pages.page(letters, limit, lambda row: [row.dead_letter_id], dead_letter_shape)
+
+
+@routes.get("/dead-letters/groups", response_model=LetterGroups)
+def group_dead_letters(by: By, narrow: Narrowed, limit: Limit = 50) -> Response:
+    """What died, by origin and kind of error, the most numerous first."""
+    groups = by.client.dead_letters.groups(narrow.asked(by), limit=limit)
+    return answer({"items": [letter_group_shape(group) for group in groups]})
+
+
+@routes.post("/dead-letters/replay", response_model=ReplayManyOut)
+def replay_dead_letters(request: Request, by: By, body: ReplayManyIn, _: Repeat = None) -> Response:
+    """Try those that fit again, newest first, one bounded step at a time; dry run first."""
+    asked = LetterFilter(
+        kind=body.kind,
+        customer=by.customer if body.customer_id is None else body.customer_id,
+        subscription=body.subscription,
+        topic=body.topic,
+        pipeline=body.pipeline_template,
+        processor=body.processor,
+        partition=body.partition,
+        correlation_id=body.correlation_id,
+        error_type=body.error_type,
+        since=moment(body.since, "since"),
+        until=moment(body.until, "until"),
+    )
+    before = FAR if body.before is None else decode("dl", body.before, "before")
+    start_at = moment(body.start_at, "start_at")
+    if body.dry_run:
+        would = by.client.dead_letters.replay_matching(
+            asked, limit=body.limit, before=before, rate=body.rate, is_dry=True
+        )
+        return answer(replay_shape(would))
+    return once(
+        request,
+        by,
+        lambda client: client.dead_letters.replay_matching(
+            asked,
+            limit=body.limit,
+            before=before,
+            rate=body.rate,
+            start_at=start_at,
+            actor=by.actor,
+        ),
+        replay_shape,
+    )
+
+
+@routes.get("/dead-letters/{dead_letter_id}", response_model=LetterDetailOut)
+def get_dead_letter(by: By, dead_letter_id: LetterId) -> Response:
+    """A dead letter in full: the run, or the message with its bytes."""
+    number = _number(by, dead_letter_id)
+    return answer(letter_detail_shape(by.client.dead_letters.get(number, customer=by.customer)))
+
+
+@routes.post("/dead-letters/{dead_letter_id}/replay", response_model=ReplayOut)
+def replay_dead_letter(
+    request: Request, by: By, dead_letter_id: LetterId, body: ReplayIn | None = None,
+    _: Repeat = None,
+) -> Response:  # fmt: skip
+    """Try one again, as it is or edited."""
+    number = _number(by, dead_letter_id)
+    edit = None if body is None else _edit(body)
+    return once(
+        request,
+        by,
+        lambda client: client.dead_letters.replay(
+            number, edit, customer=by.customer, actor=by.actor
+        ),
+        lambda told: {"dead_letter_id": encode("dl", number), "replayed_as": told},
+    )
+
+
+@routes.post("/dead-letters/{dead_letter_id}/discard", response_model=Done)
+def discard_dead_letter(
+    request: Request, by: By, dead_letter_id: LetterId, body: DiscardIn, _: Repeat = None
+) -> Response:
+    """Give a dead letter up without trying it again."""
+    number = _number(by, dead_letter_id)
+    return once(
+        request,
+        by,
+        lambda client: client.dead_letters.discard(
+            [number], body.reason, customer=by.customer, actor=by.actor
+        ),
+        lambda _: {"status": "done"},
+    )
+
+
+def _number(by: Caller, text: str) -> int:
+    """The letter's number, by its own id or its run's."""
+    if not text.lower().startswith("run_"):
+        return found("dl", "dead letter", text)
+    letter = by.client.dead_letters.of_run(found("run", "run", text), customer=by.customer)
+    if letter is None:
+        raise NotFound("dead letter", text)
+    return letter.dead_letter_id
+
+
+def _edit(body: ReplayIn) -> Edit | None:
+    edit = Edit(parameters=body.parameters, attributes=body.attributes)
+    if body.data is not None:
+        try:
+            edit = replace(edit, data=base64.b64decode(body.data, validate=True))
+        except binascii.Error:
+            raise InvalidInput("data", "base64", body.data) from None
+    return None if edit == Edit() else edit

@@ -1,0 +1,75 @@
+-- The inbox of what died: runs and deliveries, found, grouped, closed.
+
+-- fragment: letter_joins
+FROM dead_letters d
+LEFT JOIN customers c ON c.customer = d.customer
+LEFT JOIN processors p ON p.processor = d.processor
+LEFT JOIN pipelines l ON l.pipeline = coalesce(p.pipeline, d.pipeline)
+LEFT JOIN subscriptions s ON s.subscription = d.subscription
+LEFT JOIN topics t ON t.topic = s.topic
+
+-- fragment: letter_wanted
+(CAST(:status AS text) IS NULL OR d.status = :status)
+    AND (CAST(:kind AS text) IS NULL OR d.kind = :kind)
+    AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer)
+    AND (CAST(:subscription AS text) IS NULL OR s.name = :subscription)
+    AND (CAST(:topic AS text) IS NULL OR t.name = :topic)
+    AND (CAST(:pipeline AS text) IS NULL OR l.name = :pipeline)
+    AND (CAST(:processor AS text) IS NULL OR p.name = :processor)
+    AND (CAST(:partition AS text) IS NULL OR d.partition = :partition)
+    AND (CAST(:correlation_id AS text) IS NULL OR d.correlation_id = :correlation_id)
+    AND (CAST(:error_type AS text) IS NULL OR d.error_type = :error_type)
+    AND d.died_at >= :since AND d.died_at < :until
+
+-- name: dead_letter_find
+-- Dead letters, newest first.
+-- scope: system (operator's view; a bound key adds :customer)
+SELECT d.dead_letter_id, d.kind, d.subject, c.customer_id, l.name, p.phase, p.name, d.config_id,
+    d.partition, d.correlation_id, d.error_type, d.error_kind, d.error_details, d.attempts,
+    d.died_at, d.status, d.replays, d.resolved_at, d.resolved_by, d.resolution,
+    d.subscription, s.name, t.name, d.message_id, d.round, d.customer
+{{letter_joins}}
+WHERE {{letter_wanted}} AND d.dead_letter_id < :before
+    AND (CAST(:dead_letter_id AS bigint) IS NULL OR d.dead_letter_id = :dead_letter_id)
+    AND (CAST(:subject AS bigint) IS NULL OR d.subject = :subject)
+ORDER BY d.dead_letter_id DESC LIMIT :limit;
+
+-- name: dead_letter_groups
+-- Dead letters by where they come from and why they died, the most numerous first.
+-- scope: system (operator's view; a bound key adds :customer)
+SELECT d.kind, l.name, p.phase, p.name, s.name, d.error_type, count(*), min(d.died_at),
+    max(d.died_at), max(d.dead_letter_id)
+{{letter_joins}}
+WHERE {{letter_wanted}}
+GROUP BY d.kind, l.name, p.phase, p.name, s.name, d.error_type
+ORDER BY count(*) DESC, max(d.dead_letter_id) DESC LIMIT :limit;
+
+-- name: dead_letter_count
+-- How many there are.
+-- scope: system (operator's view; a bound key adds :customer)
+SELECT count(*)
+{{letter_joins}}
+WHERE {{letter_wanted}};
+
+-- name: dead_letter_resolve_many
+-- Dead letters were replayed or discarded; those that were not open any more are left out.
+-- scope: system (by id, which the caller found under its own filter)
+-- batch: dead_letter_id bigint, resolution text
+UPDATE dead_letters SET status = :status, resolved_at = {{now}}, resolved_by = :actor,
+    resolution = batch.resolution,
+    replays = dead_letters.replays + CASE WHEN :status = 'replayed' THEN 1 ELSE 0 END
+FROM {{batch}}
+WHERE dead_letters.dead_letter_id = batch.dead_letter_id AND dead_letters.status = 'open'
+RETURNING dead_letters.dead_letter_id;
+
+-- name: run_replays
+-- How often the cause of an ended run was replayed already: dead letters among its ancestors.
+-- scope: system (the caller found the run under its own filter)
+WITH RECURSIVE up (run_id, n) AS (
+    SELECT CAST(:run_id AS bigint), 0
+    UNION ALL
+    SELECT h.parent_run_id, u.n + 1 FROM up u JOIN history h ON h.run_id = u.run_id
+    WHERE h.parent_run_id IS NOT NULL AND u.n < 1000
+)
+SELECT count(*) FROM up u JOIN dead_letters d ON d.kind = 'run' AND d.subject = u.run_id
+WHERE d.status = 'replayed';
