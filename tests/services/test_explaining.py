@@ -294,6 +294,30 @@ class TestExplain:
         with pytest.raises(NotFound):
             told(stage, generation=3)
 
+    def test_the_newest_is_told_and_older_open_ones_are_named(self, stage: Stage) -> None:
+        """A newer generation that ended is what is told; the older that still waits is named."""
+        stage.rows["raw.box"] = 0
+        older = stage.open(mode="tomorrow")
+        through(stage, "raw")
+        stage.clock.advance(MINUTE)
+        stage.rows["raw.box"] = 10
+        stage.open(mode="manual", phases=["analytics"], no_downstream=True)
+        through(stage, "analytics")
+        explained = told(stage)
+        assert explained.flow is not None
+        assert (explained.flow.mode, explained.flow.state) == ("manual", "COMPLETE")
+        (named,) = explained.flow.still_open
+        assert (named.mode, named.generation, named.phase) == ("tomorrow", 1, "analytics")
+        assert named.state == "WAITING"
+        assert "still open: tomorrow generation 1" in explained.explanation.summary
+        offered = [offer.command for offer in explained.explanation.offers]
+        assert f"penstock explain {named.flow_id}" in offered
+        first = told(stage, mode="tomorrow", generation=1).flow
+        assert first is not None
+        assert first.flow_id == named.flow_id
+        assert not first.still_open
+        assert stage.state(older) == "OPEN"
+
     def test_unknown_names(self, stage: Stage) -> None:
         """An unknown pipeline is refused with a near one; an unknown customer is not there."""
         with pytest.raises(InvalidInput, match="nba"):

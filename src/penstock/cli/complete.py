@@ -8,7 +8,7 @@ import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Command
-from penstock.cli.flow_usecases import Place
+from penstock.cli.flow_usecases import Place, open_flow
 from penstock.cli.given import JSON
 from penstock.cli.usecases import Shape
 
@@ -53,9 +53,10 @@ def complete(app: App, /, **given: Any) -> None:
 
 
 def _would(told: Shape) -> Shape:
-    flow = told["flow"]
-    if flow is not None and flow["state"] == "OPEN":
-        text = f"{flow['flow_id']} ({told['title']}) would take it."
+    flow = open_flow(told)
+    if flow is not None:
+        which = f"{flow['mode']}, generation {flow['generation']}"
+        text = f"{flow['flow_id']} ({which}) would take it."
         return {"flow_id": flow["flow_id"], "would_open": False, "text": shapes.printable(text)}
     return {"flow_id": None, "would_open": True, "text": "It would open the next generation."}
 

@@ -22,7 +22,8 @@ COLOURS = {
 @click.argument("partition", required=False)
 @click.option("--customer", metavar="ID", help="Whose; the default customer unless said.")
 @click.option("--mode", metavar="NAME", help="In this mode; the newest flow unless said.")
-@click.option("--generation", type=click.IntRange(1), metavar="N", help="This generation.")
+@click.option("--generation", type=click.IntRange(1), metavar="N",
+              help="This generation; the newest unless said.")  # fmt: skip
 @click.option("--brief", is_flag=True, help="One line per phase.")
 @click.pass_obj
 def explain(

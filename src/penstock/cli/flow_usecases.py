@@ -47,6 +47,14 @@ class Narrowed:
     limit: int = 50
 
 
+def open_flow(told: Shape) -> Shape | None:
+    """The open flow an explanation is about, or else the newest older one; None: none is open."""
+    flow: Shape | None = told["flow"]
+    if flow is not None and flow["state"] == "OPEN":
+        return flow
+    return next(iter(told["still_open"]), None)
+
+
 class FlowCases(Protocol):
     """Everything commands about flows and gates ask for."""
 

@@ -8,7 +8,7 @@ import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Group
-from penstock.cli.flow_usecases import Narrowed, Place
+from penstock.cli.flow_usecases import Narrowed, Place, open_flow
 from penstock.cli.usecases import Shape, UseCases
 from penstock.core.errors import InvalidInput
 
@@ -62,9 +62,7 @@ def check(app: App, /, **given: Any) -> None:
 def _check(cases: UseCases, given: dict[str, Any]) -> Shape:
     place = Place(pipeline=given["pipeline"], partition=given["partition"],
                   customer=given["customer"], mode=given["mode"])  # fmt: skip
-    told = cases.flows.explain(place)
-    flow = told["flow"]
-    is_open = flow is not None and flow["state"] == "OPEN"
+    flow = open_flow(cases.flows.explain(place))
     return {
         "pipeline_template": given["pipeline"],
         "partition": given["partition"],
@@ -72,7 +70,7 @@ def _check(cases: UseCases, given: dict[str, Any]) -> Shape:
         "processor": given["processor"],
         "customer_id": given["customer"],
         "mode": given["mode"],
-        "flow_id": flow["flow_id"] if is_open else None,
+        "flow_id": None if flow is None else flow["flow_id"],
     }
 
 

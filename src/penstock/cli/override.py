@@ -69,7 +69,11 @@ def _print_would(wanted: Shape, told: Shape) -> None:
     held = [story for story in told["phases"] if story["state"] in ("WAITING", "BLOCKED")]
     for story in held:
         click.echo(shapes.printable(f"  {story['phase']} {story['word']} {story['headline']}"))
-    if not held:
+    waiting = [one for one in told["still_open"] if one["state"] in ("WAITING", "BLOCKED")]
+    for one in waiting:
+        which = f"{one['phase']} {one['state'].lower()} in generation {one['generation']}"
+        click.echo(shapes.printable(f"  {which} ({one['mode']}, {one['flow_id']})"))
+    if not held and not waiting:
         click.echo("  No gate of this partition waits or is blocked now.")
 
 

@@ -23,7 +23,6 @@ from penstock.store.explaining import flows_executed_for
 from penstock.store.flows import (
     Flow,
     FlowFilter,
-    flow_find,
     flow_for_correlation,
     flow_get,
     flow_list,
@@ -80,7 +79,7 @@ class Explaining:
         mode: str | None = None,
         generation: int | None = None,
     ) -> Explained:
-        """Explain the newest flow of a partition, an open one if there is any.
+        """Explain the newest flow of a partition; older ones that are still open are named.
 
         Without a flow the answer says so, and what would start one.
         """
@@ -199,11 +198,11 @@ class Explaining:
 def _find(
     tx: Tx, customer: int, pipeline: int, partition: str, which: tuple[str | None, int | None]
 ) -> Flow | None:
+    """The newest flow of a partition: in a mode, or of a generation, where one is named."""
     mode, generation = which
-    if generation is None:
-        return flow_find(tx, customer, pipeline, partition, mode)
+    limit = 1 if generation is None else 1_000
     wanted = FlowFilter(
-        customer=customer, pipeline=pipeline, partition=partition, mode=mode, limit=1_000
+        customer=customer, pipeline=pipeline, partition=partition, mode=mode, limit=limit
     )
-    same = [flow for flow in flow_list(tx, wanted) if flow.generation == generation]
-    return same[0] if same else None
+    found = flow_list(tx, wanted)
+    return next((flow for flow in found if generation in (None, flow.generation)), None)

@@ -12,6 +12,7 @@ from collections import Counter
 from penstock.client.factrows import decision_fact, ended_fact, error_message, intervention_fact
 from penstock.client.names import Names, PipelineInfo
 from penstock.core.breaker import BreakerState
+from penstock.core.cascade import FlowState
 from penstock.core.errors import InvalidInput
 from penstock.core.flowfacts import (
     AHEAD_MAX,
@@ -19,6 +20,7 @@ from penstock.core.flowfacts import (
     DecisionFact,
     FlowFact,
     GateFact,
+    OpenFact,
     OverrideFact,
     PauseFact,
     PhaseFact,
@@ -28,6 +30,7 @@ from penstock.core.flowfacts import (
 )
 from penstock.core.ids import encode
 from penstock.core.model import Run, shown_key
+from penstock.core.phases import PhaseState
 from penstock.core.states import Admission
 from penstock.store.admission import Pause, pause_list
 from penstock.store.api import Tx
@@ -41,12 +44,21 @@ from penstock.store.explaining import (
     run_in_front,
     runs_of_flow,
 )
-from penstock.store.flows import Flow, Phase, phases_of
+from penstock.store.flows import (
+    Flow,
+    FlowFilter,
+    Phase,
+    flow_behind,
+    flow_list,
+    phases_of,
+)
 from penstock.store.gates import breakers_of, triggers_of
 from penstock.store.leases import session_list
 from penstock.store.people import Intervention, overrides_of
 from penstock.store.plans import Planned, planned
 
+OTHERS_MAX = 5
+"""Older flows of a partition that are named while they are open."""
 WAITS = {
     Admission.READY: "ready",
     Admission.LATER: "later",
@@ -69,6 +81,7 @@ class FactFinder:
         tx, flow_id = self._tx, flow.flow_id
         plan = planned(tx, flow.pipeline_no, flow.digest, flow.mode)
         newest = generation_newest(tx, flow)
+        behind = flow_behind(tx, flow_id) if flow.is_open else None
         return FlowFact(
             flow_id=encode("flow", flow_id),
             customer=flow.customer_id,
@@ -100,6 +113,8 @@ class FactFinder:
                 for given in overrides_of(tx, [flow_id]).get(flow_id, ())
             ),
             newer=newest if newest > flow.generation else None,
+            behind=None if behind is None else encode("flow", behind),
+            still_open=self._still_open(flow),
         )
 
     def run(self, run: Run) -> RunFact:
@@ -144,6 +159,33 @@ class FactFinder:
         return [ended_fact(row) for row in executions_of_flow(self._tx, flow)]
 
     # -- inside --------------------------------------------------------------------------------
+
+    def _still_open(self, flow: Flow) -> tuple[OpenFact, ...]:
+        wanted = FlowFilter(
+            customer=flow.customer,
+            pipeline=flow.pipeline_no,
+            partition=flow.partition,
+            state=FlowState.OPEN.value,
+            before=flow.flow_id,
+            limit=OTHERS_MAX,
+        )
+        older = flow_list(self._tx, wanted)
+        rows = phases_of(self._tx, [one.flow_id for one in older]) if older else {}
+        found = []
+        for one in older:
+            left = [row for row in rows[one.flow_id] if not row.processor and not row.is_ended]
+            begun = [row for row in left if row.state != PhaseState.PENDING] or left
+            found.append(
+                OpenFact(
+                    flow_id=encode("flow", one.flow_id),
+                    mode=one.mode,
+                    generation=one.generation,
+                    opened_at=one.created_at,
+                    phase=begun[0].phase if begun else None,
+                    state=begun[0].state if begun else None,
+                )
+            )
+        return tuple(found)
 
     def _phases(self, flow: Flow, plan: Planned) -> tuple[PhaseFact, ...]:
         tx, flow_id = self._tx, flow.flow_id

@@ -17,7 +17,7 @@ from penstock.client.shapes import id_or_none, iso_or_none, journal_shape, parse
 from penstock.core.clock import iso
 from penstock.core.commands import Offer
 from penstock.core.explain import PhaseStory
-from penstock.core.flowfacts import FlowFact
+from penstock.core.flowfacts import FlowFact, OpenFact
 from penstock.core.ids import encode
 from penstock.core.tracing import Absence, Step
 from penstock.core.why import Cause, flattened
@@ -160,6 +160,18 @@ def explained_shape(explained: Explained) -> dict[str, Any]:
         "summary": told.summary,
         "phases": [_story_shape(story) for story in told.phases],
         "actions": [_offer_shape(offer) for offer in told.offers],
+        "still_open": [] if flow is None else [_open_shape(older) for older in flow.still_open],
+    }
+
+
+def _open_shape(older: OpenFact) -> dict[str, Any]:
+    return {
+        "flow_id": older.flow_id,
+        "mode": older.mode,
+        "generation": older.generation,
+        "created_at": iso(older.opened_at),
+        "phase": older.phase,
+        "state": older.state,
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from penstock.core.flowfacts import FlowFact, InterventionFact, PauseFact, RunFact
+from penstock.core.flowfacts import FlowFact, InterventionFact, OpenFact, PauseFact, RunFact
 from penstock.core.model import DEFAULT_CUSTOMER
 
 
@@ -128,7 +128,18 @@ def worker(pool: str) -> Offer:
     return Offer(command=_said("worker", "--pipelines", "FILE", *more), does="run a worker")
 
 
+def explain(older: OpenFact) -> Offer:
+    """Ask about another flow of the partition."""
+    does = f"see why {older.mode} generation {older.generation} is still open"
+    return Offer(command=_said("explain", older.flow_id), does=does)
+
+
 def why(flow: FlowFact) -> Offer:
     """Ask for the proof."""
-    command = _said("why", flow.flow_id)
+    return why_of(flow.flow_id)
+
+
+def why_of(flow_id: str) -> Offer:
+    """Ask for the proof of a flow by its id."""
+    command = _said("why", flow_id)
     return Offer(command=command, does="see what stands in the way, as a tree")

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from penstock.core import commands
 from penstock.core.clock import Micros
 from penstock.core.commands import Offer
-from penstock.core.flowfacts import DecisionFact, EvidenceFact, FlowFact, GateFact, PhaseFact
+from penstock.core.flowfacts import (
+    DecisionFact,
+    EvidenceFact,
+    FlowFact,
+    GateFact,
+    OpenFact,
+    PhaseFact,
+)
 from penstock.core.model import DEFAULT_CUSTOMER
 from penstock.core.offers import offers_of
 from penstock.core.processorwords import processor_words
@@ -107,6 +114,7 @@ def _summary(flow: FlowFact, wall: Wall) -> str:
         lines.append("The pipeline observes: gates decide, but schedules start the work.")
     if flow.newer is not None:
         lines.append(f"Generation {flow.newer} is newer.")
+    lines += [_still_open(older) for older in flow.still_open]
     for given in flow.overrides:
         what = given.dependency or "whatever is missing"
         where = f" in {given.phase}" if given.phase else ""
@@ -115,6 +123,11 @@ def _summary(flow: FlowFact, wall: Wall) -> str:
             f"{wall.at(given.expires_at)}: {given.reason}."
         )
     return " ".join(lines)
+
+
+def _still_open(older: OpenFact) -> str:
+    stands = "" if older.phase is None else f", its {older.phase} {WORDS[older.state or 'PENDING']}"
+    return f"An older flow is still open: {older.mode} generation {older.generation}{stands}."
 
 
 def _phase(flow: FlowFact, phase: PhaseFact, wall: Wall) -> PhaseStory:
@@ -244,6 +257,8 @@ def _pending(flow: FlowFact, phase: PhaseFact) -> str:
     if front:
         verb = "is" if len(front) == 1 else "are"
         return f"{listed(front)} {verb} not complete"
+    if flow.behind is not None:
+        return f"{flow.behind}, the flow ahead of it of its config, has not ended"
     return "its gate has not been asked yet"
 
 

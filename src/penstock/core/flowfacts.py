@@ -218,10 +218,25 @@ class OverrideFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenFact:
+    """Another flow of the partition that has not ended, and where it stands."""
+
+    flow_id: str
+    mode: str
+    generation: int
+    opened_at: Micros
+    phase: str | None = None
+    """The first of its phases that has not ended."""
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowFact:
     """A flow with everything that is known of it; phases in the order of the plan.
 
-    newer: a later generation of the same partition and mode, which is what counts now.
+    newer: a later generation of the same partition and mode, which is what counts now. behind: the
+    earlier flow of its config that has to end before it begins. still_open: older flows of the
+    partition that have not ended.
     """
 
     flow_id: str
@@ -244,6 +259,8 @@ class FlowFact:
     phases: tuple[PhaseFact, ...] = ()
     overrides: tuple[OverrideFact, ...] = ()
     newer: int | None = None
+    behind: str | None = None
+    still_open: tuple[OpenFact, ...] = ()
 
     def phase(self, name: str) -> PhaseFact:
         """A phase by name; KeyError when the flow has none of that name."""

@@ -133,7 +133,10 @@ def _phase(flow: FlowFact, phase: PhaseFact, wall: Wall, seen: frozenset[str]) -
     if phase.state == "IN_PROGRESS":
         causes += _processors(flow, phase, wall)
     causes += _gates(flow, phase, wall)
-    if not causes and phase.state == "PENDING":
+    if not causes and phase.state == "PENDING" and flow.behind is not None:
+        text_ahead = f"{flow.behind} has not ended, and flows of its config follow each other"
+        causes.append(Cause(kind="flow", text=text_ahead, offer=commands.why_of(flow.behind)))
+    elif not causes and phase.state == "PENDING":
         causes.append(
             Cause(
                 kind="orchestrator",

@@ -129,6 +129,17 @@ class PhaseStoryOut(Told):
     until: Time | None = Field(description="Until when what it awaits is awaited.")
 
 
+class OpenFlowOut(Told):
+    """An older flow of the partition that has not ended."""
+
+    flow_id: str = Field(description="Its id, to explain it by.")
+    mode: str = Field(description="The operating policy.")
+    generation: int = Field(description="Which passage, from 1.")
+    created_at: Time = Field(description="When it was opened.")
+    phase: str | None = Field(description="The first of its phases that has not ended.")
+    state: str | None = Field(description="Where that phase stands.")
+
+
 class ExplainOut(Told):
     """A flow explained."""
 
@@ -139,6 +150,7 @@ class ExplainOut(Told):
     summary: str = Field(description="Where it stands.")
     phases: list[PhaseStoryOut] = Field(description="Each phase, in order.")
     actions: list[ActionOut] = Field(description="What a person can do about it.")
+    still_open: list[OpenFlowOut] = Field(description="Older flows of the partition, newest first.")
 
 
 class CauseOut(Told):
