@@ -1,0 +1,57 @@
+"""The token bucket of a rate limit, in whole numbers: nothing is lost or won by rounding.
+
+A token is 10**12 parts and a rate is a whole number of millionths of a token per second, which is
+exactly that many parts per microsecond. A bucket may be overdrawn: whoever takes a token that is
+not there yet is told how long to wait for it, so that the order of taking is the order of going,
+nobody has to ask twice, and in no window of length t do more than burst + rate × t go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core.clock import Micros
+
+TOKEN: Final = 10**12
+"""Parts of a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """How many parts of tokens there were at a time (negative: promised to those who wait)."""
+
+    rate_micro: int
+    burst: int
+    level: int
+    at: Micros
+
+    def level_at(self, now: Micros) -> int:
+        """Return the parts of tokens there are now; time that went back brings nothing."""
+        return min(self.burst * TOKEN, self.level + self.rate_micro * max(0, now - self.at))
+
+
+def bucket_of(rate: float, burst: int, level: int | None, at: Micros | None, now: Micros) -> Bucket:
+    """Return the bucket of a stored limit; a new one is full."""
+    rate_micro = max(1, round(rate * 1_000_000))
+    if level is None or at is None:
+        return Bucket(rate_micro, burst, burst * TOKEN, now)
+    return Bucket(rate_micro, burst, min(level, burst * TOKEN), at)
+
+
+def take(
+    bucket: Bucket, n: int, now: Micros, within: Micros | None = None
+) -> tuple[Bucket, Micros] | None:
+    """Take `n` tokens; returns the bucket afterwards and how long to wait before using them.
+
+    None, and nothing is taken, when the wait would be longer than `within`. At most `burst` tokens
+    can be taken at once: more would be there at no time.
+    """
+    assert 1 <= n <= bucket.burst, (n, bucket.burst)
+    level = bucket.level_at(now) - n * TOKEN
+    at = max(now, bucket.at)
+    # Rounded up, and counted from the latest time the bucket has seen.
+    wait = 0 if level >= 0 else at - now - (level // bucket.rate_micro)
+    if within is not None and wait > within:
+        return None
+    return Bucket(bucket.rate_micro, bucket.burst, level, at), wait

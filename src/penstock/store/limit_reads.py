@@ -1,0 +1,70 @@
+"""What people look at of limits: holders, the line, waits, what was learned."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.core.limit import HISTORY_KEPT
+from penstock.store.api import Tx, first
+from penstock.store.limit_rows import Lease, Limit, Ticket
+
+_WIDTH = len(Limit._fields)
+
+
+class LimitView(NamedTuple):
+    """A limit with what is held, by how many, how many wait, and how many runs wait for it."""
+
+    limit: Limit
+    held: int
+    holders: int
+    waiting: int
+    waiting_runs: int
+
+
+class Note(NamedTuple):
+    """One line of a limit's history."""
+
+    entry: int
+    holder: str
+    run_id: int | None
+    token: int | None
+    weight: int
+    outcome: str
+    asked_at: int | None
+    since_at: int | None
+    at: int
+
+
+def limit_page(
+    tx: Tx, *, customer: int | None = None, name: str | None = None, after: str = "", n: int = 50
+) -> list[LimitView]:
+    """Limits by name; a bound caller sees those of the house and its own."""
+    params = {"customer": customer, "name": name, "after": after, "n": n}
+    return [
+        LimitView(Limit._make(row[:_WIDTH]), *(int(value) for value in row[_WIDTH:]))
+        for row in tx.rows("limit_list", params)
+    ]
+
+
+def limit_holders(tx: Tx, limit_id: int, n: int = 1_000) -> list[Lease]:
+    """Who holds a limit, the longest first."""
+    params = {"limit_id": limit_id, "n": n}
+    return [Lease._make(row) for row in tx.rows("limit_holders_list", params)]
+
+
+def limit_queue(tx: Tx, limit_id: int, n: int = 1_000) -> list[Ticket]:
+    """Who waits for a limit, in order."""
+    params = {"limit_id": limit_id, "n": n}
+    return [Ticket._make(row) for row in tx.rows("limit_queue_list", params)]
+
+
+def limit_position(tx: Tx, limit_id: int, request: str) -> int | None:
+    """How many stand before a request in line; None when it does not wait."""
+    row = first(tx.rows("limit_position", {"limit_id": limit_id, "request": request}))
+    return None if row is None else int(row[0])
+
+
+def limit_history(tx: Tx, limit_id: int, n: int = HISTORY_KEPT) -> list[Note]:
+    """The last waits and holds, the newest first."""
+    params = {"limit_id": limit_id, "n": min(n, HISTORY_KEPT)}
+    return [Note._make(row) for row in tx.rows("limit_history_list", params)]

@@ -1,0 +1,281 @@
+"""One turn of a limit: give back, leave, look, grant. The only place where holders change.
+
+A turn holds the lock on the limit's row from its first statement on; what it judges, it reads in
+later statements, because a statement that waited for the lock still sees what was before. Grants
+follow the line: tickets by number, then those who ask just now. Somebody whose turn has come and
+whose process is another one gets a short lease, which that process makes a full one when it learns
+of it; so a process that died while waiting costs seconds, not a whole lease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from penstock.core import bucket
+from penstock.core import limit as rules
+from penstock.core.clock import MINUTE, SECOND
+from penstock.store.api import Tx, first
+from penstock.store.limit_rows import Lease, Leave, Limit, Release, Served, Ticket, Turn, Want
+
+TICKET_US: Final = 15 * SECOND
+"""A broker that does not answer for its waiters this long has left the line."""
+SNOOZED: Final = ""
+"""The broker of a run that waits without a worker."""
+SNOOZED_HOLD_US: Final = 5 * MINUTE
+"""How long a slot waits for the snoozed run it was granted to."""
+PAGE: Final = 64
+
+
+class _Look(NamedTuple):
+    held: int
+    least: int | None
+    now: int
+    has_runs: bool
+    tickets: list[Ticket]
+
+
+def limit_lock(tx: Tx, limit_id: int) -> Limit | None:
+    """A limit, locked for the rest of the transaction."""
+    row = first(tx.rows("limit_lock", {"limit_id": limit_id}))
+    return None if row is None else Limit._make(row)
+
+
+def serve(tx: Tx, limit: Limit, turn: Turn) -> Served:
+    """One turn of a limit whose row is locked."""
+    served = Served(limit=limit)
+    given = _release(tx, limit, turn.releases, "released")
+    served.released = len(given)
+    if turn.leaves:
+        _leave(tx, limit, turn.leaves)
+    wants = _adopt(tx, limit, turn, served)
+    look = _look(tx, limit.limit_id, 0)
+    if look.least is not None and look.least + limit.grace_us <= look.now:
+        served.expired = _expire(tx, limit)
+        look = _look(tx, limit.limit_id, 0)
+    served.now = look.now
+    served.limit = limit = _learn_success(tx, limit, turn, given, look)
+    _grant(tx, _Line(limit, turn.broker, look, served), wants)
+    if turn.collects:
+        params = {"limit_id": limit.limit_id, "broker": turn.broker}
+        for row in tx.rows("limit_collect", params):
+            lease = Lease._make(row)
+            served.leases[lease.request] = lease
+    return served
+
+
+def _release(
+    tx: Tx, limit: Limit, releases: Sequence[Release | tuple[int, int]], outcome: str
+) -> list[Lease]:
+    """Delete leases by (lease, token) and tell it in the history."""
+    if not releases:
+        return []
+    params = {"limit_id": limit.limit_id, "outcome": outcome}
+    batch = [(release[0], release[1]) for release in releases]
+    return [Lease._make(row) for row in tx.rows("limit_release_many", params, batch)]
+
+
+def _leave(tx: Tx, limit: Limit, leaves: Sequence[Leave]) -> None:
+    batch = [(limit.limit_id, leave.request, leave.outcome) for leave in leaves]
+    dropped = {row[0] for row in tx.rows("ticket_drop_many", batch=batch)}
+    asked = [leave.request for leave in leaves if leave.request not in dropped]
+    if asked:
+        params = {"limit_id": limit.limit_id, "requests": asked}
+        late = [(row[0], row[1]) for row in tx.rows("limit_leases_asked", params)]
+        _release(tx, limit, late, "abandoned")
+
+
+def _expire(tx: Tx, limit: Limit) -> int:
+    params = {"limit_id": limit.limit_id, "grace_us": limit.grace_us}
+    gone = [(row[0], row[1]) for row in tx.rows("limit_expired", params)]
+    return len(_release(tx, limit, gone, "expired"))
+
+
+def _adopt(tx: Tx, limit: Limit, turn: Turn, served: Served) -> list[Want]:
+    """Requests that were answered before get the same answer; returns the others."""
+    again = [want.request for want in turn.wants if want.is_repeated]
+    if not again:
+        return list(turn.wants)
+    params = {"limit_id": limit.limit_id, "broker": turn.broker, "requests": again}
+    for row in tx.rows("limit_adopt_leases", params):
+        lease = Lease._make(row)
+        served.leases[lease.request] = lease
+    for row in tx.rows("limit_adopt_tickets", {**params, "ticket_us": TICKET_US}):
+        ticket = Ticket._make(row)
+        served.tickets[ticket.request] = (ticket.ticket, ticket.asked_at)
+    known = served.leases.keys() | served.tickets.keys()
+    return [want for want in turn.wants if want.request not in known]
+
+
+def _look(tx: Tx, limit_id: int, after: int) -> _Look:
+    rows = tx.rows("limit_look", {"limit_id": limit_id, "after": after, "n": PAGE})
+    tickets = [Ticket._make(row[4:]) for row in rows if row[4] is not None]
+    held, least, now, has_runs = rows[0][:4]
+    return _Look(int(held), least, now, bool(has_runs), tickets)
+
+
+def _learn_success(tx: Tx, limit: Limit, turn: Turn, given: Sequence[Lease], look: _Look) -> Limit:
+    """Raise an adaptive capacity for what went well while the limit was fully used."""
+    if not limit.is_adaptive or limit.learned is None or limit.capacity is None or not given:
+        return limit
+    used = look.held + sum(lease.weight for lease in given)
+    if used < (limit.effective or 0):
+        return limit
+    good = {release.token for release in turn.releases if release.is_good}
+    count = sum(
+        1 for lease in given if lease.token in good and lease.since_at >= (limit.learned_at or 0)
+    )
+    if not count:
+        return limit
+    learned = rules.raised(limit.capacity, limit.learned, limit.floor, count)
+    params = {"limit_id": limit.limit_id, "learned": learned, "learned_at": limit.learned_at}
+    tx.run("limit_learn", params)
+    return limit._replace(learned=learned)
+
+
+class _Line:
+    """The line while it is being served: what is held grows with every grant."""
+
+    def __init__(self, limit: Limit, broker: str, look: _Look, served: Served) -> None:
+        self.limit = limit
+        self.broker = broker
+        self.look = look
+        self.served = served
+        self.held = look.held
+        self.rows: list[tuple[Any, ...]] = []
+        self.bucket = limit.bucket(look.now)
+        self.is_blocked = False
+        self.has_taken = False
+
+    def fitting(self, weights: Sequence[int]) -> int:
+        """How many of the next in line go now."""
+        if self.is_blocked:
+            return 0
+        limit = self.limit
+        count = rules.granted(
+            weights, held=self.held, effective=limit.effective, capacity=limit.capacity
+        )
+        self.held += sum(weights[:count])
+        self.is_blocked = count < len(weights)
+        return count
+
+    def wait(self, weight: int, within: int | None = None) -> int | None:
+        """How long the rate makes somebody wait; None: longer than they would."""
+        if self.bucket is None:
+            return 0
+        taken = bucket.take(self.bucket, min(weight, self.bucket.burst), self.look.now, within)
+        if taken is None:
+            return None
+        self.bucket, self.has_taken = taken[0], True
+        return taken[1]
+
+
+def _grant(tx: Tx, line: _Line, wants: list[Want]) -> None:
+    """Grant tickets in order, then what is asked just now; the rest gets tickets."""
+    limit, served = line.limit, line.served
+    page = line.look.tickets
+    while True:
+        _grant_tickets(tx, line, page)
+        if len(page) < PAGE or line.is_blocked:
+            break
+        page = _look(tx, limit.limit_id, page[-1].ticket).tickets
+    late = _grant_wants(line, wants)
+    if line.rows:
+        for row in tx.rows("limit_grant_many", batch=line.rows):
+            lease = Lease._make(row)
+            if lease.broker == line.broker and lease.is_taken:
+                served.leases[lease.request] = lease
+    if line.has_taken:
+        assert line.bucket is not None
+        params = {"limit_id": limit.limit_id, "level": line.bucket.level,
+                  "level_at": line.bucket.at}  # fmt: skip
+        tx.run("limit_level_put", params)
+    if late:
+        _enqueue(tx, line, late)
+    room = limit.effective is None or line.held < limit.effective
+    served.admits = served.admits or (line.look.has_runs and room and not line.is_blocked)
+
+
+def _grant_tickets(tx: Tx, line: _Line, page: Sequence[Ticket]) -> None:
+    limit, served = line.limit, line.served
+    runs = sorted({t.run_id for t in page if t.broker == SNOOZED and t.run_id is not None})
+    alive = {row[0] for row in tx.rows("limit_run_alive", {"ids": runs})} if runs else set()
+    live: list[Ticket] = []
+    gone: list[tuple[int, str, str]] = []
+    for ticket in page:
+        if limit.capacity and ticket.weight > limit.capacity:
+            gone.append((limit.limit_id, ticket.request, "refused"))
+            served.brokers.add(ticket.broker)
+        elif ticket.until_at <= line.look.now or (
+            ticket.broker == SNOOZED and ticket.run_id not in alive
+        ):
+            gone.append((limit.limit_id, ticket.request, "abandoned"))
+        else:
+            live.append(ticket)
+    if gone:
+        tx.run("ticket_drop_many", batch=gone)
+    going = live[: line.fitting([ticket.weight for ticket in live])]
+    for ticket in going:
+        mine = ticket.broker == line.broker and ticket.broker != SNOOZED
+        hold = ticket.lease_us
+        if not mine:
+            hold = SNOOZED_HOLD_US if ticket.broker == SNOOZED else min(hold, TICKET_US)
+            served.brokers.add(ticket.broker)
+        wait = line.wait(ticket.weight) or 0
+        line.rows.append(
+            (ticket.ticket, limit.limit_id, limit.customer, ticket.weight, ticket.broker,
+             ticket.holder, ticket.request, ticket.run_id, mine, ticket.asked_at,
+             ticket.lease_us, hold, wait)
+        )  # fmt: skip
+    snoozed = [ticket.run_id for ticket in going if ticket.broker == SNOOZED]
+    served.brokers.discard(SNOOZED)
+    if snoozed and tx.rows("limit_run_wake", {"ids": snoozed}):
+        served.admits = True
+
+
+def _grant_wants(line: _Line, wants: list[Want]) -> list[Want]:
+    """Grant what is asked just now, behind everybody who waits; returns who has to wait."""
+    limit, served = line.limit, line.served
+    fine: list[Want] = []
+    for want in wants:
+        if limit.capacity and want.weight > limit.capacity:
+            served.refused[want.request] = "weight"
+        else:
+            fine.append(want)
+    count = line.fitting([want.weight for want in fine])
+    for want in fine[:count]:
+        wait = line.wait(want.weight, want.within_us)
+        if wait is None:
+            served.refused[want.request] = "rate"
+            line.held -= want.weight
+            continue
+        if limit.capacity is None:
+            served.waits[want.request] = wait
+            continue
+        lease_us = want.lease_us or limit.lease_us
+        line.rows.append(
+            (None, limit.limit_id, limit.customer, want.weight, line.broker, want.holder,
+             want.request, want.run_id, True, want.asked_at, lease_us, lease_us, wait)
+        )  # fmt: skip
+    return fine[count:]
+
+
+def _enqueue(tx: Tx, line: _Line, late: list[Want]) -> None:
+    limit, served = line.limit, line.served
+    for want in late:
+        if not want.waits:
+            served.refused[want.request] = "busy"
+    waiting = [want for want in late if want.waits]
+    if limit.queue_max is not None and waiting:
+        count = int(tx.rows("ticket_count", {"limit_id": limit.limit_id})[0][0])
+        room = max(0, limit.queue_max - count)
+        for want in waiting[room:]:
+            served.refused[want.request] = "full"
+        waiting = waiting[:room]
+    batch = [
+        (limit.limit_id, limit.customer, want.weight, line.broker, want.holder, want.request,
+         want.run_id, want.lease_us or limit.lease_us, want.asked_at, TICKET_US)
+        for want in waiting
+    ]  # fmt: skip
+    for ticket, request, asked_at in tx.rows("ticket_put_many", batch=batch):
+        served.tickets[request] = (ticket, asked_at)

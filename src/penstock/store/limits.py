@@ -1,0 +1,225 @@
+"""Limits: shared slots and rates. Declaring them, turns, renewals, quota errors, upkeep.
+
+Every change of holders goes through a turn (`limit_turn`), under the lock of the limit's row;
+renewals need no such lock, because a lease ends only by being deleted. Callers wake
+`Served.channels` after the commit. What people look at is in `limit_reads`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from penstock.core import limit as rules
+from penstock.core.errors import NotFound
+from penstock.core.limit import HISTORY_KEPT, LimitTerms
+from penstock.store.api import Tx, first, one
+from penstock.store.journal import Entry, journal_append_many
+from penstock.store.limit_rows import Lease, Limit, Served, Turn
+from penstock.store.limit_turn import SNOOZED, TICKET_US, limit_lock, serve
+
+HISTORY_TRIM: Final = 2 * HISTORY_KEPT
+NOBODY: Final = Turn(broker=SNOOZED)
+"""A turn that only looks after the line."""
+
+
+class Quota(NamedTuple):
+    """What a quota error did: how many there were, and how much may be held from now on."""
+
+    errors: int
+    is_new: bool
+    effective: int | None
+    learned: float | None
+
+
+def limit_get(tx: Tx, name: str, customer: int = 0) -> Limit | None:
+    """A limit by name."""
+    row = first(tx.rows("limit_get", {"customer": customer, "name": name}))
+    return None if row is None else Limit._make(row)
+
+
+def limit_ensure(
+    tx: Tx, name: str, terms: LimitTerms, *, customer: int = 0, actor: str = ""
+) -> Limit:
+    """A limit by name, made with these terms when nobody has made it before."""
+    found = limit_get(tx, name, customer)
+    if found is None:
+        tx.rows("limit_add", _params(name, terms, customer, actor, is_declared=False))
+        found = limit_get(tx, name, customer)
+    assert found is not None, name
+    return found
+
+
+def limit_declare(
+    tx: Tx, name: str, terms: LimitTerms, *, customer: int = 0, actor: str
+) -> tuple[Limit, Served | None]:
+    """Say how a limit is configured, new or not; a change takes effect at once, in this turn."""
+    rules.name_check(name)
+    if tx.rows("limit_add", _params(name, terms, customer, actor, is_declared=True)):
+        made = limit_get(tx, name, customer)
+        assert made is not None, name
+        _journal(tx, made, "declared", actor, detail=_detail(terms))
+        return made, None
+    found = limit_get(tx, name, customer)
+    assert found is not None, name
+    return limit_alter(tx, found.limit_id, terms, actor=actor)
+
+
+def limit_alter(tx: Tx, limit_id: int, terms: LimitTerms, *, actor: str) -> tuple[Limit, Served]:
+    """Change how a limit is configured. More capacity is granted at once; with less, nobody is
+    thrown out, and nobody is let in before there is room.
+    """
+    limit = limit_lock(tx, limit_id)
+    if limit is None:
+        raise NotFound("limit", limit_id)
+    keeps = terms.is_adaptive and terms.capacity is not None and limit.learned is not None
+    learned = None
+    if keeps and limit.learned is not None and terms.capacity is not None:
+        learned = limit.learned if limit.learned < terms.capacity else None
+    bucket = limit.bucket(tx.now())
+    params = {
+        **_params(limit.name, terms, limit.customer, actor, is_declared=True),
+        "limit_id": limit_id,
+        "learned": learned,
+        "level": None if bucket is None or terms.rate is None else bucket.level_at(tx.now()),
+        "level_at": None if bucket is None or terms.rate is None else tx.now(),
+    }
+    tx.run("limit_alter", params)
+    _journal(tx, limit, "altered", actor, detail=_detail(terms, before=limit.terms))
+    changed = limit_lock(tx, limit_id)
+    assert changed is not None, limit_id
+    return changed, serve(tx, changed, NOBODY)
+
+
+def limit_serve(tx: Tx, limit_id: int, turn: Turn) -> Served:
+    """One turn: lock, give back, leave, look, grant in ticket order."""
+    limit = limit_lock(tx, limit_id)
+    if limit is None:
+        raise NotFound("limit", limit_id)
+    return serve(tx, limit, turn)
+
+
+def limit_renew_many(tx: Tx, held: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """(lease, token) pairs that are still held, with their new end; the others are lost."""
+    return {row[0]: row[1] for row in tx.rows("limit_renew_many", batch=sorted(held))}
+
+
+def ticket_renew_many(tx: Tx, broker: str, limit_ids: Sequence[int]) -> set[str]:
+    """A broker answers for its waiters; requests that are missing wait no longer."""
+    params = {"broker": broker, "ids": sorted(limit_ids), "ticket_us": TICKET_US}
+    return {row[0] for row in tx.rows("ticket_renew_many", params)}
+
+
+def ticket_snooze(tx: Tx, limit_id: int, request: str, seconds_us: int) -> bool:
+    """Keep a run's place in line while no process answers for it; False when it has none."""
+    params = {"limit_id": limit_id, "request": request, "ticket_us": seconds_us + TICKET_US}
+    return bool(tx.rows("ticket_snooze", params))
+
+
+def limit_quota(tx: Tx, limit_id: int, lease: Lease | None = None, *, holder: str = "") -> Quota:
+    """Report that what the limit stands for refused by quota; an adaptive capacity goes down.
+
+    lease: the slot under which it happened; errors of one round lower the capacity once.
+    """
+    limit = limit_lock(tx, limit_id)
+    if limit is None:
+        raise NotFound("limit", limit_id)
+    errors, now = one(tx.rows("limit_quota_put", {"limit_id": limit_id}))
+    tx.run("limit_note_put", {
+        "limit_id": limit_id, "customer": limit.customer, "outcome": "quota",
+        "holder": holder if lease is None else lease.holder,
+        "run_id": None if lease is None else lease.run_id,
+        "token": None if lease is None else lease.token,
+        "weight": 1 if lease is None else lease.weight,
+        "asked_at": None if lease is None else lease.asked_at,
+        "since_at": None if lease is None else lease.since_at,
+    })  # fmt: skip
+    since = None if lease is None else lease.since_at
+    is_new = rules.is_new_quota_error(now, since_at=since, lowered_at=limit.learned_at)
+    if not limit.is_adaptive or limit.capacity is None or not is_new:
+        return Quota(int(errors), is_new, limit.effective, limit.learned)
+    learned = rules.lowered(limit.capacity, limit.learned, limit.floor)
+    tx.run("limit_learn", {"limit_id": limit_id, "learned": learned, "learned_at": now})
+    changed = limit._replace(learned=learned, learned_at=now)
+    return Quota(int(errors), True, changed.effective, learned)
+
+
+def limit_force_release(
+    tx: Tx, lease_id: int, *, actor: str, why: str, customer: int | None = None
+) -> tuple[Lease, Served]:
+    """Take a slot from its holder and hand it on; written down with who and why.
+
+    The holder learns it at its next renewal; until then it may go on, with a stale token.
+    """
+    row = first(tx.rows("limit_lease_find", {"lease_id": lease_id}))
+    limit = None if row is None else limit_lock(tx, Lease._make(row).limit_id)
+    if row is None or limit is None or customer not in (None, limit.customer):
+        raise NotFound("lease", lease_id)
+    lease = Lease._make(row)
+    params = {"limit_id": limit.limit_id, "outcome": "forced"}
+    if not tx.rows("limit_release_many", params, [(lease.lease_id, lease.token)]):
+        raise NotFound("lease", lease_id)
+    detail = json.dumps({"lease_id": lease_id, "holder": lease.holder, "weight": lease.weight})
+    _journal(tx, limit, "forced", actor, why=why, detail=detail, token=lease.token)
+    return lease, serve(tx, limit, NOBODY)
+
+
+def limit_lapsed(tx: Tx, n: int) -> list[int]:
+    """Limits with leases or tickets that ran out; each wants a turn of its own."""
+    return [row[0] for row in tx.rows("limit_lapsed", {"n": n})]
+
+
+def limit_trim(tx: Tx, n: int) -> int:
+    """Keep the last lines of each limit's history; returns how many were dropped."""
+    long = tx.rows("limit_history_long", {"kept": HISTORY_TRIM, "n": n})
+    return sum(
+        tx.run("limit_history_trim", {"limit_id": row[0], "kept": HISTORY_KEPT}) for row in long
+    )
+
+
+def _params(
+    name: str, terms: LimitTerms, customer: int, actor: str, *, is_declared: bool
+) -> dict[str, Any]:
+    return {
+        "customer": customer,
+        "name": name,
+        "capacity": terms.capacity,
+        "is_adaptive": terms.is_adaptive,
+        "floor": terms.floor,
+        "lease_us": terms.lease_us,
+        "grace_us": terms.grace_us,
+        "queue_max": terms.queue_max,
+        "rate": terms.rate,
+        "burst": terms.burst,
+        "is_declared": is_declared,
+        "actor": actor,
+    }
+
+
+def _detail(terms: LimitTerms, before: LimitTerms | None = None) -> str:
+    return json.dumps(
+        {
+            name: getattr(terms, name)
+            for name in rules.TERM_NAMES
+            if before is None or getattr(terms, name) != getattr(before, name)
+        },
+        sort_keys=True,
+    )
+
+
+def _journal(
+    tx: Tx,
+    limit: Limit,
+    action: str,
+    actor: str,
+    *,
+    why: str | None = None,
+    detail: str | None = None,
+    token: int | None = None,
+) -> None:
+    entry = Entry(
+        "limit", limit.limit_id, limit.customer or None, action, actor, token=token, why=why,
+        detail=detail,
+    )  # fmt: skip
+    journal_append_many(tx, [entry])
