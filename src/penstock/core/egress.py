@@ -144,17 +144,17 @@ def judge_all(addresses: Sequence[str], rules: EgressRules = STRICT) -> list[Add
     return [judge(address, rules) for address in addresses]
 
 
-def judge(address: str, rules: EgressRules = STRICT) -> Address:
+def judge(address: str, rules: EgressRules = STRICT, field: str = "address") -> Address:
     """The address, when requests may go there; InvalidInput otherwise."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
-        raise InvalidInput("address", "an IP address", address) from None
+        raise InvalidInput(field, "an IP address", address) from None
     if isinstance(found, ipaddress.IPv6Address) and found.scope_id is not None:
-        raise InvalidInput("address", "an address without a zone", address)
+        raise InvalidInput(field, "an address without a zone", address)
     if not rules.allow_private and not is_public(found):
         fix = "Private networks are for development: egress_private."
-        raise InvalidInput("address", "a public address", address, fix)
+        raise InvalidInput(field, "a public address", address, fix)
     return found
 
 
@@ -194,7 +194,7 @@ def _host(text: str, rules: EgressRules, field: str) -> str:
             literal = ipaddress.IPv6Address(text[1:-1])
         except ValueError:
             raise InvalidInput(field, "an IPv6 address in brackets", text) from None
-        return str(judge(str(literal), rules))
+        return str(judge(str(literal), rules, field))
     labels = text.split(".")
     if _NUMBER.fullmatch(labels[-1] or "."):
         return _four(text, rules, field)
@@ -214,7 +214,7 @@ def _four(text: str, rules: EgressRules, field: str) -> str:
     except ValueError:
         fix = "Decimal, octal, hexadecimal and short spellings of addresses are refused."
         raise InvalidInput(field, "an IPv4 address of four decimal numbers", text, fix) from None
-    return str(judge(str(literal), rules))
+    return str(judge(str(literal), rules, field))
 
 
 def _check_port(port: int, scheme: str, rules: EgressRules, field: str) -> None:

@@ -1,0 +1,166 @@
+"""Tokens that prove who pushes: what is believed of one before and after its signature is checked.
+
+Pure. `read_header` looks at a token that nobody has vouched for, within narrow bounds; an adapter
+(`penstock.egress.tokens`) checks the signature under exactly the algorithm and key named there;
+`judge_claims` then asks for every claim. Refusals are `Untrusted`: their reason is for the log of
+the operator, never for whoever sent the token.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.core.clock import DAY, SECOND, Micros
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.strictjson import parse
+
+TOKEN_MAX: Final = 8_192
+LEEWAY_US: Final = 60 * SECOND
+LIFETIME_MAX_US: Final = DAY
+ALGORITHMS: Final = ("RS256", "ES256")
+GOOGLE: Final = "https://accounts.google.com"
+GOOGLE_KEYS: Final = "https://www.googleapis.com/oauth2/v3/certs"
+
+_SEGMENT = re.compile(r"[A-Za-z0-9_-]+")
+_KEY_ID = re.compile(r"[A-Za-z0-9._=-]{1,128}")
+_NOT_IN_HEADERS: Final = ("b64", "crit", "jku", "jwk", "x5c", "x5u", "zip", "enc", "p2c")
+"""They would let a token choose its own key or change how it is read."""
+
+
+class Untrusted(PenstockError):
+    """The token is not one that this endpoint accepts."""
+
+    code = "auth.token"
+    http_status = 401
+
+    def __init__(self, reason: str, *, is_known: bool = False) -> None:
+        self.reason = reason
+        self.is_known = is_known
+        """The token is genuine, only not for this endpoint or not from this sender."""
+        super().__init__()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What a token says of its signature."""
+
+    algorithm: str
+    key_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """Whose tokens, and for whom."""
+
+    issuer: str
+    audience: str
+    email: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What a trusted token says."""
+
+    issuer: str
+    subject: str
+    email: str
+    expires_at: Micros
+
+
+def read_header(token: object) -> Header:
+    """The header of a token, before anything in it is believed."""
+    if not isinstance(token, str) or not token:
+        raise Untrusted("no token")
+    if len(token) > TOKEN_MAX:
+        raise Untrusted(f"a token of more than {TOKEN_MAX:,} characters")
+    segments = token.split(".")
+    if len(segments) != 3 or not all(_SEGMENT.fullmatch(part) for part in segments):
+        raise Untrusted("not three parts of base64url")
+    header = _object(segments[0], "header")
+    for name in _NOT_IN_HEADERS:
+        if name in header:
+            raise Untrusted(f"header: {name} is not accepted")
+    algorithm, key_id = header.get("alg"), header.get("kid")
+    if algorithm not in ALGORITHMS:
+        raise Untrusted(f"header: alg is none of {', '.join(ALGORITHMS)}")
+    if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id):
+        raise Untrusted("header: kid is no plain name of a key")
+    if header.get("typ", "JWT") not in ("JWT", "jwt"):
+        raise Untrusted("header: typ is not JWT")
+    return Header(algorithm=str(algorithm), key_id=key_id)
+
+
+def read_claims(payload: bytes) -> dict[str, Any]:
+    """The claims of a token whose signature was right."""
+    try:
+        claims = parse(payload, "claims", names_max=200)
+    except InvalidInput as error:
+        raise Untrusted(error.message) from None
+    if not isinstance(claims, dict):
+        raise Untrusted("claims: not an object")
+    return claims
+
+
+def judge_claims(claims: Mapping[str, Any], expected: Expected, now: Micros) -> Claims:
+    """Every claim, exactly as expected; Untrusted says which one is not."""
+    issuer = claims.get("iss")
+    if not isinstance(issuer, str) or issuer not in issuers_of(expected.issuer):
+        raise Untrusted("iss: another issuer")
+    expires, issued = _time(claims, "exp"), _time(claims, "iat")
+    if expires <= now - LEEWAY_US:
+        raise Untrusted("exp: expired")
+    if issued > now + LEEWAY_US:
+        raise Untrusted("iat: not issued yet")
+    if "nbf" in claims and _time(claims, "nbf") > now + LEEWAY_US:
+        raise Untrusted("nbf: not valid yet")
+    if not issued <= expires <= issued + LIFETIME_MAX_US:
+        raise Untrusted("exp: valid for longer than a day")
+    audience = claims.get("aud")
+    if not isinstance(audience, str) or audience != expected.audience:
+        raise Untrusted("aud: another audience, or several", is_known=True)
+    email = claims.get("email")
+    if not isinstance(email, str) or email != expected.email:
+        raise Untrusted("email: another service account", is_known=True)
+    if claims.get("email_verified") is not True:
+        raise Untrusted("email_verified: not true", is_known=True)
+    subject = claims.get("sub")
+    return Claims(
+        issuer=issuer,
+        subject=subject if isinstance(subject, str) else "",
+        email=email,
+        expires_at=expires,
+    )
+
+
+def issuers_of(issuer: str) -> tuple[str, ...]:
+    """The spellings of an issuer; Google's has two."""
+    return (GOOGLE, "accounts.google.com") if issuer == GOOGLE else (issuer,)
+
+
+def keys_url_of(issuer: str) -> str:
+    """Where an issuer's keys are, unless it is said."""
+    return GOOGLE_KEYS if issuer == GOOGLE else f"{issuer.rstrip('/')}/.well-known/jwks.json"
+
+
+def _object(segment: str, field: str) -> dict[str, Any]:
+    try:
+        raw = base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
+        value = parse(raw, field, names_max=50)
+    except (ValueError, InvalidInput):
+        raise Untrusted(f"{field}: not a JSON object in base64url") from None
+    if not isinstance(value, dict):
+        raise Untrusted(f"{field}: not a JSON object in base64url")
+    return value
+
+
+def _time(claims: Mapping[str, Any], name: str) -> Micros:
+    value = claims.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Untrusted(f"{name}: no time")
+    if not 0 <= value < 2**40:
+        raise Untrusted(f"{name}: out of range")
+    return int(value * SECOND)

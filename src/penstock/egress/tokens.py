@@ -1,0 +1,174 @@
+"""Tokens, signed and checked: PyJWT and cryptography behind the rules of `core.oidc`.
+
+Both libraries are the extra `penstock[oidc]` and loaded when a token is first signed or checked.
+PyJWT takes a token apart and checks its signature under one algorithm that we name; which claims
+are believed is decided in `core.oidc`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.core.clock import HOUR, MINUTE, SECOND, Clock, Micros
+from penstock.core.errors import SettingsError
+from penstock.core.oidc import Claims, Expected, Untrusted, judge_claims, read_claims, read_header
+from penstock.egress.keyset import Fetch, Jwk, KeySet
+
+LIFETIME_US: Final = HOUR
+RENEW_US: Final = 10 * MINUTE
+RSA_BITS: Final = 2_048
+TOKENS_MAX: Final = 10_000
+_KINDS: Final = {"RS256": "RSA", "ES256": "EC"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigningKey:
+    """A private key of ours with its name; it never shows itself."""
+
+    key_id: str
+    pem: str
+
+    def __repr__(self) -> str:
+        return f"SigningKey(key_id={self.key_id!r})"
+
+
+class Verifier:
+    """Checks tokens of issuers; keeps each issuer's keys. Safe to use from any thread."""
+
+    def __init__(self, fetch: Fetch, clock: Clock) -> None:
+        self._fetch = fetch
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._sets: dict[str, KeySet] = {}
+
+    def keys_of(self, url: str) -> KeySet:
+        """The keys behind a URL."""
+        with self._lock:
+            if url not in self._sets:
+                self._sets[url] = KeySet(url, self._fetch, self._clock)
+            return self._sets[url]
+
+    def verify(self, token: object, expected: Expected, keys_url: str) -> Claims:
+        """Who sent this token; Untrusted when it is not as expected, KeysUnavailable for now."""
+        header = read_header(token)
+        assert isinstance(token, str)
+        key = self.keys_of(keys_url).find(header.key_id)
+        if key is None:
+            raise Untrusted("kid: the issuer has no such key")
+        payload = check_signature(token, key, header.algorithm)
+        return judge_claims(read_claims(payload), expected, self._clock.now())
+
+
+class Signer:
+    """Signs tokens for receivers of push; each is used again until it is nearly over."""
+
+    def __init__(self, issuer: str, key: Callable[[], SigningKey], clock: Clock) -> None:
+        """Sign as `issuer`; `key` gives the key to sign with now."""
+        self._issuer = issuer
+        self._key = key
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._made: dict[tuple[str, str, str], tuple[str, Micros]] = {}
+
+    def token(self, audience: str, email: str) -> str:
+        """A token for an audience that is valid for ten minutes or more."""
+        now, key = self._clock.now(), self._key()
+        name = (key.key_id, audience, email)
+        with self._lock:
+            known = self._made.get(name)
+            if known is None or known[1] - now < RENEW_US:
+                if len(self._made) >= TOKENS_MAX:
+                    self._made.clear()
+                claims = {
+                    "iss": self._issuer,
+                    "aud": audience,
+                    "sub": email,
+                    "email": email,
+                    "email_verified": True,
+                    "iat": now // SECOND,
+                    "exp": (now + LIFETIME_US) // SECOND,
+                }
+                known = self._made[name] = (sign(claims, key), now + LIFETIME_US)
+        return known[0]
+
+
+def check_signature(token: str, key: Jwk, algorithm: str) -> bytes:
+    """The payload of a token that this key signed under this algorithm; Untrusted otherwise."""
+    jwt = _library()
+    if key.get("kty") != _KINDS[algorithm] or key.get("alg", algorithm) != algorithm:
+        raise Untrusted("alg: not the key's")
+    try:
+        public = jwt.PyJWK(dict(key), algorithm=algorithm).key
+        if algorithm == "RS256" and public.key_size < RSA_BITS:
+            raise Untrusted("kid: the key is too short")
+        found = jwt.PyJWS(algorithms=[algorithm]).decode_complete(
+            token, public, algorithms=[algorithm]
+        )
+    except jwt.PyJWTError as error:
+        raise Untrusted(f"signature: {type(error).__name__}") from None
+    payload: bytes = found["payload"]
+    return payload
+
+
+def sign(claims: dict[str, Any], key: SigningKey) -> str:
+    """A token with these claims (RS256)."""
+    text: str = _library().encode(
+        claims, key.pem, algorithm="RS256", headers={"kid": key.key_id, "typ": "JWT"}
+    )
+    return text
+
+
+def new_signing_key() -> SigningKey:
+    """A new key, named by its own thumbprint (RFC 7638)."""
+    _library()
+    # The extra `oidc`, as above.
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa  # as above
+
+    made = rsa.generate_private_key(public_exponent=65_537, key_size=RSA_BITS)
+    pem = made.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    ).decode("ascii")
+    return SigningKey(key_id=_thumbprint(_public(pem)), pem=pem)
+
+
+def public_jwk(key: SigningKey) -> dict[str, str]:
+    """What others check this key's signatures with."""
+    return {**_public(key.pem), "kid": key.key_id, "use": "sig", "alg": "RS256"}
+
+
+def _public(pem: str) -> dict[str, str]:
+    jwt = _library()
+    # The extra `oidc`, as above.
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    public = load_pem_private_key(pem.encode(), None).public_key()
+    found = jwt.algorithms.RSAAlgorithm.to_jwk(public, as_dict=True)
+    return {name: str(found[name]) for name in ("kty", "n", "e")}
+
+
+def _thumbprint(jwk: dict[str, str]) -> str:
+    text = json.dumps(jwk, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).digest()
+    return base64.urlsafe_b64encode(digest).decode("ascii").rstrip("=")
+
+
+def _library() -> Any:
+    try:
+        # The extra `oidc`: nobody without tokens needs it.
+        import cryptography  # noqa: F401
+        import jwt  # as above
+    except ImportError as error:
+        raise SettingsError(
+            "oidc", "the libraries for signed tokens", "nothing",
+            f"Install them: pip install 'penstock[oidc]' ({error})",
+        ) from error  # fmt: skip
+    return jwt
