@@ -11,7 +11,7 @@ from typing import Any
 
 
 def array_literal(values: Sequence[Any], kind: str) -> str:
-    """The text of an array of `kind` (text, or a number or boolean type) holding `values`."""
+    """The text of an array of `kind` (text, bytea, a number or boolean) holding `values`."""
     first = values[0]
     if values.count(first) == len(values):
         if first is None:
@@ -28,6 +28,8 @@ def _item(value: Any, kind: str) -> str:
     if kind == "text":
         text = str(value)
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if kind == "bytea":
+        return f'"\\\\x{value.hex()}"'
     if kind == "boolean":
         return "t" if value else "f"
     return str(value)

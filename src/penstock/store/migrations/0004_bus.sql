@@ -7,7 +7,8 @@ CREATE SEQUENCE message_seq;
 
 -- both
 -- Customer 0 is the house: built-in topics and whatever an unbound caller declares.
--- A topic is named once per customer; messages carry its number.
+-- A topic is named once per customer; messages carry its number. A deleted one gives its name up
+-- (it is then called _deleted_<number>) and keeps its number for what refers to it.
 ALTER TABLE topics RENAME TO listened_topics;
 CREATE TABLE topics (
     topic {{id}},
@@ -16,6 +17,7 @@ CREATE TABLE topics (
     retention_us bigint NOT NULL DEFAULT 604800000000 CHECK (retention_us > 0),
     created_at bigint NOT NULL,
     created_by text NOT NULL DEFAULT '',
+    deleted_at bigint,
     UNIQUE (customer, name)
 );
 INSERT INTO topics (name, created_at) SELECT topic, created_at FROM listened_topics;
@@ -79,19 +81,23 @@ CREATE INDEX publish_marks_by_time ON publish_marks (published_at);
 -- Narrow and hot: one row per message and subscription that is not settled yet.
 -- state: 0 ready, 1 leased, 2 delayed until due_at, 3 behind its ordering key.
 -- epoch: deliveries so far in all rounds (the ack id names it); attempt: those of this round.
+-- born_at: when this round began, from which retention counts. copy_id: the message whose content
+-- is delivered instead (edited, or kept among the dead letters). ordering_key: only of ordered
+-- subscriptions; the unique index is what keeps two messages of a key from being in flight.
 -- No index on until_at: extensions stay heap-only, the sweep reads the few that are leased.
 CREATE TABLE deliveries (
     subscription bigint NOT NULL,
     message_id bigint NOT NULL,
     customer bigint NOT NULL DEFAULT 0,
     published_at bigint NOT NULL,
+    born_at bigint NOT NULL,
     state smallint NOT NULL CHECK (state BETWEEN 0 AND 3),
     due_at bigint NOT NULL,
     until_at bigint,
     holder text,
     round smallint NOT NULL DEFAULT 1,
     replays smallint NOT NULL DEFAULT 0,
-    attempt smallint NOT NULL DEFAULT 0,
+    attempt integer NOT NULL DEFAULT 0,
     epoch integer NOT NULL DEFAULT 0,
     ordering_key text,
     copy_id bigint,
@@ -100,9 +106,11 @@ CREATE TABLE deliveries (
 ) {{fillfactor 70}};
 CREATE INDEX deliveries_ready ON deliveries (subscription, message_id) WHERE state = 0;
 CREATE INDEX deliveries_leased ON deliveries (subscription, message_id) WHERE state = 1;
-CREATE INDEX deliveries_delayed ON deliveries (due_at, subscription, message_id) WHERE state = 2;
-CREATE INDEX deliveries_in_order ON deliveries (subscription, ordering_key, message_id)
-    WHERE ordering_key IS NOT NULL;
+CREATE INDEX deliveries_due ON deliveries (due_at) WHERE state = 2;
+CREATE INDEX deliveries_delayed ON deliveries (subscription, due_at) WHERE state = 2;
+CREATE UNIQUE INDEX deliveries_heads ON deliveries (subscription, ordering_key)
+    WHERE ordering_key IS NOT NULL AND state <> 3;
+CREATE INDEX deliveries_behind ON deliveries (subscription, ordering_key, message_id) WHERE state = 3;
 
 -- What became of a delivery, once per round.
 CREATE TABLE settled (
@@ -111,7 +119,8 @@ CREATE TABLE settled (
     customer bigint NOT NULL DEFAULT 0,
     round smallint NOT NULL,
     epoch integer NOT NULL,
-    attempts smallint NOT NULL,
+    attempts integer NOT NULL,
+    replays smallint NOT NULL DEFAULT 0,
     outcome text NOT NULL CHECK (outcome IN ('acked', 'dead_lettered', 'expired', 'purged')),
     published_at bigint NOT NULL,
     at bigint NOT NULL

@@ -1,0 +1,81 @@
+"""Where messages are and how much waits: looks that never lock and never count without a bound."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from penstock.store.api import Tx, one
+
+BOUND: Final = 10_000
+STATES: Final = ("ready", "leased", "delayed", "behind")
+
+
+class Place(NamedTuple):
+    """Where one round of a message is in one subscription.
+
+    `state`: ready, leased, delayed or behind (its ordering key); or how the round ended: acked,
+    dead_lettered, expired, purged. `at`: due, deadline, or when it ended.
+    """
+
+    subscription: int
+    name: str
+    state: str
+    round: int
+    attempts: int
+    epoch: int
+    replays: int
+    at: int
+    last_error: str | None = None
+
+
+def message_places(tx: Tx, message_id: int, topic: int) -> list[Place]:
+    """Every round of a message, in exactly one state each, by subscription and round."""
+    ever = [row[0] for row in tx.rows("bus_subscriptions_ever", {"topic": topic})]
+    params = {"message_id": message_id, "subscriptions": ever}
+    found = [
+        Place(
+            number, name, STATES[state], count, attempt, epoch, replays,
+            until_at if until_at is not None else due_at, last_error,
+        )
+        for number, name, state, count, attempt, epoch, replays, due_at, until_at, last_error
+        in tx.rows("bus_places_open", params)
+    ]  # fmt: skip
+    ended = tx.rows("bus_places_settled", {"message_id": message_id})
+    found += [Place(*row) for row in ended]
+    return sorted(found, key=lambda place: (place.subscription, place.round))
+
+
+class Backlog(NamedTuple):
+    """What waits in a subscription; each count stops at `BOUND`."""
+
+    ready: int
+    leased: int
+    delayed: int
+    behind: int
+    oldest_at: int | None
+
+
+def backlog(tx: Tx, subscription: int) -> Backlog:
+    """How much waits in a subscription, and since when."""
+    params = {"subscription": subscription, "bound": BOUND}
+    return Backlog._make(one(tx.rows("bus_backlog", params)))
+
+
+class Sums(NamedTuple):
+    """What happened to a subscription since an hour."""
+
+    accepted: int
+    delivered: int
+    acked: int
+    nacked: int
+    lapsed: int
+    dead_lettered: int
+    expired: int
+    purged: int
+    replayed: int
+
+
+def delivery_sums(tx: Tx, subscription: int, since: int = 0) -> Sums:
+    """Sums of a subscription from an hour on."""
+    params = {"subscription": subscription, "since": since}
+    return Sums._make(int(n or 0) for n in one(tx.rows("bus_sums_read", params)))

@@ -1,0 +1,190 @@
+"""Rounds: what is delivered again or not at all, by request. Replay, seek, purge, expiry.
+
+A replay gives one settled delivery a new round and counts; a seek does so for everything published
+since a time and purges what is older. Nothing here touches another subscription.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from penstock.core.errors import Conflict, NotFound
+from penstock.store.api import Tx, first
+from penstock.store.deliveries import Ticket, lock_keys_of, settle
+from penstock.store.messages import lock_keys, message_headers
+from penstock.store.topics import Subscription, channel, note, subscription_read
+
+CHUNK: Final = 500
+LOOK: Final = 10_000
+FAR: Final = 2**62
+
+
+class _Round(NamedTuple):
+    """A new round of a settled delivery (batch of `bus_round_add`)."""
+
+    message_id: int
+    round: int
+    epoch: int
+    replays: int
+    published_at: int
+    copy_id: int | None
+    ordering_key: str | None
+    follows: bool = False
+    due_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A delivery that was given a new round."""
+
+    message_id: int
+    round: int
+    replays: int
+    wake: set[str]
+
+
+def delivery_replay(
+    tx: Tx,
+    sub: Subscription,
+    message_id: int,
+    actor: str,
+    *,
+    content_id: int | None = None,
+    due_at: int | None = None,
+) -> Replayed:
+    """Deliver a settled message once more to this subscription, as round + 1.
+
+    `content_id` names another message whose bytes and attributes are delivered instead; `due_at`
+    is the earliest time for it. Conflict while it is under way and when it was replayed as often as the subscription allows.
+    """
+    params = {"subscription": sub.subscription, "message_id": message_id}
+    if first(tx.rows("bus_delivery_get", params)) is not None:
+        raise Conflict(f"message {message_id} is still under way in {sub.name}; nothing to replay")
+    last = first(tx.rows("bus_settled_last", params))
+    if last is None:
+        raise NotFound("delivery", f"{sub.name}/{message_id}")
+    number, epoch, _, replays, _, published_at, _ = last
+    if replays >= sub.replays_max:
+        raise Conflict(
+            f"message {message_id} was replayed {replays} times, as often as {sub.name} allows "
+            f"(replays_max {sub.replays_max}); raise that, or discard the message"
+        )
+    wanted = message_id if content_id is None else content_id
+    content = message_headers(tx, [wanted]).get(wanted)
+    if content is None:
+        raise NotFound("message", wanted)
+    key = content.ordering_key if sub.is_ordered else None
+    lock_keys(tx, sub.topic, [key])
+    again = (number + 1, epoch, replays + 1)
+    new = _Round(message_id, *again, published_at, content_id, key, due_at=due_at)
+    if not _add(tx, sub, [new]):
+        raise Conflict(f"message {message_id} was replayed by somebody else just now")
+    _keep(tx, sub, [(content.message_id, content.published_at)])
+    tx.run("bus_sums_add", batch=[(sub.subscription, sub.customer, 0, 0, 0, 1)])
+    note(tx, ("delivery", message_id, sub.customer), "replayed", actor, sub.name)
+    return Replayed(message_id, new.round, new.replays, {channel(sub.subscription)})
+
+
+def _add(tx: Tx, sub: Subscription, rounds: Sequence[_Round]) -> set[int]:
+    params = {"subscription": sub.subscription, "customer": sub.customer}
+    return {row[0] for row in tx.rows("bus_round_add", params, batch=rounds)}
+
+
+def _keep(tx: Tx, sub: Subscription, messages: Sequence[tuple[int, int]]) -> None:
+    params = {"expires_at": tx.now() + sub.retention_us}
+    tx.run("bus_keep_longer", params, batch=messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Seek:
+    """How far a seek has come: begin with the time alone, go on with what a step returns."""
+
+    to: int
+    until: int
+    after_at: int = -1
+    after_id: int = 0
+    purged: int = 0
+    replayed: int = 0
+    is_done: bool = False
+
+
+def seek_begin(tx: Tx, sub: Subscription, to: int, actor: str) -> Seek:
+    """Begin to seek: what was published before `to` is purged, what came since comes again."""
+    note(tx, ("subscription", sub.subscription, sub.customer), "seek", actor, sub.name)
+    return Seek(to=to, until=tx.now(), after_at=to - 1, after_id=FAR)
+
+
+def seek_step(tx: Tx, sub: Subscription, seek: Seek, n: int = CHUNK) -> Seek:
+    """One bounded step of a seek, a transaction of its own; call until it is done."""
+    purged = delivery_purge(tx, sub, before=min(seek.to, seek.until), n=n)
+    if purged:
+        return _further(seek, purged=seek.purged + purged)
+    params = {
+        "subscription": sub.subscription,
+        "topic": sub.topic,
+        "after_at": seek.after_at,
+        "after_id": seek.after_id,
+        "until": seek.until,
+        "n": n,
+    }
+    rows = tx.rows("bus_settled_since", params)
+    if not rows:
+        return _further(seek, is_done=True)
+    lock_keys(tx, sub.topic, [row[2] for row in rows] if sub.is_ordered else [])
+    seen: set[str] = set()
+    rounds: list[_Round] = []
+    for message_id, published_at, key, number, epoch, replays in rows:
+        mine = key if sub.is_ordered else None
+        rounds.append(
+            _Round(message_id, number + 1, epoch, replays, published_at, None, mine, mine in seen)
+        )
+        if mine is not None:
+            seen.add(mine)
+    added = _add(tx, sub, rounds)
+    _keep(tx, sub, [(row[0], row[1]) for row in rows])
+    last = rows[-1]
+    return _further(
+        seek, after_at=last[1], after_id=last[0], replayed=seek.replayed + len(added),
+        is_done=len(rows) < n,
+    )  # fmt: skip
+
+
+def _further(seek: Seek, **changes: object) -> Seek:
+    fields = {name: getattr(seek, name) for name in Seek.__slots__}
+    return Seek(**{**fields, **changes})
+
+
+def delivery_purge(tx: Tx, sub: Subscription, *, before: int = FAR, n: int = CHUNK) -> int:
+    """Settle the oldest deliveries published before a time as purged, held ones too."""
+    params = {"subscription": sub.subscription, "before": before, "n": n}
+    return _end(tx, sub, [(row[0], row[1]) for row in tx.rows("bus_before", params)], "purged")
+
+
+def delivery_expire(tx: Tx, sub: Subscription, n: int = CHUNK) -> int:
+    """Settle deliveries older than the subscription keeps them; held ones when they lapse."""
+    horizon = tx.now() - sub.retention_us
+    oldest = first(tx.rows("bus_oldest", {"subscription": sub.subscription}))
+    if oldest is None or oldest[0] > horizon:
+        return 0
+    params = {"subscription": sub.subscription, "before": horizon, "look": LOOK, "n": n}
+    return _end(tx, sub, [(row[0], row[1]) for row in tx.rows("bus_outlived", params)], "expired")
+
+
+def delivery_desert(tx: Tx, n: int = CHUNK) -> int:
+    """Purge what waits in subscriptions that are gone; returns how many deliveries."""
+    total = 0
+    for number in [row[0] for row in tx.rows("bus_deserted", {"n": 20})]:
+        sub = subscription_read(tx, number, deleted=True)
+        assert sub is not None
+        total += delivery_purge(tx, sub, n=n)
+    return total
+
+
+def _end(tx: Tx, sub: Subscription, tickets: Sequence[Ticket], outcome: str) -> int:
+    """End deliveries as they were seen; one that was handed over since is left for later."""
+    if not tickets:
+        return 0
+    lock_keys_of(tx, sub, [message_id for message_id, _ in tickets])
+    return len(settle(tx, sub, tickets, outcome))

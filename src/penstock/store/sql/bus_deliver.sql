@@ -1,0 +1,223 @@
+-- Deliveries: taken under lease, extended, settled, given back, swept. The hot path of the bus.
+
+-- fragment: handed_columns
+d.message_id, d.epoch, d.attempt, d.until_at, d.round, d.replays, d.copy_id, d.published_at
+
+-- name: bus_pull [postgres]
+-- Take the next ready deliveries of a subscription, oldest first: attempt and epoch are counted here.
+-- Found again by an array of ids and each message by its key: no plan walks the whole backlog.
+-- scope: system (the caller found the subscription among its own)
+WITH picked AS MATERIALIZED (
+    SELECT message_id FROM deliveries WHERE subscription = :subscription AND state = 0
+    ORDER BY message_id LIMIT :n FOR UPDATE SKIP LOCKED
+), d AS MATERIALIZED (
+    UPDATE deliveries u SET state = 1, attempt = u.attempt + 1, epoch = u.epoch + 1,
+        until_at = {{now}} + :ack_deadline_us, holder = :holder
+    WHERE u.subscription = :subscription
+        AND u.message_id = ANY(ARRAY(SELECT message_id FROM picked))
+    RETURNING u.*
+), summed AS (
+    INSERT INTO delivery_sums (subscription, customer, hour_at, delivered)
+    SELECT :subscription, :customer, {{now}} - {{now}} % 3600000000, count(*) FROM d
+    HAVING count(*) > 0
+)
+SELECT {{handed_columns}}, m.data, m.attributes, m.ordering_key
+FROM d LEFT JOIN LATERAL (
+    SELECT c.data, c.attributes, c.ordering_key FROM messages c
+    WHERE c.message_id = d.message_id AND c.published_at = d.published_at LIMIT 1) AS m ON TRUE
+ORDER BY d.message_id;
+
+-- name: bus_pull [sqlite]
+-- differs because SQLite has no writing CTEs: what is picked is staged in a temporary table.
+-- scope: system (the caller found the subscription among its own)
+CREATE TEMP TABLE IF NOT EXISTS handed (message_id integer PRIMARY KEY);
+DELETE FROM temp.handed;
+INSERT INTO temp.handed
+SELECT message_id FROM deliveries WHERE subscription = :subscription AND state = 0
+ORDER BY message_id LIMIT :n;
+UPDATE deliveries SET state = 1, attempt = attempt + 1, epoch = epoch + 1,
+    until_at = {{now}} + :ack_deadline_us, holder = :holder
+WHERE subscription = :subscription AND message_id IN (SELECT message_id FROM temp.handed);
+INSERT INTO delivery_sums (subscription, customer, hour_at, delivered)
+SELECT :subscription, :customer, {{now}} - {{now}} % 3600000000, count(*) FROM temp.handed
+HAVING count(*) > 0;
+SELECT {{handed_columns}}, m.data, m.attributes, m.ordering_key
+FROM temp.handed h CROSS JOIN deliveries d ON d.subscription = :subscription
+        AND d.message_id = h.message_id
+    LEFT JOIN messages m ON m.message_id = d.message_id
+ORDER BY h.message_id;
+
+-- name: bus_contents
+-- What messages hold, by id, without knowing when they were published.
+-- scope: system (the caller found the messages among its own)
+SELECT m.message_id, m.data, m.attributes, m.ordering_key FROM messages m
+WHERE m.message_id {{any ids}};
+
+-- name: bus_headers
+-- What messages are, by id, without their bytes.
+-- scope: system (the caller found the messages among its own)
+SELECT m.message_id, m.topic, m.attributes, m.published_at, m.expires_at, m.ordering_key FROM messages m
+WHERE m.message_id {{any ids}};
+
+-- name: bus_keys_of
+-- The ordering keys of deliveries, to be locked before they are touched.
+-- scope: system (the caller found the subscription among its own)
+SELECT DISTINCT ordering_key FROM deliveries
+WHERE subscription = :subscription AND message_id {{any ids}} AND ordering_key IS NOT NULL;
+
+-- fragment: sums_of_gone
+INSERT INTO delivery_sums (subscription, customer, hour_at, acked, dead_lettered, expired, purged)
+SELECT :subscription, :customer, {{now}} - {{now}} % 3600000000,
+    sum(CASE WHEN :outcome = 'acked' THEN 1 ELSE 0 END),
+    sum(CASE WHEN :outcome = 'dead_lettered' THEN 1 ELSE 0 END),
+    sum(CASE WHEN :outcome = 'expired' THEN 1 ELSE 0 END),
+    sum(CASE WHEN :outcome = 'purged' THEN 1 ELSE 0 END)
+
+-- name: bus_settle [postgres]
+-- The one door through which deliveries end. An ack needs the current epoch under lease; whoever
+-- holds the row's lock ends it as it is.
+-- scope: system (by epoch; the caller found the subscription among its own)
+-- batch: message_id bigint, epoch bigint
+WITH x AS MATERIALIZED (
+    SELECT batch.message_id, batch.epoch FROM {{batch}}
+), gone AS (
+    DELETE FROM deliveries d USING x
+    WHERE d.subscription = :subscription AND d.message_id = x.message_id
+        AND d.message_id = ANY(:b_message_id::bigint[]) AND d.epoch = x.epoch
+        AND (d.state = 1 OR CAST(:outcome AS text) <> 'acked')
+    RETURNING d.message_id, d.round, d.epoch, d.attempt, d.replays, d.published_at, d.ordering_key
+), kept AS (
+    INSERT INTO settled (subscription, message_id, customer, round, epoch, attempts, replays,
+        outcome, published_at, at)
+    SELECT :subscription, g.message_id, :customer, g.round, g.epoch, g.attempt, g.replays,
+        CAST(:outcome AS text), g.published_at, {{now}}
+    FROM gone g
+), summed AS (
+    {{sums_of_gone}} FROM gone HAVING count(*) > 0
+)
+SELECT g.message_id, g.epoch, g.ordering_key FROM gone g;
+
+-- name: bus_settle [sqlite]
+-- differs because SQLite has no writing CTEs: what ends is staged in a temporary table.
+-- scope: system (by epoch; the caller found the subscription among its own)
+-- batch: message_id bigint, epoch bigint
+CREATE TEMP TABLE IF NOT EXISTS ending (
+    message_id integer PRIMARY KEY, round integer, epoch integer, attempt integer, replays integer,
+    published_at integer, ordering_key text);
+DELETE FROM temp.ending;
+INSERT OR IGNORE INTO temp.ending
+SELECT d.message_id, d.round, d.epoch, d.attempt, d.replays, d.published_at, d.ordering_key
+FROM {{batch}} CROSS JOIN deliveries d ON d.subscription = :subscription
+    AND d.message_id = batch.message_id
+WHERE d.epoch = batch.epoch AND (d.state = 1 OR :outcome <> 'acked');
+DELETE FROM deliveries WHERE subscription = :subscription
+    AND message_id IN (SELECT message_id FROM temp.ending);
+INSERT INTO settled (subscription, message_id, customer, round, epoch, attempts, replays, outcome,
+    published_at, at)
+SELECT :subscription, g.message_id, :customer, g.round, g.epoch, g.attempt, g.replays, :outcome,
+    g.published_at, {{now}}
+FROM temp.ending g;
+{{sums_of_gone}} FROM temp.ending HAVING count(*) > 0;
+SELECT g.message_id, g.epoch, g.ordering_key FROM temp.ending g;
+
+-- name: bus_extend
+-- Move the deadlines of leased deliveries whose epoch is current.
+-- scope: system (by epoch; the caller found the subscription among its own)
+-- batch: message_id bigint, epoch bigint
+UPDATE deliveries SET until_at = {{now}} + :extend_us
+FROM {{batch}}
+WHERE deliveries.subscription = :subscription AND deliveries.message_id = batch.message_id
+    {{pg:AND deliveries.message_id = ANY(:b_message_id::bigint[])}}
+    AND deliveries.epoch = batch.epoch AND deliveries.state = 1
+RETURNING deliveries.message_id, deliveries.epoch;
+
+-- name: bus_hold
+-- Lock leased deliveries whose epoch is current, and (for the sweep) whose deadline has passed.
+-- scope: system (by epoch; the caller found the subscription among its own)
+-- batch: message_id bigint, epoch bigint
+SELECT d.message_id, d.epoch, d.round, d.attempt, d.replays, d.copy_id, d.published_at,
+    d.ordering_key
+FROM {{batch}} JOIN deliveries d ON d.subscription = :subscription
+    AND d.message_id = batch.message_id
+    {{pg:AND d.message_id = ANY(:b_message_id::bigint[])}}
+WHERE d.epoch = batch.epoch AND d.state = 1
+    AND (CAST(:lapsed AS boolean) IS NOT TRUE OR d.until_at <= {{now}})
+ORDER BY d.message_id {{pg:FOR UPDATE OF d}};
+
+-- name: bus_delay
+-- Held deliveries wait before they are handed over again.
+-- scope: system (rows the transaction holds)
+-- batch: message_id bigint, epoch bigint, delay_us bigint, last_error text
+UPDATE deliveries SET state = 2, due_at = {{now}} + batch.delay_us, until_at = NULL, holder = NULL,
+    last_error = batch.last_error
+FROM {{batch}}
+WHERE deliveries.subscription = :subscription AND deliveries.message_id = batch.message_id
+    {{pg:AND deliveries.message_id = ANY(:b_message_id::bigint[])}}
+    AND deliveries.epoch = batch.epoch AND deliveries.state = 1;
+
+-- name: bus_lapsed
+-- Deliveries whose deadline has passed; looked at without a lock, the caller holds them by epoch.
+-- scope: system (sweep; a subscription narrows it)
+SELECT subscription, message_id, epoch FROM deliveries
+WHERE state = 1 AND until_at <= {{now}}
+    AND (CAST(:subscription AS bigint) IS NULL OR subscription = :subscription)
+ORDER BY subscription, message_id LIMIT :n;
+
+-- name: bus_due [postgres]
+-- Delayed deliveries whose time has come are ready.
+-- scope: system (sweep)
+UPDATE deliveries SET state = 0 WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM deliveries WHERE state = 2 AND due_at <= {{now}}
+    ORDER BY due_at LIMIT :n FOR UPDATE SKIP LOCKED))
+RETURNING subscription;
+
+-- name: bus_due [sqlite]
+-- differs because rows are named by rowid here.
+-- scope: system (sweep)
+UPDATE deliveries SET state = 0 WHERE rowid IN (
+    SELECT rowid FROM deliveries WHERE state = 2 AND due_at <= {{now}}
+    ORDER BY due_at LIMIT :n)
+RETURNING subscription;
+
+-- name: bus_due_of [postgres]
+-- Delayed deliveries of one subscription whose time has come are ready.
+-- scope: system (the caller found the subscription among its own)
+UPDATE deliveries SET state = 0 WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM deliveries WHERE subscription = :subscription AND state = 2
+        AND due_at <= {{now}} ORDER BY due_at LIMIT :n FOR UPDATE SKIP LOCKED));
+
+-- name: bus_due_of [sqlite]
+-- differs because rows are named by rowid here.
+-- scope: system (the caller found the subscription among its own)
+UPDATE deliveries SET state = 0 WHERE rowid IN (
+    SELECT rowid FROM deliveries WHERE subscription = :subscription AND state = 2
+        AND due_at <= {{now}} ORDER BY due_at LIMIT :n);
+
+-- fragment: next_of_key
+-- The first of those behind key `k`, when nobody is in front.
+(SELECT b.message_id FROM deliveries b WHERE b.subscription = :subscription
+    AND b.ordering_key = k.ordering_key AND b.state = 3 ORDER BY b.message_id LIMIT 1)
+
+-- fragment: head_of_key
+(SELECT h.message_id FROM deliveries h WHERE h.subscription = :subscription
+    AND h.ordering_key = k.ordering_key AND h.ordering_key IS NOT NULL AND h.state <> 3 LIMIT 1)
+
+-- name: bus_move_up [postgres]
+-- The next message of each key moves up when nobody is in front of it.
+-- scope: system (the caller holds the keys' locks)
+-- batch: ordering_key text
+UPDATE deliveries SET state = 0, due_at = {{now}}
+WHERE subscription = :subscription AND state = 3 AND message_id = ANY(ARRAY(
+    SELECT {{next_of_key}} FROM (SELECT DISTINCT batch.ordering_key FROM {{batch}}) AS k
+    WHERE {{head_of_key}} IS NULL))
+RETURNING message_id;
+
+-- name: bus_move_up [sqlite]
+-- differs because SQLite has no arrays.
+-- scope: system (the caller holds the keys' locks)
+-- batch: ordering_key text
+UPDATE deliveries SET state = 0, due_at = {{now}}
+WHERE subscription = :subscription AND state = 3 AND message_id IN (
+    SELECT {{next_of_key}} FROM (SELECT DISTINCT batch.ordering_key FROM {{batch}}) AS k
+    WHERE {{head_of_key}} IS NULL)
+RETURNING message_id;

@@ -1,0 +1,93 @@
+-- Publishing: ids, marks, messages, and a delivery for everybody who takes them.
+
+-- name: bus_keys_lock [postgres]
+-- Serialize publishing and settling per ordering key; taken before the statement that looks.
+-- A key has one of 1024 locks of its topic, so that no batch uses up the lock table.
+-- scope: system (a lock, no rows)
+-- batch: ordering_key text
+SELECT pg_advisory_xact_lock(CAST(:topic % 2147483647 AS integer), k.place) FROM (
+    SELECT DISTINCT CAST(hashtextextended(batch.ordering_key, 7) & 1023 AS integer) AS place
+    FROM {{batch}} ORDER BY 1) AS k;
+
+-- name: bus_keys_lock [sqlite]
+-- differs because SQLite has one writer: nothing to lock.
+-- scope: system (a lock, no rows)
+-- batch: ordering_key text
+SELECT 1 WHERE :topic IS NULL;
+
+-- name: bus_message_ids [postgres]
+-- Ids for messages about to be written, and the time they are written at.
+-- scope: system (numbers)
+SELECT nextval('message_seq'), {{now}} FROM generate_series(1, :n);
+
+-- name: bus_message_ids [sqlite]
+-- differs because SQLite has no sequences: one writer counts on from the last id.
+-- scope: system (numbers)
+WITH RECURSIVE places (place) AS (
+    SELECT 1 UNION ALL SELECT place + 1 FROM places WHERE place < :n)
+SELECT coalesce((SELECT seq FROM main.sqlite_sequence WHERE name = 'messages'), 0) + place, {{now}}
+FROM places;
+
+-- name: bus_marks_put
+-- Remember the dedupe ids of messages; what comes back is new, the rest was published before.
+-- scope: system (the parameters name the customer)
+-- batch: dedupe_id text, body_hash text, message_id bigint
+INSERT INTO publish_marks (topic, dedupe_id, customer, body_hash, message_id, published_at)
+SELECT :topic, batch.dedupe_id, :customer, batch.body_hash, batch.message_id, :at
+FROM {{batch}} WHERE TRUE ORDER BY batch.dedupe_id
+ON CONFLICT (topic, dedupe_id) DO NOTHING
+RETURNING dedupe_id;
+
+-- name: bus_marks_get
+-- What was published under dedupe ids.
+-- scope: system (by topic, which the caller found among its own)
+SELECT dedupe_id, body_hash, message_id FROM publish_marks
+WHERE topic = :topic AND dedupe_id {{any ids}};
+
+-- name: bus_messages_put
+-- Messages as they came.
+-- scope: system (the parameters name the customer)
+-- batch: message_id bigint, data bytea, attributes text, ordering_key text
+INSERT INTO messages (message_id, topic, customer, data, attributes, ordering_key, published_at,
+    expires_at)
+SELECT batch.message_id, :topic, :customer, batch.data, batch.attributes, batch.ordering_key, :at,
+    :expires_at
+FROM {{batch}} WHERE TRUE ORDER BY ord;
+
+-- name: bus_messages_copy
+-- Messages with the bytes of others: dead letters.
+-- scope: system (the parameters name the customer)
+-- batch: message_id bigint, content_id bigint, content_at bigint, attributes text
+INSERT INTO messages (message_id, topic, customer, data, attributes, ordering_key, published_at,
+    expires_at)
+SELECT batch.message_id, :topic, :customer, m.data, batch.attributes, m.ordering_key, :at,
+    :expires_at
+FROM {{batch}} JOIN messages m ON m.message_id = batch.content_id
+    AND m.published_at = batch.content_at {{pg:AND m.message_id = ANY(:b_content_id::bigint[])}}
+WHERE TRUE ORDER BY batch.ord;
+
+-- name: bus_deliveries_put
+-- What subscriptions will be handed: ready, or behind another message of the same key.
+-- scope: system (the parameters name the customer)
+-- batch: subscription bigint, message_id bigint, ordering_key text, follows boolean
+INSERT INTO deliveries (subscription, message_id, customer, published_at, born_at, state, due_at,
+    ordering_key)
+SELECT batch.subscription, batch.message_id, :customer, :at, :at,
+    CASE WHEN batch.follows THEN 3
+        WHEN batch.ordering_key IS NOT NULL AND (
+            SELECT h.message_id FROM deliveries h WHERE h.subscription = batch.subscription
+                AND h.ordering_key = batch.ordering_key AND h.ordering_key IS NOT NULL
+                AND h.state <> 3 LIMIT 1) IS NOT NULL THEN 3
+        ELSE 0 END,
+    :at, batch.ordering_key
+FROM {{batch}} WHERE TRUE ORDER BY ord;
+
+-- name: bus_sums_add
+-- Deltas of what happened to subscriptions in this hour.
+-- scope: system (the parameters name the customer)
+-- batch: subscription bigint, customer bigint, accepted bigint, nacked bigint, lapsed bigint,
+--   replayed bigint
+INSERT INTO delivery_sums (subscription, customer, hour_at, accepted, nacked, lapsed, replayed)
+SELECT batch.subscription, batch.customer, {{now}} - {{now}} % 3600000000, batch.accepted,
+    batch.nacked, batch.lapsed, batch.replayed
+FROM {{batch}} WHERE TRUE ORDER BY ord;

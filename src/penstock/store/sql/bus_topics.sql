@@ -1,0 +1,121 @@
+-- Topics and subscriptions: declared, changed, deleted, listed.
+
+-- fragment: topic_columns
+t.topic, t.customer, t.name, t.retention_us, t.created_at, t.created_by
+
+-- fragment: subscription_columns
+s.subscription, s.customer, s.name, s.kind, s.topic, t.name, s.ack_deadline_us, s.min_backoff_us,
+s.max_backoff_us, s.max_attempts, s.dead_letter_topic, d.name, s.retention_us, s.is_ordered,
+s.filter, s.push, s.binding, s.auto_replay, s.replays_max, s.is_paused, s.version, s.created_at,
+s.created_by
+
+-- fragment: subscription_joins
+JOIN topics t ON t.topic = s.topic
+LEFT JOIN topics d ON d.topic = s.dead_letter_topic AND d.deleted_at IS NULL
+
+-- name: bus_topic_get
+-- A topic by name.
+SELECT {{topic_columns}} FROM topics t
+WHERE t.customer = :customer AND t.name = :name AND t.deleted_at IS NULL;
+
+-- name: bus_topic_put
+-- Make a topic, or change what may change of it.
+-- scope: system (the parameters name the customer)
+INSERT INTO topics (customer, name, retention_us, created_at, created_by)
+VALUES (:customer, :name, :retention_us, {{now}}, :actor)
+ON CONFLICT (customer, name) DO UPDATE SET retention_us = excluded.retention_us
+RETURNING topic, customer, name, retention_us, created_at, created_by;
+
+-- name: bus_topic_delete
+-- A topic gives its name up; its number stays for what refers to it.
+UPDATE topics SET deleted_at = {{now}}, name = '_deleted_' || CAST(topic AS text)
+WHERE topic = :topic AND customer = :customer AND deleted_at IS NULL RETURNING topic;
+
+-- name: bus_topic_list
+-- Topics by name.
+SELECT {{topic_columns}} FROM topics t
+WHERE t.customer = :customer AND t.name > :after AND t.deleted_at IS NULL
+ORDER BY t.name LIMIT :limit;
+
+-- name: bus_topic_open
+-- A topic by number and who takes its messages, for publishing.
+-- scope: system (the caller found the topic among its own)
+SELECT t.topic, t.customer, t.name, t.retention_us, s.subscription, s.kind, s.filter, s.is_ordered,
+    s.retention_us
+FROM topics t LEFT JOIN subscriptions s ON s.topic = t.topic AND s.deleted_at IS NULL
+WHERE t.topic = :topic AND t.deleted_at IS NULL ORDER BY s.subscription;
+
+-- name: bus_topic_open_named
+-- A topic by name and who takes its messages, for publishing.
+SELECT t.topic, t.customer, t.name, t.retention_us, s.subscription, s.kind, s.filter, s.is_ordered,
+    s.retention_us
+FROM topics t LEFT JOIN subscriptions s ON s.topic = t.topic AND s.deleted_at IS NULL
+WHERE t.customer = :customer AND t.name = :name AND t.deleted_at IS NULL ORDER BY s.subscription;
+
+-- name: bus_subscription_get
+-- A subscription by name.
+SELECT {{subscription_columns}} FROM subscriptions s {{subscription_joins}}
+WHERE s.customer = :customer AND s.name = :name AND s.deleted_at IS NULL;
+
+-- name: bus_subscription_read
+-- A subscription by number, and whether it is gone.
+-- scope: system (services and callers who found it among their own)
+SELECT {{subscription_columns}} FROM subscriptions s {{subscription_joins}}
+WHERE s.subscription = :subscription AND (:deleted OR s.deleted_at IS NULL);
+
+-- name: bus_subscription_list
+-- Subscriptions by name, of everybody or of one customer, one topic, one kind.
+-- scope: system (operator's view; a bound key adds :customer)
+SELECT {{subscription_columns}} FROM subscriptions s {{subscription_joins}}
+WHERE s.deleted_at IS NULL AND (CAST(:customer AS bigint) IS NULL OR s.customer = :customer)
+    AND (CAST(:topic AS bigint) IS NULL OR s.topic = :topic)
+    AND (CAST(:kind AS text) IS NULL OR s.kind = :kind)
+    AND s.name > :after
+ORDER BY s.name, s.subscription LIMIT :limit;
+
+-- name: bus_subscription_numbers
+-- Numbers of living subscriptions, in order.
+-- scope: system (services)
+SELECT subscription FROM subscriptions WHERE deleted_at IS NULL AND subscription > :after
+ORDER BY subscription LIMIT :limit;
+
+-- name: bus_subscription_add
+-- Make a subscription.
+-- scope: system (the parameters name the customer)
+INSERT INTO subscriptions (customer, topic, name, kind, ack_deadline_us, min_backoff_us,
+    max_backoff_us, max_attempts, dead_letter_topic, retention_us, is_ordered, filter, push,
+    binding, auto_replay, replays_max, created_at, created_by)
+VALUES (:customer, :topic, :name, :kind, :ack_deadline_us, :min_backoff_us, :max_backoff_us,
+    :max_attempts, :dead_letter_topic, :retention_us, :is_ordered, :filter, :push, :binding,
+    :auto_replay, :replays_max, {{now}}, :actor)
+ON CONFLICT (customer, name) WHERE deleted_at IS NULL DO NOTHING
+RETURNING subscription;
+
+-- name: bus_subscription_change
+-- Change what may change of a subscription; its topic and its order may not.
+UPDATE subscriptions SET kind = :kind, ack_deadline_us = :ack_deadline_us,
+    min_backoff_us = :min_backoff_us, max_backoff_us = :max_backoff_us,
+    max_attempts = :max_attempts, dead_letter_topic = :dead_letter_topic,
+    retention_us = :retention_us, filter = :filter, push = :push, binding = :binding,
+    auto_replay = :auto_replay, replays_max = :replays_max, version = version + 1
+WHERE subscription = :subscription AND customer = :customer AND deleted_at IS NULL
+RETURNING subscription;
+
+-- name: bus_subscription_pause
+-- Stop or go on handing over.
+UPDATE subscriptions SET is_paused = :is_paused, version = version + 1
+WHERE subscription = :subscription AND customer = :customer AND deleted_at IS NULL
+RETURNING subscription;
+
+-- name: bus_subscription_delete
+-- A subscription is gone; its number stays for what refers to it.
+UPDATE subscriptions SET deleted_at = {{now}}, version = version + 1
+WHERE subscription = :subscription AND customer = :customer AND deleted_at IS NULL
+RETURNING subscription;
+
+-- name: bus_without_dead_letters
+-- Subscriptions whose messages could be refused for ever, for doctor.
+-- scope: system (operator's view)
+SELECT s.name FROM subscriptions s
+LEFT JOIN topics d ON d.topic = s.dead_letter_topic AND d.deleted_at IS NULL
+WHERE s.deleted_at IS NULL AND d.topic IS NULL ORDER BY s.name LIMIT :limit;
