@@ -260,7 +260,7 @@ class TestGates:
         stage.open()
         stage.complete()
         slow = stage.orchestrator
-        part, _ = store.write(lambda tx: slow._step(tx, []))
+        part = store.write(lambda tx: slow._step(tx, [])).part
         (order,) = part.looks
         clock.advance(LOOK_LEASE_US + MINUTE)
         stage.orchestrator = type(slow)(store, stage.look, holder="o2")

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.core.evidence import Sighting
 from penstock.core.look import Look, Looker, unseeing
@@ -23,7 +23,6 @@ from penstock.store.cascade import Advanced, advance
 from penstock.store.completions import nudge_take
 from penstock.store.flows import Flow, cascade_next_at, phase_due
 from penstock.store.plans import Planned
-from penstock.store.registry import processor_list
 
 BATCH: Final = 500
 BUSY_US: Final = 50_000
@@ -65,6 +64,14 @@ class _Seen:
     evidence: Evidence
 
 
+class _Step(NamedTuple):
+    """What one transaction did; `idle`: nothing, so when something is due, and the time."""
+
+    part: Advanced
+    is_full: bool = False
+    idle: tuple[int | None, int] | None = None
+
+
 class Orchestrator:
     """Drives flows from phase to phase."""
 
@@ -89,7 +96,6 @@ class Orchestrator:
         self._store = store
         self._look = look
         self._known = known
-        self._pools: set[str] = set()
         self._holder = holder
         self._batch = batch
         self._code = {pipeline.digest: pipeline for pipeline in pipelines}
@@ -103,17 +109,17 @@ class Orchestrator:
         total = Stepped()
         while True:
             seen = [self._seen.popleft() for _ in range(min(len(self._seen), self._batch))]
-            part, is_full = self._stepped(seen)
+            part, is_full, idle = self._stepped(seen)
             total = total.plus(part, len(part.looks))
-            if part.runs:
-                self._wake_workers()
+            if part.pools:
+                self._store.wake([f"runs:{pool}" for pool in sorted(part.pools)])
             if part.stopped:
                 self._store.wake(["cancel"])
             for order in part.looks:
                 self._make(order)
             if not (is_full or part.flows or self._seen):
                 break
-        next_at, now = self._store.read(lambda tx: (cascade_next_at(tx), tx.now()))
+        next_at, now = idle or self._store.read(cascade_next_at)
         if next_at is not None and next_at <= now:
             next_at = now + BUSY_US  # others hold it: they act on it, or their crash frees it
         return replace(total, next_at=next_at, now=now)
@@ -123,7 +129,7 @@ class Orchestrator:
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def _stepped(self, seen: list[_Seen]) -> tuple[Advanced, bool]:
+    def _stepped(self, seen: list[_Seen]) -> _Step:
         """One transaction; what was seen is kept for the next one when it fails."""
         try:
             return self._store.write(lambda tx: self._step(tx, seen))
@@ -131,7 +137,7 @@ class Orchestrator:
             self._seen.extendleft(reversed(seen))
             raise
 
-    def _step(self, tx: Tx, seen: Sequence[_Seen]) -> tuple[Advanced, bool]:
+    def _step(self, tx: Tx, seen: Sequence[_Seen]) -> _Step:
         stirs: dict[int, Stir] = {}
         for item in seen:
             stir = stirs.setdefault(item.order.flow.flow_id, Stir())
@@ -151,10 +157,10 @@ class Orchestrator:
             if gate_id is not None:
                 stir.due.add(gate_id)
         if not stirs:
-            return Advanced(), False
+            return _Step(Advanced(), idle=cascade_next_at(tx))
         known = None if self._known is None else self._remembered
         part = advance(tx, stirs, actor=self._holder, holder=self._holder, known=known)
-        return part, len(nudges) == self._batch
+        return _Step(part, is_full=len(nudges) == self._batch)
 
     def _make(self, order: LookOrder) -> None:
         if self._threads is None:
@@ -201,11 +207,3 @@ class Orchestrator:
             customer=flow.customer_id,
             since=since,
         )
-
-    def _wake_workers(self) -> None:
-        """Hint at once to the pools that are known; a new one is known from the next time on."""
-        self._store.wake([f"runs:{pool}" for pool in sorted(self._pools)])
-        known = {row.pool for row in self._store.read(processor_list)}
-        if known != self._pools:
-            self._store.wake([f"runs:{pool}" for pool in sorted(known - self._pools)])
-            self._pools = known

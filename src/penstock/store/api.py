@@ -29,6 +29,18 @@ class Capabilities:
     row_level_security: bool
 
 
+class Later(Protocol):
+    """The answer to a statement that nobody waited for yet; looking at it waits."""
+
+    def rows(self) -> list[Row]:
+        """The rows of its last text."""
+        ...
+
+    def count(self) -> int:
+        """How many rows its last text touched."""
+        ...
+
+
 class Tx(Protocol):
     """One transaction. Statements are called by name; `:now` is bound by the store."""
 
@@ -62,6 +74,20 @@ class Tx(Protocol):
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> int:
         """Run a named statement and return how many rows its last text touched."""
+        ...
+
+    def later(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        batch: Sequence[Sequence[Any]] | None = None,
+    ) -> Later:
+        """Run a named statement whose answer is not needed at once, or not at all.
+
+        It is executed in its place, before every statement called after it, and at the latest
+        with the commit; an engine may send it together with those. Its error is the same as ever
+        and undoes the transaction, but may be raised by what is called next, or by the commit.
+        """
         ...
 
     def after_commit(self, call: Callable[[], None]) -> None:

@@ -8,23 +8,24 @@ marked as due for whoever can look. The tick, the client and the orchestrator ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from penstock.core.clock import MINUTE
 from penstock.store.api import Tx
 from penstock.store.book import Book, LookOrder, Stir
 from penstock.store.changes import Changes, Known, Start, run_rows
-from penstock.store.completions import completions_of
+from penstock.store.completions import Seen, completions_ask
 from penstock.store.ending import run_cancel
 from penstock.store.flows import (
     Locked,
-    flow_lock_many,
+    Phase,
+    flow_lock_ask,
     flow_runs_live,
     of_configs,
-    phases_of,
-    processor_numbers,
+    phases_ask,
+    processors_ask,
 )
 from penstock.store.gates import breakers_of, look_lease_many, look_release_many
 from penstock.store.judging import judge
@@ -36,6 +37,8 @@ from penstock.store.runs import run_insert_many
 LOOK_LEASE_US: Final = 2 * MINUTE
 """Longer than any look may take, so that a slow warehouse is not asked twice."""
 _SLACK_US: Final = 10_000
+_Known: TypeAlias = tuple[dict[int, list[Phase]], dict[int, list[Seen]]]
+"""Phases and completions by flow."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,6 +53,7 @@ class Advanced:
     reruns: int = 0
     stopped: int = 0
     run_ids: list[int] = field(default_factory=list)
+    pools: set[str] = field(default_factory=set)
     looks: list[LookOrder] = field(default_factory=list)
 
 
@@ -65,17 +69,22 @@ def advance(
 
     known: answers from memory what was seen for a gate, so that nobody has to look.
     """
-    locked = flow_lock_many(tx, stirs)
+    # One way to the server and back: each is executed, and looks at the data, after the one before.
+    lock, read = flow_lock_ask(tx, stirs), _reading(tx, sorted(stirs))
+    locked = lock()
     if not locked:
         return Advanced()
     _drop_stale(tx, stirs)
-    books = _books(tx, locked, stirs)
+    books = _books(tx, locked, stirs, read())
     changes = Changes(actor, known)
     for book in books:
         judge(book, stirs[book.flow.flow_id], changes)
     looks = _lease(tx, changes, holder)
+    pipelines = {start.book.flow.pipeline_no for start in changes.starts}
+    find = processors_ask(tx, pipelines) if pipelines else dict
     starts = changes.write(tx, books)
-    run_ids = _run(tx, starts, actor)
+    processors = find()
+    run_ids = _run(tx, starts, processors, actor)
     stopped = sum(_stop(tx, flow_id, actor) for flow_id in changes.overdue)
     reruns = sum(flow_rerun(tx, book, source, late, actor) for book, source, late in changes.late)
     return Advanced(
@@ -87,13 +96,15 @@ def advance(
         reruns=reruns,
         stopped=stopped,
         run_ids=run_ids,
+        pools={processors[place][1] for start in starts for place in start.places},
         looks=looks,
     )
 
 
 def book_of(tx: Tx, locked: Locked, stir: Stir | None = None) -> Book:
     """The book of one flow."""
-    return _books(tx, [locked], {locked.flow.flow_id: stir or Stir()})[0]
+    read = _reading(tx, [locked.flow.flow_id])
+    return _books(tx, [locked], {locked.flow.flow_id: stir or Stir()}, read())[0]
 
 
 def _drop_stale(tx: Tx, stirs: Mapping[int, Stir]) -> None:
@@ -109,10 +120,17 @@ def _drop_stale(tx: Tx, stirs: Mapping[int, Stir]) -> None:
             stir.evidence = {g: e for g, e in stir.evidence.items() if g in current}
 
 
-def _books(tx: Tx, locked: Sequence[Locked], stirs: Mapping[int, Stir]) -> list[Book]:
-    ids = [one.flow.flow_id for one in locked]
+def _reading(tx: Tx, ids: Sequence[int]) -> Callable[[], _Known]:
+    """Ask for what is known of flows."""
+    phases, seen = phases_ask(tx, ids), completions_ask(tx, ids)
+    return lambda: (phases(), seen())
+
+
+def _books(
+    tx: Tx, locked: Sequence[Locked], stirs: Mapping[int, Stir], known: _Known
+) -> list[Book]:
     now = max(one.now for one in locked)
-    rows, seen = phases_of(tx, ids), completions_of(tx, ids)
+    rows, seen = known
     approved = [one.flow.flow_id for one in locked if one.has_overrides]
     overrides = overrides_of(tx, approved) if approved else {}
     broken = [one.flow.flow_id for one in locked if one.has_breakers]
@@ -175,16 +193,20 @@ def _stop(tx: Tx, flow_id: int, actor: str) -> int:
     return len(live)
 
 
-def _run(tx: Tx, starts: Sequence[Start], actor: str) -> list[int]:
+def _run(
+    tx: Tx,
+    starts: Sequence[Start],
+    processors: Mapping[tuple[int, str, str], tuple[int, str]],
+    actor: str,
+) -> list[int]:
     """Create the runs of what was triggered; every one of them, or the transaction fails."""
     if not starts:
         return []
     flows = [start.book.flow for start in starts]
-    numbers = processor_numbers(tx, {flow.pipeline_no for flow in flows})
     configs = sorted({flow.config_id for flow in flows if flow.config_id})
     found = of_configs(tx, configs) if configs else {}
     limits = {config_id: (c.max_execution_us, c.sla_us) for config_id, c in found.items()}
-    rows = run_rows(starts, numbers, limits)
+    rows = run_rows(starts, processors, limits)
     ids = run_insert_many(tx, rows, actor)
     assert len(ids) == len(rows), f"{len(rows)} runs were triggered, {len(ids)} created"
     return ids

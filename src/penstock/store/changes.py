@@ -74,6 +74,11 @@ class Start:
     is_entry: bool
     source: str
 
+    @property
+    def places(self) -> list[tuple[int, str, str]]:
+        """(pipeline, phase, name) of the processors."""
+        return [(self.book.flow.pipeline_no, self.phase, name) for name in self.names]
+
 
 @dataclass(slots=True)
 class Changes:
@@ -237,7 +242,6 @@ class Changes:
             for phase in sorted(b.breakers_changed)
         ]
         breaker_put_many(tx, list(dict(broken).items()))
-        new = trigger_put_many(tx, self._triggers)
         decision_put_many(tx, self.decisions)
         flow_end_many(tx, self._flows)
         nudge_next_of_configs(tx, self._lines)
@@ -249,6 +253,8 @@ class Changes:
         journal_append_many(tx, self._journal)
         outbox_announce_many(tx, self._messages)
         alert_resolve_many(tx, self._resolved, self.actor)
+        # The only answer that is waited for: whatever was asked before travels with it.
+        new = trigger_put_many(tx, self._triggers)
         for alert in self._alerts:
             alert_open(tx, alert)
         return [s for s in self.starts if (s.book.flow.flow_id, s.phase, s.processor) in new]
@@ -300,17 +306,21 @@ class Changes:
 
 def run_rows(
     starts: Sequence[Start],
-    numbers: dict[tuple[int, str, str], int],
+    processors: Mapping[tuple[int, str, str], tuple[int, str]],
     limits: dict[int, tuple[int, int]],
 ) -> list[NewRun]:
-    """The runs of starts; limits: (max_execution_us, sla_us) by config."""
+    """The runs of starts.
+
+    processors: (number, pool) by pipeline, phase and name; limits: (max_execution_us, sla_us) by
+    config.
+    """
     made: list[NewRun] = []
     places: Counter[int] = Counter()
     for start in starts:
         flow = start.book.flow
         most, sla = limits.get(flow.config_id, (None, None))
         for name in start.names:
-            number = numbers[flow.pipeline_no, start.phase, name]
+            number, _ = processors[flow.pipeline_no, start.phase, name]
             ordered = flow.is_ordered and start.is_entry
             at = None
             if start.is_entry and flow.start_at is not None:

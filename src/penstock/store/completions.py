@@ -7,7 +7,7 @@ deletes nudges in the transaction that acts on them, so that a crash leaves work
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.core.model import Finished
@@ -59,7 +59,7 @@ def completion_from_runs(tx: Tx, finished: Sequence[Finished]) -> int:
     A run that is tried again completes nothing. One that somebody cancelled is no failure that a
     breaker would count.
     """
-    tx.run("execution_log_from_runs", batch=[(end.run_id,) for end in finished])
+    tx.later("execution_log_from_runs", batch=[(end.run_id,) for end in finished])
     over = [(end.run_id,) for end in finished if end.retry_run_id is None]
     news = tx.rows("completion_from_runs", batch=over) if over else []
     dead = {end.run_id for end in finished if end.is_dead}
@@ -85,15 +85,25 @@ def completion_seen(tx: Tx, params: dict[str, object]) -> int | None:
 
 def completions_of(tx: Tx, ids: Sequence[int]) -> dict[int, list[Seen]]:
     """What flows have seen."""
-    found: dict[int, list[Seen]] = {flow_id: [] for flow_id in ids}
-    for row in tx.rows("completion_rows_for_flows", {"ids": list(ids)}):
-        found[row[0]].append(Seen._make(row))
-    return found
+    return completions_ask(tx, ids)()
+
+
+def completions_ask(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list[Seen]]]:
+    """Like `completions_of`, without waiting for the answer."""
+    answer = tx.later("completion_rows_for_flows", {"ids": list(ids)})
+
+    def read() -> dict[int, list[Seen]]:
+        found: dict[int, list[Seen]] = {flow_id: [] for flow_id in ids}
+        for row in answer.rows():
+            found[row[0]].append(Seen._make(row))
+        return found
+
+    return read
 
 
 def nudge_put_many(tx: Tx, rows: Sequence[tuple[int, int, str | None, bool]]) -> None:
     """Have flows judged: (flow, customer, phase that reported or None for all, is_failure)."""
-    tx.run("nudge_put_many", batch=rows)
+    tx.later("nudge_put_many", batch=rows)
 
 
 def nudge_partition(tx: Tx, customer: int, pipeline: int, partition: str) -> list[int]:

@@ -8,7 +8,7 @@ ids) and reads the rest after that. What may follow what is decided by `core.cas
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.core.phases import ENDED, PhaseState
@@ -192,13 +192,20 @@ def flow_insert_many(tx: Tx, flows: Sequence[NewFlow]) -> dict[tuple[Any, ...], 
 
 def phase_insert_many(tx: Tx, phases: Sequence[NewPhase]) -> None:
     """Write down the phases of new flows."""
-    tx.run("phase_insert_many", batch=phases)
+    tx.later("phase_insert_many", batch=phases)
 
 
 def flow_lock_many(tx: Tx, ids: Iterable[int]) -> list[Locked]:
     """Lock flows in order; read whatever else belongs to them after this."""
-    rows = tx.rows("flow_lock_many", {"ids": sorted(set(ids))})
-    return [Locked(_flow(row[:-4]), bool(row[-4]), bool(row[-3]), *row[-2:]) for row in rows]
+    return flow_lock_ask(tx, ids)()
+
+
+def flow_lock_ask(tx: Tx, ids: Iterable[int]) -> Callable[[], list[Locked]]:
+    """Like `flow_lock_many`; what is asked for behind it may travel with it."""
+    answer = tx.later("flow_lock_many", {"ids": sorted(set(ids))})
+    return lambda: [
+        Locked(_flow(row[:-4]), bool(row[-4]), bool(row[-3]), *row[-2:]) for row in answer.rows()
+    ]
 
 
 def flow_get(tx: Tx, flow_id: int, customer: int | None = None) -> Flow | None:
@@ -241,7 +248,7 @@ def flow_for_correlation(tx: Tx, correlation_id: str, customer: int | None = Non
 
 def flow_end_many(tx: Tx, rows: Sequence[tuple[int, str, bool, str, bool]]) -> None:
     """Write (flow, state, is_degraded, missing, is_ended)."""
-    tx.run("flow_end_many", batch=rows)
+    tx.later("flow_end_many", batch=rows)
 
 
 def flow_open_of_config(tx: Tx, config_id: int) -> int | None:
@@ -268,14 +275,24 @@ def flow_runs_live(tx: Tx, flow_id: int) -> list[tuple[int, str, int]]:
 
 def phases_of(tx: Tx, ids: Sequence[int]) -> dict[int, list[Phase]]:
     """The phases of flows, in the order in which they were written down."""
-    found: dict[int, list[Phase]] = {flow_id: [] for flow_id in ids}
-    for row in tx.rows("phase_rows_for_flows", {"ids": list(ids)}):
-        phase = Phase._make(row)
-        lively = phase._replace(
-            look_again=bool(phase.look_again), is_degraded=bool(phase.is_degraded)
-        )
-        found[phase.flow_id].append(lively)
-    return found
+    return phases_ask(tx, ids)()
+
+
+def phases_ask(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list[Phase]]]:
+    """Like `phases_of`, without waiting for the answer."""
+    answer = tx.later("phase_rows_for_flows", {"ids": list(ids)})
+
+    def read() -> dict[int, list[Phase]]:
+        found: dict[int, list[Phase]] = {flow_id: [] for flow_id in ids}
+        for row in answer.rows():
+            phase = Phase._make(row)
+            lively = phase._replace(
+                look_again=bool(phase.look_again), is_degraded=bool(phase.is_degraded)
+            )
+            found[phase.flow_id].append(lively)
+        return found
+
+    return read
 
 
 def phase_update_many(tx: Tx, phases: Sequence[Phase]) -> None:
@@ -287,7 +304,7 @@ def phase_update_many(tx: Tx, phases: Sequence[Phase]) -> None:
         )
         for p in phases
     ]  # fmt: skip
-    tx.run("phase_update_many", batch=batch)
+    tx.later("phase_update_many", batch=batch)
 
 
 def phase_due(tx: Tx, n: int) -> list[tuple[int, int | None]]:
@@ -295,10 +312,10 @@ def phase_due(tx: Tx, n: int) -> list[tuple[int, int | None]]:
     return [(row[0], row[1]) for row in tx.rows("phase_due", {"n": n})]
 
 
-def cascade_next_at(tx: Tx) -> int | None:
-    """When the orchestrator has something to do; the past when it has now."""
-    (row,) = tx.rows("cascade_next_at")
-    return min((at for at in row if at is not None), default=None)
+def cascade_next_at(tx: Tx) -> tuple[int | None, int]:
+    """When the orchestrator has something to do (the past when it has now), and the time."""
+    ((*due, now),) = tx.rows("cascade_next_at")
+    return min((at for at in due if at is not None), default=None), now
 
 
 def of_configs(tx: Tx, ids: Sequence[int]) -> dict[int, OfConfig]:
@@ -307,10 +324,12 @@ def of_configs(tx: Tx, ids: Sequence[int]) -> dict[int, OfConfig]:
     return {row[0]: OfConfig._make(row)._replace(is_ordered=bool(row[5])) for row in rows}
 
 
-def processor_numbers(tx: Tx, pipelines: Iterable[int]) -> dict[tuple[int, str, str], int]:
-    """The numbers of processors by (pipeline, phase, name)."""
-    rows = tx.rows("processor_numbers_list", {"ids": sorted(set(pipelines))})
-    return {(row[0], row[1], row[2]): row[3] for row in rows}
+def processors_ask(
+    tx: Tx, pipelines: Iterable[int]
+) -> Callable[[], dict[tuple[int, str, str], tuple[int, str]]]:
+    """(number, pool) of processors by (pipeline, phase, name), without waiting for the answer."""
+    answer = tx.later("processor_numbers_list", {"ids": sorted(set(pipelines))})
+    return lambda: {(row[0], row[1], row[2]): (row[3], row[4]) for row in answer.rows()}
 
 
 def _flow(row: Sequence[Any]) -> Flow:

@@ -108,7 +108,7 @@ def look_release_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
 
 def look_drop_many(tx: Tx, gates: Sequence[int]) -> None:
     """Nobody needs to look at these any more; who is looking will not be listened to."""
-    tx.run("look_drop_many", {"ids": sorted(gates)})
+    tx.later("look_drop_many", {"ids": sorted(gates)})
 
 
 def trigger_put_many(tx: Tx, triggers: Sequence[NewTrigger]) -> set[tuple[int, str, str]]:
@@ -124,7 +124,7 @@ def triggers_of(tx: Tx, ids: Sequence[int]) -> list[Trigger]:
 
 def decision_put_many(tx: Tx, decisions: Sequence[NewDecision]) -> None:
     """Write decisions down."""
-    tx.run("decision_put_many", batch=decisions)
+    tx.later("decision_put_many", batch=decisions)
 
 
 def decision_list(tx: Tx, wanted: DecisionFilter) -> list[DecisionRow]:
@@ -146,4 +146,4 @@ def breaker_put_many(tx: Tx, breakers: Sequence[tuple[tuple[int, int, str, str],
     batch: list[tuple[Any, ...]] = [
         (*place, b.failures, b.opened_at, b.probe_at) for place, b in breakers
     ]
-    tx.run("breaker_put_many", batch=batch)
+    tx.later("breaker_put_many", batch=batch)

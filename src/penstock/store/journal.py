@@ -73,7 +73,7 @@ class Message(NamedTuple):
 
 def journal_append_many(tx: Tx, entries: Sequence[Entry]) -> None:
     """Append entries in the transaction they describe."""
-    tx.run("journal_append_many", batch=entries)
+    tx.later("journal_append_many", batch=entries)
 
 
 def journal_for(tx: Tx, kind: str, subject: int, limit: int = 200) -> list[JournalRow]:

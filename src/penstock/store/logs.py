@@ -88,17 +88,17 @@ class Execution(NamedTuple):
 
 def phase_log_put_many(tx: Tx, lines: Sequence[PhaseLine]) -> None:
     """Log ended phases; a row that is there is bettered."""
-    tx.run("phase_log_put_many", batch=lines)
+    tx.later("phase_log_put_many", batch=lines)
 
 
 def phase_log_triggered_many(tx: Tx, rows: Sequence[tuple[int, str, str]]) -> None:
     """(flow, phase, downstream): an ended phase led to the start of another."""
-    tx.run("phase_log_triggered_many", batch=rows)
+    tx.later("phase_log_triggered_many", batch=rows)
 
 
 def check_log_put_many(tx: Tx, lines: Sequence[CheckLine]) -> None:
     """Log changed checks."""
-    tx.run("check_log_put_many", batch=lines)
+    tx.later("check_log_put_many", batch=lines)
 
 
 def execution_list(
@@ -111,13 +111,13 @@ def execution_list(
 
 def outbox_announce_many(tx: Tx, messages: Sequence[tuple[str, str]]) -> None:
     """Send (topic, JSON) with this transaction where anybody listens."""
-    tx.run("outbox_announce_many", batch=messages)
+    tx.later("outbox_announce_many", batch=messages)
 
 
 def alert_resolve_many(tx: Tx, keys: Sequence[str], actor: str) -> None:
     """Resolve whatever is open of these alerts."""
     if keys:
-        tx.run("alert_resolve_many", {"keys": sorted(set(keys)), "actor": actor})
+        tx.later("alert_resolve_many", {"keys": sorted(set(keys)), "actor": actor})
 
 
 def dead_report_put(tx: Tx, params: dict[str, object]) -> int:

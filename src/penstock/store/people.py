@@ -132,12 +132,12 @@ def override_list(tx: Tx, wanted: OverrideFilter) -> list[OverrideRow]:
 
 def intervention_put_many(tx: Tx, items: Sequence[NewIntervention]) -> None:
     """File items; one that is open already is brought up to date."""
-    tx.run("intervention_put_many", batch=items)
+    tx.later("intervention_put_many", batch=items)
 
 
 def intervention_close_many(tx: Tx, rows: Sequence[tuple[int, str, str, str]]) -> None:
     """Close the open items of (flow, phase, processor) with a resolution."""
-    tx.run("intervention_close_many", batch=rows)
+    tx.later("intervention_close_many", batch=rows)
 
 
 def intervention_resolve(

@@ -13,11 +13,10 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, LiteralString, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import errors as pgerrors
-from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
@@ -25,8 +24,9 @@ from penstock.core.ids import new_boot_id, stable_fraction
 from penstock.store import migrate
 from penstock.store.api import Capabilities, Single, Store, Tx
 from penstock.store.keys import wall_look
-from penstock.store.postgres_pool import Connection, ConnectionPool, connect, is_quiet
-from penstock.store.postgres_tx import PostgresTx
+from penstock.store.postgres_pool import ConnectionPool, connect, is_quiet
+from penstock.store.postgres_tx import DeadConnection, PostgresTx
+from penstock.store.postgres_wire import Session, prepared
 from penstock.store.scoped import ScopedStore, confining
 from penstock.store.wake import HubWaiter, Relay, WakeHub, after_commit
 
@@ -34,11 +34,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CHANNEL = "penstock"
+NOTIFY = "SELECT pg_notify(%(channel)s, %(note)s)"
 TRIES = 8
-BEGIN_WRITE: LiteralString = "BEGIN"
-BEGIN_READ: LiteralString = (
-    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "
-    "SET LOCAL enable_seqscan = on; SET LOCAL plan_cache_mode = auto"
+BEGIN_WRITE: tuple[str, ...] = ("BEGIN",)
+BEGIN_READ: tuple[str, ...] = (
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    "SET LOCAL enable_seqscan = on",
+    "SET LOCAL plan_cache_mode = auto",
 )
 MIGRATION_LOCK = 8_207_314
 # A plan prepared while a queue table was empty must not scan the table once it has filled; and
@@ -66,7 +68,7 @@ class PostgresStore:
         self._inside = threading.local()
         self._hub = WakeHub()
         self._relay = Relay(self._send_hints, "penstock-notify")
-        self._notify_connection: Connection | None = None
+        self._notify_connection: Session | None = None
         self._listener: threading.Thread | None = None
         self._listener_lock = threading.Lock()
         self._children: list[PostgresStore] = []
@@ -108,7 +110,7 @@ class PostgresStore:
             self._has_wall = self.read(wall_look).stands
         if not self._has_wall:
             return ScopedStore(self, customer, read=self.read, write=self.write)
-        begin_read, begin_write = f"{BEGIN_READ}; {confined}", f"{BEGIN_WRITE}; {confined}"
+        begin_read, begin_write = BEGIN_READ + confined, BEGIN_WRITE + confined
         return ScopedStore(
             self,
             customer,
@@ -177,7 +179,7 @@ class PostgresStore:
         self._pool.close()
 
     def _attempt(
-        self, body: Callable[[Tx], T], begin: LiteralString, *, confined: bool = False
+        self, body: Callable[[Tx], T], begin: tuple[str, ...], *, confined: bool = False
     ) -> T:
         """Run the body; again when the engine asks for it or the connection was dead at once."""
         assert not getattr(self._inside, "body", False), "a transaction body must not open another"
@@ -189,16 +191,21 @@ class PostgresStore:
             try:
                 with self._pool.connection(confined=confined) as connection:
                     if is_single and is_quiet(connection):
-                        tx = PostgresTx(connection, injected, is_single=True, wake=self.wake)
+                        tx = PostgresTx(connection.wire, injected, is_single=True, wake=self.wake)
                         value = _run_single(connection, tx, body)
-                    elif _began(connection, begin):
+                    else:
+                        sees_all = not confined
                         tx = PostgresTx(
-                            connection, injected, sees_all=not confined, wake=self.wake
+                            connection.wire,
+                            injected,
+                            begin=begin,
+                            sees_all=sees_all,
+                            wake=self.wake,
                         )
                         value = _commit(connection, tx, body)
-                    else:
-                        self._pool.forget_idle()
-                        continue
+            except DeadConnection:
+                self._pool.forget_idle()
+                continue
             except (pgerrors.DeadlockDetected, pgerrors.SerializationFailure) as error:
                 last = error
                 # Unequal pauses, or those who met once meet again.
@@ -224,10 +231,8 @@ class PostgresStore:
                 self._notify_connection = connect(
                     self._dsn, f"{self._name}-notify", options=options
                 )
-            note = ",".join([self._id, *channels])
-            self._notify_connection.execute(
-                "SELECT pg_notify(%s, %s)", (CHANNEL, note), prepare=True
-            )
+            note = {"channel": CHANNEL, "note": ",".join([self._id, *channels])}
+            self._notify_connection.wire.send([prepared("notify", NOTIFY, note)])
         except psycopg.Error:
             if self._notify_connection is not None:
                 with contextlib.suppress(psycopg.Error):
@@ -251,33 +256,19 @@ class PostgresStore:
                 self._system.sleep(0.2)
 
 
-def open_session(dsn: str, name: str) -> Connection:
-    """A connection as the store uses them: bounded waits, and one form of every statement."""
-    connection = connect(dsn, name, options=SESSION)
-    # Every int travels as bigint: a statement then has one prepared form, not three.
-    connection.adapters.register_dumper(int, Int8Dumper)
-    connection.adapters.register_dumper(int, Int8BinaryDumper)
-    connection.prepared_max = 500
-    return connection
+def open_session(dsn: str, name: str) -> Session:
+    """A connection as the store uses them: bounded waits, plans that keep."""
+    return connect(dsn, name, options=SESSION)
 
 
-def _began(connection: Connection, begin: LiteralString) -> bool:
-    """Open the transaction; False when the connection was dead (the pool then discards it)."""
-    try:
-        connection.execute(begin)
-    except psycopg.OperationalError:
-        if connection.broken or connection.closed:
-            return False
-        raise
-    return True
-
-
-def _run_single(connection: Connection, tx: PostgresTx, body: Callable[[Tx], T]) -> T:
+def _run_single(connection: Session, tx: PostgresTx, body: Callable[[Tx], T]) -> T:
     """Run a body of one statement, which commits by itself."""
     try:
-        return body(tx)
+        value = body(tx)
+        tx.flush()
+        return value
     except psycopg.OperationalError as error:
-        if not connection.broken and not connection.closed:
+        if not connection.closed:
             raise
         raise _unknown(error) from error
 
@@ -289,19 +280,20 @@ def _unknown(error: psycopg.OperationalError) -> StoreUnavailable:
     )
 
 
-def _commit(connection: Connection, tx: PostgresTx, body: Callable[[Tx], T]) -> T:
+def _commit(connection: Session, tx: PostgresTx, body: Callable[[Tx], T]) -> T:
     try:
         value = body(tx)
     except BaseException:
-        if not connection.broken and not connection.closed:
-            connection.execute("ROLLBACK")
+        tx.rollback()
         raise
     try:
-        outcome = connection.execute("COMMIT").statusmessage
-    except psycopg.OperationalError as error:
-        raise _unknown(error) from error
-    if outcome != "COMMIT":
-        # After an error PostgreSQL turns COMMIT into ROLLBACK, without an error of its own.
+        is_durable = tx.commit()
+    except BaseException as error:
+        if connection.closed and isinstance(error, psycopg.OperationalError):
+            raise _unknown(error) from error
+        tx.rollback()
+        raise
+    if not is_durable:
         raise StoreError("PostgreSQL: the body swallowed a database error; nothing was written")
     return value
 

@@ -22,9 +22,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from penstock.core.errors import StoreBusy, StoreUnavailable
-from penstock.store.api import Row
-
-Connection = psycopg.Connection[Row]
+from penstock.store.postgres_wire import Session
 
 CONNECT_SECONDS = 5
 WAIT_SECONDS = 10.0
@@ -33,7 +31,7 @@ WAIT_SECONDS = 10.0
 class ConnectionPool:
     """Hands out connections; the most recently used first."""
 
-    def __init__(self, connect: Callable[[], Connection], *, size: int) -> None:
+    def __init__(self, connect: Callable[[], Session], *, size: int) -> None:
         """A pool that opens at most `size` connections with `connect`."""
         self.timeout = WAIT_SECONDS
         self._connect = connect
@@ -41,11 +39,11 @@ class ConnectionPool:
         self._room = threading.Semaphore(size)
         self._lock = threading.Lock()
         self._used = 0
-        self._idle: dict[bool, deque[Connection]] = {False: deque(), True: deque()}
+        self._idle: dict[bool, deque[Session]] = {False: deque(), True: deque()}
         self._closed = False
 
     @contextlib.contextmanager
-    def connection(self, *, confined: bool = False) -> Iterator[Connection]:
+    def connection(self, *, confined: bool = False) -> Iterator[Session]:
         """A connection for the length of the block."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
@@ -74,7 +72,7 @@ class ConnectionPool:
         self._closed = True
         self.forget_idle()
 
-    def _take(self, confined: bool) -> Connection | None:
+    def _take(self, confined: bool) -> Session | None:
         """An idle connection of the kind, else any when no other may be opened; None: open one."""
         with self._lock:
             self._used += 1
@@ -85,7 +83,7 @@ class ConnectionPool:
                 return self._idle[not confined].popleft() if is_full else None
         return None
 
-    def _give_back(self, connection: Connection, confined: bool) -> None:
+    def _give_back(self, connection: Session, confined: bool) -> None:
         is_usable = (
             not connection.closed
             and not self._closed
@@ -98,7 +96,7 @@ class ConnectionPool:
                 connection.close()
 
 
-def is_quiet(connection: Connection) -> bool:
+def is_quiet(connection: Session) -> bool:
     """Whether nothing waits to be read: a server that ends an idle connection says so first."""
     if sys.platform == "win32":
         return False  # no poll there; select elsewhere fails beyond 1,024 open files
@@ -107,8 +105,13 @@ def is_quiet(connection: Connection) -> bool:
     return not poll.poll(0)
 
 
-def connect(dsn: str, name: str, **options: Any) -> Connection:
+def connect(dsn: str, name: str, **options: Any) -> Session:
     """A connection in autocommit mode, named for `pg_stat_activity`."""
-    return psycopg.connect(
-        dsn, autocommit=True, application_name=name, connect_timeout=CONNECT_SECONDS, **options
+    return Session.connect(
+        dsn,
+        autocommit=True,
+        application_name=name,
+        connect_timeout=CONNECT_SECONDS,
+        client_encoding="utf8",
+        **options,
     )

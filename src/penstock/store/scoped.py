@@ -8,7 +8,7 @@ customer). The view owns nothing: closing it does nothing, and it neither migrat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, LiteralString, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from penstock.store.api import Capabilities, Store, Tx, Waiter
 
@@ -75,9 +75,8 @@ class ScopedStore:
         """The store outlives its views."""
 
 
-def confining(customer: Any) -> LiteralString:
+def confining(customer: Any) -> tuple[str, ...]:
     """What follows BEGIN on PostgreSQL; the number is checked, because it becomes text."""
     if isinstance(customer, bool) or not isinstance(customer, int) or customer <= 0:
         raise ValueError(f"a customer's number is a whole number from 1, not {customer!r:.40}")
-    number: LiteralString = str(customer)
-    return f"SET LOCAL ROLE penstock_tenant; SET LOCAL penstock.customer = '{number}'"
+    return "SET LOCAL ROLE penstock_tenant", f"SET LOCAL penstock.customer = '{customer}'"

@@ -19,6 +19,24 @@ if TYPE_CHECKING:
     import sqlite3
 
 
+class Answer:
+    """What came of a statement."""
+
+    __slots__ = ("_count", "_rows")
+
+    def __init__(self, rows: list[Row], count: int) -> None:
+        self._rows = rows
+        self._count = count
+
+    def rows(self) -> list[Row]:
+        """The rows of its last text."""
+        return self._rows
+
+    def count(self) -> int:
+        """How many rows its last text touched."""
+        return self._count
+
+
 class SqliteTx:
     """A transaction on one connection."""
 
@@ -62,6 +80,19 @@ class SqliteTx:
         if cursor is None:
             return 0
         return len(cursor.fetchall()) if cursor.description else cursor.rowcount
+
+    def later(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        batch: Sequence[Sequence[Any]] | None = None,
+    ) -> Answer:
+        """Run a named statement, at once: there is no way that could be saved."""
+        cursor = self._execute(name, params, batch)
+        if cursor is None:
+            return Answer([], 0)
+        rows = cast("list[Row]", cursor.fetchall()) if cursor.description else []
+        return Answer(rows, len(rows) if cursor.description else cursor.rowcount)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call once the transaction is durable."""

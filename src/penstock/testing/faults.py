@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from penstock.core.errors import StoreBusy, StoreUnavailable
-from penstock.store.api import Capabilities, Row, Store, Tx, Waiter
+from penstock.store.api import Capabilities, Later, Row, Store, Tx, Waiter
 from penstock.store.scoped import ScopedStore
 from penstock.store.statements import Engine
 
@@ -119,6 +119,16 @@ class FaultyTx:
         """Run a named statement, unless the fault strikes first."""
         self._strike(name)
         return self._tx.run(name, params, batch)
+
+    def later(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        batch: Sequence[Sequence[Any]] | None = None,
+    ) -> Later:
+        """Ask for a named statement, unless the fault strikes first."""
+        self._strike(name)
+        return self._tx.later(name, params, batch)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Kept until the caller has the answer: a lost answer calls nobody."""

@@ -242,7 +242,7 @@ class FlowWorld:
                 actor.next_at = self.clock.now()
                 if actor.kind != "operator":
                     self._act(actor)
-            due = self._store.read(lambda tx: (cascade_next_at(tx), run_next_due_at(tx)))
+            due = self._store.read(lambda tx: (cascade_next_at(tx)[0], run_next_due_at(tx)))
             if self._judge.is_quiet():
                 return
             # Sessions of crashed workers lapse within minutes; nobody has to be slower than that.

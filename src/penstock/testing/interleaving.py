@@ -19,19 +19,20 @@ from typing import Any, LiteralString, TypeVar, cast
 
 import psycopg
 from psycopg import errors as pgerrors
-from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreBusy
-from penstock.store.api import Capabilities, Row, Store, Tx, Waiter
-from penstock.store.postgres import BEGIN_WRITE, SESSION, TRIES
+from penstock.store.api import Capabilities, Store, Tx, Waiter
+from penstock.store.postgres import SESSION, TRIES
 from penstock.store.postgres_tx import PostgresTx
+from penstock.store.postgres_wire import Ask, Session
 
 T = TypeVar("T")
 Act = Callable[[Store], Any]
 Chooser = Callable[[Sequence[int]], int]
 """Given the lanes that are parked, which of them (by place) goes on."""
 
+BEGIN_WRITE: LiteralString = "BEGIN"
 BEGIN_READ: LiteralString = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 POLL_SECONDS = 0.003
 PATIENCE_POLLS = 5_000
@@ -59,7 +60,7 @@ class _Lane:
     """One thread with its connection."""
 
     name: str
-    connection: psycopg.Connection[Row]
+    connection: Session
     state: str = "idle"
     is_granted: bool = False
     label: str = ""
@@ -82,10 +83,7 @@ class Arena:
         self._watch = psycopg.connect(dsn, autocommit=True)
         self._lanes: list[_Lane] = []
         for n in range(lanes):
-            connection = psycopg.connect(dsn, autocommit=True, options=options)
-            # As the store does: every int travels as bigint.
-            connection.adapters.register_dumper(int, Int8Dumper)
-            connection.adapters.register_dumper(int, Int8BinaryDumper)
+            connection = Session.connect(dsn, autocommit=True, options=options)
             self._lanes.append(_Lane(f"{chr(65 + n)}", connection))
         self.trace: list[str] = []
 
@@ -167,22 +165,21 @@ class Arena:
 
 
 class _ParkingTx(PostgresTx):
-    """A transaction that asks before each of its statements."""
+    """A transaction that asks before each of its statements, also those that could travel together.
+
+    Whoever sends several in one flush lets nobody come between them by will, but the server still
+    takes locks and looks at the data statement by statement.
+    """
 
     def __init__(self, arena: Arena, lane: _Lane, injected: int | None) -> None:
-        super().__init__(cast("psycopg.Connection[Row]", self), injected)
+        super().__init__(lane.connection.wire, injected)
         self._arena = arena
         self._lane = lane
-        self._name = ""
 
-    def _execute(self, name: str, *args: Any) -> Any:
-        self._name = name
-        return super()._execute(name, *args)
-
-    def execute(self, text: LiteralString, *args: Any, **more: Any) -> psycopg.Cursor[Row]:
-        """Stands in for the connection."""
-        self._arena.park(self._lane, self._name)
-        return self._lane.connection.execute(text, *args, **more)
+    def _send(self, asks: Sequence[Ask]) -> None:
+        for ask in asks:
+            self._arena.park(self._lane, ask.label)
+            super()._send([ask])
 
 
 class LaneStore:
@@ -245,6 +242,7 @@ class LaneStore:
             connection.execute(begin)
             try:
                 value = body(tx)
+                tx.flush()
                 if begin is BEGIN_WRITE:
                     self._arena.park(self._lane, "COMMIT")
                 connection.execute("COMMIT")

@@ -185,12 +185,13 @@ SELECT flow_id, NULL FROM (
     ORDER BY deadline_at, flow_id LIMIT :n) AS late;
 
 -- name: cascade_next_at
--- When something is due: nudges at once, then looks, then deadlines.
+-- When something is due: nudges at once, then looks, then deadlines; and the time.
 -- scope: system (the cascade serves every customer)
 SELECT (SELECT n.at FROM nudges n ORDER BY n.nudge_id LIMIT 1),
     (SELECT p.look_at FROM flow_phases p WHERE p.look_at IS NOT NULL ORDER BY p.look_at LIMIT 1),
     (SELECT w.deadline_at FROM flows w WHERE w.ended_at IS NULL AND w.deadline_at IS NOT NULL
-     ORDER BY w.deadline_at LIMIT 1);
+     ORDER BY w.deadline_at LIMIT 1),
+    {{now}};
 
 -- name: flow_open_of_config
 -- A flow of a config that has not ended.
@@ -300,9 +301,10 @@ FROM completions s {{lite:CROSS}} JOIN processors p ON p.processor = s.processor
 WHERE s.flow_id {{any ids}} ORDER BY s.flow_id, s.processor;
 
 -- name: processor_numbers_list
--- The processors of pipelines by phase and name.
+-- The processors of pipelines by phase and name, with their pools.
 -- scope: system (declarations belong to nobody)
-SELECT pipeline, phase, name, processor FROM processors WHERE pipeline {{any ids}};
+SELECT p.pipeline, p.phase, p.name, p.processor, o.name
+FROM processors p JOIN pools o ON o.pool = p.pool WHERE p.pipeline {{any ids}};
 
 -- name: phase_of_list
 -- The phases of processors.

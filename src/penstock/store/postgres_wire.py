@@ -1,0 +1,273 @@
+"""Statements on the wire: prepared once per connection, any number of them in one flush.
+
+Speaks to libpq through `psycopg.pq`: the interpreter's share of psycopg's own `execute` is four
+times that of this, and more than most of our statements take in the server. Everything else about a
+connection (opening, closing, adapting results, errors) is psycopg's. Used by `postgres_tx`.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg import errors as pgerrors
+from psycopg.adapt import Transformer
+from psycopg.pq import ConnStatus, ExecStatus
+from psycopg.pq.abc import PGresult
+
+from penstock.store.api import Row
+from penstock.store.arrays import array_literal
+
+PREPARED_MAX: Final = 500
+"""Forms of statements a connection keeps; the one that was not used for longest goes."""
+
+_NO_TYPE, _BOOL, _BYTEA, _INT8, _FLOAT8, _INT8_ARRAY = 0, 16, 17, 20, 701, 1016
+_MARK: Final = re.compile(r"%(?:\((\w+)\)s|%)")
+_DONE: Final = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QUERY)
+_STALE: Final = (pgerrors.FeatureNotSupported, pgerrors.InvalidSqlStatementName)
+"""What was prepared no longer fits (a table got another shape), or is gone: begin anew."""
+
+
+class Ask:
+    """One statement on its way to the server, and the answer once it is there."""
+
+    __slots__ = ("_wire", "is_prepared", "label", "result", "text", "types", "values")
+
+    def __init__(
+        self, label: str, text: bytes, values: Sequence[bytes | None], types: tuple[int, ...]
+    ) -> None:
+        self.label = label
+        self.text = text
+        self.values = values
+        self.types = types
+        self.is_prepared = True
+        self.result: PGresult | None = None
+        self._wire: Wire | None = None
+
+    def answered(self, wire: Wire, result: PGresult) -> None:
+        """Keep what came back."""
+        self._wire, self.result = wire, result
+
+    def rows(self) -> list[Row]:
+        """The rows of the answer."""
+        assert self._wire is not None, f"{self.label} has no answer yet"
+        assert self.result is not None
+        return self._wire.loaded(self.result)
+
+    def count(self) -> int:
+        """How many rows the statement touched or found."""
+        assert self.result is not None, f"{self.label} has no answer yet"
+        return self.result.command_tuples or 0
+
+
+class _Form(NamedTuple):
+    """A statement as the server reads it, and its parameters in order."""
+
+    text: bytes
+    names: tuple[str, ...]
+
+
+def prepared(label: str, text: str, params: Mapping[str, Any]) -> Ask:
+    """A statement with `%(name)s` marks, to be planned once and kept."""
+    form = _form(text)
+    encoded = [_encoded(params[name]) for name in form.names]
+    return Ask(label, form.text, [e[0] for e in encoded], tuple(e[1] for e in encoded))
+
+
+def verbatim(label: str, text: str) -> Ask:
+    """A statement without parameters, to be planned for itself."""
+    ask = Ask(label, text.encode(), (), ())
+    ask.is_prepared = False
+    return ask
+
+
+class Session(psycopg.Connection[Row]):
+    """A connection that remembers what was prepared on it."""
+
+    _wire: Wire | None = None
+
+    @property
+    def wire(self) -> Wire:
+        """How statements are sent over this connection."""
+        if self._wire is None:
+            self._wire = Wire(self)
+        return self._wire
+
+
+class Wire:
+    """Sends statements over one connection. One thread at a time."""
+
+    def __init__(self, connection: psycopg.Connection[Row]) -> None:
+        self.connection = connection
+        # Whenever psycopg prepared something and sees a ROLLBACK, it drops all that is prepared.
+        connection.prepare_threshold = None
+        self._pg = connection.pgconn
+        self._loading = Transformer(connection)
+        self._names: OrderedDict[tuple[bytes, tuple[int, ...]], bytes] = OrderedDict()
+        self._made = 0
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the connection is gone."""
+        return self._pg.status == ConnStatus.BAD
+
+    def send(self, asks: Sequence[Ask]) -> None:
+        """Have the statements executed in order, in one flush; raises the first one's error.
+
+        What follows a statement that fails is not executed. Without a transaction around them they
+        are one transaction of their own.
+        """
+        try:
+            sent = self._sent(asks)
+            results = self._received(is_pipeline=len(sent) > 1)
+        except BaseException:
+            # What is under way cannot be told apart from what comes next any more.
+            self.connection.close()
+            raise
+        for (ask, is_for_prepare), result in zip(sent, results, strict=False):
+            if result.status not in _DONE:
+                raise self._failed(result)
+            if is_for_prepare is not None:
+                self._names[ask.text, ask.types] = is_for_prepare
+            else:
+                ask.answered(self, result)
+        if len(results) < len(sent):
+            raise psycopg.OperationalError("the connection to PostgreSQL is lost")
+
+    def loaded(self, result: PGresult) -> list[Row]:
+        """The rows of a result, as Python sees them."""
+        self._loading.set_pgresult(result)
+        return self._loading.load_rows(0, result.ntuples, tuple)
+
+    def _failed(self, result: PGresult) -> psycopg.Error:
+        error = pgerrors.error_from_result(result)
+        if isinstance(error, _STALE):
+            self.connection.close()
+        return error
+
+    def _sent(self, asks: Sequence[Ask]) -> list[tuple[Ask, bytes | None]]:
+        """Queue the statements, each that is new behind its preparation; what was queued."""
+        pg, names = self._pg, self._names
+        if len(asks) == 1 and (found := names.get((asks[0].text, asks[0].types))) is not None:
+            names.move_to_end((asks[0].text, asks[0].types))
+            pg.send_query_prepared(found, asks[0].values)
+            return [(asks[0], None)]
+        if len(asks) == 1 and not asks[0].is_prepared:
+            pg.send_query_params(asks[0].text, None)
+            return [(asks[0], None)]
+        sent: list[tuple[Ask, bytes | None]] = []
+        new: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
+        pg.enter_pipeline_mode()
+        while len(names) > PREPARED_MAX:
+            _, name = names.popitem(last=False)
+            gone = verbatim("DEALLOCATE", f"DEALLOCATE {name.decode()}")
+            pg.send_query_params(gone.text, None)
+            sent.append((gone, None))
+        for ask in asks:
+            if not ask.is_prepared:
+                pg.send_query_params(ask.text, None)
+            else:
+                key = (ask.text, ask.types)
+                known = names.get(key) or new.get(key)
+                if known is None:
+                    self._made += 1
+                    known = new[key] = b"penstock_%d" % self._made
+                    pg.send_prepare(known, ask.text, ask.types)
+                    sent.append((ask, known))
+                elif key in names:
+                    names.move_to_end(key)
+                pg.send_query_prepared(known, ask.values)
+            sent.append((ask, None))
+        pg.pipeline_sync()
+        return sent
+
+    def _received(self, *, is_pipeline: bool) -> list[PGresult]:
+        """The results in order; fewer than were asked for when the connection broke."""
+        pg, results = self._pg, []
+        while pg.flush():
+            if _wait(pg.socket, writing=True) & select.POLLIN:
+                pg.consume_input()
+        while True:
+            while pg.is_busy():
+                _wait(pg.socket)
+                pg.consume_input()
+            result = pg.get_result()
+            if result is None:
+                if not is_pipeline or self.is_dead:
+                    break
+            elif result.status == ExecStatus.PIPELINE_SYNC:
+                pg.exit_pipeline_mode()
+                break
+            else:
+                results.append(result)
+        return results
+
+
+def _wait(fileno: int, *, writing: bool = False) -> int:
+    """Wait until the socket can be read (or written); a signal interrupts it."""
+    if sys.platform == "win32":  # no poll there
+        readable, _, _ = select.select([fileno], [fileno] if writing else [], [])
+        return 1 if readable else 0
+    poll = select.poll()
+    poll.register(fileno, select.POLLIN | select.POLLOUT if writing else select.POLLIN)
+    return poll.poll()[0][1]
+
+
+@cache
+def _form(text: str) -> _Form:
+    """`%(name)s` becomes `$n`, the same number for the same name."""
+    names: dict[str, int] = {}
+
+    def place(mark: re.Match[str]) -> str:
+        name = mark.group(1)
+        return "%" if name is None else f"${names.setdefault(name, len(names) + 1)}"
+
+    return _Form(_MARK.sub(place, text).encode(), tuple(names))
+
+
+def _encoded(value: Any) -> tuple[bytes | None, int]:
+    """A parameter as text and its type; the server infers what has none.
+
+    Every int travels as bigint: a statement then has one prepared form, not three.
+    """
+    if value is None:
+        return None, _NO_TYPE
+    kind = type(value)
+    if kind is str:
+        return _checked(value.encode()), _NO_TYPE
+    if kind is int:
+        return b"%d" % value, _INT8
+    if kind is bool:
+        return b"t" if value else b"f", _BOOL
+    if kind is float:
+        return repr(value).encode(), _FLOAT8
+    if kind is bytes:
+        return b"\\x" + value.hex().encode(), _BYTEA
+    if isinstance(value, list | tuple):
+        return _encoded_list(value)
+    for plain in (str, int, float):  # what is derived from them, such as a StrEnum
+        if isinstance(value, plain):
+            return _encoded(plain.__str__(value) if plain is str else plain(value))
+    raise psycopg.ProgrammingError(f"cannot send a {kind.__name__} to PostgreSQL")
+
+
+def _encoded_list(values: Sequence[Any]) -> tuple[bytes, int]:
+    if not values:
+        return b"{}", _NO_TYPE
+    if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+        return array_literal(values, "bigint").encode(), _INT8_ARRAY
+    is_text = all(value is None or isinstance(value, str) for value in values)
+    literal = array_literal(values, "text" if is_text else "numeric")
+    return _checked(literal.encode()), _NO_TYPE
+
+
+def _checked(data: bytes) -> bytes:
+    if b"\0" in data:
+        raise psycopg.DataError("PostgreSQL text cannot hold NUL (0x00)")
+    return data
