@@ -24,6 +24,7 @@ from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.core.pipeline import Pipeline
 from penstock.engine.admitter import Admitter
 from penstock.engine.context import RunContext
+from penstock.engine.courier import Courier
 from penstock.engine.inline import InlineWorker, inline_worker
 from penstock.engine.loading import load_pipelines
 from penstock.engine.options import WorkerOptions
@@ -47,6 +48,7 @@ from penstock.store.reads import Overview
 from penstock.store.runs import RunFilter, run_count_ready
 from penstock.store.schedule import schedule_next_at
 from penstock.store.sqlite import SAFE_VERSION, SqliteStore
+from penstock.store.topics import subscriptions_without_dead_letters
 from penstock.store.upkeep import Retention
 
 if TYPE_CHECKING:
@@ -58,7 +60,8 @@ __all__ = [
     "RunContext", "RunFilter", "Session", "Store", "Worker", "WorkerOptions", "build_api",
     "build_worker", "connect", "describe_database", "development_key",
     "due_since", "inline_worker", "load_pipelines", "migrate_store", "open_client", "open_store",
-    "ready_count", "scheduler_loops", "services", "sqlite_versions", "supervise", "work_off",
+    "poison_traps", "ready_count", "scheduler_loops", "services", "sqlite_versions", "supervise",
+    "work_off",
 ]  # fmt: skip
 
 SECOND = 1_000_000
@@ -184,6 +187,11 @@ def ready_count(store: Store, pool: int, limit: int = 10_000) -> int:
     return store.read(lambda tx: run_count_ready(tx, pool, limit))
 
 
+def poison_traps(store: Store) -> list[str]:
+    """Subscriptions in which poison would be retried for ever: no dead-letter topic."""
+    return store.read(subscriptions_without_dead_letters)
+
+
 def sqlite_versions(store: Store) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """(the SQLite library in use, the oldest that is safe); None on another engine."""
     return (store.sqlite_version, SAFE_VERSION) if isinstance(store, SqliteStore) else None
@@ -242,6 +250,7 @@ def services(
         ),
         Admitter(store),
         Sweeper(store, jitter=jitter, events=events),
+        Courier(store, jitter=jitter),
         Relay(store),
         Sealer(store),
         Pruner(store, retention=retention),
@@ -258,6 +267,7 @@ def scheduler_loops(
         _beat(SECOND, "flows"),
         _beat(SECOND, "admit"),
         _beat(settings.sweep_interval),
+        _beat(SECOND),
         _beat(SECOND, "outbox"),
         _beat(settings.seal_interval),
         _beat(settings.prune_interval),

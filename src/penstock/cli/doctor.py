@@ -85,6 +85,7 @@ def examine(app: App, *, verify_journal: bool = True) -> Iterator[Finding]:
             yield _clock(client)
             yield from _processes(client)
             yield from _work(client)
+            yield _poison(client)
             if verify_journal:
                 yield _journal(client)
     except PenstockError as error:
@@ -245,6 +246,19 @@ def _work(client: Client) -> Iterator[Finding]:
         yield Finding("pauses", "WARN", "everything is paused", "penstock resume all")
     elif pauses:
         yield Finding("pauses", "OK", f"{shapes.plural(len(pauses), 'pause')} in force")
+
+
+def _poison(client: Client) -> Finding:
+    """Whether every subscription has somewhere to put messages that can never be handled."""
+    # As above.
+    from penstock.assembly import poison_traps
+
+    found = poison_traps(client.store)
+    if not found:
+        return Finding("bus", "OK", "every subscription has a dead-letter topic")
+    says = f"no dead-letter topic: {', '.join(found[:5])}{' ...' if len(found) > 5 else ''}"
+    fix = "Poison would be retried until its retention ends: declare a dead_letter_topic."
+    return Finding("bus", "WARN", says, fix)
 
 
 def _journal(client: Client) -> Finding:

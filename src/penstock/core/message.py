@@ -15,6 +15,19 @@ from penstock.core.clock import SECOND, Micros
 
 DEAD_LETTER_SUFFIX: Final = ".dlq"
 
+# Topics of the house that are there for whoever subscribes; so are <pipeline>.<phase>.complete and
+# .trigger of every pipeline.
+BUILTIN_TOPICS: Final = frozenset(
+    {
+        "penstock.orchestration-status",
+        "penstock.dependency-check-failed",
+        "penstock.slo-violation",
+        "penstock.alerts",
+        "penstock.runs",
+    }
+)
+PHASE_TOPICS: Final = (".complete", ".trigger")
+
 # Google's names, so that tooling carries over; the rest are ours.
 SOURCE_DELIVERY_COUNT: Final = "CloudPubSubDeadLetterSourceDeliveryCount"
 SOURCE_SUBSCRIPTION: Final = "CloudPubSubDeadLetterSourceSubscription"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from penstock.store.api import Store, Tx
 from penstock.store.journal import Message, outbox_take, seal_next
+from penstock.store.relaying import outbox_publish
 from penstock.store.upkeep import CHUNK, Retention, fold, partitions_ensure, prune
 
 CHUNKS_MAX = 50
@@ -18,7 +19,10 @@ Subscriber = Callable[[Tx, Sequence[Message]], None]
 
 
 class Relay:
-    """Hands outbox rows to subscribers inside the transaction that removes them."""
+    """Publishes outbox rows on topics, and tells subscribers, in the transaction that removes them.
+
+    Subscribers are functions of this process; subscriptions of the bus are rows in the store.
+    """
 
     name = "relay"
 
@@ -32,21 +36,21 @@ class Relay:
         self._subscribers.append(subscriber)
 
     def run_once(self) -> int:
-        """Relay everything that waits; returns how many messages (none without subscribers)."""
+        """Relay everything that waits; returns how many messages."""
         total = 0
-        if not self._subscribers:
-            return total
         while True:
-            count = self._store.write(self._step)
+            count, wake = self._store.write(self._step)
             total += count
+            if wake:
+                self._store.wake(sorted(wake))
             if count < self._batch:
                 return total
 
-    def _step(self, tx: Tx) -> int:
+    def _step(self, tx: Tx) -> tuple[int, set[str]]:
         messages = outbox_take(tx, self._batch)
         for subscriber in self._subscribers if messages else ():
             subscriber(tx, messages)
-        return len(messages)
+        return len(messages), outbox_publish(tx, messages)
 
 
 class Sealer:

@@ -71,7 +71,13 @@ def delivery_pull(tx: Tx, sub: Subscription, n: int, holder: str | None = None) 
         rows = _pull(tx, sub, min(n, PULL_MAX), holder)
     copies = [row[6] for row in rows if row[6] is not None]
     contents = {} if not copies else _contents(tx, copies)
-    return [_handed(row, contents) for row in rows]
+    handed = [_handed(row, contents) for row in rows]
+    gone = [(row[0], row[1]) for row, one in zip(rows, handed, strict=True) if one is None]
+    if gone:
+        # Retention took the content while nobody was there to end the delivery.
+        lock_keys_of(tx, sub, [message_id for message_id, _ in gone])
+        settle(tx, sub, gone, "expired")
+    return [one for one in handed if one is not None]
 
 
 def _pull(tx: Tx, sub: Subscription, n: int, holder: str | None) -> list[Row]:
@@ -89,12 +95,13 @@ def _contents(tx: Tx, ids: list[int]) -> dict[int, Row]:
     return {row[0]: row[1:] for row in tx.rows("bus_contents", {"ids": ids})}
 
 
-def _handed(row: Row, contents: dict[int, Row]) -> Handed:
+def _handed(row: Row, contents: dict[int, Row]) -> Handed | None:
     message_id, epoch, attempt, until_at, number, replays, copy_id, published_at, *content = row
     if copy_id is not None:
-        content = list(contents[copy_id])
+        content = list(contents.get(copy_id, (None, None, None)))
     data, text, ordering_key = content
-    assert data is not None, f"the content of message {message_id} is missing"
+    if data is None:
+        return None
     attributes = attributes_of(text)
     if replays:
         attributes |= {ORIGIN_MESSAGE_ID: str(message_id), REPLAYS: str(replays)}

@@ -54,6 +54,9 @@ def bury(tx: Tx, sub: Subscription, dying: Sequence[Dying]) -> Buried:
         _alarm(tx, sub)
         return Buried(is_done=False, count=0, wake=set())
     contents = message_headers(tx, [d.copy_id or d.message_id for d in dying])
+    if len(contents) < len({d.copy_id or d.message_id for d in dying}):
+        # Retention took a content: there is nothing left to put away, the next pull ends it.
+        return Buried(is_done=False, count=0, wake=set())
     copies = [_copy(sub, d, contents[d.copy_id or d.message_id]) for d in dying]
     published = message_copy_to(tx, topic, copies)
     params = {"subscription": sub.subscription, "topic": sub.topic, "customer": sub.customer}

@@ -69,6 +69,8 @@ class Message(NamedTuple):
     ordering_key: str | None
     payload: str
     created_at: int
+    customer: int = 0
+    attributes: str = "{}"
 
 
 def journal_append_many(tx: Tx, entries: Sequence[Entry]) -> None:

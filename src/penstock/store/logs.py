@@ -125,5 +125,6 @@ def dead_report_put(tx: Tx, params: dict[str, object]) -> int:
 
     params: customer, partition, correlation_id, error_type, error_details.
     """
-    subject = int(one(tx.rows("token_next"))[0])
+    # Below zero, because dead letters of messages are named by their message's id.
+    subject = -int(one(tx.rows("token_next"))[0])
     return int(one(tx.rows("dead_report_put", {**params, "subject": subject}))[0])

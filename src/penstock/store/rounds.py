@@ -57,7 +57,8 @@ def delivery_replay(
     """Deliver a settled message once more to this subscription, as round + 1.
 
     `content_id` names another message whose bytes and attributes are delivered instead; `due_at`
-    is the earliest time for it. Conflict while it is under way and when it was replayed as often as the subscription allows.
+    is the earliest time for it. Conflict while it is under way and when it was replayed as often
+    as the subscription allows.
     """
     params = {"subscription": sub.subscription, "message_id": message_id}
     if first(tx.rows("bus_delivery_get", params)) is not None:
@@ -170,6 +171,11 @@ def delivery_expire(tx: Tx, sub: Subscription, n: int = CHUNK) -> int:
         return 0
     params = {"subscription": sub.subscription, "before": horizon, "look": LOOK, "n": n}
     return _end(tx, sub, [(row[0], row[1]) for row in tx.rows("bus_outlived", params)], "expired")
+
+
+def delivery_overripe(tx: Tx, n: int = 100) -> list[int]:
+    """Subscriptions that hold messages longer than they keep them."""
+    return [row[0] for row in tx.rows("bus_overripe", {"n": n})]
 
 
 def delivery_desert(tx: Tx, n: int = CHUNK) -> int:

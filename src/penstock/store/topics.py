@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.core import busrules
 from penstock.core.errors import Conflict, InvalidInput, NotFound
-from penstock.core.message import SubscriptionSpec, TopicSpec
+from penstock.core.message import BUILTIN_TOPICS, PHASE_TOPICS, SubscriptionSpec, TopicSpec
 from penstock.core.redelivery import Policy
 from penstock.store.api import Row, Tx, first
 from penstock.store.journal import Entry, journal_append_many
@@ -58,6 +58,11 @@ class Subscription(NamedTuple):
     version: int
     created_at: int
     created_by: str
+
+    @property
+    def taker(self) -> Taker:
+        """As publishing sees it."""
+        return Taker(self.subscription, self.kind, self.filter, self.is_ordered, self.retention_us)
 
     @property
     def policy(self) -> Policy:
@@ -144,11 +149,21 @@ def topic_find(tx: Tx, name: str, customer: int = HOUSE) -> Topic | None:
 
 
 def topic_get(tx: Tx, name: str, customer: int = HOUSE) -> Topic:
-    """A topic by name; NotFound without."""
+    """A topic by name, made when it is a built-in one; NotFound without."""
     found = topic_find(tx, name, customer)
-    if found is None:
+    if found is not None:
+        return found
+    if customer != HOUSE or not is_builtin(tx, name):
         raise NotFound("topic", name)
-    return found
+    return topic_declare(tx, TopicSpec(name=name))
+
+
+def is_builtin(tx: Tx, name: str) -> bool:
+    """Whether the house has this topic for whoever subscribes to it."""
+    if name in BUILTIN_TOPICS:
+        return True
+    stem, dot, last = name.rpartition(".")
+    return dot + last in PHASE_TOPICS and bool(tx.rows("bus_phase_known", {"stem": stem}))
 
 
 def topic_list(tx: Tx, customer: int = HOUSE, *, after: str = "", limit: int = 100) -> list[Topic]:
@@ -174,7 +189,8 @@ def topic_open_named(tx: Tx, name: str, customer: int = HOUSE) -> OpenTopic:
     """A topic by name with those who take its messages; NotFound without."""
     found = topic_open_try(tx, name, customer)
     if found is None:
-        raise NotFound("topic", name)
+        found = topic_open(tx, topic_get(tx, name, customer).topic)
+        assert found is not None
     return found
 
 

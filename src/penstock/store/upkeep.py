@@ -23,6 +23,10 @@ class Retention:
     journal_us: int = 365 * DAY
     ledger_us: int = 365 * DAY
     flows_us: int = 7 * DAY
+    settled_us: int = 32 * DAY
+    """How deliveries ended: a day longer than the longest retention of messages."""
+    marks_us: int = 7 * DAY
+    """Dedupe ids of publishers."""
     logs_us: int = 365 * DAY
     """Decisions, the log tables of flows, generation numbers and breakers."""
 
@@ -43,6 +47,9 @@ def prune(tx: Tx, retention: Retention) -> dict[str, int]:
         "ledger": tx.run("ledger_prune", {"before": now - retention.ledger_us, **chunk}),
         "flows": tx.run("flows_prune", {"before": now - retention.flows_us, **chunk}),
         "requests": tx.run("requests_prune"),
+        "messages": tx.run("bus_messages_prune", {"before": now, **chunk}),
+        "settled": tx.run("bus_settled_prune", {"before": now - retention.settled_us, **chunk}),
+        "marks": tx.run("bus_marks_prune", {"before": now - retention.marks_us, **chunk}),
         **_prune_logs(tx, {"before": now - retention.logs_us, **chunk}),
     }
 
@@ -76,6 +83,9 @@ def fold(tx: Tx) -> int:
     rows, groups = one(tx.rows("sums_foldable", {"before": soon}))
     if rows > 2 * groups:
         tx.run("sums_fold", {"before": soon, "n": 100_000})
+    rows, groups = one(tx.rows("bus_sums_foldable"))
+    if rows > 2 * groups:
+        tx.run("bus_sums_fold", {"n": 100_000})
     horizon = int(one(tx.rows("fold_horizon"))[0])
     until = now - FOLD_BEHIND_US
     if until <= horizon:

@@ -161,6 +161,10 @@ CREATE UNIQUE INDEX dead_letters_once_per_round ON dead_letters (subscription, m
 ALTER TABLE outbox ADD COLUMN customer bigint NOT NULL DEFAULT 0;
 ALTER TABLE outbox ADD COLUMN attributes text NOT NULL DEFAULT '{}';
 
+-- only: sqlite
+CREATE INDEX messages_by_expiry ON messages (expires_at);
+CREATE INDEX settled_by_time ON settled (at);
+
 -- only: postgres
 CREATE TABLE messages_rest PARTITION OF messages DEFAULT;
 CREATE INDEX messages_by_id ON messages (message_id);
@@ -205,6 +209,37 @@ EXCEPTION WHEN lock_not_available THEN
 END
 $$;
 SELECT ensure_partitions(db_now(), 4);
+
+-- A week of messages goes when the last of them has expired and nobody still waits for one of that
+-- week (what is delivered again keeps its message by expires_at).
+CREATE FUNCTION drop_messages(now_us bigint) RETURNS integer LANGUAGE plpgsql
+SET lock_timeout = '100ms' AS
+$$
+DECLARE
+    part record;
+    live boolean;
+    waiting_us bigint;
+    dropped integer := 0;
+BEGIN
+    SELECT min((SELECT d.published_at FROM deliveries d WHERE d.subscription = s.subscription
+        ORDER BY d.message_id LIMIT 1)) INTO waiting_us FROM subscriptions s;
+    FOR part IN
+        SELECT c.relname, substring(pg_get_expr(c.relpartbound, c.oid) FROM 'TO \(''?(\d+)''?\)')::bigint AS upper_us
+        FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'messages'::regclass
+    LOOP
+        CONTINUE WHEN part.upper_us IS NULL OR part.upper_us > now_us OR part.upper_us > waiting_us;
+        EXECUTE format('SELECT EXISTS (SELECT 1 FROM %I WHERE expires_at >= $1)', part.relname)
+            INTO live USING now_us;
+        CONTINUE WHEN live;
+        EXECUTE format('DROP TABLE %I', part.relname);
+        dropped := dropped + 1;
+    END LOOP;
+    RETURN dropped;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN 0;
+END
+$$;
 
 -- A bound caller's transactions announce on the house's topics, so they must find them.
 CREATE FUNCTION tenant_rules_0004()

@@ -114,8 +114,25 @@ WHERE subscription = :subscription AND customer = :customer AND deleted_at IS NU
 RETURNING subscription;
 
 -- name: bus_without_dead_letters
--- Subscriptions whose messages could be refused for ever, for doctor.
+-- Subscriptions whose messages could be refused for ever, for doctor; not those that read dead letters.
 -- scope: system (operator's view)
 SELECT s.name FROM subscriptions s
 LEFT JOIN topics d ON d.topic = s.dead_letter_topic AND d.deleted_at IS NULL
-WHERE s.deleted_at IS NULL AND d.topic IS NULL ORDER BY s.name LIMIT :limit;
+WHERE s.deleted_at IS NULL AND d.topic IS NULL AND NOT EXISTS (
+    SELECT 1 FROM subscriptions o WHERE o.dead_letter_topic = s.topic AND o.deleted_at IS NULL)
+ORDER BY s.name LIMIT :limit;
+
+-- name: bus_phase_known
+-- Whether a pipeline has a phase, named <pipeline>.<phase>.
+-- scope: system (declarations belong to nobody)
+SELECT 1 FROM processors p JOIN pipelines l ON l.pipeline = p.pipeline
+WHERE l.name || '.' || p.phase = :stem LIMIT 1;
+
+-- name: bus_overripe
+-- Subscriptions whose oldest message is older than they keep messages.
+-- scope: system (sweep)
+SELECT s.subscription FROM subscriptions s
+WHERE s.deleted_at IS NULL AND (
+    SELECT d.published_at FROM deliveries d WHERE d.subscription = s.subscription
+    ORDER BY d.message_id LIMIT 1) <= {{now}} - s.retention_us
+ORDER BY s.subscription LIMIT :n;

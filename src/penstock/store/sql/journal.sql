@@ -91,7 +91,7 @@ SELECT t.name, NULL, :payload, {{now}} FROM topics t WHERE t.customer = 0 AND t.
 -- scope: system (relay)
 DELETE FROM outbox WHERE outbox_id IN (
     SELECT outbox_id FROM outbox ORDER BY outbox_id LIMIT :n {{pg:FOR UPDATE SKIP LOCKED}})
-RETURNING outbox_id, topic, ordering_key, payload, created_at;
+RETURNING outbox_id, topic, ordering_key, payload, created_at, customer, attributes;
 
 -- name: outbox_count
 -- How many messages wait for the relay.

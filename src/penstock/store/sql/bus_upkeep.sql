@@ -1,0 +1,67 @@
+-- Upkeep of the bus: what has expired goes, sums are folded. Run by the pruner.
+
+-- name: bus_messages_prune [postgres]
+-- Drop weeks whose messages have all expired; rows outside them by chunks.
+-- scope: system (retention)
+SELECT drop_messages(:before);
+DELETE FROM messages_rest WHERE ctid IN (
+    SELECT ctid FROM messages_rest WHERE expires_at < :before LIMIT :n);
+
+-- name: bus_messages_prune [sqlite]
+-- differs because SQLite has no partitions.
+-- scope: system (retention)
+DELETE FROM messages WHERE message_id IN (
+    SELECT message_id FROM messages WHERE expires_at < :before ORDER BY expires_at LIMIT :n);
+
+-- name: bus_settled_prune [postgres]
+-- Forget how deliveries ended; their sums stay.
+-- scope: system (retention)
+SELECT drop_partitions('settled', :before);
+DELETE FROM settled_rest WHERE ctid IN (
+    SELECT ctid FROM settled_rest WHERE at < :before LIMIT :n);
+
+-- name: bus_settled_prune [sqlite]
+-- differs because SQLite has no partitions.
+-- scope: system (retention)
+DELETE FROM settled WHERE rowid IN (
+    SELECT rowid FROM settled WHERE at < :before ORDER BY at LIMIT :n);
+
+-- name: bus_marks_prune
+-- Forget dedupe ids whose window has passed.
+-- scope: system (retention)
+DELETE FROM publish_marks WHERE (topic, dedupe_id) IN (
+    SELECT topic, dedupe_id FROM publish_marks WHERE published_at < :before
+    ORDER BY published_at LIMIT :n);
+
+-- name: bus_sums_foldable
+-- Whether folding would save rows.
+-- scope: system (operator's view)
+SELECT count(*), count(DISTINCT (subscription || ':' || hour_at)) FROM delivery_sums;
+
+-- fragment: sums_folded
+INSERT INTO delivery_sums (subscription, customer, hour_at, accepted, delivered, acked, nacked,
+    lapsed, dead_lettered, expired, purged, replayed)
+SELECT o.subscription, o.customer, o.hour_at, sum(o.accepted), sum(o.delivered), sum(o.acked),
+    sum(o.nacked), sum(o.lapsed), sum(o.dead_lettered), sum(o.expired), sum(o.purged),
+    sum(o.replayed)
+
+-- name: bus_sums_fold [postgres]
+-- Fold the deltas into one row per hour and subscription; what others are adding is left for later.
+-- scope: system (operator's view)
+WITH old AS (
+    DELETE FROM delivery_sums WHERE sum_id IN (
+        SELECT sum_id FROM delivery_sums ORDER BY sum_id LIMIT :n FOR UPDATE SKIP LOCKED)
+    RETURNING *
+)
+{{sums_folded}} FROM old o GROUP BY o.subscription, o.customer, o.hour_at;
+
+-- name: bus_sums_fold [sqlite]
+-- differs because SQLite has no writing CTEs.
+-- scope: system (operator's view)
+CREATE TEMP TABLE IF NOT EXISTS old_delivery_sums (sum_id integer PRIMARY KEY);
+DELETE FROM temp.old_delivery_sums;
+INSERT INTO temp.old_delivery_sums SELECT sum_id FROM delivery_sums ORDER BY sum_id LIMIT :n;
+{{sums_folded}} FROM delivery_sums o
+WHERE o.sum_id IN (SELECT sum_id FROM temp.old_delivery_sums)
+GROUP BY o.subscription, o.customer, o.hour_at;
+DELETE FROM delivery_sums WHERE sum_id IN (SELECT sum_id FROM temp.old_delivery_sums);
