@@ -34,6 +34,7 @@ _WAITING: Final = {
     Admission.LATER: "it is not due yet",
     Admission.PAUSED: "it is paused",
     Admission.BLOCKED: "another run of its ordering key is before it",
+    Admission.LIMITED: "it waits for a limit",
 }
 
 

@@ -64,6 +64,7 @@ WAITS = {
     Admission.LATER: "later",
     Admission.PAUSED: "paused",
     Admission.BLOCKED: "blocked",
+    Admission.LIMITED: "limited",
 }
 
 

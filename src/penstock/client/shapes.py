@@ -31,6 +31,7 @@ WAITS: Mapping[int, str] = {
     Admission.LATER: "later",
     Admission.PAUSED: "paused",
     Admission.BLOCKED: "blocked",
+    Admission.LIMITED: "limited",
 }
 
 

@@ -16,6 +16,7 @@ from penstock.core.errors import DeclarationError
 from penstock.core.modes import BUILT_IN, known_modes, overlap
 from penstock.core.options import EVERY_MODE
 from penstock.core.record import read
+from penstock.core.runlimits import check_places, needs_of
 from penstock.core.terms import PhaseTerms, PipelineTerms, ProcessorTerms
 from penstock.core.waiting import cycle_of, stuck
 
@@ -33,10 +34,13 @@ def check_definition(definition: Json) -> None:
     modes = set(known_modes(terms.modes))
     _check_mode_names(f"pipeline {name}: slos", terms.slos or (), modes)
     _check_mode_names(f"pipeline {name}: fallback", terms.fallback or (), modes | {EVERY_MODE})
+    parameters = (definition.get("parameters") or {}).get("properties", {})
     for phase in phases:
         _check_phase(f"{name}/{phase['name']}", phase, modes)
         for path, own in _processors(name, [phase]):
             _check_processor(path, own, modes, terms.partition)
+            for need in needs_of(own):
+                check_places(need.name, parameters, f"processor {path}: limits")
     _check_products(name, phases)
 
 

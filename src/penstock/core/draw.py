@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from penstock.core import runlimits
 from penstock.core.clock import format_duration
 from penstock.core.dependency import Dependency, ExpectKind, Kind
 from penstock.core.evidence import percent
@@ -107,9 +108,13 @@ def _processor(processor: Json) -> Iterator[str]:
     yield f"  │  • {processor['name']}  {'  '.join(notes)}"
     for need in terms.needs:
         yield f"  │      needs {_need(need)}"
-    for word, values in (("makes", terms.produces), ("limit", terms.limits)):
-        for value in values:
-            yield f"  │      {word} {value}"
+    for table in terms.produces:
+        yield f"  │      makes {table}"
+    for limit in runlimits.needs_of(terms):
+        yield f"  │      limit {runlimits.words(limit)}"
+    if terms.collect is not None:
+        wait = format_duration(terms.collect.wait_us)
+        yield f"  │      collects up to {terms.collect.max} runs for {wait}"
     if terms.entities:
         yield f"  │      tells which {', '.join(terms.entities)} changed"
 

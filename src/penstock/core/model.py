@@ -165,6 +165,8 @@ class Finished(NamedTuple):
     flow_id: int | None
     processor: int
     final_state: str
+    limits: int = 0
+    """How many limits it held or stood in line for."""
 
 
 class Config(NamedTuple):

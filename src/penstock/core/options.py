@@ -14,11 +14,13 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
 from penstock.core.clock import Micros, parse_duration
+from penstock.core.collect import Collect
 from penstock.core.dependency import Dependency
 from penstock.core.errors import DeclarationError, InvalidInput, shown
 from penstock.core.mode import Mode
 from penstock.core.modes import Leniency
 from penstock.core.needs import COLUMN, TABLE
+from penstock.core.runlimits import read_count, read_keys, read_limits, read_weights
 from penstock.core.terms import PhaseTerms, PipelineTerms, ProcessorTerms
 
 Duration: TypeAlias = str | int | float | timedelta
@@ -28,9 +30,6 @@ T = TypeVar("T")
 EVERY_MODE: Final = "*"
 """As a key of fallback times: whatever the mode."""
 
-_LIMIT = re.compile(
-    r"[a-z][a-z0-9_-]{0,30}:[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,190}|[a-z][a-z0-9_.-]{0,62}", re.ASCII
-)
 _ENTITY = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 
@@ -78,8 +77,16 @@ class ProcessorOptions(TypedDict, total=False):
     """The modes it runs in; every mode when left out."""
     produces: str | Iterable[str]
     """The tables it writes."""
-    limits: Iterable[str]
-    """The limits it takes a slot of, such as "bq:nba_analytics.summary"."""
+    limits: Iterable[str] | Mapping[str, int]
+    """The limits its runs hold, such as "bq:{table}"; a mapping says how much of each."""
+    concurrency: int
+    """How many of its runs at a time, over all workers."""
+    per_customer: int
+    """How many of its runs at a time for each customer."""
+    per_key: str | Mapping[str, int]
+    """How many at a time for each key such as "{team}": one, or as the mapping says."""
+    collect: Collect
+    """Hand many runs to one call: Collect(max=30, wait="5s")."""
     entities: Iterable[str]
     """The kinds of entities whose changes it reports, such as "players"."""
 
@@ -96,7 +103,9 @@ def phase_terms(options: Mapping[str, Any], where: str) -> PhaseTerms:
 
 def processor_terms(options: Mapping[str, Any], where: str) -> ProcessorTerms:
     """Return the options of `@phase.processor(...)`, read."""
-    return ProcessorTerms(**_read(options, _PROCESSOR, where))
+    found = _read(options, _PROCESSOR, where)
+    weights = read_weights(options.get("limits"), "limits", where)
+    return ProcessorTerms(**found, weights=weights)
 
 
 def _read(
@@ -229,6 +238,14 @@ def _needs(value: Any, word: str, where: str) -> tuple[Dependency, ...]:
     return tuple(found)
 
 
+def _collect(value: Any, word: str, where: str) -> Collect:
+    if not isinstance(value, Collect):
+        raise DeclarationError(
+            f'{where}: {word} takes Collect(max=30, wait="5s"), got {shown(value)}.'
+        )
+    return value
+
+
 def _leniency(value: Any, word: str, where: str) -> str:
     return str(_one_of(*(str(item) for item in Leniency))(value, word, where))
 
@@ -256,10 +273,14 @@ _PHASE: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
 )
 _PROCESSOR: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
     {
+        "collect": ("collect", _collect),
+        "concurrency": ("concurrency", read_count),
         "entities": ("entities", _matching(_ENTITY, "a kind of entity such as 'players'")),
-        "limits": ("limits", _matching(_LIMIT, "the name of a limit such as 'bq:data.table'")),
+        "limits": ("limits", read_limits),
         "modes": ("modes", _mode_names),
         "needs": ("needs", _needs),
+        "per_customer": ("per_customer", read_count),
+        "per_key": ("per_key", read_keys),
         "produces": ("produces", _matching(TABLE, "a table name", single=True)),
     }
 )

@@ -151,6 +151,11 @@ class Phase:
             raise DeclarationError(f"{where}: {error.message}") from None
         if timeout_us <= 0:
             raise DeclarationError(f"{where}: timeout must be longer than zero, got {timeout!r}.")
+        if terms.collect is not None and runs not in ("thread", "async"):
+            raise DeclarationError(
+                f"{where}: collect hands many runs to one call of a function here, which "
+                f"runs={runs!r} cannot do; leave one of them out."
+            )
         made = Processor(
             pipeline=self._pipeline.name,
             phase=self.name,

@@ -49,7 +49,9 @@ class Admission(IntEnum):
     """Due in the future."""
     PAUSED = 2
     BLOCKED = 3
-    """Waiting for its ordering key or for a limit."""
+    """Behind another run of its ordering key."""
+    LIMITED = 4
+    """Due, and in line (or about to be) for the limits its processor needs."""
     NONE = 9
     """Not pending."""
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.core.clock import Micros
+from penstock.core.collect import Collect
 from penstock.core.dependency import Dependency
 from penstock.core.mode import Mode
 
@@ -50,4 +51,11 @@ class ProcessorTerms:
     modes: frozenset[str] | None = None
     produces: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
+    """Names of limits, perhaps with places that a run fills in (`core.runlimits`)."""
+    weights: Mapping[str, int] | None = None
+    """How much of a limit a run takes, where that is not 1."""
+    concurrency: int | None = None
+    per_customer: int | None = None
+    per_key: Mapping[str, int] | None = None
+    collect: Collect | None = None
     entities: tuple[str, ...] = ()

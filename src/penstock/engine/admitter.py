@@ -1,5 +1,11 @@
 """The admitter: runs whose time has come take their customer's next turn; old ones rise a level.
 
+Runs that need limits get their places in line here, in batches, so that nobody who submits waits
+for a limit's lock. Whoever makes room lets the next ones through itself; behind that stands a look
+at every line with room, for what was freed by somebody who could not judge (a transaction confined
+to a customer, a slot given back by user code, a capacity raised by a person) and for tokens that
+come with time.
+
 Safe in any number of replicas; a missed wake-up costs at most one poll interval.
 """
 
@@ -7,14 +13,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.core.clock import MINUTE
-from penstock.store.admission import run_admit_due, run_age, run_next_due_at
-from penstock.store.api import Store, Tx
+from penstock.core.clock import MINUTE, SECOND
+from penstock.store.admission import admission_look, run_admit_due, run_age
+from penstock.store.api import Store
+from penstock.store.lines import (
+    Promoted,
+    lines_age,
+    lines_enter,
+    lines_look,
+    lines_promote,
+    lines_repair,
+)
 from penstock.store.registry import processor_list
+from penstock.store.runs import FAR_FUTURE
 
 BATCH = 5_000
 BUSY_US = 50_000
 """How long to leave due runs alone that another transaction holds."""
+LOOK_US = SECOND
+"""How often at most every line is looked at."""
+LOOK_LATEST_US = 5 * SECOND
+REPAIR_US = 15 * SECOND
+LIMITS_PER_TX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +43,8 @@ class Admitted:
 
     runs: int = 0
     aged: int = 0
+    lined: int = 0
+    promoted: int = 0
     next_at: int | None = None
     now: int = 0
 
@@ -36,6 +58,9 @@ class Admitter:
         self._store = store
         self._batch = batch
         self._aged_at = 0
+        self._looked_at = 0
+        self._repaired_at = 0
+        self._tokens_at = FAR_FUTURE
 
     def run_once(self) -> Admitted:
         """Admit everything that is due; age the waiting once a minute."""
@@ -49,15 +74,63 @@ class Admitter:
         if admitted:
             names = {row.pool_no: row.pool for row in self._store.read(processor_list)}
             self._store.wake([f"runs:{names[pool]}" for pool in admitted if pool in names])
-        next_at, now = self._store.read(_look)
+        next_at, has_new, has_line, now = self._store.read(admission_look)
         if next_at is not None and next_at <= now and not admitted:
             next_at = now + BUSY_US
+        lined, promoted = 0, Promoted()
+        if has_new:
+            lined, promoted = self._line_up()
+        if has_new or has_line:
+            next_at = _sooner(next_at, self._serve_lines(now, promoted))
         aged = 0
         if now - self._aged_at >= MINUTE:
             self._aged_at = now
             aged = self._store.write(run_age)
-        return Admitted(runs=sum(admitted.values()), aged=aged, next_at=next_at, now=now)
+            if has_line:
+                aged += self._store.write(lines_age)
+        return Admitted(
+            runs=sum(admitted.values()) + promoted.runs,
+            aged=aged,
+            lined=lined,
+            promoted=promoted.runs,
+            next_at=next_at,
+            now=now,
+        )
+
+    def _line_up(self) -> tuple[int, Promoted]:
+        """Give every run that waits for it a place in line."""
+        lined, promoted = 0, Promoted()
+        while True:
+            count, part = self._store.write(lambda tx: lines_enter(tx, self._batch))
+            lined += count
+            promoted.add(part)
+            if count < self._batch:
+                return lined, promoted
+
+    def _serve_lines(self, now: int, promoted: Promoted) -> int:
+        """Let those go for whom there is room; answers when to look again."""
+        is_due = now >= self._tokens_at or now - self._looked_at >= LOOK_US
+        if promoted.more or is_due:
+            self._looked_at = now
+            found, wait_us = self._store.read(lines_look)
+            for start in range(0, len(found), LIMITS_PER_TX):
+                promoted.add(self._promote(found[start : start + LIMITS_PER_TX]))
+            promoted.add(Promoted(next_us=wait_us))
+            self._tokens_at = FAR_FUTURE
+        if promoted.next_us is not None:
+            self._tokens_at = min(self._tokens_at, now + promoted.next_us)
+        if now - self._repaired_at >= REPAIR_US:
+            self._repaired_at = now
+            promoted.more |= self._store.write(lines_repair) > 0
+        if promoted.more:
+            return now + BUSY_US
+        # Called before its time: a hint says that there is something to see.
+        look_at = self._looked_at + (LOOK_LATEST_US if is_due else LOOK_US)
+        return min(look_at, self._tokens_at)
+
+    def _promote(self, limits: list[int]) -> Promoted:
+        return self._store.write(lambda tx: lines_promote(tx, limits))
 
 
-def _look(tx: Tx) -> tuple[int | None, int]:
-    return run_next_due_at(tx), tx.now()
+def _sooner(first: int | None, second: int) -> int:
+    return second if first is None else min(first, second)

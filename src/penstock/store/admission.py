@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.store.api import Tx, first
+from penstock.store.api import Tx, first, one
+from penstock.store.lines import lines_pause
 
 AGE_PER_CUSTOMER = 5
 
@@ -30,6 +31,12 @@ def run_admit_due(tx: Tx, n: int) -> dict[int, int]:
     return dict(tx.rows("run_admit_due", {"n": n}))
 
 
+def admission_look(tx: Tx) -> tuple[int | None, bool, bool, int]:
+    """When the next run is due, whether runs wait for a place in line, whether any has one, now."""
+    next_at, has_new, has_line, now = one(tx.rows("admission_look"))
+    return next_at, bool(has_new), bool(has_line), now
+
+
 def run_next_due_at(tx: Tx) -> int | None:
     """When the next waiting run becomes due."""
     row = first(tx.rows("run_next_due_at"))
@@ -45,7 +52,7 @@ def pause_put(tx: Tx, scope: str, subject: int, actor: str, reason: str) -> bool
     """Pause something and what waits of it; False when it was paused before."""
     params = {"scope": scope, "subject": subject, "actor": actor, "reason": reason}
     is_new = bool(tx.rows("pause_put", params))
-    tx.run("run_pause_covered")
+    _pause_covered(tx)
     return is_new
 
 
@@ -58,7 +65,15 @@ def pause_drop(tx: Tx, scope: str, subject: int) -> bool:
 
 def pauses_apply(tx: Tx) -> int:
     """Repair runs that slipped past a pause or a resume; returns how many."""
-    return tx.run("run_pause_covered") + tx.run("run_resume_uncovered")
+    return _pause_covered(tx) + tx.run("run_resume_uncovered")
+
+
+def _pause_covered(tx: Tx) -> int:
+    """Put covered runs aside; a paused run holds no limit, or others would wait for a person."""
+    covered = tx.run("run_pause_covered")
+    if covered:
+        lines_pause(tx)
+    return covered
 
 
 def pause_list(tx: Tx, customer: int | None = None) -> list[Pause]:

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from penstock.core.pipeline import Pipeline
 from penstock.core.processor import Processor
 from penstock.store.api import Tx
+from penstock.store.lines import limits_text
 from penstock.store.registry import (
     pipeline_get,
     pipeline_put,
@@ -68,5 +69,6 @@ def _processor_register(
             "retry": None if processor.retry is None else json.dumps(dict(processor.retry)),
             "rate_second": pipeline.rate_second,
             "rate_gb": pipeline.rate_gb,
+            "limits": limits_text(pipeline, processor),
         },
     )

@@ -43,7 +43,7 @@ def pipeline_put(tx: Tx, *, name: str, digest: str, definition: str, has_flow: b
 
 def processor_put(tx: Tx, params: Mapping[str, Any]) -> int:
     """Register or update one processor of a pipeline; returns its number."""
-    return int(one(tx.rows("processor_put", params))[0])
+    return int(one(tx.rows("processor_put", {"limits": None, **params}))[0])
 
 
 def pipeline_get(tx: Tx, name: str) -> tuple[int, str, str, bool] | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from penstock.core.model import Finish, Finished, HeldRun, NewRun, Run
 from penstock.core.states import Admission
 from penstock.store.api import Tx, first
+from penstock.store.lines import ADMIT, lines_leave
 
 FAR_FUTURE = 2**62
 
@@ -36,6 +37,8 @@ def run_insert_many(tx: Tx, runs: Sequence[NewRun], actor: str) -> list[int]:
     if keys:
         tx.run("ordering_key_lock_many", batch=[(key,) for key in keys])
     rows = tx.rows("run_insert_many", {"actor": actor}, runs)
+    if any(row[1] == Admission.LIMITED for row in rows):
+        tx.wake([ADMIT])
     return [row[0] for row in rows]
 
 
@@ -89,17 +92,20 @@ def run_release_many(tx: Tx, held: Iterable[tuple[int, int, int]]) -> set[int]:
     rows = list(held)
     note = {"action": "released", "actor": "worker"}
     tx.run("journal_interrupt_many", note, batch=[row[:2] for row in rows])
-    released = {row[0] for row in tx.rows("run_release_many", batch=rows)}
+    released: dict[int, int] = dict(tx.rows("run_release_many", batch=rows))
     if released:
         tx.run("progress_drop_many", {"ids": sorted(released)})
-    return released
+    lines_leave(tx, [run_id for run_id, limits in released.items() if limits])
+    return set(released)
 
 
 def run_lapse_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
     """Put CLAIMED runs whose lease expired back, counting the lapse."""
     rows = list(held)
     tx.run("journal_interrupt_many", {"action": "lapsed", "actor": "sweeper"}, batch=rows)
-    return {row[0] for row in tx.rows("run_lapse_many", batch=rows)}
+    lapsed: dict[int, int] = dict(tx.rows("run_lapse_many", batch=rows))
+    lines_leave(tx, [run_id for run_id, limits in lapsed.items() if limits])
+    return set(lapsed)
 
 
 def run_finish_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
@@ -117,6 +123,7 @@ def run_finish_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
     keys = sorted({f.ordering_key for f in finished if f.ordering_key and not f.retry_run_id})
     if keys:
         run_unblock(tx, keys)
+    lines_leave(tx, [end.run_id for end in finished if end.limits])
     return finished
 
 

@@ -299,7 +299,7 @@ class TestValues:
             make()
 
     def test_a_misspelt_option(self) -> None:
-        with pytest.raises(TypeError, match="'need' is not an option; known: entities, limits"):
+        with pytest.raises(TypeError, match="'need' is not an option; known: collect, concurrency, entities, limits"):
             external(need=[])()
 
     @pytest.mark.parametrize(

@@ -1,10 +1,16 @@
--- Admission: which pending runs may be claimed. Due, unpaused, unblocked runs carry mark 0.
+-- Admission: which pending runs may be claimed. Due, unpaused, unblocked runs that hold their limits
+-- carry mark 0.
+
+-- fragment: admission_of_due
+CASE WHEN {{is_paused}} THEN 2 WHEN g.is_limited THEN 4 ELSE 0 END
 
 -- name: run_admit_due [postgres]
--- Runs whose time has come take their customer's next turn and become claimable.
+-- Runs whose time has come take their customer's next turn and become claimable; those that need
+-- limits wait for a place in line.
 -- scope: system (fairness across customers)
 WITH due AS MATERIALIZED (
-    SELECT r.run_id, r.customer, r.config_id, p.pipeline, r.scheduled_time, r.pool, r.priority
+    SELECT r.run_id, r.customer, r.config_id, p.pipeline, r.scheduled_time, r.pool, r.priority,
+        p.limits IS NOT NULL AS is_limited
     FROM runs r JOIN processors p ON p.processor = r.processor
     WHERE r.admission = 1 AND r.scheduled_time <= {{now}}
     ORDER BY r.scheduled_time, r.run_id LIMIT :n FOR UPDATE OF r SKIP LOCKED
@@ -12,19 +18,20 @@ WITH due AS MATERIALIZED (
     SELECT g.*, k.pass AS clock FROM due g {{turn_clock}}
     ORDER BY g.pool, g.priority, g.customer, g.scheduled_time, g.run_id
 ), locked AS MATERIALIZED (
-    SELECT g.*, {{turn_base}} AS base, {{is_paused}} AS paused FROM in_line g
+    SELECT g.*, {{turn_base}} AS base, {{admission_of_due}} AS admission FROM in_line g
 ), seated AS MATERIALIZED (
-    SELECT l.run_id, l.pool, l.priority, l.customer, l.paused, CASE WHEN l.paused THEN 0 ELSE
-        l.base + row_number() OVER (PARTITION BY l.customer, l.pool, l.priority, l.paused
+    SELECT l.run_id, l.pool, l.priority, l.customer, l.admission,
+        CASE WHEN l.admission <> 0 THEN 0 ELSE
+            l.base + row_number() OVER (PARTITION BY l.customer, l.pool, l.priority, l.admission
             ORDER BY l.scheduled_time, l.run_id) END AS seat
     FROM locked l
 ), passes AS (
     INSERT INTO turns (pool, level, customer, pass)
-    SELECT pool, priority, customer, max(seat) FROM seated WHERE NOT paused
+    SELECT pool, priority, customer, max(seat) FROM seated WHERE admission = 0
     GROUP BY pool, priority, customer ORDER BY pool, priority, customer
     ON CONFLICT (pool, level, customer) DO UPDATE SET pass = greatest(turns.pass, excluded.pass)
 ), admitted AS (
-    UPDATE runs r SET admission = CASE WHEN k.paused THEN 2 ELSE 0 END, pass = k.seat,
+    UPDATE runs r SET admission = k.admission, pass = k.seat,
         level = r.priority, state_at = {{now}}
     FROM seated k WHERE r.run_id = k.run_id
     RETURNING r.run_id, r.customer, r.config_id, r.priority, r.pool, r.admission
@@ -42,9 +49,10 @@ SELECT pool, count(*) FROM admitted GROUP BY pool;
 -- scope: system (fairness across customers)
 {{staged_table}};
 INSERT INTO temp.staged (source, processor, pool, level, customer, admission)
-SELECT g.run_id, NULL, g.pool, g.priority, g.customer, CASE WHEN {{is_paused}} THEN 2 ELSE 0 END
+SELECT g.run_id, NULL, g.pool, g.priority, g.customer, {{admission_of_due}}
 FROM (
-    SELECT r.run_id, r.customer, r.config_id, p.pipeline, r.scheduled_time, r.pool, r.priority
+    SELECT r.run_id, r.customer, r.config_id, p.pipeline, r.scheduled_time, r.pool, r.priority,
+        p.limits IS NOT NULL AS is_limited
     FROM runs r JOIN processors p ON p.processor = r.processor
     WHERE r.admission = 1 AND r.scheduled_time <= {{now}}
     ORDER BY r.scheduled_time, r.run_id LIMIT :n) AS g
@@ -66,6 +74,14 @@ SELECT pool, count(*) FROM temp.staged GROUP BY pool;
 -- scope: system (a time only)
 SELECT min(scheduled_time) FROM runs WHERE admission = 1;
 
+-- name: admission_look
+-- What the admission loop has to come back for: when the next run is due, whether runs wait for a
+-- place in line, whether anybody stands in one, and the time.
+-- scope: system (times only)
+SELECT (SELECT min(scheduled_time) FROM runs WHERE admission = 1),
+    EXISTS (SELECT 1 FROM runs WHERE admission = 4 AND limits = 0),
+    EXISTS (SELECT 1 FROM run_limits WHERE is_waiting), {{now}};
+
 -- name: run_age
 -- Waiting ten minutes raises a run by one level; at most :per_customer runs of a customer stand
 -- raised at a time, so that an old flood cannot climb past everybody else. Its turn up there is
@@ -86,13 +102,13 @@ WHERE run_id IN (
     AND admission = 0;
 
 -- name: run_pause_covered
--- Ready and later runs that a pause covers stop being claimable.
+-- Pending runs that a pause covers stop being claimable; what they hold, `line_leave_many` frees.
 -- scope: system (applies the pauses table)
 UPDATE runs SET admission = 2, state_at = {{now}}
-WHERE admission IN (0, 1) AND EXISTS (SELECT 1 FROM pauses) AND run_id IN (
+WHERE admission IN (0, 1, 4) AND EXISTS (SELECT 1 FROM pauses) AND run_id IN (
     SELECT g.run_id FROM (
         SELECT r.run_id, r.customer, r.config_id, p.pipeline FROM runs r
-        JOIN processors p ON p.processor = r.processor WHERE r.admission IN (0, 1)) AS g
+        JOIN processors p ON p.processor = r.processor WHERE r.admission IN (0, 1, 4)) AS g
     WHERE {{is_paused}});
 
 -- name: run_resume_uncovered

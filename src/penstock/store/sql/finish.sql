@@ -7,7 +7,7 @@ r.scheduled_time, r.priority, r.state, r.session_id, r.claimed_by, r.claimed_at,
 coalesce(r.started_at, {{now}} - x.duration_us) AS started_at, r.token, r.lapses, r.attempt,
 r.max_execution_us, r.sla_us, r.ordering_key, r.parameters, r.correlation_id, r.parent_run_id,
 r.root_run_id, r.stales, r.trigger_source, r.trigger_message_id, r.created_at,
-r.cancel_requested_by, r.cancel_reason,
+r.cancel_requested_by, r.cancel_reason, r.limits,
 x.final_state, x.status, x.error_type, x.error_details, x.result, x.records, x.bytes, x.stages,
 x.retry_delay_us, x.retry_max_execution_us, x.is_dead, x.is_stale, x.actor, x.why,
 {{now}} AS finished_at
@@ -133,7 +133,7 @@ SELECT g.run_id, g.customer, g.config_id, g.is_dead, g.ordering_key,
     CASE WHEN g.is_dead THEN coalesce(
         (SELECT h.consecutive_failures FROM health h WHERE h.config_id = g.config_id), 0)
         ELSE 0 END,
-    g.flow_id, g.processor, g.final_state
+    g.flow_id, g.processor, g.final_state, g.limits
 FROM gone g;
 
 -- name: run_finish_many [sqlite]
@@ -176,6 +176,6 @@ DELETE FROM progress WHERE run_id IN (SELECT run_id FROM temp.gone);
 DELETE FROM leases WHERE kind = 'run' AND subject IN (SELECT run_id FROM temp.gone);
 SELECT g.run_id, g.customer, g.config_id, g.is_dead, g.ordering_key, t.run_id,
     CASE WHEN g.is_dead THEN coalesce(h.consecutive_failures, 0) ELSE 0 END,
-    g.flow_id, g.processor, g.final_state
+    g.flow_id, g.processor, g.final_state, g.limits
 FROM temp.gone g LEFT JOIN runs t ON t.run_id = g.retry_run_id
     LEFT JOIN config_health h ON h.config_id = g.config_id;

@@ -8,7 +8,7 @@
     OR (q.scope = 'config' AND q.subject = g.config_id)))
 
 -- fragment: admission_of_given
--- Blocked behind its ordering key, paused, due later, or ready. Blocked comes first: a resume would
+-- Blocked behind its ordering key, paused, due later, before its limits, or ready. Blocked comes first: a resume would
 -- otherwise let it pass the run in front, while a blocked run meets the pause when it is admitted.
 CASE
     WHEN g.ordering_key IS NOT NULL AND ({{earlier_in_batch}}
@@ -16,6 +16,7 @@ CASE
             IS NOT NULL) THEN 3
     WHEN {{is_paused}} THEN 2
     WHEN g.scheduled_time > g.at THEN 1
+    WHEN g.is_limited THEN 4
     ELSE 0
 END
 
@@ -171,7 +172,7 @@ CREATE TEMP TABLE IF NOT EXISTS given (
     scheduled_time integer, priority integer, attempt integer, max_execution_us integer,
     sla_us integer, ordering_key text, parameters text, correlation_id text,
     parent_run_id integer, root_run_id integer, stales integer, trigger_source text,
-    trigger_message_id text, at integer);
+    trigger_message_id text, at integer, is_limited integer);
 CREATE INDEX IF NOT EXISTS temp.given_in_order ON given (ordering_key)
     WHERE ordering_key IS NOT NULL
 
@@ -183,7 +184,8 @@ SELECT batch.ord, batch.customer, batch.config_id, batch.processor, p.pool, p.pi
     batch.priority, batch.attempt,
     coalesce(batch.max_execution_us, p.max_execution_us) AS max_execution_us, batch.sla_us,
     batch.ordering_key, batch.parameters, batch.correlation_id, batch.parent_run_id,
-    batch.root_run_id, 0 AS stales, batch.trigger_source, batch.trigger_message_id, {{now}} AS at
+    batch.root_run_id, 0 AS stales, batch.trigger_source, batch.trigger_message_id, {{now}} AS at,
+    p.limits IS NOT NULL AS is_limited
 FROM {{batch}} JOIN processors p ON p.processor = batch.processor
 
 -- name: run_insert_many [postgres]
@@ -365,7 +367,7 @@ UPDATE runs SET state = 'PENDING', admission = 1, scheduled_time = {{now}} + bat
 FROM {{batch}}
 WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.token = batch.token
     AND runs.state IN ('CLAIMED', 'RUNNING')
-RETURNING runs.run_id;
+RETURNING runs.run_id, runs.limits;
 
 -- name: run_lapse_many
 -- CLAIMED runs whose lease expired go back to the queue; the lapse counts.
@@ -375,4 +377,4 @@ UPDATE runs SET state = 'PENDING', admission = 1, session_id = NULL, claimed_by 
     claimed_at = NULL, lapses = lapses + 1, state_at = {{now}}
 FROM {{batch}}
 WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.token = batch.token AND runs.state = 'CLAIMED'
-RETURNING runs.run_id;
+RETURNING runs.run_id, runs.limits;

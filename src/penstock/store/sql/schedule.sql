@@ -85,7 +85,7 @@ SELECT row_number() OVER () AS ord,
     CAST(NULL AS text) AS parameters, CAST(NULL AS text) AS correlation_id,
     CAST(NULL AS bigint) AS parent_run_id,
     CAST(NULL AS bigint) AS root_run_id, 0 AS stales, 'scheduler' AS trigger_source,
-    CAST(NULL AS text) AS trigger_message_id, {{now}} AS at
+    CAST(NULL AS text) AS trigger_message_id, {{now}} AS at, p.limits IS NOT NULL AS is_limited
 FROM tick t
 JOIN processors p ON p.pipeline = t.pipeline AND p.is_entry AND p.is_current
 WHERE t.outcome = 'run' AND NOT t.has_flow
@@ -105,6 +105,7 @@ SELECT t.rowid, p.processor, p.pool, t.priority, t.customer,
             SELECT o.run_id FROM runs o WHERE o.ordering_key = {{tick_ordering_key}} LIMIT 1)
             IS NOT NULL THEN 3
         WHEN t.is_late OR t.run_slot + t.offset_us > {{now}} THEN 1
+        WHEN p.limits IS NOT NULL THEN 4
         ELSE 0
     END AS admission
 FROM temp.tick t CROSS JOIN processors p ON p.pipeline = t.pipeline AND p.is_entry AND p.is_current

@@ -1,0 +1,160 @@
+"""What a processor's runs must hold before they may be claimed: limits by name, and their names.
+
+    @processor(limits=["bq:{table}"], concurrency=20, per_customer=2, per_key="{team}")
+
+Each option becomes needs of one kind: the name of a limit, perhaps with places that each run fills
+in from its customer, partition, mode and parameters, a weight, and, where the declaration itself
+says how many, the capacity. Declarations are checked here; the store turns needs into rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.core.errors import DeclarationError, shown
+from penstock.core.limit import CAPACITY_MAX, NAME_MAX
+from penstock.core.terms import ProcessorTerms
+
+WORDS: Final = ("customer", "partition", "mode", "pipeline", "phase", "processor")
+"""What every run can fill in; any other place is the name of a parameter."""
+NOTHING: Final = "none"
+"""Fills a place for which a run has no value: such runs share one limit."""
+OWN: Final = "processor:{pipeline}/{phase}/{processor}"
+
+_PLACE = re.compile(r"\{([^{}]*)\}")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@#$*+=,-]*", re.ASCII)
+_UNFIT = re.compile(r"[^A-Za-z0-9_.:/@#$*+=,-]", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitNeed:
+    """One limit a run has to hold. capacity: as the declaration says, None: as the limit says."""
+
+    name: str
+    weight: int = 1
+    capacity: int | None = None
+    is_customers: bool = False
+    """The limit belongs to the run's customer, not to the house."""
+
+
+def needs_of(terms: ProcessorTerms) -> tuple[LimitNeed, ...]:
+    """Return the limits that every run of a processor has to hold."""
+    weights = terms.weights or {}
+    found = [LimitNeed(name=name, weight=weights.get(name, 1)) for name in terms.limits]
+    if terms.concurrency is not None:
+        found.append(LimitNeed(name=OWN, capacity=terms.concurrency))
+    if terms.per_customer is not None:
+        name = f"{OWN}:customer:{{customer}}"
+        found.append(LimitNeed(name=name, capacity=terms.per_customer, is_customers=True))
+    for key, capacity in (terms.per_key or {}).items():
+        found.append(LimitNeed(name=f"{OWN}:key:{key}", capacity=capacity))
+    return tuple(found)
+
+
+def words(need: LimitNeed) -> str:
+    """Return a need in words, as people read a declaration."""
+    if need.capacity is None:
+        return need.name if need.weight == 1 else f"{need.name} ({need.weight} of it)"
+    if need.is_customers:
+        return f"{need.capacity} at a time per customer"
+    key = need.name.removeprefix(f"{OWN}:key:")
+    per = "" if key == need.name else f" per {key}"
+    return f"{need.capacity} at a time{per}"
+
+
+def render(name: str, values: Mapping[str, Any]) -> str:
+    """Return the limit's name for one run. What a name cannot hold becomes `_`; a name too long
+    keeps its beginning and ends in a digest.
+    """
+    if "{" not in name:
+        return name
+    made = _PLACE.sub(lambda place: _filled(values.get(place[1])), name)
+    if len(made) <= NAME_MAX:
+        return made
+    digest = hashlib.sha256(made.encode()).hexdigest()[:16]
+    return f"{made[: NAME_MAX - 17]}-{digest}"
+
+
+def check_places(name: str, parameters: Iterable[str], where: str) -> None:
+    """Raise DeclarationError unless every place of a name is something its runs know."""
+    known = sorted(parameters)
+    for place in _PLACE.findall(name):
+        if place not in WORDS and place not in known:
+            listed = ", ".join((*WORDS, *known))
+            raise DeclarationError(
+                f"{where}: {{{place}}} in {name!r} is neither a word of the run nor a declared "
+                f"parameter; known: {listed}. Declare parameters with Pipeline(parameters=...)."
+            )
+
+
+def read_limits(value: Any, word: str, where: str) -> tuple[str, ...]:
+    """Return the names of a `limits` option: a list of names, or weights by name."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise DeclarationError(f"{where}: {word} takes a list, got {shown(value)}.")
+    return tuple(dict.fromkeys(_name(item, word, where) for item in value))
+
+
+def read_weights(value: Any, word: str, where: str) -> dict[str, int] | None:
+    """Return the weights a `limits` option gives, without those that are 1."""
+    if not isinstance(value, Mapping):
+        return None
+    found = {name: _count(weight, f"{word}[{name!r}]", where) for name, weight in value.items()}
+    return {name: weight for name, weight in found.items() if weight != 1} or None
+
+
+def read_count(value: Any, word: str, where: str) -> int:
+    """Return how many runs at a time."""
+    return _count(value, word, where)
+
+
+def read_keys(value: Any, word: str, where: str) -> dict[str, int]:
+    """Return how many runs at a time per key; a bare key means one."""
+    given = {value: 1} if isinstance(value, str) else value
+    if not isinstance(given, Mapping) or not given:
+        raise DeclarationError(
+            f'{where}: {word} takes a key such as "{{team}}" or counts by key, got {shown(value)}.'
+        )
+    for key in given:
+        if not _PLACE.search(_name(key, word, where)):
+            raise DeclarationError(
+                f'{where}: {word}: {shown(key)} has no place such as "{{team}}", so that all runs '
+                "would share one key; use concurrency=... for that."
+            )
+    return {key: _count(count, f"{word}[{key!r}]", where) for key, count in given.items()}
+
+
+def _filled(value: object) -> str:
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _UNFIT.sub("_", str(value))
+
+
+def _name(value: object, word: str, where: str) -> str:
+    plain = _PLACE.sub("x", value) if isinstance(value, str) else ""
+    if not isinstance(value, str) or not _NAME.fullmatch(plain) or len(value) > NAME_MAX:
+        raise DeclarationError(
+            f"{where}: {word}: {shown(value)} is not the name of a limit such as 'bq:data.table' "
+            "or 'bq:{table}'."
+        )
+    for place in _PLACE.findall(value):
+        if not _WORD.fullmatch(place):
+            raise DeclarationError(
+                f"{where}: {word}: {{{place}}} in {value!r} is not a name; "
+                'write "{table}" for the parameter `table`.'
+            )
+    return value
+
+
+def _count(value: object, word: str, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= CAPACITY_MAX:
+        raise DeclarationError(
+            f"{where}: {word} is a whole number from 1 to {CAPACITY_MAX:,}, got {shown(value)}."
+        )
+    return value

@@ -1,0 +1,314 @@
+"""Runs before their limits: they stand in line, take all they need or nothing, and give it back.
+
+A run whose processor needs limits becomes LIMITED when it is due; the admitter gives it a place in
+line (`lines_enter`), and whoever makes room lets the next ones through in the same transaction
+(`lines_promote`). What a run holds are rows of `limit_leases` without a time of their own, from its
+admission to its end or return (`lines_leave`): READY, CLAIMED and RUNNING hold, nothing else does.
+
+Capacity is judged by `core.line` over rows, under the locks of the limits, taken in the order of
+their ids. A transaction confined to a customer cannot see everybody's rows: it only leaves, and
+wakes the admitter, which looks at every line with room (`lines_look`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from penstock.core import line
+from penstock.core.clock import Micros
+from penstock.core.ids import encode
+from penstock.core.limit import CAPACITY_DEFAULT, effective
+from penstock.core.line import Room, Waiting
+from penstock.core.parameters import defaults
+from penstock.core.pipeline import Pipeline
+from penstock.core.processor import Processor
+from penstock.core.record import plain, read
+from penstock.core.runlimits import LimitNeed, needs_of, render
+from penstock.store.api import Row, Tx
+
+ADMIT: Final = "admit"
+WINDOW: Final = 16
+"""For how many heads of a line the other limits they need are locked as well."""
+ROUNDS: Final = 8
+"""How often a line is looked at again because runs moved from its head to another."""
+MOST: Final = 1000
+"""How many of a line go in one transaction; the admitter goes on from there."""
+UNIT: Final = 10**12
+"""A token, as the bucket of a limit counts it."""
+AGE_PER_CUSTOMER: Final = 5
+
+_Key = tuple[int, str]
+
+
+@dataclass(slots=True)
+class Promoted:
+    """What became of the heads of some lines."""
+
+    runs: int = 0
+    pools: set[str] = field(default_factory=set)
+    next_us: Micros | None = None
+    """After this time tokens may have come for somebody."""
+    more: bool = False
+    """There may be more to let through: look again."""
+
+    def add(self, other: Promoted) -> None:
+        """Count another transaction's."""
+        self.runs += other.runs
+        self.pools |= other.pools
+        self.more |= other.more
+        times = [us for us in (self.next_us, other.next_us) if us is not None]
+        self.next_us = min(times, default=None)
+
+
+class _New(NamedTuple):
+    run_id: int
+    customer: int
+    customer_id: str
+    partition: str | None
+    mode: str | None
+    priority: int
+    parameters: str | None
+    limits: str | None
+    pipeline: str
+    phase: str
+    processor: str
+
+
+def limits_text(pipeline: Pipeline, processor: Processor) -> str | None:
+    """What is kept with a processor of the limits its runs need; None when there are none."""
+    needs = needs_of(processor.terms)
+    if not needs:
+        return None
+    kept = {"needs": [plain(need) for need in needs]}
+    fills = defaults(pipeline.parameters)
+    return json.dumps(kept if not fills else {**kept, "defaults": fills}, sort_keys=True)
+
+
+def lines_enter(tx: Tx, n: int) -> tuple[int, Promoted]:
+    """Give up to `n` LIMITED runs their places, and let those go for whom there is room."""
+    news = [_New._make(row) for row in tx.rows("line_new", {"n": n})]
+    if not news:
+        return 0, Promoted()
+    wanted = [(new, _needs(new)) for new in news]
+    ids = _limit_ids(tx, [(key, need) for _, needs in wanted for key, need in needs.items()])
+    rows: list[tuple[int, int, int, int, int, bool]] = []
+    marks: list[tuple[int, int]] = []
+    free: list[int] = []
+    for new, needs in wanted:
+        own = sorted((ids[key], need.weight) for key, need in needs.items())
+        if not own:
+            free.append(new.run_id)
+            continue
+        marks.append((new.run_id, len(own)))
+        rows += [
+            (new.run_id, limit, new.customer, weight, new.priority, place == 0)
+            for place, (limit, weight) in enumerate(own)
+        ]
+    tx.run("line_put_many", batch=rows)
+    tx.run("line_mark_many", batch=marks)
+    promoted = lines_promote(tx, {row[1] for row in rows if row[5]})
+    promoted.add(_admit(tx, free))
+    return len(news), promoted
+
+
+def lines_promote(tx: Tx, limits: Iterable[int]) -> Promoted:
+    """Let the next in line through wherever there is room; safe to call at any time.
+
+    Hints to the workers are sent with the commit. Never call it confined to a customer.
+    """
+    assert tx.sees_all, "capacity is judged over everybody's rows"
+    promoted = Promoted()
+    asked = sorted(set(limits))
+    if not asked:
+        return promoted
+    locked = [row[0] for row in tx.rows("line_lock", {"ids": asked, "window": WINDOW})]
+    rooms, buckets = _rooms(tx.rows("line_rooms", {"ids": locked}))
+    # A limit that has since been deleted has no line either.
+    asked = [limit for limit in asked if limit in rooms]
+    done: dict[int, Waiting] = {}
+    for _ in range(ROUNDS):
+        lines = _heads(tx, {limit: _look_at(rooms[limit]) for limit in asked}, done)
+        judged = line.judge(rooms, lines)
+        done.update((w.run_id, w) for w in judged.urgent)
+        done.update((w.run_id, w) for w in judged.admitted)
+        promoted.add(_admit(tx, [waiting.run_id for waiting in judged.admitted]))
+        promoted.add(Promoted(next_us=judged.next_us))
+        _pay(tx, judged.admitted, buckets)
+        if not judged.moved:
+            break
+        # Those behind a run that moved to another line may find room in this one.
+        tx.run("line_move_many", batch=[(run_id, to) for run_id, _, to in judged.moved])
+        asked = sorted({limit for _, limit, _ in judged.moved})
+    promoted.more = bool(judged.moved) or any(
+        len(found) >= MOST or not all(limit in rooms for w in found for limit, _ in w.needs)
+        for found in lines.values()
+    )
+    return promoted
+
+
+def lines_leave(tx: Tx, runs: Sequence[int]) -> None:
+    """Let runs give back what they hold and leave their lines; the next in line go."""
+    if not runs:
+        return
+    freed = [row[0] for row in tx.rows("line_leave_many", {"ids": sorted(runs)})]
+    if not freed:
+        return
+    if not tx.sees_all:
+        tx.wake([ADMIT])
+        return
+    if lines_promote(tx, freed).more:
+        tx.wake([ADMIT])
+
+
+def lines_look(tx: Tx) -> tuple[list[int], Micros | None]:
+    """Limits with somebody in line and room for one more, and when tokens come for the others.
+
+    Without locks: what it answers is where to look closer.
+    """
+    rooms, _ = _rooms(tx.rows("line_looks"))
+    found = [limit for limit, room in rooms.items() if not room.lacks(1)]
+    waits = [wait for room in rooms.values() if (wait := room.wait_us(1))]
+    return found, min(waits, default=None)
+
+
+def lines_age(tx: Tx, per_customer: int = AGE_PER_CUSTOMER) -> int:
+    """Raise runs that stood in line for long, and clear away what no run stands for."""
+    urged = tx.run("line_urge", {"after_us": line.URGENT_AFTER})
+    strays = sorted({row[0] for row in tx.rows("line_stray_waiting", {"n": MOST})})
+    lines_leave(tx, strays)
+    return urged + tx.run("line_age", {"per_customer": per_customer}) + len(strays)
+
+
+def lines_repair(tx: Tx) -> int:
+    """Free what is held by runs that are over, or ready where nobody works; returns how many."""
+    strays = sorted({row[0] for row in tx.rows("line_stray_held", {"n": MOST})})
+    params = {"n": MOST, "after_us": line.UNCLAIMED_AFTER}
+    idle = sorted({row[0] for row in tx.rows("line_unclaimed", params)})
+    if idle:
+        tx.run("line_send_back", {"ids": idle})
+    lines_leave(tx, [*strays, *idle])
+    return len(strays) + len(idle)
+
+
+def lines_pause(tx: Tx) -> int:
+    """Let paused runs leave their lines and give back what they hold; returns how many."""
+    paused = [row[0] for row in tx.rows("line_paused")]
+    lines_leave(tx, paused)
+    return len(paused)
+
+
+def _admit(tx: Tx, runs: Sequence[int]) -> Promoted:
+    """Make runs claimable that hold all they need; the workers of their pools are woken."""
+    batch = [(run_id, encode("run", run_id)) for run_id in sorted(runs)]
+    pools = {row[0] for row in tx.rows("line_admit_many", batch=batch)}
+    if pools:
+        tx.wake([f"runs:{pool}" for pool in sorted(pools)])
+    return Promoted(runs=len(runs), pools=pools)
+
+
+def _needs(new: _New) -> dict[_Key, LimitNeed]:
+    """What one run needs, by owner and name of the limit; the same name twice is taken once."""
+    if new.limits is None:
+        return {}
+    kept = json.loads(new.limits)
+    values: dict[str, Any] = dict(kept.get("defaults", {}))
+    needs = [read(LimitNeed, need) for need in kept["needs"]]
+    if new.parameters and any("{" in need.name for need in needs):
+        values.update(json.loads(new.parameters))
+    values.update(
+        customer=new.customer_id,
+        partition=new.partition,
+        mode=new.mode,
+        pipeline=new.pipeline,
+        phase=new.phase,
+        processor=new.processor,
+    )
+    found: dict[_Key, LimitNeed] = {}
+    for need in needs:
+        owner = new.customer if need.is_customers else 0
+        found.setdefault((owner, render(need.name, values)), need)
+    return found
+
+
+def _limit_ids(tx: Tx, wanted: Sequence[tuple[_Key, LimitNeed]]) -> dict[_Key, int]:
+    """The limits by owner and name, made on first sight, with the capacity a declaration says."""
+    needs = dict(wanted)
+    if not needs:
+        return {}
+    known = {(row[1], row[2]): row for row in tx.rows("line_limits", batch=sorted(needs))}
+    put = [
+        (
+            *key,
+            CAPACITY_DEFAULT if need.capacity is None else need.capacity,
+            need.capacity is not None,
+        )
+        for key, need in sorted(needs.items())
+        if key not in known or _is_other(known[key], need)
+    ]
+    if put:
+        tx.run("line_limit_put_many", batch=put)
+        fresh = tx.rows("line_limits", batch=sorted(needs))
+        known = {(row[1], row[2]): row for row in fresh}
+    return {key: row[0] for key, row in known.items()}
+
+
+def _is_other(row: Row, need: LimitNeed) -> bool:
+    return need.capacity is not None and (row[3], bool(row[4])) != (need.capacity, True)
+
+
+def _rooms(rows: Iterable[Row]) -> tuple[dict[int, Room], dict[int, tuple[float, float]]]:
+    """Rooms by limit, and (tokens, burst) of those with a rate."""
+    rooms: dict[int, Room] = {}
+    buckets: dict[int, tuple[float, float]] = {}
+    for (limit, capacity, adaptive, floor, learned, rate, burst, level, level_at,
+            held, ahead, now) in rows:  # fmt: skip
+        most = effective(capacity, learned, floor, is_adaptive=bool(adaptive))
+        room = Room(free=None if most is None else most - held - ahead, held=held + ahead)
+        if rate is not None:
+            room.rate, room.burst = rate, float(burst or max(1.0, rate // 1))
+            saved = room.burst if level is None else level / UNIT + rate * (now - level_at) / 1e6
+            room.tokens = min(room.burst, saved)
+            buckets[limit] = (room.tokens, room.burst)
+        rooms[limit] = room
+    return rooms, buckets
+
+
+def _look_at(room: Room) -> int:
+    """How many of a line to look at: as many as there is room for, in few different numbers."""
+    most = MOST if room.free is None else room.free
+    if room.tokens is not None:
+        most = min(most, max(1, int(room.tokens)))
+    return 0 if most <= 0 else min(MOST, 1 << (most - 1).bit_length())
+
+
+def _heads(tx: Tx, looks: Mapping[int, int], done: Container[int]) -> dict[int, list[Waiting]]:
+    """The first so many of each line, in order, without those that are done."""
+    lines: dict[int, list[Waiting]] = {}
+    for n in sorted(set(looks.values()) - {0}):
+        batch = [(limit,) for limit, count in sorted(looks.items()) if count == n]
+        for limit, run_id, level, needs in tx.rows("line_heads", {"n": n}, batch):
+            if run_id not in done:
+                lines.setdefault(limit, []).append(Waiting(run_id, level, _parsed(needs)))
+    return lines
+
+
+def _pay(tx: Tx, admitted: Iterable[Waiting], buckets: dict[int, tuple[float, float]]) -> None:
+    """Take the tokens of those that were let through out of the buckets."""
+    paid: set[int] = set()
+    for waiting in admitted:
+        for limit, weight in waiting.needs:
+            if limit in buckets:
+                tokens, burst = buckets[limit]
+                buckets[limit] = (tokens - min(weight, burst), burst)
+                paid.add(limit)
+    if paid:
+        rows = [(limit, int(buckets[limit][0] * UNIT)) for limit in sorted(paid)]
+        tx.run("line_tokens_put_many", batch=rows)
+
+
+def _parsed(needs: str) -> tuple[tuple[int, int], ...]:
+    pairs = (need.split(":") for need in needs.split(" "))
+    return tuple(sorted((int(limit), int(weight)) for limit, weight in pairs))

@@ -1,0 +1,328 @@
+-- Lines of runs before limits: entering, judging what goes, leaving. Capacity is judged only by
+-- statements that come after `line_lock`, over rows.
+
+-- name: line_new
+-- Due runs that need limits and have no place in line yet, with what their limits are named by.
+-- scope: system (the admitter serves every customer)
+SELECT r.run_id, r.customer, c.customer_id, r.partition, r.mode, r.priority,
+    coalesce(r.parameters, f.parameters), p.limits, l.name, p.phase, p.name
+FROM runs r
+JOIN processors p ON p.processor = r.processor
+JOIN pipelines l ON l.pipeline = p.pipeline
+JOIN customers c ON c.customer = r.customer
+LEFT JOIN configs f ON f.config_id = r.config_id
+WHERE r.admission = 4 AND r.limits = 0
+ORDER BY r.run_id LIMIT :n {{pg:FOR UPDATE OF r SKIP LOCKED}};
+
+-- name: line_limits
+-- Limits by owner and name.
+-- scope: system (the admitter serves every customer)
+-- batch: customer bigint, name text
+SELECT l.limit_id, l.customer, l.name, l.capacity, l.is_declared
+FROM {{batch}} JOIN limits l ON l.customer = batch.customer AND l.name = batch.name;
+
+-- name: line_limit_put_many
+-- Limits on first sight, or with the capacity that a declaration now says.
+-- scope: system (the admitter serves every customer)
+-- batch: customer bigint, name text, capacity integer, is_declared boolean
+INSERT INTO limits (customer, name, capacity, is_declared, created_at, updated_at, updated_by)
+SELECT batch.customer, batch.name, batch.capacity, batch.is_declared, {{now}}, {{now}}, 'declaration'
+FROM {{batch}} WHERE TRUE ORDER BY 1, 2
+ON CONFLICT (customer, name) DO UPDATE SET capacity = excluded.capacity,
+    is_declared = excluded.is_declared, version = limits.version + 1,
+    updated_at = excluded.updated_at, updated_by = excluded.updated_by
+WHERE excluded.is_declared;
+
+-- name: line_put_many
+-- Runs take their places: behind their customer's own, else beside whoever is first, so that one
+-- customer's thousands do not stand before another's first. Counted by the rows in line, which is
+-- enough: who is not in line has nothing to make up for.
+-- scope: system (the admitter serves every customer)
+-- batch: run_id bigint, limit_id bigint, customer bigint, weight integer, level smallint,
+--   is_waiting boolean
+INSERT INTO run_limits (run_id, limit_id, customer, weight, level, pass, is_waiting, lined_at)
+SELECT b.run_id, b.limit_id, b.customer, b.weight, b.level,
+    b.place - 1 + greatest(
+        coalesce((SELECT w.pass FROM run_limits w WHERE w.limit_id = b.limit_id AND w.is_waiting
+            AND w.level = b.level ORDER BY w.pass LIMIT 1), 0),
+        coalesce((SELECT w.pass + 1 FROM run_limits w WHERE w.limit_id = b.limit_id AND w.is_waiting
+            AND w.customer = b.customer AND w.level = b.level ORDER BY w.pass DESC LIMIT 1), 0)),
+    b.is_waiting, {{now}}
+FROM (SELECT batch.*, row_number() OVER (PARTITION BY batch.limit_id, batch.level, batch.customer
+        ORDER BY batch.run_id) AS place FROM {{batch}}) AS b
+ORDER BY b.run_id, b.limit_id;
+
+-- name: line_mark_many
+-- How many limits each of these runs stands in line for.
+-- scope: system (the admitter serves every customer)
+-- batch: run_id bigint, limits smallint
+UPDATE runs SET limits = batch.limits FROM {{batch}}
+WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.admission = 4;
+
+-- name: line_lock [postgres]
+-- Lock these limits, and those that the heads of their lines need besides, in the order of their
+-- ids. Whoever judges capacity does so in a later statement.
+-- scope: system (locks only)
+SELECT l.limit_id FROM limits l
+WHERE l.limit_id = ANY(:ids) OR l.limit_id = ANY(ARRAY(
+    SELECT n.limit_id FROM unnest(:ids::bigint[]) AS i (limit_id)
+    CROSS JOIN LATERAL (
+        SELECT w.run_id FROM run_limits w WHERE w.limit_id = i.limit_id AND w.is_waiting
+        ORDER BY w.level DESC, w.pass, w.run_id LIMIT :window) AS h
+    CROSS JOIN LATERAL (
+        SELECT m.limit_id FROM run_limits m WHERE m.run_id = h.run_id) AS n))
+ORDER BY l.limit_id FOR NO KEY UPDATE;
+
+-- name: line_lock [sqlite]
+-- differs because SQLite has one writer: nothing to lock, and no LATERAL.
+-- scope: system (locks only)
+SELECT value FROM json_each(:ids)
+UNION
+SELECT n.limit_id FROM json_each(:ids) AS i
+CROSS JOIN run_limits h ON h.rowid IN (
+    SELECT w.rowid FROM run_limits w WHERE w.limit_id = i.value AND w.is_waiting
+    ORDER BY w.level DESC, w.pass, w.run_id LIMIT :window)
+CROSS JOIN run_limits n ON n.run_id = h.run_id
+ORDER BY 1;
+
+-- fragment: room_columns
+-- What decides how much room limit `l` has for the runs in its line. Waiters of `limits.slot` that
+-- asked before the first of these runs go first.
+l.limit_id, l.capacity, l.is_adaptive, l.floor, l.learned, l.rate, l.burst, l.level, l.level_at,
+(SELECT coalesce(sum(e.weight), 0) FROM limit_leases e WHERE e.limit_id = l.limit_id
+    AND (e.until_at IS NULL OR e.until_at + l.grace_us > {{now}})),
+(SELECT coalesce(sum(t.weight), 0) FROM limit_tickets t WHERE t.limit_id = l.limit_id
+    AND t.until_at > {{now}} AND t.asked_at < (
+        SELECT w.lined_at FROM run_limits w WHERE w.limit_id = l.limit_id AND w.is_waiting
+        ORDER BY w.level DESC, w.pass, w.run_id LIMIT 1)),
+{{now}}
+
+-- name: line_rooms
+-- What is held and saved up of these limits.
+-- scope: system (capacity is everybody's)
+SELECT {{room_columns}} FROM limits l WHERE l.limit_id {{any ids}};
+
+-- name: line_looks
+-- The same of every limit somebody stands in line for, without a lock: where to look closer.
+-- scope: system (capacity is everybody's)
+WITH RECURSIVE line (limit_id) AS (
+    SELECT (SELECT w.limit_id FROM run_limits w WHERE w.is_waiting ORDER BY w.limit_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT w.limit_id FROM run_limits w WHERE w.is_waiting AND w.limit_id > line.limit_id
+        ORDER BY w.limit_id LIMIT 1)
+    FROM line WHERE line.limit_id IS NOT NULL
+)
+SELECT {{room_columns}} FROM line {{pg:JOIN}}{{lite:CROSS JOIN}} limits l ON l.limit_id = line.limit_id;
+
+-- name: line_heads [postgres]
+-- The first of each line with all that they need. A run that somebody holds (to cancel or to pause
+-- it) is passed over: to wait for it here could be to wait in a ring.
+-- scope: system (the line is everybody's)
+-- batch: limit_id bigint
+WITH heads AS MATERIALIZED (
+    SELECT batch.limit_id, h.run_id, h.level, h.pass FROM {{batch}}
+    CROSS JOIN LATERAL (
+        SELECT w.run_id, w.level, w.pass FROM run_limits w
+        WHERE w.limit_id = batch.limit_id AND w.is_waiting
+        ORDER BY w.level DESC, w.pass, w.run_id LIMIT :n) AS h
+), locked AS MATERIALIZED (
+    SELECT r.run_id FROM runs r
+    WHERE r.run_id = ANY(ARRAY(SELECT run_id FROM heads)) AND r.admission = 4
+    FOR UPDATE SKIP LOCKED
+)
+SELECT h.limit_id, h.run_id, h.level, (
+    SELECT string_agg(n.limit_id || ':' || n.weight, ' ') FROM run_limits n
+    WHERE n.run_id = h.run_id)
+FROM heads h WHERE h.run_id = ANY(ARRAY(SELECT run_id FROM locked))
+ORDER BY h.limit_id, h.level DESC, h.pass, h.run_id;
+
+-- name: line_heads [sqlite]
+-- differs because SQLite has no LATERAL and nothing to lock.
+-- scope: system (the line is everybody's)
+-- batch: limit_id bigint
+SELECT h.limit_id, h.run_id, h.level, (
+    SELECT group_concat(n.limit_id || ':' || n.weight, ' ') FROM run_limits n
+    WHERE n.run_id = h.run_id)
+FROM {{batch}} CROSS JOIN run_limits h ON h.rowid IN (
+    SELECT w.rowid FROM run_limits w WHERE w.limit_id = batch.limit_id AND w.is_waiting
+    ORDER BY w.level DESC, w.pass, w.run_id LIMIT :n)
+ORDER BY h.limit_id, h.level DESC, h.pass, h.run_id;
+
+-- name: line_move_many
+-- Runs leave the line they head for that of a limit that has no room for them, and stand in front
+-- there by their age: they have waited.
+-- scope: system (the line is everybody's)
+-- batch: run_id bigint, limit_id bigint
+UPDATE run_limits SET is_waiting = (run_limits.limit_id = batch.limit_id),
+    pass = coalesce((SELECT w.pass FROM run_limits w WHERE w.limit_id = run_limits.limit_id
+        AND w.is_waiting AND w.level = run_limits.level ORDER BY w.pass LIMIT 1), 0)
+FROM {{batch}} WHERE run_limits.run_id = batch.run_id
+    AND run_limits.is_waiting <> (run_limits.limit_id = batch.limit_id);
+
+-- fragment: leases_of_left
+-- What runs stood in line for, they hold from now on.
+INSERT INTO limit_leases (limit_id, customer, weight, token, holder, request, run_id, asked_at,
+    since_at)
+
+-- name: line_admit_many [postgres]
+-- Runs that got all they need take their customer's next turn and become claimable, holding it.
+-- scope: system (fairness across customers)
+-- batch: run_id bigint, holder text
+WITH due AS MATERIALIZED (
+    SELECT r.run_id, r.customer, r.config_id, r.scheduled_time, r.pool, r.priority
+    FROM runs r WHERE r.run_id = ANY(:b_run_id::bigint[]) AND r.admission = 4
+), in_line AS MATERIALIZED (
+    SELECT g.*, k.pass AS clock FROM due g {{turn_clock}}
+    ORDER BY g.pool, g.priority, g.customer, g.run_id
+), locked AS MATERIALIZED (
+    SELECT g.*, {{turn_base}} AS base FROM in_line g
+), seated AS MATERIALIZED (
+    SELECT l.run_id, l.pool, l.priority, l.customer, l.base + row_number() OVER (
+        PARTITION BY l.customer, l.pool, l.priority ORDER BY l.run_id) AS seat
+    FROM locked l
+), passes AS (
+    INSERT INTO turns (pool, level, customer, pass)
+    SELECT pool, priority, customer, max(seat) FROM seated
+    GROUP BY pool, priority, customer ORDER BY pool, priority, customer
+    ON CONFLICT (pool, level, customer) DO UPDATE SET pass = greatest(turns.pass, excluded.pass)
+), admitted AS (
+    UPDATE runs r SET admission = 0, pass = k.seat, level = r.priority, state_at = {{now}}
+    FROM seated k WHERE r.run_id = k.run_id AND r.run_id = ANY(:b_run_id::bigint[])
+    RETURNING r.run_id, r.customer, r.config_id, r.priority, r.pool
+), gone AS (
+    DELETE FROM run_limits w WHERE w.run_id = ANY(:b_run_id::bigint[])
+    RETURNING w.run_id, w.limit_id, w.customer, w.weight, w.lined_at
+), taken AS (
+    {{leases_of_left}}
+    SELECT g.limit_id, g.customer, g.weight, nextval('token_seq'), batch.holder,
+        'run:' || g.run_id, g.run_id, g.lined_at, {{now}}
+    FROM gone g JOIN {{batch}} ON batch.run_id = g.run_id
+), announced AS (
+    INSERT INTO outbox (topic, payload, created_at)
+    SELECT 'penstock.runs', json_build_object('run_id', i.run_id, 'config_id', i.config_id,
+        'customer', i.customer, 'priority', i.priority)::text, {{now}}
+    FROM admitted i
+    WHERE EXISTS (SELECT 1 FROM topics WHERE customer = 0 AND name = 'penstock.runs')
+)
+SELECT o.name, a.n FROM (SELECT pool, count(*) AS n FROM admitted GROUP BY pool) AS a
+JOIN pools o ON o.pool = a.pool;
+
+-- name: line_admit_many [sqlite]
+-- differs because SQLite has no writing CTEs, and its tokens come from a counter row.
+-- scope: system (fairness across customers)
+-- batch: run_id bigint, holder text
+{{staged_table}};
+INSERT INTO temp.staged (source, processor, pool, level, customer, admission)
+SELECT r.run_id, NULL, r.pool, r.priority, r.customer, 0
+FROM {{batch}} CROSS JOIN runs r ON r.run_id = batch.run_id WHERE r.admission = 4
+ORDER BY {{line_of_staged}}, r.run_id;
+{{seats_from_staged}};
+UPDATE runs SET admission = 0, level = runs.priority, pass = k.turn, state_at = {{now}}
+FROM (SELECT p.source, {{turn_of_staged}} AS turn
+      FROM temp.staged p LEFT JOIN {{seat_of_staged}}) AS k
+WHERE runs.run_id = k.source;
+{{leases_of_left}}
+SELECT w.limit_id, w.customer, w.weight,
+    (SELECT value FROM counters WHERE name = 'token') + row_number() OVER (ORDER BY w.run_id),
+    batch.holder, 'run:' || w.run_id, w.run_id, w.lined_at, {{now}}
+FROM {{batch}} CROSS JOIN run_limits w ON w.run_id = batch.run_id;
+UPDATE counters SET value = value + changes() WHERE name = 'token';
+DELETE FROM run_limits WHERE run_id IN (SELECT batch.run_id FROM {{batch}});
+INSERT INTO outbox (topic, payload, created_at)
+SELECT 'penstock.runs', json_object('run_id', r.run_id, 'config_id', r.config_id,
+    'customer', r.customer, 'priority', r.priority), {{now}}
+FROM topics t CROSS JOIN temp.staged k CROSS JOIN runs r ON r.run_id = k.source
+WHERE t.customer = 0 AND t.name = 'penstock.runs';
+SELECT o.name, count(*) FROM temp.staged k JOIN pools o ON o.pool = k.pool GROUP BY o.name;
+
+-- name: line_tokens_put_many
+-- What is left in the buckets of limits with a rate.
+-- scope: system (capacity is everybody's)
+-- batch: limit_id bigint, level bigint
+UPDATE limits SET level = batch.level, level_at = {{now}} FROM {{batch}}
+WHERE limits.limit_id = batch.limit_id;
+
+-- name: line_leave_many [postgres]
+-- These runs leave their lines and give back what they hold; answers the limits that have more room.
+-- scope: system (the runs are the caller's to move)
+WITH waited AS (
+    DELETE FROM run_limits w WHERE w.run_id = ANY(:ids) RETURNING w.limit_id
+), held AS (
+    DELETE FROM limit_leases e WHERE e.run_id = ANY(:ids) AND e.until_at IS NULL
+    RETURNING e.limit_id
+), marked AS (
+    UPDATE runs r SET limits = 0 WHERE r.run_id = ANY(:ids) AND r.limits > 0
+)
+SELECT limit_id FROM held UNION SELECT limit_id FROM waited ORDER BY 1;
+
+-- name: line_leave_many [sqlite]
+-- differs because SQLite has no writing CTEs.
+-- scope: system (the runs are the caller's to move)
+CREATE TEMP TABLE IF NOT EXISTS freed (limit_id integer PRIMARY KEY);
+DELETE FROM temp.freed;
+INSERT OR IGNORE INTO temp.freed
+SELECT w.limit_id FROM run_limits w WHERE w.run_id {{any ids}}
+UNION SELECT e.limit_id FROM limit_leases e WHERE e.run_id {{any ids}} AND e.until_at IS NULL;
+DELETE FROM run_limits WHERE run_id {{any ids}};
+DELETE FROM limit_leases WHERE run_id {{any ids}} AND until_at IS NULL;
+UPDATE runs SET limits = 0 WHERE run_id {{any ids}} AND limits > 0;
+SELECT limit_id FROM temp.freed ORDER BY limit_id;
+
+-- name: line_paused
+-- Paused runs that still stand in a line or hold a limit.
+-- scope: system (applies the pauses table)
+SELECT run_id FROM runs WHERE admission = 2 AND limits > 0 LIMIT 100000;
+
+-- name: line_unclaimed
+-- Ready runs whose pool nobody works for, holding what others wait for.
+-- scope: system (sweeper)
+SELECT r.run_id FROM limit_leases e {{pg:JOIN}}{{lite:CROSS JOIN}} runs r ON r.run_id = e.run_id
+WHERE e.run_id IS NOT NULL AND e.until_at IS NULL AND e.since_at <= {{now}} - :after_us
+    AND r.admission = 0
+    AND EXISTS (SELECT 1 FROM run_limits w WHERE w.limit_id = e.limit_id AND w.is_waiting)
+    AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.pool = r.pool AND NOT s.is_draining)
+    AND NOT EXISTS (SELECT 1 FROM runs h WHERE h.pool = r.pool AND h.admission = 9)
+ORDER BY r.run_id LIMIT :n {{pg:FOR UPDATE OF r SKIP LOCKED}};
+
+-- name: line_send_back
+-- Ready runs go back before their limits.
+-- scope: system (sweeper)
+UPDATE runs SET admission = 4, state_at = {{now}} WHERE run_id {{any ids}} AND admission = 0;
+
+-- name: line_stray_held
+-- Runs that hold limits although they are over, or not ready: what no door has freed.
+-- scope: system (sweeper)
+SELECT e.run_id FROM limit_leases e LEFT JOIN runs r ON r.run_id = e.run_id
+WHERE e.run_id IS NOT NULL AND e.until_at IS NULL AND (r.run_id IS NULL OR r.admission NOT IN (0, 9))
+LIMIT :n;
+
+-- name: line_stray_waiting
+-- Runs that stand in line although they are over, or wait for something else.
+-- scope: system (sweeper)
+SELECT w.run_id FROM run_limits w LEFT JOIN runs r ON r.run_id = w.run_id
+WHERE r.run_id IS NULL OR r.admission <> 4
+LIMIT :n;
+
+-- name: line_age
+-- Waiting ten minutes raises a run by one level; at most :per_customer runs of a customer stand
+-- raised in a line at a time.
+-- scope: system (fairness across customers)
+UPDATE run_limits SET level = level + 1, pass = 0
+WHERE is_waiting AND level < 10 AND (run_id, limit_id) IN (
+    SELECT k.run_id, k.limit_id FROM (
+        SELECT w.run_id, w.limit_id, w.level,
+            least(10, r.priority + ({{now}} - w.lined_at) / 600000000) AS earned,
+            row_number() OVER (PARTITION BY w.limit_id, w.customer
+                ORDER BY w.level DESC, w.pass, w.run_id) AS place
+        FROM run_limits w {{pg:JOIN}}{{lite:CROSS JOIN}} runs r ON r.run_id = w.run_id
+        WHERE w.is_waiting AND w.level < 11 AND w.lined_at <= {{now}} - 600000000
+    ) AS k WHERE k.place <= :per_customer AND k.level < k.earned);
+
+-- name: line_urge
+-- The longest waiting of the runs that need several limits becomes urgent, one per line at a time.
+-- scope: system (fairness across customers)
+UPDATE run_limits SET level = 11, pass = 0, is_waiting = TRUE
+WHERE run_id IN (
+    SELECT min(w.run_id) FROM run_limits w {{pg:JOIN}}{{lite:CROSS JOIN}} runs r ON r.run_id = w.run_id
+    WHERE w.is_waiting AND w.lined_at <= {{now}} - :after_us AND r.limits > 1
+    GROUP BY w.limit_id HAVING max(w.level) < 11);
