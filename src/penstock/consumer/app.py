@@ -1,0 +1,302 @@
+"""The consumer: handlers, a sink and options, served over HTTP or by pulling.
+
+    app = Consumer("heartbeats", sink="sqlite:state.db", dead_letters=True)
+
+    @app.on("ingest.heartbeat", schema=1)
+    def heartbeat(message): return Upsert(path=..., fields=..., version=...)
+
+`app.asgi()` is the whole service for pushes, `app.run(transport)` the whole worker for pulls. Both
+hand messages to `submit`, which handles a bounded number at a time on threads of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from penstock.bus.transport import Transport
+from penstock.consumer.asgi import PushApp
+from penstock.consumer.batch import Collector, Item, finish_batch
+from penstock.consumer.disposition import Disposition, Outcome
+from penstock.consumer.failure import failure_of
+from penstock.consumer.handling import Handling, malformed
+from penstock.consumer.logline import Alert, Alerts, Identity, line_of, rendered, to_stdout
+from penstock.consumer.loops import Loops
+from penstock.consumer.message import Message
+from penstock.consumer.options import ConsumerOptions
+from penstock.consumer.pulling import PullWorker
+from penstock.consumer.router import (
+    Collecting,
+    Gate,
+    Guard,
+    Predicate,
+    Route,
+    Router,
+    Shape,
+)
+from penstock.core.clock import HOUR, Micros, parse_duration
+from penstock.core.errors import SettingsError
+from penstock.sinks.api import Sink
+from penstock.sinks.opening import open_sink
+
+if TYPE_CHECKING:
+    import asyncio
+
+log = logging.getLogger(__name__)
+H = TypeVar("H", bound=Callable[..., Any])
+
+COLLECT_MAX: Final = 10_000
+
+
+class Consumer:
+    """A user's service for the messages of one subscription.
+
+    name: the subscription. sink: a URL, or a sink. dead_letters: whether the subscription has a
+    dead-letter policy, which decides about poison. topic: for the log, where pushes do not tell.
+    gate: asked before every handler; raises TryAgain or Reject, or answers what handlers find in
+    `message.gate`. alert: called with an Alert for configuration errors, at once. verify: judges
+    the headers of a push, raising or answering False for a stranger.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        sink: str | Sink,
+        dead_letters: bool = False,
+        topic: str | None = None,
+        gate: Gate | None = None,
+        alert: Callable[[Alert], None] | None = None,
+        verify: Callable[[Mapping[str, str]], Any] | None = None,
+        options: ConsumerOptions | None = None,
+    ) -> None:
+        if not name or len(name.encode()) > 255:
+            raise SettingsError("name", "the name of a subscription", name)
+        self.name = name
+        self.topic = topic
+        self.dead_letters = dead_letters
+        self.verify = verify
+        self.options = options or ConsumerOptions()
+        opened = open_sink(sink, prefix=self.options.prefix, clock=self.options.clock) \
+            if isinstance(sink, str) else sink  # fmt: skip
+        self.sink: Sink = opened
+        self.tally: Counter[str] = Counter()
+        self._router = Router()
+        self._loops = Loops()
+        self._alerts = Alerts(alert, self.options.clock)
+        self._identity = Identity(
+            service=self.options.service or name,
+            env=self.options.env,
+            version=self.options.version,
+        )
+        self._handling = Handling(
+            router=self._router,
+            sink=opened,
+            options=self.options,
+            dead_letters=dead_letters,
+            gate=gate,
+            run_async=self._loops.run,
+        )
+        self._collectors: dict[str, Collector] = {}
+        self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+        self._tidied: Micros | None = None
+
+    def on(
+        self,
+        *event_types: str,
+        when: Predicate | None = None,
+        schema: int | str | None = None,
+        shape: Shape | None = None,
+        newer: Guard | None = None,
+        gate: Gate | None = None,
+    ) -> Callable[[H], H]:
+        """Declare the handler of some event types, of what a predicate knows, or of the rest.
+
+        schema: the version that the message must name. shape: makes `message.value` of the
+        payload, raising what it cannot take. newer: (document path, version) of a message; one
+        that is older than the document is ignored before the handler is asked.
+        """
+
+        def declared(handler: H) -> H:
+            self._router.add(
+                Route(
+                    name=getattr(handler, "__name__", "handler"),
+                    handler=handler,
+                    event_types=event_types,
+                    when=when,
+                    schema=None if schema is None else str(schema),
+                    shape=shape,
+                    newer=newer,
+                    gate=gate,
+                )
+            )
+            return handler
+
+        return declared
+
+    def collect(
+        self,
+        *event_types: str,
+        max: int = 30,
+        wait: str | float = "5s",
+        when: Predicate | None = None,
+        schema: int | str | None = None,
+        shape: Shape | None = None,
+        newer: Guard | None = None,
+    ) -> Callable[[H], H]:
+        """Declare a handler that takes up to `max` messages at once, after `wait` at the latest."""
+        if isinstance(max, bool) or not 1 <= max <= COLLECT_MAX:
+            raise SettingsError("max", f"a whole number from 1 to {COLLECT_MAX}", max)
+        collecting = Collecting(most=max, wait_us=parse_duration(wait, "wait"))
+
+        def declared(handler: H) -> H:
+            route = Route(
+                name=getattr(handler, "__name__", "handler"),
+                handler=handler,
+                event_types=event_types,
+                when=when,
+                schema=None if schema is None else str(schema),
+                shape=shape,
+                newer=newer,
+                collecting=collecting,
+            )
+            self._router.add(route)
+            flush = partial(self._flush, route)
+            self._collectors[route.name] = Collector(collecting, flush, self.options.clock)
+            return handler
+
+        return declared
+
+    @property
+    def outstanding(self) -> int:
+        """How many messages are held at most: enough for full batches and busy threads."""
+        gathered = sum(
+            2 * route.collecting.most
+            for route in self._router.routes.values()
+            if route.collecting is not None
+        )
+        return self.options.outstanding or 4 * self.options.concurrency + gathered
+
+    def counters(self) -> dict[str, int]:
+        """How many messages ended how: exact, however often each was delivered."""
+        return self.sink.counters(self.name)
+
+    def asgi(self) -> PushApp:
+        """An ASGI application that takes pushes; mount it, or serve it as it is."""
+        return PushApp(self)
+
+    def worker(self, transport: Transport) -> PullWorker:
+        """A worker that pulls the subscription's messages; start and stop it."""
+        return PullWorker(self, transport)
+
+    def run(self, transport: Transport) -> None:
+        """Pull until SIGTERM or SIGINT, then finish what is in hand."""
+        self.worker(transport).run()
+
+    def handle(self, message: Message) -> Disposition:
+        """Handle one message to its end, here and now or, in a batch, when it is full."""
+        return self.submit(message).result()
+
+    def submit(self, message: Message) -> Future[Disposition]:
+        """Handle a message as soon as a thread is free. The future never raises."""
+        end: Future[Disposition] = Future()
+        self._pool().submit(self._process, Item(message, end))
+        return end
+
+    def refuse(self, message: Message, reason: str) -> Future[Disposition]:
+        """End a push whose body is no message."""
+        end: Future[Disposition] = Future()
+        self._pool().submit(self._refuse, Item(message, end), reason)
+        return end
+
+    def adopt(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run async handlers on this loop."""
+        self._loops.adopt(loop)
+
+    def close(self) -> None:
+        """Finish what is in hand, and release the sink; the consumer may be used again."""
+        for collector in self._collectors.values():
+            collector.close()
+        with self._lock:
+            threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=True)
+        self._loops.close()
+        self.sink.close()
+
+    def _pool(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(
+                    self.options.concurrency, thread_name_prefix="penstock-consumer"
+                )
+            return self._threads
+
+    def _process(self, item: Item) -> None:
+        if not item.end.set_running_or_notify_cancel():
+            return
+        try:
+            begun = self._handling.begin(item.message)
+            if isinstance(begun, Disposition):
+                self._conclude(item, begun)
+            elif begun.collecting is not None:
+                self._collectors[begun.name].add(item)
+            else:
+                self._conclude(item, self._handling.finish(item.message, begun))
+        except BaseException as error:  # SystemExit of a handler, or a fault of ours: not lost
+            self._conclude(item, Disposition(outcome=Outcome.RETRY, failure=failure_of(error)))
+
+    def _refuse(self, item: Item, reason: str) -> None:
+        self._conclude(item, self._handling.failed(item.message, malformed(reason), None))
+
+    def _flush(self, route: Route, items: list[Item]) -> None:
+        self._pool().submit(self._finish_batch, route, items)
+
+    def _finish_batch(self, route: Route, items: list[Item]) -> None:
+        try:
+            ends = finish_batch(self._handling, route, items)
+        except BaseException as error:  # as above
+            failed = Disposition(outcome=Outcome.RETRY, failure=failure_of(error))
+            ends = [failed] * len(items)
+        for item, end in zip(items, ends, strict=True):
+            self._conclude(item, end)
+
+    def _conclude(self, item: Item, end: Disposition) -> None:
+        """Say how it ended, once; then tell who waits. Saying so never changes the end."""
+        try:
+            self.tally[end.outcome.value] += 1
+            line = line_of(
+                self._identity,
+                item.message,
+                end,
+                dead_letters=self.dead_letters,
+                mark_place=self.sink.mark_place,
+                at=self.options.clock.now(),
+            )
+            (self.options.log or to_stdout)(rendered(line))
+            self._alerts.raised(self._identity, item.message, end)
+            self._tidy()
+        except Exception:
+            log.exception("telling how message %s ended failed", item.message.id)
+        item.end.set_result(end)
+
+    def _tidy(self) -> None:
+        """Now and then, forget messages that cannot come back any more."""
+        now = self.options.clock.now()
+        with self._lock:
+            if self._tidied is not None and now - self._tidied < HOUR:
+                return
+            self._tidied = now
+        self._pool().submit(self._prune, now - self.options.micros("marks_kept"))
+
+    def _prune(self, before: Micros) -> None:
+        try:
+            self.sink.prune(before)
+        except Exception:
+            log.exception("pruning the sink's marks failed; it is tried again in an hour")

@@ -1,0 +1,195 @@
+"""Pushes over HTTP: a plain ASGI application, mountable anywhere, with no framework behind it.
+
+    POST {path} or /   one push          GET /healthz   alive        GET /readyz   the sink answers
+
+Bad input is answered with 4xx (or 2xx, where nobody would take care of it), never with 5xx. What
+is being handled is bounded: beyond it a push is told to come back (429), which the broker does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from penstock.consumer.disposition import Disposition
+from penstock.consumer.message import of_push
+from penstock.core.clock import SECOND
+from penstock.core.envelope import Poison, decode, decode_unwrapped
+from penstock.core.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.consumer.app import Consumer
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+INFLIGHT_MIN: Final = 64
+"""How many pushes may be on their way at once, whatever the consumer's concurrency."""
+
+
+class _Refused(Exception):
+    """A request that is answered without a message being handled."""
+
+    def __init__(self, status: int, reason: str, **headers: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class _Gone(Exception):
+    """The client hung up before its request was complete."""
+
+
+class PushApp:
+    """The ASGI application of a consumer."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._options = consumer.options
+        self._inflight = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or the server's start and end."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+        elif scope["type"] == "http":
+            try:
+                await self._http(scope, receive, send)
+            except _Refused as refused:
+                said = {"error": refused.reason}
+                await _answer(send, refused.status, said, refused.headers, scope)
+            except _Gone:
+                return
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            event = await receive()
+            if event["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await asyncio.to_thread(self._consumer.close)
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
+        method = scope["method"]
+        if path in ("/healthz", "/readyz"):
+            if method not in ("GET", "HEAD"):
+                raise _Refused(405, "only GET here", allow="GET, HEAD")
+            await self._health(path, scope, send)
+        elif path in (self._options.path, "/"):
+            if method != "POST":
+                raise _Refused(405, "only POST here", allow="POST")
+            if self._inflight >= max(INFLIGHT_MIN, self._consumer.outstanding):
+                raise _Refused(429, "busy", retry_after="1")
+            self._inflight += 1
+            try:
+                end = await self._push(scope, receive)
+            finally:
+                self._inflight -= 1
+            status = end.http_status(dead_letters=self._consumer.dead_letters)
+            delay = end.delay_us
+            headers = {} if delay is None else {"retry-after": str(-(-delay // SECOND))}
+            await _answer(send, status, {"outcome": end.outcome.value}, headers, scope)
+        else:
+            raise _Refused(404, f"nothing here; pushes go to {self._options.path}")
+
+    async def _push(self, scope: Scope, receive: Receive) -> Disposition:
+        consumer, options = self._consumer, self._options
+        consumer.adopt(asyncio.get_running_loop())
+        headers = _headers(scope)
+        await self._verify(headers)
+        body = await _body(receive, headers, options.body_max, options.seconds("body_wait"))
+        if options.is_unwrapped:
+            read = decode_unwrapped(body, headers, subscription=consumer.name)
+        else:
+            # Ten megabytes take a while to read; the loop has other requests.
+            read = await asyncio.to_thread(decode, body, subscription=consumer.name)
+        message = of_push(read, body, subscription=consumer.name, topic=consumer.topic)
+        if isinstance(read, Poison):
+            future = consumer.refuse(message, read.reason)
+        else:
+            future = consumer.submit(message)
+        return await asyncio.wrap_future(future)
+
+    async def _verify(self, headers: Mapping[str, str]) -> None:
+        verify = self._consumer.verify
+        if verify is None:
+            return
+        try:
+            is_known = await asyncio.to_thread(verify, headers) is not False
+        except PenstockError as error:
+            if error.retryable:
+                raise _Refused(503, "the sender cannot be verified now") from None
+            status = error.http_status if error.http_status in (401, 403) else 401
+            raise _Refused(status, error.message[:200], www_authenticate="Bearer") from None
+        except Exception:  # a verifier that stumbles has not recognised the sender
+            is_known = False
+        if not is_known:
+            raise _Refused(401, "this sender is not known", www_authenticate="Bearer")
+
+    async def _health(self, path: str, scope: Scope, send: Send) -> None:
+        if path == "/readyz":
+            try:
+                await asyncio.to_thread(self._consumer.sink.check)
+            except Exception as error:
+                reason = f"the sink does not answer ({type(error).__name__})"
+                raise _Refused(503, reason) from None
+        await _answer(send, 200, {"status": "ok"}, {}, scope)
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """Header names in small letters; two authorizations are none."""
+    found: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        if name == "authorization" and name in found:
+            raise _Refused(400, "one Authorization header, not several")
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
+async def _body(
+    receive: Receive, headers: Mapping[str, str], bytes_max: int, seconds: float
+) -> bytes:
+    """The whole body, bounded in size and time."""
+    if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
+        raise _Refused(415, "bodies are not compressed")
+    length = headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and (len(length) > 12 or int(length) > bytes_max):
+        raise _Refused(413, f"at most {bytes_max} bytes", connection="close")
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                event = await receive()
+                if event["type"] == "http.disconnect":
+                    raise _Gone
+                part = event.get("body", b"")
+                size += len(part)
+                if size > bytes_max:
+                    raise _Refused(413, f"at most {bytes_max} bytes", connection="close")
+                parts.append(part)
+                if not event.get("more_body", False):
+                    return b"".join(parts)
+    except TimeoutError:
+        raise _Refused(408, f"no whole body within {seconds:g} s", connection="close") from None
+
+
+async def _answer(
+    send: Send, status: int, value: Any, headers: Mapping[str, str], scope: Scope
+) -> None:
+    body = json.dumps(value).encode()
+    named = {"content-type": "application/json", "content-length": str(len(body)), **headers}
+    raw = [(name.encode(), text.encode("latin-1", "replace")) for name, text in named.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+    sent = b"" if scope.get("method") == "HEAD" else body
+    await send({"type": "http.response.body", "body": sent})

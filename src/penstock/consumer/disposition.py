@@ -1,0 +1,98 @@
+"""What becomes of a message, in both languages: an HTTP status for push, an ack or nack for pull.
+
+Whether the subscription has a dead-letter policy decides about poison: with one it is handed over
+to it, without one it is acknowledged, because refusing it would bring it back for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from penstock.consumer.failure import Failure
+from penstock.core.clock import Micros
+from penstock.core.message import ErrorKind, Nack
+
+ACK: Final = "ack"
+NACK: Final = "nack"
+DEAD_LETTER: Final = "dead_letter"
+
+
+class Outcome(StrEnum):
+    """How the handling of a delivery ended."""
+
+    APPLIED = "applied"
+    DUPLICATE = "duplicate"
+    STALE_IGNORED = "stale_ignored"
+    POISON = "poison"
+    RETRY = "retry"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disposition:
+    """How it ended, what was written, and what went wrong if something did."""
+
+    outcome: Outcome
+    handler: str | None = None
+    write_kind: str | None = None
+    doc_paths: tuple[str, ...] = ()
+    failure: Failure | None = None
+
+    @property
+    def is_configuration(self) -> bool:
+        """Whether a person has to mend something before this can work."""
+        return self.failure is not None and self.failure.kind is ErrorKind.CONFIGURATION
+
+    @property
+    def delay_us(self) -> Micros | None:
+        """How long to leave the message alone at least."""
+        return None if self.failure is None else self.failure.delay_us
+
+    @property
+    def level(self) -> str:
+        """How serious it is: what is retried is an error, what needs a person is critical."""
+        if self.is_configuration:
+            return "CRITICAL"
+        return "ERROR" if self.outcome in (Outcome.POISON, Outcome.RETRY) else "INFO"
+
+    def http_status(self, *, dead_letters: bool) -> int:
+        """The answer to a push."""
+        if self.outcome is Outcome.RETRY:
+            return 500
+        if self.outcome is Outcome.POISON and dead_letters:
+            return 400 if self.failure is not None and self.failure.is_malformed else 422
+        return 200
+
+    def ack_action(self, *, dead_letters: bool) -> str:
+        """What is told to the transport of a pulled message."""
+        if self.outcome is Outcome.RETRY:
+            return NACK
+        if self.outcome is Outcome.POISON and dead_letters:
+            return DEAD_LETTER
+        return ACK
+
+    def nack(self, ack_id: str) -> Nack:
+        """The refusal of a pulled message, with its reason."""
+        assert self.failure is not None, self
+        return Nack(
+            ack_id=ack_id,
+            kind=self.failure.kind,
+            error_type=self.failure.error_type,
+            error=self.failure.error,
+            delay_us=self.failure.delay_us,
+        )
+
+    def words(self) -> dict[str, Any]:
+        """Its part of the log line."""
+        failure = self.failure
+        paths = self.doc_paths
+        return {
+            "outcome": self.outcome.value,
+            "write_kind": self.write_kind,
+            "doc_path": paths[0] if len(paths) == 1 else list(paths) or None,
+            "error_type": None if failure is None else failure.error_type,
+            "error_code": None if failure is None else failure.error_code,
+            "error": None if failure is None else failure.error,
+            "retryable": None if failure is None else failure.kind is not ErrorKind.POISON,
+        }

@@ -1,0 +1,154 @@
+"""A message as handlers see it, whichever way it came, and what is read out of it.
+
+JSON is read by the strict profile. A name that is missing where a handler needs it is poison by
+itself: `message.json["pipeline"]` rejects a message that has none, with the place in the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from penstock.consumer.failure import Reject
+from penstock.core.clock import Micros
+from penstock.core.envelope import Poison, Pushed
+from penstock.core.errors import InvalidInput
+from penstock.core.message import Delivery
+from penstock.core.strictjson import parse
+
+Via = Literal["push", "pull"]
+
+TYPE_ATTRIBUTES: Final = ("ce-type", "event_type", "eventType")
+TYPE_NAMES: Final = ("event_type", "eventType", "type")
+SCHEMA_ATTRIBUTES: Final = ("schema_version", "schemaVersion")
+SCHEMA_NAMES: Final = ("schemaVersion", "schema_version")
+
+
+class Payload(dict[str, Any]):
+    """An object of a message. Like any dict, but a missing name rejects the message."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, values: Mapping[str, Any], place: str) -> None:
+        super().__init__(values)
+        self.place = place
+
+    def __missing__(self, name: object) -> Any:
+        raise Reject(f"{self.place}.{name}: required, but missing")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Message:
+    """One delivery of a message. `attempt` and `publish_time` where the broker tells them."""
+
+    id: str
+    data: bytes
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    subscription: str = ""
+    """The consumer's subscription by its name; marks and counters are kept under it."""
+    origin: str | None = None
+    """The subscription as the envelope spells it."""
+    topic: str | None = None
+    ordering_key: str | None = None
+    publish_time: Micros | None = None
+    attempt: int | None = None
+    via: Via = "push"
+    event_type: str | None = None
+    schema_version: str | None = None
+    json: Any = None
+    """The payload; objects reject the message when a name is missing."""
+    value: Any = None
+    """What the route's `shape` made of the payload."""
+    gate: Any = None
+    """What the gate answered."""
+
+    @property
+    def text(self) -> str:
+        """The data as UTF-8 text; poison when it is none."""
+        try:
+            return self.data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise Reject(f"data: byte {error.start} is not UTF-8") from None
+
+
+def of_delivery(delivery: Delivery) -> Message:
+    """The message of a pulled delivery."""
+    return Message(
+        id=delivery.message_id,
+        data=delivery.data,
+        attributes=delivery.attributes,
+        subscription=delivery.subscription,
+        topic=delivery.topic,
+        ordering_key=delivery.ordering_key,
+        publish_time=delivery.publish_time,
+        attempt=delivery.attempt,
+        via="pull",
+    )
+
+
+def of_push(
+    pushed: Pushed | Poison, body: bytes, *, subscription: str, topic: str | None
+) -> Message:
+    """The message of an envelope, or of a body that is none: its digest stands for an id then."""
+    if isinstance(pushed, Pushed):
+        parts: dict[str, Any] = {
+            "id": pushed.message_id,
+            "data": pushed.data,
+            "attributes": pushed.attributes,
+            "ordering_key": pushed.ordering_key,
+        }
+    else:
+        digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+        parts = {"id": pushed.message_id or digest, "data": body}
+    return Message(
+        **parts,
+        subscription=subscription,
+        origin=pushed.subscription,
+        topic=topic,
+        publish_time=pushed.publish_time,
+        attempt=pushed.attempt,
+        via="push",
+    )
+
+
+def read_payload(message: Message) -> None:
+    """Parse the data as strict JSON into `message.json`; Reject when it is none."""
+    if not message.data:
+        raise Reject("data: expected a JSON document, got nothing", is_malformed=True)
+    try:
+        message.json = _payloads(parse(message.data, "data"), "data")
+    except InvalidInput as error:
+        raise Reject(error.message, is_malformed=True) from None
+
+
+def read_kind(message: Message) -> None:
+    """Find the event type and the schema version, in attributes first, then in the payload."""
+    message.event_type = _found(message, TYPE_ATTRIBUTES, TYPE_NAMES)
+    message.schema_version = _found(message, SCHEMA_ATTRIBUTES, SCHEMA_NAMES)
+
+
+def _found(message: Message, attributes: tuple[str, ...], names: tuple[str, ...]) -> str | None:
+    for name in attributes:
+        if name in message.attributes:
+            return message.attributes[name]
+    if isinstance(message.json, dict):
+        for name in names:
+            value = message.json.get(name)
+            if isinstance(value, str | int) and not isinstance(value, bool):
+                return str(value)
+    return None
+
+
+def _payloads(value: Any, place: str) -> Any:
+    """The same value with every object a Payload that knows its place."""
+    if isinstance(value, dict):
+        made = {name: _payloads(part, f"{place}.{name}"[:200]) for name, part in value.items()}
+        return Payload(made, place)
+    if isinstance(value, list):
+        return [
+            _payloads(part, f"{place}[{index}]"[:200]) if isinstance(part, dict | list) else part
+            for index, part in enumerate(value)
+        ]
+    return value

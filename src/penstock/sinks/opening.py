@@ -1,0 +1,24 @@
+"""From a URL to a sink: `sqlite:PATH` (or `sqlite:///PATH`), `postgresql://…`."""
+
+from __future__ import annotations
+
+from penstock.core.clock import Clock
+from penstock.core.errors import SettingsError
+from penstock.sinks.api import Sink
+from penstock.sinks.postgres import PostgresSink
+from penstock.sinks.sqlite import SqliteSink
+from penstock.sinks.statements import PREFIX_DEFAULT
+
+
+def open_sink(url: str, *, prefix: str = PREFIX_DEFAULT, clock: Clock | None = None) -> Sink:
+    """The sink a URL names. Nothing is connected yet; tables are made on first use."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "sqlite":
+        # Three slashes before a relative path, four before an absolute one, as elsewhere.
+        path = rest[3:] if rest.startswith("///") else rest
+        if path:
+            return SqliteSink(path, prefix=prefix, clock=clock)
+    elif scheme in ("postgresql", "postgres") and rest.startswith("//"):
+        return PostgresSink(url, prefix=prefix, clock=clock)
+    expected = "sqlite:PATH or postgresql://…"
+    raise SettingsError("sink", expected, scheme if rest else "no address")

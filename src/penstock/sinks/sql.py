@@ -1,0 +1,223 @@
+"""What a transaction of the SQL sink does, on either engine; the engines only run statements.
+
+Locks are taken in one order (the mark, then documents, then counters), so that two workers with the
+same message meet at its mark: one goes on, the other waits, then finds a duplicate.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, Final, TypeAlias
+
+from penstock.core.clock import Micros
+from penstock.core.errors import SchemaMismatch
+from penstock.sinks import statements as sql
+from penstock.sinks.api import (
+    SETTLED,
+    AuditRecord,
+    Document,
+    Fate,
+    Upsert,
+    check_path,
+    version_number,
+)
+from penstock.sinks.documents import check_fence, is_stale, newest, written
+
+SHARDS: Final = 8
+PRUNE_BATCH: Final = 5_000
+_TRIES: Final = 5
+
+Rows: TypeAlias = list[tuple[Any, ...]]
+Run: TypeAlias = Callable[[str, Mapping[str, Any]], Rows]
+"""Runs one of the sink's statements and answers its rows."""
+
+
+class SqlTx:
+    """One transaction. `run` takes the sink's templates, `run_own` the user's statements."""
+
+    def __init__(self, run: Run, run_own: Run, connection: Any, now: Micros) -> None:
+        self._run = run
+        self._run_own = run_own
+        self._now = now
+        self._points = count(1)
+        self.connection = connection
+
+    def execute(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
+        """Run one statement of the user's, with `:name` parameters."""
+        return self._run_own(sql, params or {})
+
+    def get(self, path: str) -> Document | None:
+        """A document, locked until the transaction ends."""
+        return document_of(self._run(sql.DOCUMENT_LOCKED, {"path": check_path(path)}))
+
+    def upsert(self, write: Upsert, message_id: str | None = None) -> bool:
+        """Write a document; False when it has a newer version."""
+        version = version_number(write.version)
+        there = self.get(write.path)
+        for _ in range(_TRIES):
+            check_fence(write, there)
+            if there is not None and is_stale(version, there.version):
+                return False
+            values = self._row(write, there, message_id)
+            if there is not None:
+                self._run(sql.DOCUMENT_CHANGE, values)
+                return True
+            if self._run(sql.DOCUMENT_MAKE, values):
+                return True
+            # Somebody made it since: look again, now that it is there to be locked.
+            there = self.get(write.path)
+        raise AssertionError(f"document {write.path} comes and goes")
+
+    def mark(self, subscription: str, message_id: str, fate: Fate) -> Fate | None:
+        """Mark a message as handled; answers the mark that was there, and leaves a settled one."""
+        key = {"subscription": subscription, "message_id": message_id}
+        for _ in range(_TRIES):
+            if self._run(sql.MARK_MAKE, {**key, "fate": fate.value, "now": self._now}):
+                return None
+            rows = self._run(sql.FATE_LOCKED, key)
+            if rows:
+                there = Fate(rows[0][0])
+                if there not in SETTLED:
+                    self.remark(subscription, message_id, fate)
+                return there
+            # The one who was there took its mark back, or it was pruned: try again.
+        raise AssertionError(f"the mark of message {message_id} comes and goes")
+
+    def remark(self, subscription: str, message_id: str, fate: Fate) -> None:
+        """Change the mark that this transaction made."""
+        values = {"fate": fate.value, "now": self._now}
+        self._run(
+            sql.MARK_CHANGE, {"subscription": subscription, "message_id": message_id, **values}
+        )
+
+    def unmark(self, subscription: str, message_id: str, before: Fate | None) -> None:
+        """Take back the mark that this transaction made, to what `mark` answered."""
+        if before is not None:
+            self.remark(subscription, message_id, before)
+            return
+        self._run(sql.MARK_REMOVE, {"subscription": subscription, "message_id": message_id})
+
+    def count(self, subscription: str, message_id: str, name: str, by: int = 1) -> None:
+        """Add to a counter."""
+        shard = zlib.crc32(message_id.encode("utf-8", "surrogatepass")) % SHARDS
+        self._run(sql.COUNT, {"subscription": subscription, "name": name, "shard": shard, "by": by})
+
+    def audit(self, record: AuditRecord) -> None:
+        """Keep a record of a message that is given up, or count it once more."""
+        self._run(
+            sql.AUDIT,
+            {
+                "subscription": record.subscription,
+                "message_id": record.message_id,
+                "topic": record.topic,
+                "error_type": record.error_type,
+                "error": record.error.replace("\x00", "\ufffd"),
+                "data": record.data,
+                "data_size": record.data_size,
+                "data_sha256": record.data_sha256,
+                "attributes": json.dumps(dict(record.attributes)),
+                "publish_time": record.publish_time,
+                "attempt": record.attempt,
+                "now": self._now,
+            },
+        )
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """What fails inside is undone alone; the error goes on."""
+        name = f"penstock_{next(self._points)}"
+        self._run_own(f"SAVEPOINT {name}", {})
+        try:
+            yield
+        except BaseException:
+            self._run_own(f"ROLLBACK TO SAVEPOINT {name}", {})
+            raise
+        finally:
+            self._run_own(f"RELEASE SAVEPOINT {name}", {})
+
+    def _row(self, write: Upsert, there: Document | None, message_id: str | None) -> dict[str, Any]:
+        version, token = newest(write, there)
+        return {
+            "path": write.path,
+            "fields": written(write, there),
+            "version": version,
+            "token": token,
+            "message_id": message_id,
+            "now": self._now,
+        }
+
+
+def prepare(run: Run, now: Micros) -> None:
+    """Bring the tables to this version's; inside a transaction that nobody else is in."""
+    run(sql.BOOKKEEPING, {})
+    applied = int(run(sql.APPLIED, {})[0][0])
+    if applied > len(sql.SCHEMA):
+        raise SchemaMismatch(
+            f"the sink's tables are at version {applied}, this version of Penstock knows "
+            f"{len(sql.SCHEMA)}: upgrade it, or use another prefix"
+        )
+    for number, texts in enumerate(sql.SCHEMA[applied:], start=applied + 1):
+        for text in texts:
+            run(text, {})
+        run(sql.RECORD, {"number": number, "now": now})
+
+
+def fate_of(rows: Rows) -> Fate | None:
+    """The mark in an answer."""
+    return Fate(rows[0][0]) if rows else None
+
+
+def document_of(rows: Rows) -> Document | None:
+    """The document in an answer."""
+    if not rows:
+        return None
+    path, fields, version, token, message_id, updated_at = rows[0]
+    return Document(
+        path=path,
+        fields=json.loads(fields),
+        version=version,
+        token=token,
+        message_id=message_id,
+        updated_at=updated_at,
+    )
+
+
+def audits_of(rows: Rows) -> list[AuditRecord]:
+    """The audit records in an answer."""
+    return [
+        AuditRecord(
+            subscription=row[0],
+            message_id=row[1],
+            topic=row[2],
+            error_type=row[3],
+            error=row[4],
+            data=bytes(row[5]),
+            data_size=row[6],
+            data_sha256=row[7],
+            attributes=json.loads(row[8]),
+            publish_time=row[9],
+            attempt=row[10],
+            times=row[11],
+            first_at=row[12],
+            last_at=row[13],
+        )
+        for row in rows
+    ]
+
+
+def forget(run: Run, subscription: str, message_ids: Sequence[str]) -> int:
+    """Remove marks; answers how many there were. What was counted stays counted."""
+    removed = 0
+    for message_id in message_ids:
+        key = {"subscription": subscription, "message_id": message_id}
+        removed += len(run(sql.MARK_REMOVE, key))
+    return removed
+
+
+def prune(run: Run, before: Micros) -> int:
+    """Remove one batch of what is older than a time; answers how many rows."""
+    return sum(len(run(text, {"before": before, "n": PRUNE_BATCH})) for text in sql.PRUNE)

@@ -1,0 +1,120 @@
+"""What the tests of the consumer kit share: envelopes, requests, a bus that is listened to."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any
+
+from penstock.bus.embedded import EmbeddedBus
+from penstock.consumer.asgi import PushApp
+from penstock.core.message import Delivery, Nack, Settling, SubscriptionSpec, TopicSpec
+
+TOPIC, SUB, GRAVES = "events", "beats", "graves"
+
+
+def envelope(
+    data: bytes, attributes: Mapping[str, str] | None = None, *, id: str = "1", **more: Any
+) -> bytes:
+    """A push body as Google spells it."""
+    message = {
+        "data": base64.b64encode(data).decode(),
+        "messageId": id,
+        "publishTime": "2025-11-17T00:00:00Z",
+        "attributes": dict(attributes or {"k": "v"}),
+    }
+    subscription = f"projects/p/subscriptions/{SUB}"
+    return json.dumps({"message": message, "subscription": subscription, **more}).encode()
+
+
+class Answer:
+    """What the application answered."""
+
+    def __init__(self, sent: Sequence[MutableMapping[str, Any]]) -> None:
+        self.status: int = sent[0]["status"]
+        self.headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        self.body = b"".join(event.get("body", b"") for event in sent[1:])
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+def request(
+    app: PushApp,
+    body: bytes = b"",
+    *,
+    method: str = "POST",
+    path: str = "/pubsub/push",
+    headers: Sequence[tuple[str, str]] = (),
+    root: str = "",
+) -> Answer:
+    """One request to an application, on a loop of its own."""
+
+    async def talk() -> list[MutableMapping[str, Any]]:
+        sent: list[MutableMapping[str, Any]] = []
+        parts = [body[at : at + 1_000_000] for at in range(0, len(body), 1_000_000)] or [b""]
+
+        async def receive() -> MutableMapping[str, Any]:
+            if not parts:
+                return {"type": "http.disconnect"}
+            part = parts.pop(0)
+            return {"type": "http.request", "body": part, "more_body": bool(parts)}
+
+        async def send(event: MutableMapping[str, Any]) -> None:
+            sent.append(event)
+
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "root_path": root,
+            "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers],
+        }
+        await app(scope, receive, send)
+        return sent
+
+    return Answer(asyncio.run(talk()))
+
+
+class ListenedBus(EmbeddedBus):
+    """The embedded bus, which also keeps what it was told."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.acks: list[str] = []
+        self.nacks: list[Nack] = []
+        self.extended: list[int] = []
+
+    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
+        answers = super().ack(subscription, ack_ids)
+        self.acks += ack_ids
+        return answers
+
+    def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[Settling]:
+        answers = super().nack(subscription, nacks)
+        self.nacks += nacks
+        return answers
+
+    def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> list[Settling]:
+        answers = super().extend(subscription, ack_ids, seconds)
+        self.extended.append(seconds)
+        return answers
+
+    def declare_all(self, *, dead_letters: bool) -> None:
+        """The topic and subscription of the tests, with or without a dead-letter policy."""
+        dlq = f"{SUB}.dlq"
+        self.declare(
+            [TopicSpec(name=TOPIC), TopicSpec(name=dlq)],
+            [
+                SubscriptionSpec(
+                    name=SUB, topic=TOPIC, dead_letter_topic=dlq if dead_letters else None
+                ),
+                SubscriptionSpec(name=GRAVES, topic=dlq),
+            ],
+        )
+
+    def buried(self) -> list[Delivery]:
+        """What is in the dead-letter topic."""
+        return self.pull(GRAVES)
