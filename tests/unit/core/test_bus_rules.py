@@ -1,0 +1,297 @@
+"""What may be published and declared, ack ids, and what becomes of refused deliveries."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core import ackid, busrules
+from penstock.core.clock import DAY, MINUTE, SECOND
+from penstock.core.cloudevents import event_attributes
+from penstock.core.errors import InvalidInput
+from penstock.core.message import ErrorKind, Outgoing, SubscriptionSpec, TopicSpec
+from penstock.core.redelivery import (
+    DELAY_MAX,
+    JITTER_SHARE,
+    Death,
+    Policy,
+    backoff,
+    dead_letter_attributes,
+    delay,
+    is_dead,
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (Outgoing(), "message"),
+        (Outgoing(data="text"), "message.data"),  # type: ignore[arg-type]
+        (Outgoing(data=b"x" * (busrules.MESSAGE_MAX + 1)), "message.data"),
+        (Outgoing(attributes={str(n): "" for n in range(101)}), "message.attributes"),
+        (Outgoing(attributes={"": "x"}), "message.attributes key"),
+        (Outgoing(attributes={"k" * 257: "x"}), "message.attributes key"),
+        (Outgoing(attributes={"k": "x" * 1025}), "message.attributes.k"),
+        (Outgoing(attributes={"k": "ü" * 513}), "message.attributes.k"),
+        (Outgoing(attributes={"k": 1}), "message.attributes.k"),  # type: ignore[dict-item]
+        (Outgoing(attributes={1: "x"}), "message.attributes key"),  # type: ignore[dict-item]
+        (Outgoing(attributes={"k": "a\x00b"}), "message.attributes.k"),
+        (Outgoing(attributes={"k": "\ud800"}), "message.attributes.k"),
+        (Outgoing(attributes={"k\ud800": ""}), "message.attributes key"),
+        (Outgoing(attributes={"CloudPubSubDeadLetterSourceSubscription": "x"}), "attributes.Cloud"),
+        (Outgoing(attributes={"cloudpubsubAnything": "x"}), "attributes.cloud"),
+        (Outgoing(attributes={"googclient_x": "x"}), "attributes.goog"),
+        (Outgoing(attributes={"penstock-replays": "0"}), "attributes.penstock"),
+        (Outgoing(data=b"x", ordering_key="k" * 1025), "message.ordering_key"),
+        (Outgoing(data=b"x", ordering_key="\x00"), "message.ordering_key"),
+        (Outgoing(data=b"x", dedupe_id=""), "message.dedupe_id"),
+        (Outgoing(data=b"x", dedupe_id="d" * 256), "message.dedupe_id"),
+    ],
+)  # fmt: skip
+def test_refused_messages(message: Outgoing, field: str) -> None:
+    """A message out of bounds is refused by the name of the field."""
+    with pytest.raises(InvalidInput, match=field.replace(".", r"\.")):
+        busrules.check_outgoing(message)
+
+
+def test_bounds_themselves_are_allowed() -> None:
+    """What is exactly as large as it may be passes."""
+    attributes = {f"{'k' * 250}{n:03}": "v" for n in range(99)} | {"k" * 256: "x" * 1024}
+    busrules.check_outgoing(
+        Outgoing(
+            data=b"x" * busrules.MESSAGE_MAX,
+            attributes=attributes,
+            ordering_key="k" * 1024,
+            dedupe_id="d" * 255,
+        )
+    )
+    busrules.check_outgoing(Outgoing(data=b"x", ordering_key=""))
+    busrules.check_outgoing(Outgoing(attributes={"only": ""}))
+    busrules.check_batch([Outgoing(data=b"x")] * busrules.BATCH_MAX)
+
+
+def test_refused_batches() -> None:
+    """Too many, too large, and which one of them is wrong."""
+    with pytest.raises(InvalidInput, match="messages: expected at most 1000"):
+        busrules.check_batch([Outgoing(data=b"x")] * 1001)
+    with pytest.raises(InvalidInput, match="bytes at once"):
+        busrules.check_batch([Outgoing(data=b"x" * 8_000_000)] * 3)
+    with pytest.raises(InvalidInput, match=r"messages\[1\]: expected data or"):
+        busrules.check_batch([Outgoing(data=b"x"), Outgoing()])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "ab", "1abc", "-abc", "a b", "a/b", "abc\n", "goog-topic", "GOOGtopic", "a" * 256, "é" * 5,
+     "_deleted_1", None, 7],
+)  # fmt: skip
+def test_refused_names(name: object) -> None:
+    """Names are Google's: a letter, then a few signs, 3 to 255 of them."""
+    with pytest.raises(InvalidInput, match=r"^topic: "):
+        busrules.check_name(name, "topic")
+
+
+@pytest.mark.parametrize("name", ["abc", "etl.raw.complete", "A-b_c.d~e+f%g", "a" * 255])
+def test_allowed_names(name: str) -> None:
+    """Names of built-in topics are among them."""
+    assert busrules.check_name(name, "topic") == name
+
+
+SPEC = SubscriptionSpec(name="sub", topic="top")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"ack_deadline_us": 10 * SECOND - 1}, "ack_deadline"),
+        ({"ack_deadline_us": 600 * SECOND + 1}, "ack_deadline"),
+        ({"min_backoff_us": 0}, "min_backoff"),
+        ({"max_backoff_us": 9 * SECOND}, "max_backoff"),
+        ({"max_backoff_us": 601 * SECOND}, "max_backoff"),
+        ({"max_attempts": 4}, "max_attempts"),
+        ({"max_attempts": 101}, "max_attempts"),
+        ({"max_attempts": True}, "max_attempts"),
+        ({"retention_us": 9 * MINUTE}, "retention"),
+        ({"retention_us": 32 * DAY}, "retention"),
+        ({"dead_letter_topic": "top"}, "dead_letter_topic"),
+        ({"dead_letter_topic": "x"}, "dead_letter_topic"),
+        ({"filter": "attributes"}, "filter"),
+        ({"name": "s"}, "subscription"),
+        ({"topic": "t"}, "topic"),
+    ],
+)
+def test_refused_subscriptions(changes: dict[str, object], field: str) -> None:
+    """Bounds of a subscription, each by its name."""
+    with pytest.raises(InvalidInput, match=f"^{field}: "):
+        busrules.check_subscription(replace(SPEC, **changes))  # type: ignore[arg-type]
+
+
+def test_allowed_declarations() -> None:
+    """Defaults and the bounds themselves."""
+    busrules.check_subscription(SPEC)
+    busrules.check_subscription(
+        replace(SPEC, ack_deadline_us=600 * SECOND, max_attempts=100, retention_us=31 * DAY)
+    )
+    busrules.check_topic(TopicSpec(name="top", retention_us=10 * MINUTE))
+    with pytest.raises(InvalidInput, match="retention"):
+        busrules.check_topic(TopicSpec(name="top", retention_us=MINUTE))
+
+
+@pytest.mark.parametrize("seconds", [-1, 601, True, 1.5, "5", None])
+def test_refused_extensions(seconds: object) -> None:
+    """A deadline is moved by 0 to 600 whole seconds."""
+    with pytest.raises(InvalidInput, match="seconds"):
+        busrules.check_extension(seconds)
+    assert [busrules.check_extension(n) for n in (0, 1, 600)] == [0, 1, 600]
+
+
+def test_body_hash() -> None:
+    """The same body has the same hash whatever the order of attributes; anything else another."""
+    one = Outgoing(data=b"ab", attributes={"k": "v", "l": "w"})
+    assert busrules.body_hash(one) == busrules.body_hash(
+        Outgoing(data=b"ab", attributes={"l": "w", "k": "v"}, dedupe_id="x")
+    )
+    others = [
+        Outgoing(data=b"abk", attributes={"": "v", "l": "w"}),
+        Outgoing(data=b"ab", attributes={"kv": "", "l": "w"}),
+        Outgoing(data=b"ab", attributes={"k": "v"}),
+        Outgoing(data=b"ab", attributes={"k": "v", "l": "w"}, ordering_key="o"),
+        Outgoing(data=b"", attributes={"k": "v", "l": "w"}, ordering_key="ab"),
+    ]
+    hashes = {busrules.body_hash(message) for message in (one, *others)}
+    assert len(hashes) == len(others) + 1
+
+
+numbers = st.integers(0, 2**63 - 1)
+
+
+@given(numbers, numbers, st.integers(0, 2**31 - 1))
+def test_ack_ids_come_back(subscription: int, message_id: int, epoch: int) -> None:
+    """An ack id is 32 characters and names what it was made from."""
+    text = ackid.encode(subscription, message_id, epoch)
+    assert len(text) == 32
+    assert ackid.decode(text) == (subscription, message_id, epoch)
+
+
+@given(st.one_of(st.text(max_size=40), st.binary(min_size=24, max_size=24).map(
+    lambda raw: base64.urlsafe_b64encode(raw).decode())))  # fmt: skip
+def test_any_other_text_is_no_ack_id(text: str) -> None:
+    """Whatever is not spelled as an ack id is refused, and nothing else happens."""
+    try:
+        ticket = ackid.decode(text)
+    except InvalidInput:
+        return
+    assert ackid.encode(*ticket) == text
+
+
+@pytest.mark.parametrize("value", [None, 5, b"A" * 32, "A" * 32, "é" * 32, "!" * 32, "", "=" * 32])
+def test_malformed_ack_ids(value: object) -> None:
+    """Wrong types, signs and checksums."""
+    with pytest.raises(InvalidInput, match=r"ack_ids\[3\]"):
+        ackid.decode(value, "ack_ids[3]")
+
+
+def test_ack_ids_with_one_letter_changed_are_refused() -> None:
+    """The checksum notices every single change."""
+    text = ackid.encode(3, 12345, 2)
+    for place in range(len(text)):
+        changed = text[:place] + ("A" if text[place] != "A" else "B") + text[place + 1 :]
+        with pytest.raises(InvalidInput):
+            ackid.decode(changed)
+
+
+POLICY = Policy(
+    min_backoff_us=10 * SECOND, max_backoff_us=600 * SECOND, max_attempts=5, has_dead_letters=True
+)
+
+
+def test_backoff_table() -> None:
+    """Doubles from the shortest to the longest, without jitter exactly."""
+    seconds = [backoff(POLICY, n, 0.0) // SECOND for n in range(1, 9)]
+    assert seconds == [10, 20, 40, 80, 160, 320, 600, 600]
+    assert backoff(POLICY, 10**6, 0.0) == 600 * SECOND
+    assert backoff(POLICY, 0, 0.0) == 10 * SECOND
+
+
+@given(
+    st.integers(1, 600 * SECOND),
+    st.integers(0, 600 * SECOND),
+    st.integers(1, 200),
+    st.floats(-1, 2),
+    st.one_of(st.none(), st.integers(0, 2 * DELAY_MAX)),
+)
+def test_backoff_laws(
+    least: int, more: int, attempt: int, jitter: float, asked: int | None
+) -> None:
+    """Never shorter than the shortest, grows with attempts, jitter only lengthens, bounded."""
+    policy = replace(POLICY, min_backoff_us=least, max_backoff_us=least + more)
+    wait = backoff(policy, attempt, jitter)
+    assert wait >= backoff(policy, attempt, 0.0) >= least > 0
+    assert wait <= (least + more) * (1 + JITTER_SHARE)
+    assert backoff(policy, attempt + 1, 0.0) >= backoff(policy, attempt, 0.0)
+    assert delay(policy, attempt, jitter, asked) >= wait
+    assert delay(policy, attempt, jitter, asked) >= min(asked or 0, DELAY_MAX)
+    assert delay(policy, attempt, jitter, asked) <= max(wait, DELAY_MAX)
+
+
+@pytest.mark.parametrize(
+    ("kind", "attempt", "with_policy", "without"),
+    [
+        (ErrorKind.TRANSIENT, 1, False, False),
+        (ErrorKind.TRANSIENT, 4, False, False),
+        (ErrorKind.TRANSIENT, 5, True, False),
+        (ErrorKind.TRANSIENT, 6, True, False),
+        (ErrorKind.CONFIGURATION, 4, False, False),
+        (ErrorKind.CONFIGURATION, 5, True, False),
+        (ErrorKind.POISON, 1, True, False),
+        (ErrorKind.POISON, 5, True, False),
+    ],
+)
+def test_death(kind: ErrorKind, attempt: int, with_policy: bool, without: bool) -> None:
+    """Poison dies at once, the rest when attempts are used up, nothing without a policy."""
+    assert is_dead(POLICY, attempt, kind) is with_policy
+    assert is_dead(replace(POLICY, has_dead_letters=False), attempt, kind) is without
+
+
+def test_dead_letter_attributes() -> None:
+    """Google's four names, and ours; error text is bounded."""
+    death = Death(
+        message_id=7, subscription="sub", attempts=5, replays=1, published_at=1_763_337_600_000_000,
+        kind=ErrorKind.POISON, error_type="ValueError", error="x" * 5_000,
+    )  # fmt: skip
+    assert dead_letter_attributes(death) == {
+        "CloudPubSubDeadLetterSourceDeliveryCount": "5",
+        "CloudPubSubDeadLetterSourceSubscription": "sub",
+        "CloudPubSubDeadLetterSourceSubscriptionProject": "penstock",
+        "CloudPubSubDeadLetterSourceTopicPublishTime": "2025-11-17T00:00:00Z",
+        "penstock-origin-message-id": "7",
+        "penstock-replays": "1",
+        "penstock-error-kind": "poison",
+        "penstock-error-type": "ValueError",
+        "penstock-error": "x" * 1_000,
+    }
+
+
+def test_event_attributes() -> None:
+    """CloudEvents 1.0, and the short fields of the payload a filter may ask for."""
+    payload = {
+        "pipeline": "etl",
+        "customer": 7,
+        "status": None,
+        "mode": True,
+        "partition": "é" * 600,
+    }
+    assert event_attributes("etl.raw.complete", 12, 1_763_337_600_000_000, payload) == {
+        "pipeline": "etl",
+        "customer": "7",
+        "ce-specversion": "1.0",
+        "ce-id": "12",
+        "ce-source": "penstock",
+        "ce-type": "etl.raw.complete",
+        "ce-time": "2025-11-17T00:00:00Z",
+        "content-type": "application/json",
+    }
