@@ -106,6 +106,68 @@ class Served(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SlotTaken(Event):
+    """A slot of a limit was granted, this long after it was asked for."""
+
+    limit: str
+    holder: str
+    token: int
+    waited_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLost(Event):
+    """A slot was not renewed in time, or taken away; its holder was told."""
+
+    limit: str
+    holder: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaHit(Event):
+    """What a limit stands for refused by quota; effective: how much may be held from now on."""
+
+    limit: str
+    holder: str
+    errors: int
+    effective: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushPosted(Event):
+    """A message was posted to an endpoint; `outcome` is ack, nack or gone, or stale."""
+
+    subscription: str
+    customer_id: str
+    message_id: int
+    attempt: int
+    outcome: str
+    status: int | None
+    failure: str
+    seconds: float
+    window: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushRefused(Event):
+    """A push from elsewhere was not accepted; the reason is for operators only."""
+
+    subscription: str
+    status: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushAccepted(Event):
+    """A push from elsewhere is stored: published, a duplicate, or kept as poison."""
+
+    subscription: str
+    message_id: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceError(Event):
     """A service's step failed; it backs off and tries again."""
 

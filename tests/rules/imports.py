@@ -46,8 +46,9 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "client": _ENGINE_MAY,
     # For a user's own service: messages by the transport's seam, sinks by theirs, never the store.
     "consumer": frozenset({"bus", "egress", "sinks", "events", "config", "core"}),
-    # For user code inside and outside of runs: slots and rates over the client's use cases.
-    "limits": frozenset({"client", "store", "events", "config", "core"}),
+    # For user code inside and outside of runs: slots and rates; without a client of the user's it
+    # opens the store that the settings name.
+    "limits": frozenset({"client", "store", "events", "config", "core", "assembly"}),
     "http": _EDGE_MAY,
     "web": _EDGE_MAY,
     # The client of the API: what it knows of the server is the document it was written from.

@@ -13,8 +13,8 @@ All rooms raise these; ``http`` and ``cli`` translate them in one place each.
     ├── DuplicateRequest
     ├── StoreError ── StoreUnavailable · StoreBusy · SchemaMismatch
     ├── ApiError ── ApiUnavailable · Unauthorised · TooManyRequests · Overloaded  (over a URL)
-    ├── RunInterrupted ── RunCancelled · RunTimedOut · LeaseLost
-    ├── LimitTimeout
+    ├── RunInterrupted ── RunCancelled · RunTimedOut · LeaseLost · RunSnoozed
+    ├── LimitTimeout · SlotLost
     └── ProcessorError ── PermanentError · TransientError        (raised by users' processors)
 """
 
@@ -329,6 +329,25 @@ class LeaseLost(RunInterrupted):
     """The lease on the run is lost; whatever it still does will be refused."""
 
     code = "run.lease_lost"
+
+
+class RunSnoozed(RunInterrupted):
+    """The run waits for a limit without its worker and starts again; let this error pass."""
+
+    code = "run.snoozed"
+
+    def __init__(self, message: str | None = None, *, delay_us: int = 0) -> None:
+        self.delay_us = delay_us
+        super().__init__(message)
+
+
+class SlotLost(PenstockError):
+    """The slot of the limit was not renewed in time, or taken away; others may hold it by now."""
+
+    code = "limit.slot_lost"
+    http_status = 409
+    exit_code = 5
+    retryable = True
 
 
 class LimitTimeout(PenstockError):

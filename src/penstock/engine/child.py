@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.core.clock import SystemClock
 from penstock.core.model import HeldRun
+from penstock.core.present import PRESENT
 from penstock.core.processor import Processor
 from penstock.engine.context import Known, RunContext, Signal
 from penstock.engine.execution import body_of
@@ -60,6 +61,7 @@ class _Child:
             self._send("done", outcome)
 
     def _execute(self, reference: str, context: RunContext) -> Outcome:
+        PRESENT.set(context)
         try:
             return outcome_of_value(context, body_of(reference)(context))
         except BaseException as error:

@@ -61,12 +61,17 @@ class RunContext(GivenRun):
     """One run, as its processor sees it."""
 
     __slots__ = (
-        "_clock", "_log_bound", "_parameters", "_percent", "_progress", "_reported", "_stage_us",
-        "began", "bytes", "interrupt", "is_dirty", "is_marked", "records", "signal", "told_at",
+        "_asked", "_clock", "_log_bound", "_parameters", "_percent", "_progress", "_reported",
+        "_stage_us", "began", "bytes", "interrupt", "is_dirty", "is_marked", "records", "signal",
+        "store", "told_at",
     )  # fmt: skip
 
-    def __init__(self, held: HeldRun, known: Known, clock: Clock, began: float) -> None:
-        """Made by the worker; `began` is the clock's monotonic time of the start."""
+    def __init__(
+        self, held: HeldRun, known: Known, clock: Clock, began: float, store: object | None = None
+    ) -> None:
+        """Made by the worker; `began` is the clock's monotonic time of the start, `store` for the
+        slots of limits that a processor takes.
+        """
         super().__init__(held, known)
         self.began = began
         self.signal: Signal | None = None
@@ -77,6 +82,8 @@ class RunContext(GivenRun):
         self.records = 0
         """How many records were processed; processors add to it."""
         self.bytes = 0
+        self.store = store
+        self._asked: dict[str, int] | None = None
         self._clock = clock
         self._reported: dict[str, Any] | None = None
         self._parameters: Mapping[str, Any] | None = None
@@ -98,6 +105,13 @@ class RunContext(GivenRun):
     def secret(self, name: str) -> str:
         """The value of a secret, as the worker's surroundings have it; never stored or logged."""
         return self._known.secrets.get(name, self.held.customer_id)
+
+    @property
+    def asked(self) -> dict[str, int]:
+        """How many slots of each limit this execution has asked for."""
+        if self._asked is None:
+            self._asked = {}
+        return self._asked
 
     @property
     def due(self) -> float:

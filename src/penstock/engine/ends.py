@@ -22,8 +22,9 @@ from penstock.core.retry import ErrorType
 from penstock.engine.options import WorkerOptions
 from penstock.engine.outcome import RETURNED
 from penstock.events import Events, RunEnded, RunRefused, ServiceError
-from penstock.store.api import Store
+from penstock.store.api import Store, Tx
 from penstock.store.ending import run_end_many
+from penstock.store.limits import snoozed_wake
 from penstock.store.runs import run_release_many
 
 ADMIT: Final = "admit"
@@ -88,13 +89,19 @@ class EndQueue:
             self._in_flight = 0
 
     def _give_back(self, batch: list[Finish]) -> list[Finish]:
-        """Put runs cut short by a planned stop back into the queue; returns the true ends."""
+        """Put runs cut short by a planned stop, and snoozed ones, back; returns the true ends."""
         back = [finish for finish in batch if finish.final_state == RETURNED]
         if not back:
             return batch
-        rows = [(finish.run_id, finish.token, 0) for finish in back]
+        rows = [(finish.run_id, finish.token, finish.retry_delay_us or 0) for finish in back]
+        snoozed = [finish.run_id for finish in back if finish.retry_delay_us]
+
+        def give_back(tx: Tx) -> None:
+            run_release_many(tx, rows)
+            snoozed_wake(tx, snoozed)
+
         try:
-            self._store.write(lambda tx: run_release_many(tx, rows))
+            self._store.write(give_back)
         except StoreError:
             self._queue.extendleft(reversed(batch))
             raise

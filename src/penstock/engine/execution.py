@@ -11,6 +11,7 @@ import asyncio
 import importlib
 
 from penstock.core.errors import DeclarationError
+from penstock.core.present import PRESENT
 from penstock.core.processor import Body, Processor
 from penstock.engine.context import RunContext
 from penstock.engine.outcome import Outcome, outcome_of_error, outcome_of_value
@@ -20,12 +21,15 @@ def call_inline(context: RunContext) -> Outcome:
     """Run a processor to its end in this thread (an async one on a loop of its own)."""
     body = context.declared.body
     assert body is not None, context.declared.path
+    present = PRESENT.set(context)
     try:
         value = body(context)
         if context.declared.runs == "async":
             value = asyncio.run(value)
     except BaseException as error:
         return outcome_of_error(error)
+    finally:
+        PRESENT.reset(present)
     return outcome_of_value(context, value)
 
 

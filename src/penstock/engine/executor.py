@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.core.model import Finish, HeldRun
+from penstock.core.present import PRESENT
 from penstock.engine.buffer import RunBuffer
 from penstock.engine.context import RunContext
 from penstock.engine.outcome import Outcome, outcome_of_error
@@ -177,10 +178,13 @@ class ThreadLane:
             return steps.conclude(context, self._call_process(context))
         body = declared.body
         assert body is not None, declared.path
+        PRESENT.set(context)
         try:
             value = body(context)
         except BaseException as error:
             return steps.conclude(context, outcome_of_error(error))
+        finally:
+            PRESENT.set(None)
         return steps.conclude_value(context, value, steps.clock.monotonic())
 
     def _pause(self, now: float, local: deque[HeldRun]) -> None:

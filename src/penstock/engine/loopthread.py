@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from penstock.core.model import HeldRun
+from penstock.core.present import PRESENT
 from penstock.engine.context import RunContext, Signal
 from penstock.engine.outcome import outcome_of_error, outcome_of_value
 from penstock.engine.pace import Pace
@@ -122,6 +123,7 @@ class LoopLane:
     async def _run(self, context: RunContext) -> None:
         body = context.declared.body
         assert body is not None, context.declared.path
+        PRESENT.set(context)  # of this task alone
         try:
             outcome = outcome_of_value(context, await body(context))
         except BaseException as error:

@@ -17,7 +17,7 @@ import msgspec
 from penstock.core import settle
 from penstock.core.classify import verdict
 from penstock.core.clock import SECOND
-from penstock.core.errors import RunInterrupted, RunTimedOut
+from penstock.core.errors import RunInterrupted, RunSnoozed, RunTimedOut
 from penstock.core.model import Finish, HeldRun
 from penstock.core.redact import redact_json, redact_text
 from penstock.core.result import Result
@@ -49,6 +49,7 @@ class Outcome(NamedTuple):
     retry_after_us: int | None = None
     is_interrupted: bool = False
     is_timed_out: bool = False
+    snooze_us: int | None = None
 
 
 def outcome_of_value(context: RunContext, value: object) -> Outcome:
@@ -90,6 +91,8 @@ def outcome_of_error(error: BaseException) -> Outcome:
     """Reduce an exception to its error type and bounded details."""
     if isinstance(error, RunTimedOut):
         return Outcome(is_timed_out=True)
+    if isinstance(error, RunSnoozed):
+        return Outcome(error_type=ErrorType.RATE_LIMIT_EXCEEDED.value, snooze_us=error.delay_us)
     found = verdict(error)
     return Outcome(
         error_type=found.error_type,
@@ -158,6 +161,10 @@ def finish_of(
         # Whatever a cancelled processor raised: nobody wants it tried again.
         why = "cancelled while running"
         return settle.cancelled(held, actor=actor, why=why)._replace(duration_us=spent)
+    if outcome.snooze_us is not None:
+        # It waits for a limit: back to the queue for as long, and the attempt does not count.
+        delay = outcome.snooze_us
+        return Finish(held.run_id, held.token, RETURNED, None, retry_delay_us=delay, actor=actor)
     if signal is Signal.DRAIN and outcome.is_interrupted:
         # A planned stop is nobody's failure: back to the queue, and the attempt does not count.
         return Finish(held.run_id, held.token, RETURNED, None, actor=actor)

@@ -169,7 +169,7 @@ class WorkerSteps:
             why = "cancelled before it started"
             self.ends.add([settle.cancelled(held, actor=self.options.name, why=why)])
             return None
-        context = RunContext(held, self.known[held.processor], self.clock, now)
+        context = RunContext(held, self.known[held.processor], self.clock, now, self._store)
         if is_suspect(held):
             if held.run_id not in self.start_many([held]):
                 self.forget([held])

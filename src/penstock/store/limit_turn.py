@@ -22,6 +22,8 @@ TICKET_US: Final = 15 * SECOND
 """A broker that does not answer for its waiters this long has left the line."""
 SNOOZED: Final = ""
 """The broker of a run that waits without a worker."""
+SNOOZE_US: Final = 30 * SECOND
+"""A run that has to wait longer gives its worker back; what it waits for is kept for it."""
 SNOOZED_HOLD_US: Final = 5 * MINUTE
 """How long a slot waits for the snoozed run it was granted to."""
 PAGE: Final = 64
@@ -249,7 +251,7 @@ def _grant_wants(line: _Line, wants: list[Want]) -> list[Want]:
             served.refused[want.request] = "rate"
             line.held -= want.weight
             continue
-        if limit.capacity is None:
+        if limit.capacity is None and (want.run_id is None or wait <= SNOOZE_US):
             served.waits[want.request] = wait
             continue
         lease_us = want.lease_us or limit.lease_us

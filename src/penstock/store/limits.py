@@ -113,8 +113,14 @@ def ticket_renew_many(tx: Tx, broker: str, limit_ids: Sequence[int]) -> set[str]
 
 def ticket_snooze(tx: Tx, limit_id: int, request: str, seconds_us: int) -> bool:
     """Keep a run's place in line while no process answers for it; False when it has none."""
+    limit_lock(tx, limit_id)  # or a grant on its way would go to the process that stops waiting
     params = {"limit_id": limit_id, "request": request, "ticket_us": seconds_us + TICKET_US}
     return bool(tx.rows("ticket_snooze", params))
+
+
+def snoozed_wake(tx: Tx, run_ids: Sequence[int]) -> bool:
+    """Let runs that were just put back start at once when their slot was granted meanwhile."""
+    return bool(run_ids) and bool(tx.rows("limit_run_granted", {"ids": list(run_ids)}))
 
 
 def limit_quota(tx: Tx, limit_id: int, lease: Lease | None = None, *, holder: str = "") -> Quota:
@@ -143,6 +149,12 @@ def limit_quota(tx: Tx, limit_id: int, lease: Lease | None = None, *, holder: st
     tx.run("limit_learn", {"limit_id": limit_id, "learned": learned, "learned_at": now})
     changed = limit._replace(learned=learned, learned_at=now)
     return Quota(int(errors), True, changed.effective, learned)
+
+
+def limit_quota_of_run(tx: Tx, limit_id: int, run_id: int) -> tuple[int, int]:
+    """(how often a run met the quota of a limit, how long ago it first did)."""
+    count, since, now = one(tx.rows("limit_quota_of_run", {"limit_id": limit_id, "run_id": run_id}))
+    return int(count), 0 if since is None else max(0, now - since)
 
 
 def limit_force_release(

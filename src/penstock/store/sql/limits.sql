@@ -211,9 +211,19 @@ UPDATE runs SET scheduled_time = {{now}} WHERE run_id {{any ids}} AND admission 
 RETURNING run_id;
 
 -- name: limit_run_alive
--- Runs that can use what is granted to them now: about to start, or running.
+-- Runs that can use what is granted to them now: about to start, or running. Locked, so that one
+-- that is being put back meanwhile either is there by now or finds its grant.
 -- scope: system (whoever grants serves every customer)
-SELECT run_id FROM runs WHERE run_id {{any ids}} AND admission IN (0, 1, 9);
+SELECT run_id FROM runs WHERE run_id {{any ids}} AND admission IN (0, 1, 9)
+ORDER BY run_id {{pg:FOR NO KEY UPDATE}};
+
+-- name: limit_run_granted
+-- Of runs that were just put back, those that were granted their slot meanwhile are due at once.
+-- scope: system (the caller just released the runs)
+UPDATE runs SET scheduled_time = {{now}} WHERE run_id {{any ids}} AND admission = 1
+    AND EXISTS (SELECT 1 FROM limit_leases e WHERE e.run_id = runs.run_id
+        AND e.lease_us IS NOT NULL AND e.broker = '' AND e.since_at <= {{now}})
+RETURNING run_id;
 
 -- name: limit_learn
 -- What quota errors and successes taught; under the limit's lock.
@@ -225,6 +235,12 @@ UPDATE limits SET learned = :learned, learned_at = :learned_at WHERE limit_id = 
 -- scope: system (slots are shared by everybody who knows the limit)
 UPDATE limits SET quota_errors = quota_errors + 1, last_quota_at = {{now}}
 WHERE limit_id = :limit_id RETURNING quota_errors, {{now}};
+
+-- name: limit_quota_of_run
+-- How often a run met the quota of a limit by now, since when, and the time.
+-- scope: system (the caller executes the run)
+SELECT count(*), min(at), {{now}} FROM limit_history
+WHERE limit_id = :limit_id AND run_id = :run_id AND outcome = 'quota';
 
 -- name: limit_level_put
 -- What is in the bucket of a rate; under the limit's lock.

@@ -1,0 +1,103 @@
+"""Shared slots and rates for user code, across threads, processes and machines.
+
+    from penstock import limits
+
+    with limits.slot("bq:nba_raw.br_rosters_current") as slot:   # at most 10 at a time, in order
+        ...                                             # slot.token fences, slot.lost tells
+
+    @limits.slot("crm", capacity=3, timeout="1m")                # sync or async functions
+    def call_crm(): ...
+
+    limits.rate("maps-api", 50, burst=10)                        # 50 per second, the same object
+
+Inside a run the worker's store is used, elsewhere the one given to `use`, else the one that the
+settings of the environment name; no service has to run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.client import Client
+from penstock.core.clock import parse_duration
+from penstock.core.limit import LimitTerms, name_check, terms_of
+from penstock.limits.brokers import broker_here, use
+from penstock.limits.predicates import quota_kind
+from penstock.limits.predicates import register as register_quota_error
+from penstock.limits.retry import QuotaRetry, retry
+from penstock.limits.slots import TIMEOUT_DEFAULT, Slot, SlotOptions, SlotRequest
+from penstock.store.limits import limit_declare, limit_get
+
+__all__ = [
+    "QuotaRetry", "Slot", "SlotRequest", "declare", "quota_kind", "rate", "register_quota_error",
+    "retry", "slot", "use",
+]  # fmt: skip
+
+
+def slot(
+    name: str,
+    *,
+    weight: int = 1,
+    timeout: Any = None,
+    lease: Any = None,
+    client: Client | None = None,
+    **terms: Any,
+) -> SlotRequest:
+    """A slot of the limit `name`, for `with`, `async with`, or as a decorator.
+
+    timeout: how long to wait before LimitTimeout (300 s). lease: after how long without a renewal
+    somebody else may have it (10 min). terms (capacity, adaptive, floor, grace, queue_max, rate,
+    burst): how the limit is made when nobody has made it before; otherwise they change nothing.
+    """
+    options = SlotOptions(
+        name=name_check(name, "name"),
+        weight=weight,
+        timeout_us=TIMEOUT_DEFAULT if timeout is None else parse_duration(timeout, "timeout"),
+        lease_us=None if lease is None else terms_of({"lease": lease}).lease_us,
+        terms=terms_of(terms if lease is None else {**terms, "lease": lease}),
+    )
+    return SlotRequest(lambda: broker_here(client), options)
+
+
+def rate(
+    name: str,
+    per_second: float | None = None,
+    *,
+    burst: int | None = None,
+    weight: int = 1,
+    timeout: Any = None,
+    client: Client | None = None,
+) -> SlotRequest:
+    """A token of the rate limit `name`: entering waits for it, nothing is held afterwards.
+
+    per_second, burst: how the limit is made when nobody has made it before.
+    """
+    terms = LimitTerms(capacity=None, rate=1.0 if per_second is None else per_second, burst=burst)
+    options = SlotOptions(
+        name=name_check(name, "name"),
+        weight=weight,
+        timeout_us=TIMEOUT_DEFAULT if timeout is None else parse_duration(timeout, "timeout"),
+        terms=terms,
+    )
+    return SlotRequest(lambda: broker_here(client), options)
+
+
+def declare(
+    name: str, *, client: Client | None = None, actor: str | None = None, **terms: Any
+) -> None:
+    """Say how a limit is configured, new or not; what is not said stays as it is.
+
+    A change takes effect at once, in every process.
+    """
+    broker = broker_here(client)
+    who = actor or (client.actor if client is not None else "python")
+    name_check(name, "name")
+
+    def body(tx: Any) -> Any:
+        found = limit_get(tx, name)
+        base = None if found is None else found.terms
+        return limit_declare(tx, name, terms_of(terms, base), actor=who)
+
+    _, served = broker.store.write(body)
+    if served is not None:
+        broker.store.wake(served.channels)

@@ -1,0 +1,189 @@
+"""A limit's desk in one process: what was put there, who waits, and what is held from it.
+
+Plain state, changed under the broker's lock; nothing here talks to the store.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from penstock.core.clock import SECOND
+from penstock.core.errors import PenstockError
+from penstock.store.limit_rows import Lease, Leave, Limit, Release, Want
+
+
+class State(StrEnum):
+    """What became of a waiter."""
+
+    ASKED = "asked"
+    WAITING = "waiting"
+    GRANTED = "granted"
+    FAILED = "failed"
+    LEFT = "left"
+
+
+class Held:
+    """A slot that somebody in this process holds."""
+
+    __slots__ = ("desk", "lease", "lost", "renew_at", "safe_until", "seconds")
+
+    def __init__(self, desk: Desk, lease: Lease, began: float) -> None:
+        """`began`: the monotonic time before the grant was asked for, so `safe_until` is sure."""
+        assert lease.lease_us is not None
+        self.desk = desk
+        self.lease = lease
+        self.seconds = lease.lease_us / SECOND
+        self.lost = threading.Event()
+        self.renew_at = 0.0
+        self.safe_until = 0.0
+        self.renewed(began)
+
+    @property
+    def next_at(self) -> float:
+        """When the broker has to look at it again."""
+        return min(self.renew_at, self.safe_until)
+
+    def renewed(self, began: float) -> None:
+        """It lasts a full lease from the moment the renewal was sent."""
+        self.renew_at = began + self.seconds / 3
+        self.safe_until = began + self.seconds
+
+
+class Waiter:
+    """Somebody who wants a slot, and what came of it."""
+
+    __slots__ = (
+        "_notify", "asked_at", "desk", "error", "held", "reason", "state", "told_at", "wait_us",
+        "want",
+    )  # fmt: skip
+
+    def __init__(self, desk: Desk, want: Want, notify: Callable[[], None]) -> None:
+        """`notify` is called, from any thread, whenever something happened."""
+        self.desk = desk
+        self.want = want
+        self.state = State.ASKED
+        self.held: Held | None = None
+        self.wait_us = 0
+        self.reason = ""
+        self.error: BaseException | None = None
+        self.asked_at: int | None = None
+        self.told_at: int | None = None
+        self._notify = notify
+
+    @property
+    def request(self) -> str:
+        """The name of the asking."""
+        return self.want.request
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.state not in (State.ASKED, State.WAITING)
+
+    def grant(self, held: Held | None, wait_us: int) -> None:
+        """It is its turn, after `wait_us`; held: None when a rate is all there is."""
+        self.state = State.GRANTED
+        self.held, self.wait_us = held, wait_us
+
+    def queue(self, asked_at: int, now: int) -> None:
+        """It has a ticket since `asked_at`, as of the store's `now`."""
+        self.state = State.WAITING
+        self.asked_at, self.told_at = asked_at, now
+
+    def fail(self, reason: str, error: BaseException | None = None) -> None:
+        """It will not be granted."""
+        self.state = State.FAILED
+        self.reason, self.error = reason, error
+
+    def leave(self) -> None:
+        """It waits no longer."""
+        self.state = State.LEFT
+
+    def wake(self) -> None:
+        """Tell whoever waits."""
+        self._notify()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one turn takes from the desk."""
+
+    wants: list[Waiter]
+    releases: list[Release]
+    leaves: list[Leave]
+    collects: bool
+
+
+class Desk:
+    """One limit, in one process."""
+
+    __slots__ = (
+        "asked", "is_busy", "last_error", "leaves", "limit", "missing", "releases", "waiting",
+        "wants",
+    )  # fmt: skip
+
+    def __init__(self, limit: Limit) -> None:
+        self.limit = limit
+        self.is_busy = False
+        self.asked: dict[str, Waiter] = {}
+        self.waiting: dict[str, Waiter] = {}
+        self.wants: list[Waiter] = []
+        self.releases: list[Release] = []
+        self.leaves: list[Leave] = []
+        self.missing: set[str] = set()
+        self.last_error: BaseException | None = None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a turn would have something to bring."""
+        return bool(self.wants or self.releases or self.leaves)
+
+    def take(self) -> Work:
+        """Everything on the desk."""
+        work = Work(self.wants, self.releases, self.leaves, bool(self.waiting))
+        self.wants, self.releases, self.leaves = [], [], []
+        return work
+
+    def put_back(self, work: Work, error: BaseException) -> list[Waiter]:
+        """A turn failed, or nobody knows: it is repeated; returns waiters for whom it is over.
+
+        A fault that repeating cannot mend is told to those who asked.
+        """
+        self.last_error = error
+        self.releases[:0] = work.releases
+        self.leaves[:0] = work.leaves
+        is_hopeless = not (isinstance(error, PenstockError) and error.retryable)
+        woken = []
+        again = []
+        for waiter in work.wants:
+            if waiter.is_over:
+                self.leaves.append(Leave(waiter.request))
+            elif is_hopeless:
+                self.asked.pop(waiter.request, None)
+                self.leaves.append(Leave(waiter.request))
+                waiter.fail("error", error)
+                woken.append(waiter)
+            else:
+                waiter.want = replace(waiter.want, is_repeated=True)
+                again.append(waiter)
+        self.wants[:0] = again
+        return woken
+
+    def pop(self, request: str) -> Waiter | None:
+        """The waiter of a request, which is over now."""
+        waiter = self.asked.pop(request, None)
+        return self.waiting.pop(request, None) if waiter is None else waiter
+
+    def ask_again(self) -> None:
+        """Who waits and has neither ticket nor lease asks again, under the same name."""
+        for request in self.missing:
+            waiter = self.waiting.pop(request, None)
+            if waiter is not None:
+                asked_at = waiter.asked_at
+                waiter.want = replace(waiter.want, is_repeated=True, asked_at=asked_at)
+                self.asked[request] = waiter
+                self.wants.append(waiter)
+        self.missing = set()

@@ -1,0 +1,79 @@
+"""The slots that a process holds: renewed in batches, and told when they are lost.
+
+A lease is safe for its length from the moment before its grant or renewal was sent, by this
+process's own clock; when that time passes without a renewal, others may hold the slot, and the
+holder is told. A lease that the store no longer knows was given to others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from penstock.core.clock import Clock
+from penstock.core.errors import StoreError
+from penstock.events import Events, SlotLost
+from penstock.limits.desk import Held
+from penstock.store.api import Store
+from penstock.store.limits import limit_renew_many
+
+PAUSE_SECONDS = 0.2
+
+
+class Holdings:
+    """What one process holds. Every method may be called from any thread."""
+
+    def __init__(self, store: Store, clock: Clock, events: Events) -> None:
+        self._store = store
+        self._clock = clock
+        self._events = events
+        self._lock = threading.Lock()
+        self._held: dict[int, Held] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anything is held."""
+        return bool(self._held)
+
+    def add(self, held: Held) -> None:
+        """Answer for a slot from now on."""
+        with self._lock:
+            self._held[held.lease.lease_id] = held
+
+    def pop(self, held: Held) -> bool:
+        """Answer for a slot no longer; False when nobody did."""
+        with self._lock:
+            return self._held.pop(held.lease.lease_id, None) is not None
+
+    def next_at(self) -> float:
+        """When something has to be renewed, or is lost."""
+        with self._lock:
+            return min((held.next_at for held in self._held.values()), default=float("inf"))
+
+    def renew_once(self) -> None:
+        """Renew the leases that are due, and those that soon will be; tell who lost theirs."""
+        now = self._clock.monotonic()
+        with self._lock:
+            everything = list(self._held.values())
+        due = [h for h in everything if h.renew_at <= now]
+        if due:
+            due = [h for h in everything if h.renew_at <= now + h.seconds / 6]
+            pairs = [(h.lease.lease_id, h.lease.token) for h in due]
+            try:
+                ends = self._store.write(lambda tx: limit_renew_many(tx, pairs))
+            except StoreError:
+                for held in due:
+                    held.renew_at = now + max(PAUSE_SECONDS, held.seconds / 12)
+            else:
+                for held in due:
+                    if held.lease.lease_id in ends:
+                        held.renewed(now)
+                self._lose([held for held in due if held.lease.lease_id not in ends])
+        now = self._clock.monotonic()
+        self._lose([held for held in everything if held.safe_until <= now])
+
+    def _lose(self, lost: Sequence[Held]) -> None:
+        for held in lost:
+            if self.pop(held):
+                held.lost.set()
+                lease = held.lease
+                self._events.emit(SlotLost(held.desk.limit.name, lease.holder, lease.token))

@@ -1,0 +1,92 @@
+"""The thread of a broker: there while there is something to do, woken by hints and by the clock."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, Protocol
+
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError
+from penstock.store.api import Store, Waiter
+
+IDLE_SECONDS: Final = 5.0
+PAUSE_SECONDS: Final = 0.2
+FOREVER: Final = float("inf")
+
+
+class Work(Protocol):
+    """What the thread does."""
+
+    def look(self, *, is_woken: bool) -> None:
+        """Do what is due."""
+        ...
+
+    def next_at(self, now: float) -> float:
+        """When the next thing is due; infinite when nothing is held or waited for."""
+        ...
+
+
+class Pulse:
+    """Starts a thread when something is due and ends it after a few idle seconds."""
+
+    def __init__(self, store: Store, channel: str, clock: Clock, work: Work) -> None:
+        self._store = store
+        self._channel = channel
+        self._clock = clock
+        self._work = work
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._hints: Waiter | None = None
+        self._wakes_at = FOREVER
+        self._is_closed = False
+
+    def rouse(self, seconds: float = 0.0) -> None:
+        """Let the thread look within the given time."""
+        at = self._clock.monotonic() + seconds
+        with self._lock:
+            if self._is_closed:
+                return
+            if self._thread is None:
+                self._hints = self._store.listen([self._channel])
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._hints,), name="penstock-limits", daemon=True
+                )
+                self._wakes_at = at
+                self._thread.start()
+            elif at < self._wakes_at and self._hints is not None:
+                self._wakes_at = at
+                self._hints.interrupt()
+
+    def close(self) -> None:
+        """End the thread; idempotent."""
+        with self._lock:
+            self._is_closed = True
+            thread, hints = self._thread, self._hints
+        if hints is not None:
+            hints.interrupt()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5)
+
+    def _run(self, hints: Waiter) -> None:
+        idle_since = FOREVER
+        is_woken = False
+        try:
+            while True:
+                try:
+                    self._work.look(is_woken=is_woken)
+                except PenstockError:
+                    # The store is away or busy; what was to be done is still to be done.
+                    self._clock.sleep(PAUSE_SECONDS)
+                now = self._clock.monotonic()
+                with self._lock:
+                    # Under the lock: whoever changes something rouses us after that.
+                    next_at = self._work.next_at(now)
+                    idle_since = min(idle_since, now) if next_at == FOREVER else FOREVER
+                    if self._is_closed or now - idle_since >= IDLE_SECONDS:
+                        self._thread = self._hints = None
+                        return
+                    self._wakes_at = min(next_at, now + IDLE_SECONDS)
+                    seconds = max(0.0, self._wakes_at - now)
+                is_woken = hints.wait(seconds)
+        finally:
+            hints.close()
