@@ -20,6 +20,8 @@ BENCHES = {
     "sched_idle": ("schedule", "a tick over 1,000,000 configs, none due"),
     "sched_race": ("schedule", "4 scheduler processes on the same 100,000"),
     "queue": ("queue", "bulk enqueue, then one worker drains"),
+    "limit_blocked": ("limited", "claims beside 100,000 runs blocked on one limit"),
+    "limit_drain": ("limited", "runs behind one limit of ten, and behind a thousand of them"),
     "latency": ("latency", "submit to start at 50/s, also from another process; idle CPU"),
     "heartbeat": ("heartbeat", "5,000 live runs beating every 10 s"),
     "crash": ("crash", "kill -9 a worker holding 100 runs (takes the lease, half a minute)"),

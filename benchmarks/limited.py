@@ -1,0 +1,168 @@
+"""Runs before limits: what the blocked ones cost the others, and how fast they are served."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from benchmarks.load import CUSTOMERS, customers, settle
+from benchmarks.raw import Raw
+from benchmarks.result import Result, say
+from benchmarks.site import Place, Site
+from benchmarks.work import noop, worker
+from penstock import Pipeline
+from penstock.client import Client
+from penstock.client.runs import Submission
+from penstock.engine.admitter import Admitter
+from penstock.engine.context import RunContext
+from penstock.store.api import Single, Store
+from penstock.store.registry import pool_ensure, processor_list
+from penstock.store.runs import Claim, run_claim
+
+SUBMIT_BATCH = 1_000
+CLAIM_BATCH = 200
+ROUNDS = 3
+
+blocked = Pipeline("blocked")
+keyed = Pipeline("keyed", parameters={"type": "object", "properties": {"key": {"type": "integer"}}})
+
+
+@blocked.processor(concurrency=1)
+def one_at_a_time(run: RunContext) -> None:
+    """Behind one limit."""
+
+
+@keyed.processor(per_key={"{key}": 10})
+def ten_per_key(run: RunContext) -> None:
+    """Behind a limit for each key."""
+
+
+def limit_blocked(site: Site, *, quick: bool) -> Iterator[Result]:
+    """Claims of runnable runs per second, with and without a backlog blocked on one limit."""
+    n, backlog = (10_000, 20_000) if quick else (40_000, 100_000)
+    pairs = []
+    for _ in range(ROUNDS):
+        plain = _claims(site, n, 0)
+        beside = _claims(site, n, backlog)
+        pairs.append((plain, beside))
+        say(f"claims/s without {plain:.0f}, beside {backlog:,} blocked {beside:.0f}")
+    plain, beside = (max(values) for values in zip(*pairs, strict=True))
+    yield Result(
+        bench="limit_blocked",
+        engine=site.engine,
+        value=beside,
+        unit="claims/s",
+        limit=plain,
+        ratio=beside / plain,
+        n=backlog,
+        extra={"rounds": [[round(a), round(b), round(b / a, 3)] for a, b in pairs]},
+    )
+
+
+def limit_drain(site: Site, *, quick: bool) -> Iterator[Result]:
+    """Limited runs drained by one worker: all behind one limit of ten, and behind a thousand."""
+    sizes = {1: 1_000 if quick else 5_000, 1_000: 5_000 if quick else 30_000}
+    for keys, n in sizes.items():
+        rounds = [_drained(site, n, keys) for _ in range(1 if quick else 2)]
+        best = max(rounds, key=lambda r: r.drain)
+        yield Result(
+            bench="limit_drain",
+            engine=site.engine,
+            value=best.drain,
+            unit="runs/s",
+            n=n,
+            extra={
+                "keys": keys,
+                "capacity": 10,
+                "rounds": [round(r.drain) for r in rounds],
+                "lined_up": round(max(r.lined_up for r in rounds)),
+            },
+        )
+
+
+class _Drained(NamedTuple):
+    """Runs per second: given a place in line, and executed to their end."""
+
+    lined_up: float
+    drain: float
+
+
+def _claims(site: Site, n: int, backlog: int) -> float:
+    place = site.create("limit_blocked")
+    raw, store, client = _opened(place)
+    client.register([noop, blocked])
+    for start in range(0, backlog, SUBMIT_BATCH):
+        count = min(SUBMIT_BATCH, backlog - start)
+        client.runs.submit_many(
+            [Submission(pipeline="blocked", customer=f"c{1 + i % CUSTOMERS}") for i in range(count)]
+        )
+    if backlog:
+        Admitter(store).run_once()
+        waiting = raw.rows("SELECT count(*) FROM runs WHERE admission = 4")[0][0]
+        assert waiting == backlog - 1, waiting
+    for start in range(0, n, SUBMIT_BATCH):
+        client.runs.submit_many(
+            [
+                Submission(pipeline="noop", customer=f"c{1 + (i * 7_919) % CUSTOMERS}")
+                for i in range(start, start + SUBMIT_BATCH)
+            ]
+        )
+    settle(place, raw)
+    pool = store.write(lambda tx: pool_ensure(tx, "default"))
+    processors = [row.processor for row in store.read(processor_list)]
+    claim = Claim(pool=pool, processors=processors, n=CLAIM_BATCH, claimed_by="bench")
+    claimed = 0
+    began = time.perf_counter()
+    while claimed < n:
+        claimed += len(store.write(Single(lambda tx: run_claim(tx, claim))))
+    took = time.perf_counter() - began
+    _close(site, place, raw, store)
+    return n / took
+
+
+def _drained(site: Site, n: int, keys: int) -> _Drained:
+    place = site.create("limit_drain")
+    raw, store, client = _opened(place)
+    client.register([keyed])
+    for start in range(0, n, SUBMIT_BATCH):
+        client.runs.submit_many(
+            [
+                Submission(
+                    pipeline="keyed",
+                    customer=f"c{1 + (i * 7_919) % CUSTOMERS}",
+                    parameters={"key": i % keys},
+                )
+                for i in range(start, start + SUBMIT_BATCH)
+            ]
+        )
+    settle(place, raw)
+    admitter = Admitter(store)
+    began = time.perf_counter()
+    admitter.run_once()
+    lined_up = time.perf_counter()
+    subject = worker(store, keyed)
+    subject.start()
+    while int(raw.rows("SELECT coalesce(sum(runs), 0) FROM run_sums")[0][0]) < n:
+        time.sleep(0.05)
+        admitter.run_once()
+    drained = time.perf_counter()
+    subject.stop()
+    assert raw.rows("SELECT count(*) FROM limit_leases")[0][0] == 0
+    assert raw.rows("SELECT count(*) FROM run_limits")[0][0] == 0
+    _close(site, place, raw, store)
+    return _Drained(n / (lined_up - began), n / (drained - lined_up))
+
+
+def _opened(place: Place) -> tuple[Raw, Store, Client]:
+    raw = place.raw()
+    customers(place, raw)
+    settle(place, raw)
+    store = place.store()
+    return raw, store, Client(store)
+
+
+def _close(site: Site, place: Place, raw: Raw, store: Store) -> None:
+    store.close()
+    raw.close()
+    site.drop(place)
