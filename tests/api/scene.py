@@ -15,6 +15,7 @@ from penstock.client.work import Claimed, Mishap, Worker
 from penstock.core.clock import MINUTE
 from penstock.core.ids import encode
 from penstock.core.keys import Role
+from tests.api.bus_scene import BUS_CALLS, BusThings, bus_things
 from tests.api.flow_scene import FLOW_CALLS, FlowThings, flow_things
 from tests.desk import Desk
 
@@ -36,6 +37,7 @@ class Scene:
     key: str
     spare_key: str
     flows: FlowThings
+    bus: BusThings
 
     def held(self, name: str, **more: Any) -> dict[str, Any]:
         """The body of a call about a run that is held."""
@@ -83,6 +85,7 @@ def scene(desk: Desk, customer: str) -> Scene:
         key=key.public_id,
         spare_key=spare.public_id,
         flows=flow_things(desk, customer),
+        bus=bus_things(desk, customer),
     )
 
 
@@ -245,6 +248,10 @@ CALLS: Mapping[str, Callable[[Scene], Call]] = {
     **{
         name: lambda s, call=call: call(s.flows)  # type: ignore[misc]
         for name, call in FLOW_CALLS.items()
+    },
+    **{
+        name: lambda s, call=call: call(s.bus)  # type: ignore[misc]
+        for name, call in BUS_CALLS.items()
     },
 }
 

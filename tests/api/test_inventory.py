@@ -20,6 +20,7 @@ from penstock.http.strict import StrictRoute
 from penstock.store.postgres import PostgresStore
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer
+from tests.api.bus_scene import BusThings
 from tests.api.flow_scene import FlowThings
 from tests.api.kit import SCHEDULER_TOKEN, Client, Reply, Served
 from tests.api.scene import CALLS, HELD, Scene, method_of, scene
@@ -48,6 +49,7 @@ NOBODY = Scene(
     key="key_00000000",
     spare_key="key_00000000",
     flows=FlowThings(),
+    bus=BusThings(),
 )
 """Ids that nothing has: calls that change nothing."""
 

@@ -100,6 +100,7 @@ def test_every_method(served: Served, api: Api) -> None:
     _flows(ask, served)
     _gates(ask, served)
     _keys(ask)
+    _bus(ask)
     assert ask.all() - ask.called == set()
 
 
@@ -153,7 +154,8 @@ def _runs(ask: Recorder, served: Served) -> None:
     outside = runs.submit_run("acme", {"pipeline_template": "outside"})["run_id"]
     run = _claim(ask, outside)
     ask.api.work.start_run(outside, _held(run))
-    ask.api.work.fail_run(outside, {**_held(run), "error_type": "INVALID_CONFIGURATION"})
+    mishap: Any = {**_held(run), "error_type": "INVALID_CONFIGURATION", "should_retry": False}
+    ask.api.work.fail_run(outside, mishap)
     ask(letters.discard_dead_letter, outside, {"reason": "r"})
     assert served.heard
 
@@ -242,6 +244,29 @@ def _keys(ask: Recorder) -> None:
     assert ask(keys.rotate_key, key_id)["key"] != made["key"]
     assert ask(keys.revoke_key, key_id)["changed"]
     ask(keys.list_keys, with_revoked=True)
+
+
+def _bus(ask: Recorder) -> None:
+    topics, subs = ask.api.topics, ask.api.subscriptions
+    assert ask(topics.create_topic, {"name": "rosters"})["retention_seconds"] == 7 * 86_400
+    assert ask(topics.list_topics, limit=1)["items"]
+    made = ask(subs.declare_subscription, {"name": "reader", "topic": "rosters"})
+    assert made["dead_letter_topic"] == "reader.dlq"
+    assert ask(topics.get_topic, "rosters")["subscriptions"] == ["reader"]
+    messages: Any = [{"data": "aGk=", "attributes": {"n": str(n)}} for n in range(4)]
+    ids = ask(topics.publish, "rosters", {"messages": messages})["message_ids"]
+    first, second, *_ = ask(subs.pull_messages, "reader", {"wait_seconds": 1})["received_messages"]
+    assert ask(subs.ack_messages, "reader", {"ack_ids": [first["ack_id"]]})["outcomes"] == ["done"]
+    ask(subs.extend_messages, "reader", {"ack_ids": [second["ack_id"]], "ack_deadline_seconds": 30})
+    ask(subs.nack_messages, "reader", {"nacks": [{"ack_id": second["ack_id"], "kind": "poison"}]})
+    assert ask(topics.get_message, ids[1])["deliveries"][0]["state"] == "dead_lettered"
+    assert ask(subs.get_subscription, "reader")["sums"]["dead_lettered"] == 1
+    assert ask(subs.list_subscriptions, topic="rosters")["items"]
+    assert ask(subs.pause_subscription, "reader", {"is_paused": True})["is_paused"]
+    ask(subs.seek_subscription, "reader", {"time": "2020-01-01"})
+    assert ask(subs.purge_subscription, "reader")["purged"] > 0
+    ask(subs.delete_subscription, "reader")
+    ask(topics.delete_topic, "rosters")
 
 
 def _claim(ask: Recorder, run_id: str) -> Any:

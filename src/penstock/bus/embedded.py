@@ -173,20 +173,19 @@ class EmbeddedBus:
     def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
         """Settle deliveries; a stale ack id changes nothing and is told so."""
 
-        def body(tx: Tx) -> tuple[Subscription, list[Settling]]:
+        def body(tx: Tx) -> list[Settling]:
             sub = subscription_get(tx, subscription, self._customer)
-            return sub, _told(sub, tickets, delivery_ack(tx, sub, _tickets(sub, tickets)))
+            if sub.is_ordered:
+                tx.after_commit(lambda: self._wake({channel(sub.subscription)}))
+            return _told(sub, tickets, delivery_ack(tx, sub, _tickets(sub, tickets)))
 
         tickets = _decoded(ack_ids)
-        sub, told = self._store.write(body)
-        if sub.is_ordered:
-            self._wake({channel(sub.subscription)})
-        return told
+        return self._store.write(body)
 
     def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[Settling]:
         """Give deliveries back, each with its reason; counts towards the dead letter."""
 
-        def body(tx: Tx) -> tuple[set[str], list[Settling]]:
+        def body(tx: Tx) -> list[Settling]:
             sub = subscription_get(tx, subscription, self._customer)
             refusals = [
                 Refusal(t.message_id, t.epoch, n.kind, n.error_type, n.error, n.delay_us)
@@ -194,14 +193,13 @@ class EmbeddedBus:
                 if t.subscription == sub.subscription
             ]
             refused = delivery_nack(tx, sub, refusals, self._jitter)
-            return refused.wake, _told(sub, tickets, refused.tickets)
+            tx.after_commit(lambda: self._wake(refused.wake))
+            return _told(sub, tickets, refused.tickets)
 
         tickets = _decoded([nack.ack_id for nack in nacks])
         for nack in nacks:
             _check_reason(nack)
-        wake, told = self._store.write(body)
-        self._wake(wake)
-        return told
+        return self._store.write(body)
 
     def close(self) -> None:
         """Nothing is held: the store belongs to whoever built it."""

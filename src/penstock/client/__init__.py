@@ -25,6 +25,8 @@ from penstock.client.names import Names
 from penstock.client.pauses import Pauses
 from penstock.client.people import Interventions, Overrides
 from penstock.client.runs import Runs
+from penstock.client.subscriptions import Subscriptions
+from penstock.client.topics import Topics
 from penstock.client.views import Views
 from penstock.client.work import Work
 from penstock.core.look import Looker, unseeing
@@ -57,6 +59,8 @@ class Client:
         self.runs = Runs(store, names, actor)
         self.dead_letters = DeadLetters(store, names, actor)
         self.configs = Configs(store, names, actor)
+        self.topics = Topics(store, names, actor)
+        self.subscriptions = Subscriptions(store, names, actor)
         self.pauses = Pauses(store, names, actor)
         self.views = Views(store, names)
         self.work = Work(store, names)

@@ -1,15 +1,28 @@
-"""Dead letters of deliveries: the message behind one, and delivering it again."""
+"""Dead letters of deliveries: the message behind one, and delivering it again.
+
+The original message is delivered as it was; once retention has removed it, the copy in the
+dead-letter topic stands in, without what the bus added to it. An edited message is a new one that
+only this subscription is given, as the next round of the one that died.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
-from penstock.core.errors import Conflict
+from penstock.core import busrules
+from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import encode
+from penstock.core.message import Outgoing
 from penstock.store.api import Store, Tx
 from penstock.store.inbox import DeadLetter
+from penstock.store.messages import Message, message_get, message_publish_to
+from penstock.store.rounds import delivery_replay
+from penstock.store.topics import Subscription, subscription_read, topic_open
+
+ADDED = ("cloudpubsub", "penstock-")
+"""How attributes begin that the bus adds to a dead letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,25 +34,51 @@ class Edit:
     attributes: Mapping[str, str] | None = None
 
 
-class LetterMessage(NamedTuple):
-    """A message as it was when it died."""
-
-    data: bytes
-    attributes: Mapping[str, str]
-    ordering_key: str | None
-    published_at: int
-
-
-def message_of(tx: Tx, letter: DeadLetter) -> LetterMessage | None:
-    """The message of a dead delivery; None once retention removed it."""
-    del tx, letter
-    return None
+def message_of(tx: Tx, letter: DeadLetter) -> Message | None:
+    """The message of a dead delivery as it was published; None once retention removed it."""
+    if letter.message_id is not None:
+        found = message_get(tx, letter.message_id)
+        if found is not None:
+            return found
+    copy = message_get(tx, letter.subject)
+    if copy is None:
+        return None
+    own = {k: v for k, v in copy.attributes.items() if not k.lower().startswith(ADDED)}
+    return copy._replace(attributes=own)
 
 
 def delivery_again(
     tx: Tx, store: Store, letter: DeadLetter, edit: Edit | None, *, actor: str, at: int | None
 ) -> str:
-    """Deliver a dead delivery's message again, to its own subscription only."""
-    del tx, store, edit, actor, at
+    """Deliver a dead delivery's message again, to its own subscription only; its message id."""
     name = encode("dl", letter.dead_letter_id)
-    raise Conflict(f"{name} is a report that cannot be delivered again: send it anew.")
+    if letter.subscription_number is None or letter.message_id is None:
+        raise Conflict(f"{name} is a report that belongs to no subscription: send it anew.")
+    sub = subscription_read(tx, letter.subscription_number)
+    if sub is None:
+        raise Conflict(f"{name}: its subscription is deleted; make it again and publish anew.")
+    if edit is not None and edit.parameters is not None:
+        raise InvalidInput("parameters", "data or attributes, because a message died", "parameters")
+    message = message_of(tx, letter)
+    if message is None:
+        raise NotFound("message", str(letter.message_id))
+    content = None
+    if edit is not None or message.message_id != letter.message_id:
+        content = _stand_in(tx, sub, message, edit or Edit())
+    done = delivery_replay(tx, sub, letter.message_id, actor, content_id=content, due_at=at)
+    tx.after_commit(lambda: store.wake(sorted(done.wake)))
+    return str(letter.message_id)
+
+
+def _stand_in(tx: Tx, sub: Subscription, message: Message, edit: Edit) -> int:
+    """A message that nobody takes by himself, with the edited content."""
+    wanted = Outgoing(
+        data=message.data if edit.data is None else edit.data,
+        attributes=dict(message.attributes if edit.attributes is None else edit.attributes),
+        ordering_key=message.ordering_key,
+    )
+    busrules.check_outgoing(wanted, "edit")
+    topic = topic_open(tx, sub.topic)
+    if topic is None:
+        raise Conflict(f"the topic of {sub.name} is deleted: make it again to replay.")
+    return message_publish_to(tx, replace(topic, takers=()), [wanted]).message_ids[0]

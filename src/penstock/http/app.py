@@ -40,13 +40,28 @@ from penstock.http.routes import (
     letters,
     runs,
     scheduler,
+    subscriptions,
+    topics,
     views,
     work,
 )
 from penstock.http.strict import StrictRoute
 from penstock.http.waiting import Waiting
 
-SUBJECTS = (scheduler, bulk, configs, work, runs, letters, flows, gates, views, keys)
+SUBJECTS = (
+    scheduler,
+    bulk,
+    configs,
+    work,
+    runs,
+    letters,
+    topics,
+    subscriptions,
+    flows,
+    gates,
+    views,
+    keys,
+)
 DESCRIPTION = """Configs, runs, external workers and metrics.
 
 Authenticate with `Authorization: Bearer pnk_…`. Errors are problem documents (RFC 9457). Every
@@ -72,7 +87,7 @@ def build(
     trigger: Trigger,
 ) -> Api:
     """The API over a client."""
-    waiting = Waiting(lambda pool: client.store.listen([f"runs:{pool}"]))
+    waiting = Waiting(lambda channel: client.store.listen([channel]))
     meters = Meters(client, lambda: waiting.count)
 
     @contextlib.asynccontextmanager

@@ -33,6 +33,8 @@ TAGS = {
     "configs": "Customers' schedules: create, change, preview, audit.",
     "work": "For workers outside: claim, start, heartbeat, complete, fail.",
     "runs": "Submit, list, cancel and retry runs.",
+    "topics": "Topics and messages: publish, find a message again.",
+    "subscriptions": "Subscriptions: pull, ack, nack; pause, seek, purge.",
     "letters": "Dead letters of runs and deliveries: look, replay, discard.",
     "flows": "Flows: trigger, report, explain, why, trace, cancel.",
     "gates": "Gates: check, history, what-if; overrides and interventions.",

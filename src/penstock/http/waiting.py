@@ -1,9 +1,9 @@
 """Waiting for work without hammering: the long polls of this process, one line for each question.
 
-A claim that finds nothing may wait. A hint on the pool's channel, or a second's timer in case one
-was lost, lets the front of each line try again, and the next as long as claims find something.
-Those who would be given the same runs (one pool, the same processors, the same customer) stand in
-one line, so any number of like workers costs one look per hint, and nobody's look is spent on a run
+A claim or a pull that finds nothing may wait. A hint on its channel, or a second's timer in case
+one was lost, lets the front of each line try again, and the next as long as they find something.
+Those who would be given the same (one pool, the same processors, the same customer) stand in one
+line, so any number of like workers costs one look per hint, and nobody's look is spent on a run
 that is not for them. Waiting takes no thread; a waiter whose connection is gone leaves the line.
 """
 
@@ -21,11 +21,13 @@ LOOK_SECONDS: Final = 1.0
 
 
 class Question(NamedTuple):
-    """What a waiter would take: of which pool, only these processors, only this customer's."""
+    """What a waiter would take: hinted at on a channel, of these processors, this customer's."""
 
-    pool: str
+    channel: str
     processors: frozenset[str] = frozenset()
     customer: str | None = None
+    is_lasting: bool = True
+    """Whether its channel is listened to also when nobody waits: one of few, not of thousands."""
 
 
 class Hints(Protocol):
@@ -74,13 +76,14 @@ class _Line:
 
 
 class _Pool:
-    """The lines of one pool, and the thread that hears its hints."""
+    """The lines of one channel, and the thread that hears its hints."""
 
     def __init__(self, hints: Hints, loop: asyncio.AbstractEventLoop, name: str) -> None:
         self._lines: dict[Question, _Line] = {}
         self._hints = hints
         self._loop = loop
         self._closed = False
+        self.waiters = 0
         self._thread = threading.Thread(
             target=self._hear, name=f"penstock-poll-{name}", daemon=True
         )
@@ -103,11 +106,14 @@ class _Pool:
 
     def close(self) -> None:
         """Let everybody go."""
+        self.retire()
+        self._thread.join(timeout=5)
+        self._call_all()
+
+    def retire(self) -> None:
+        """End the thread, which closes its ears; nobody waits any more."""
         self._closed = True
         self._hints.interrupt()
-        self._thread.join(timeout=5)
-        self._hints.close()
-        self._call_all()
 
     def _call_all(self) -> None:
         for line in list(self._lines.values()):
@@ -119,13 +125,14 @@ class _Pool:
             self._hints.wait(LOOK_SECONDS)
             with contextlib.suppress(RuntimeError):  # the loop is closing
                 self._loop.call_soon_threadsafe(self.call)
+        self._hints.close()
 
 
 class Waiting:
-    """The pools of a process in which somebody waits."""
+    """The channels of a process on which somebody waits."""
 
     def __init__(self, listen: Callable[[str], Hints]) -> None:
-        """`listen` opens the hints of a pool's channel."""
+        """`listen` opens the hints of a channel."""
         self._listen = listen
         self._pools: dict[str, _Pool] = {}
         self.count = 0
@@ -146,12 +153,13 @@ class Waiting:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         # The first look comes before the pool is listened to: one that does not exist is refused.
-        if question.pool not in self._pools and (found := await attempt()):
+        if question.channel not in self._pools and (found := await attempt()):
             return found
         self.count += 1
+        pool = self._pool(question.channel, loop)
+        pool.waiters += 1
         try:
             while not gone.done():
-                pool = self._pool(question.pool, loop)
                 line = pool.line(question)
                 # In line before the look: a hint between the two is not lost.
                 place = line.join(loop)
@@ -173,6 +181,11 @@ class Waiting:
             return []
         finally:
             self.count -= 1
+            pool.waiters -= 1
+            is_idle = not pool.waiters and not question.is_lasting
+            if is_idle and self._pools.get(question.channel) is pool:
+                del self._pools[question.channel]
+                pool.retire()
 
     def release(self) -> None:
         """Let everybody who waits look once more, from any thread; once stopping, they leave."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -24,7 +23,6 @@ from penstock.core.errors import NotFound, PenstockError
 from penstock.core.states import RunState
 from penstock.http.answers import answer, once
 from penstock.http.auth import Caller
-from penstock.http.guard import Access, Guard
 from penstock.http.models.work import (
     BeatsIn,
     BeatsOut,
@@ -43,6 +41,7 @@ from penstock.http.models.work import (
     StartRunIn,
 )
 from penstock.http.parts import By, Repeat, RunId, found, router
+from penstock.http.polling import polled
 from penstock.http.shapes import (
     claimed_shape,
     completion_of,
@@ -51,7 +50,7 @@ from penstock.http.shapes import (
     refusal_shape,
     told_of,
 )
-from penstock.http.waiting import Question, Waiting
+from penstock.http.waiting import Question
 
 routes = router("work")
 T = TypeVar("T")
@@ -89,38 +88,11 @@ async def claim_runs(request: Request, by: By, body: ClaimIn, key: Repeat = None
     # With a key the first answer is the answer: there is nothing to wait for.
     if body.wait_seconds == 0 or key is not None:
         return await run_in_threadpool(attempt)
-    guard: Guard = request.scope["penstock.guard"]
-    access: Access = request.scope["penstock.access"]
-    waiting: Waiting = request.app.state.waiting
-    last: list[Response] = []
-
-    async def look() -> list[Response]:
-        guard.step_back()
-        try:
-            last[:] = [await run_in_threadpool(attempt)]
-        finally:
-            guard.step_aside()
-        return last if last[0].body != EMPTY.body else []
-
-    access.is_poll = True
-    question = Question(body.pool, frozenset(body.processors), by.customer)
-    gone = asyncio.ensure_future(_disconnected(request))
-    guard.step_aside()
-    try:
-        await waiting.until(question, body.wait_seconds, look, gone)
-    finally:
-        guard.step_back()
-        gone.cancel()
-    return last[0] if last else answer({"claimed_runs": []})
+    question = Question(f"runs:{body.pool}", frozenset(body.processors), by.customer)
+    return await polled(request, question, body.wait_seconds, attempt, EMPTY)
 
 
 EMPTY = answer({"claimed_runs": []})
-
-
-async def _disconnected(request: Request) -> None:
-    """Return once nobody hears the answer any more; the body was read before."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 @routes.post("/pipeline-runs/{run_id}/claim", response_model=ClaimedRun)

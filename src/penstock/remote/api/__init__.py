@@ -13,6 +13,8 @@ from penstock.remote.api.keys import KeysApi
 from penstock.remote.api.letters import LettersApi
 from penstock.remote.api.runs import RunsApi
 from penstock.remote.api.scheduler import SchedulerApi
+from penstock.remote.api.subscriptions import SubscriptionsApi
+from penstock.remote.api.topics import TopicsApi
 from penstock.remote.api.views import ViewsApi
 from penstock.remote.api.work import WorkApi
 from penstock.remote.transport import Transport
@@ -29,6 +31,8 @@ class Api:
         self.configs = ConfigsApi(transport)
         self.work = WorkApi(transport)
         self.runs = RunsApi(transport)
+        self.topics = TopicsApi(transport)
+        self.subscriptions = SubscriptionsApi(transport)
         self.letters = LettersApi(transport)
         self.flows = FlowsApi(transport)
         self.gates = GatesApi(transport)

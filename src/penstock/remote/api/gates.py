@@ -26,7 +26,7 @@ from penstock.remote.shapes.gates import (
     WhatIfIn,
     WhatIfOut,
 )
-from penstock.remote.shapes.letters import Done
+from penstock.remote.shapes.topics import Done
 from penstock.remote.transport import Transport, quoted
 
 

@@ -10,7 +10,6 @@ from typing import Unpack, cast
 from penstock.remote.shapes.letters import (
     DeadLetterPage,
     DiscardIn,
-    Done,
     GroupDeadLettersQuery,
     LetterDetailOut,
     LetterGroups,
@@ -20,6 +19,7 @@ from penstock.remote.shapes.letters import (
     ReplayManyOut,
     ReplayOut,
 )
+from penstock.remote.shapes.topics import Done
 from penstock.remote.transport import Transport, quoted
 
 

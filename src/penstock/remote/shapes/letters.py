@@ -154,12 +154,6 @@ class DiscardIn(TypedDict):
     reason: str  # Why.
 
 
-class Done(TypedDict):
-    """It was done."""
-
-    status: Literal["done"]  # Always `done`.
-
-
 class ListDeadLettersQuery(TypedDict, total=False):
     """Which part of the list, and how it is narrowed (list_dead_letters)."""
 
