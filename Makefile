@@ -10,7 +10,7 @@ SEEDS ?= 5000
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test check fix reference bench simulate lock clean
+.PHONY: help dev demo test check fix reference bench simulate crash lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ bench: $(STAMP) ## Measure (BENCH=name for one), one JSON line per result
 
 simulate: $(STAMP) ## Run the long simulation (SEEDS=n histories)
 	$(BIN)/python -m penstock.testing.simulate --seeds $(SEEDS)
+
+crash: $(STAMP) ## Kill a flow's process at every commit it makes, on both engines
+	$(BIN)/python -m penstock.testing.crashing
 
 lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades everything)
 	$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra postgres --extra duckdb --extra oidc --extra dev \

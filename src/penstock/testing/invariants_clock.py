@@ -12,7 +12,14 @@ from itertools import pairwise
 from penstock.core.cadence import Cadence, next_after
 from penstock.core.misfire import GRACE_DEFAULT
 from penstock.testing.invariants import Commit, Violation
-from penstock.testing.snapshots import ClockRow, ConfigRow, LedgerRow, RunRow
+from penstock.testing.snapshots import (
+    ClockRow,
+    ConfigRow,
+    FlowRow,
+    LedgerRow,
+    RunRow,
+    Snapshot,
+)
 
 SLOTS_MAX = 20_000
 
@@ -32,11 +39,19 @@ class ClockChecks:
         """I19, I20, I22, I27 for one commit."""
         new = [c.after.runs[line.run_id] for line in c.created]
         fired = [run for run in new if run.trigger_source == "scheduler"]
-        if fired and c.who.kind != "scheduler":
-            raise Violation("I19", f"{c.who.name} started slots: {fired}")
+        if c.who.kind != "scheduler":
+            for run in fired:
+                _check_turn(c, run)
+            fired = []
         for run in fired:
             self._check_start(c, run)
-        self._check_moves(c, fired)
+        slots = {(run.config_id or 0, run.slot) for run in fired}
+        if c.who.kind == "scheduler":
+            opened = [f for number, f in c.after.flows.items() if number not in c.before.flows]
+            slots |= {(flow.config_id, flow.slot) for flow in opened}
+            for flow in opened:
+                _check_line(c, flow)
+        self._check_moves(c, slots)
 
     def finish(self) -> None:
         """I27: late starts never come closer than the catch-up rate allows."""
@@ -68,11 +83,10 @@ class ClockChecks:
             if waiting:
                 raise Violation("I22", f"{run} queued behind {waiting[0]}")
 
-    def _check_moves(self, c: Commit, fired: list[RunRow]) -> None:
+    def _check_moves(self, c: Commit, started: set[tuple[int, int]]) -> None:
         runs: dict[int, set[int]] = {}
-        for run in fired:
-            assert run.config_id is not None
-            runs.setdefault(run.config_id, set()).add(run.slot)
+        for config_id, slot in started:
+            runs.setdefault(config_id, set()).add(slot)
         ledger: dict[int, list[LedgerRow]] = {}
         for row in c.ledger:
             ledger.setdefault(row.config_id, []).append(row)
@@ -146,6 +160,38 @@ class ClockChecks:
             slot = next_after(cadence, slot, anchor)
             assert len(slots) < SLOTS_MAX, f"too many slots to check: {old}"
         return slots
+
+
+def _check_turn(c: Commit, run: RunRow) -> None:
+    """I22: only a flow in line begins later than its slot, once everything ahead of it ended."""
+    flow = c.before.flows.get(run.flow_id or 0)
+    if flow is None or not flow.is_ordered:
+        raise Violation("I19", f"{c.who.name} started a slot: {run}")
+    if ahead := _open(c.after, flow):
+        raise Violation("I22", f"{run} began before {ahead[0]} ended")
+
+
+def _check_line(c: Commit, flow: FlowRow) -> None:
+    """I22: of a queue one flow waits, unless everything is caught up; it has no runs meanwhile."""
+    config = c.before.configs[flow.config_id]
+    ahead = _open(c.after, flow)
+    if flow.is_ordered and ahead:
+        began = [run for run in c.after.runs.values() if run.flow_id == flow.flow_id]
+        if began:
+            raise Violation("I22", f"{began[0]} began before {ahead[0]} ended")
+    if config.overlap == "queue" and config.catch_up != "all":
+        waiting = [f for f in ahead if f.is_ordered and _open(c.after, f)]
+        if waiting:
+            raise Violation("I22", f"{flow} is queued behind {waiting[0]}, which waits itself")
+
+
+def _open(after: Snapshot, flow: FlowRow) -> list[FlowRow]:
+    """The open flows of its config that are older."""
+    return [
+        f
+        for f in after.flows.values()
+        if f.config_id == flow.config_id and f.flow_id < flow.flow_id and f.ended_at is None
+    ]
 
 
 def _is_paused(c: Commit, config: ConfigRow) -> bool:

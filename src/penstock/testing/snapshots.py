@@ -42,6 +42,17 @@ class RunRow(NamedTuple):
     trigger_source: str
     cancel_requested_at: int | None
     created_at: int
+    flow_id: int | None
+
+
+class FlowRow(NamedTuple):
+    """A flow of a config."""
+
+    flow_id: int
+    config_id: int
+    slot: int
+    is_ordered: int
+    ended_at: int | None
 
 
 class EndRow(NamedTuple):
@@ -119,13 +130,14 @@ class Snapshot:
     clocks: dict[int, ClockRow]
     configs: dict[int, ConfigRow]
     failures: dict[int, int]
+    flows: dict[int, FlowRow]
     pauses: frozenset[tuple[str, int]]
 
 
 _RUNS = """SELECT run_id, customer, config_id, processor, pool, slot, scheduled_time, priority,
     level, pass, state, admission, session_id, claimed_by, claimed_at, started_at, token, lapses,
     attempt, max_execution_us, ordering_key, parent_run_id, root_run_id, stales, trigger_source,
-    cancel_requested_at, created_at FROM runs"""
+    cancel_requested_at, created_at, flow_id FROM runs"""
 _ENDED = """SELECT run_id, config_id, processor, slot, final_state, token, attempt, lapses,
     was_retried, is_dead, error_type, finished_at, started_at, claimed_by, trigger_source
     FROM history WHERE run_id IN (SELECT value FROM json_each(?))"""
@@ -140,10 +152,12 @@ _QUERIES = {
     "configs": "SELECT config_id, customer, pipeline, overlap, catch_up, is_active, retry"
     " FROM configs",
     "pauses": "SELECT scope, subject FROM pauses",
+    "flows": "SELECT flow_id, config_id, slot, is_ordered, ended_at FROM flows WHERE config_id > 0",
 }
 # Statements that may write these, by the beginning of their names; the rest is always read.
 _GROUPS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("schedule_", "config_", "pause_"), ("clocks", "configs", "pauses")),
+    (("flow_",), ("flows",)),
     (("run_insert", "run_admit", "run_age", "fair_clock", "schedule_start"), ("turns",)),
     (
         ("session_", "lease_", "run_finish", "run_release", "config_health"),
@@ -189,6 +203,8 @@ class Peek:
             return {row[0]: ClockRow._make(row) for row in found}
         if column == "configs":
             return {row[0]: ConfigRow._make(row) for row in found}
+        if column == "flows":
+            return {row[0]: FlowRow._make(row) for row in found}
         if column == "turns":
             return {row[:3]: row[3] for row in found}
         if column == "leases":

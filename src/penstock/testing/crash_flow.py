@@ -1,0 +1,173 @@
+"""The flow that crashes are tried on, how one process drives it, and what must be there at its end.
+
+Four phases: two processors of which one fails at first, a gate that waits for data, a processor
+with a gate of its own, and an end. `drive` is what a process does, from registering to the flow's
+end, over the real services in one thread; it may begin anywhere. `judge` reads the tables beside
+the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from penstock.client import Client
+from penstock.client.flow_requests import FlowRequest
+from penstock.core.clock import HOUR, MINUTE
+from penstock.core.evidence import Sighting
+from penstock.core.gate import decide
+from penstock.core.look import Look
+from penstock.core.needs import same_day
+from penstock.core.pipeline import Pipeline
+from penstock.core.record import loads
+from penstock.core.verdict import Decision, GateInput
+from penstock.engine.admitter import Admitter
+from penstock.engine.context import RunContext
+from penstock.engine.options import WorkerOptions
+from penstock.engine.orchestrator import Orchestrator
+from penstock.engine.steps import WorkerSteps
+from penstock.engine.sweeper import Sweeper
+from penstock.store.api import Store
+from penstock.store.gates import DecisionFilter, decision_list
+from penstock.testing.clock import VirtualClock
+
+NAME: Final = "crash"
+ROUNDS_MAX: Final = 400
+PLACES: Final = ["each/soon", "last/", "middle/", "raw/"]
+"""Every start of the flow."""
+PROCESSORS: Final = 5
+
+
+_FLOWS: Final = "SELECT flow_id, partition, state FROM flows"
+_ENDED: Final = "SELECT run_id FROM history WHERE flow_id = :flow ORDER BY 1"
+_LOGGED: Final = "SELECT execution_id FROM execution_log WHERE flow_id = :flow ORDER BY 1"
+_ONCE: Final[dict[str, tuple[str, list[tuple[Any, ...]]]]] = {
+    "triggers": (
+        "SELECT phase, processor, runs FROM triggers WHERE flow_id = :flow ORDER BY 1, 2",
+        [("each", "soon", 1), ("last", "", 1), ("middle", "", 1), ("raw", "", 2)],
+    ),
+    "first runs per processor": (
+        """SELECT count(*) FROM (
+            SELECT processor FROM runs WHERE flow_id = :flow AND parent_run_id IS NULL
+            UNION ALL SELECT processor FROM history
+                WHERE flow_id = :flow AND parent_run_id IS NULL) AS made GROUP BY processor""",
+        [(1,)] * PROCESSORS,
+    ),
+    "completions": (
+        "SELECT status FROM completions WHERE flow_id = :flow",
+        [("success",)] * PROCESSORS,
+    ),
+    "journal": (
+        """SELECT action, count(*) FROM journal WHERE kind = 'flow' AND subject = :flow
+            AND action <> 'decided' GROUP BY 1 ORDER BY 1""",
+        [("ended", 1), ("opened", 1), ("phase_ended", 4), ("triggered", 4)],
+    ),
+    "phase log": (
+        """SELECT phase, status FROM phase_completion_log WHERE flow_id = :flow ORDER BY 1""",
+        [(phase, "complete") for phase in ("each", "last", "middle", "raw")],
+    ),
+    "live runs": ("SELECT run_id FROM runs WHERE flow_id = :flow", []),
+    "nudges left": ("SELECT phase FROM nudges WHERE flow_id = :flow", []),
+    "looks left": ("SELECT holder FROM leases WHERE kind = 'look'", []),
+}
+
+
+class Wrong(AssertionError):
+    """Something was lost, doubled or stuck."""
+
+
+def declared() -> Pipeline:
+    """The pipeline."""
+    made = Pipeline(NAME, partition="day", warehouse="w")
+    raw = made.phase("raw")
+    raw.processor("left")(_work)
+    raw.processor("right", retry={"max_attempts": 4, "base_delay_minutes": 1})(_once_bad)
+    middle = made.phase("middle", after=raw)
+    middle.processor("mid", needs=[same_day("t.rows", expect=5)])(_work)
+    made.phase("each", after=middle, on="each").processor("soon")(_work)
+    made.phase("last", after=middle).processor("end")(_work)
+    return made
+
+
+def _work(run: RunContext) -> None:
+    """Nothing to do: what is tried here is what becomes of it."""
+
+
+def _once_bad(run: RunContext) -> None:
+    if run.attempt == 1:
+        raise ConnectionError("not at first")
+
+
+def drive(store: Store, clock: VirtualClock, partition: str) -> None:
+    """Do everything a process does until the flow of a partition has ended, wherever it stands."""
+    pipeline = declared()
+    opened_at = clock.now()
+    client = Client(store, actor="driver")
+    client.register([pipeline])
+    wanted = FlowRequest(pipeline=NAME, partition=partition, mode="tomorrow")
+    flow_id = client.flows.trigger(wanted).flow.flow_id
+
+    def look(asked: Look) -> Sequence[Sighting]:
+        there = 5 if clock.now() >= opened_at + 20 * MINUTE else 0
+        return [Sighting(key=d.key, looked_at=clock.now(), rows=there) for d in asked.dependencies]
+
+    orchestrator = Orchestrator(store, look, holder=f"driver-{opened_at}")
+    options = WorkerOptions(name=f"driver-{opened_at}", slots=1, lease_us=2 * HOUR, beat_us=HOUR)
+    worker = WorkerSteps(store, [pipeline], options, clock=clock, jitter=lambda: 0.0)
+    admitter, sweeper = Admitter(store), Sweeper(store, jitter=lambda: 0.0)
+    worker.open()
+    for _ in range(ROUNDS_MAX):
+        swept = sweeper.run_once()
+        stepped, admitted, done = orchestrator.run_once(), admitter.run_once(), worker.run_once()
+        if not client.flows.get(flow_id).is_open:
+            orchestrator.run_once()  # whatever came last is acted on, too
+            worker.close()
+            return
+        if not (stepped.flows or admitted.runs or done.ended or swept.total):
+            due = [at for at in (stepped.next_at, admitted.next_at) if at is not None]
+            clock.advance_to(max(min(due, default=0), clock.now() + MINUTE))
+    raise Wrong("the flow never ended")
+
+
+def judge(store: Store, partition: str) -> None:
+    """Raise Wrong unless everything about the flow of a partition is there exactly once."""
+    flows = [row for row in _rows(store, _FLOWS, 0) if row[1] == partition]
+    _same("flows", [row[2] for row in flows], ["COMPLETE"])
+    flow_id = flows[0][0]
+    for what, (text, wanted) in _ONCE.items():
+        _same(what, _rows(store, text, flow_id), wanted)
+    logged = _rows(store, _LOGGED, flow_id)
+    _same("execution log", logged, _rows(store, _ENDED, flow_id))
+    _decisions(store, flow_id, partition)
+
+
+def _decisions(store: Store, flow_id: int, partition: str) -> None:
+    """Every start has its recorded decision, and every decision replays equal."""
+
+    def read(tx: Any) -> list[Any]:
+        number = tx.rows("pipeline_get", {"name": NAME})[0][0]
+        wanted = DecisionFilter(pipeline=number, flow_id=flow_id, partition=partition, limit=200)
+        return decision_list(tx, wanted)
+
+    rows = store.read(read)
+    for row in rows:
+        recorded = loads(Decision, row.decision)
+        _same(f"decision about {row.phase}", decide(loads(GateInput, row.input)), recorded)
+    starts = [
+        f"{r.phase}/{r.processor}" for r in rows if loads(Decision, r.decision).verdict.starts
+    ]
+    _same("decisions that start", sorted(starts), PLACES)
+
+
+def _rows(store: Store, text: str, flow_id: int) -> list[tuple[Any, ...]]:
+    asked = text.replace(":flow", str(int(flow_id)))
+
+    def body(tx: Any) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in tx._connection.execute(asked).fetchall()]
+
+    return store.read(body)
+
+
+def _same(what: str, found: object, wanted: object) -> None:
+    if found != wanted:
+        raise Wrong(f"{what}: found {found}, wanted {wanted}")

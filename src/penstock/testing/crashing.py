@@ -1,0 +1,294 @@
+"""Real crashes: a process that drives a flow is killed at every commit, and another finishes.
+
+The flow runs once to count its commits. Then, for each commit, a forked process is killed by
+SIGKILL right before it (everything written, nothing committed) or right after it (committed,
+nobody told); a fresh process finds what is left and finishes. Then everything must be there exactly
+once: triggers, first runs, completions, decisions, journal and log rows. Real processes over a real
+database file or server; only the clock is virtual, so that leases of the dead run out at once.
+
+    python -m penstock.testing.crashing --engine sqlite
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from penstock.core.clock import DAY, SECOND, SystemClock
+from penstock.store.api import Capabilities, Row, Store, Tx, Waiter
+from penstock.store.postgres import PostgresStore
+from penstock.store.sqlite import SqliteStore
+from penstock.store.statements import Engine
+from penstock.testing.clock import VirtualClock
+from penstock.testing.crash_flow import Wrong, drive, judge
+from penstock.testing.postgres import open_server
+
+T = TypeVar("T")
+
+START: Final = 1_767_225_600 * SECOND
+BEFORE: Final = "before"
+AFTER: Final = "after"
+Open = Callable[[VirtualClock], Store]
+
+
+@dataclass(slots=True)
+class Fate:
+    """The commits of one process that changed something, and at which it dies; 0: at none."""
+
+    kill_at: int = 0
+    side: str = BEFORE
+    commits: int = 0
+
+
+class _Watched:
+    """A transaction that knows whether it found or changed anything; one that did not is no commit
+    worth dying at.
+    """
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self.is_telling = False
+
+    @property
+    def engine(self) -> Engine:
+        """Which engine runs this transaction."""
+        return self._tx.engine
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether it sees everybody's rows."""
+        return self._tx.sees_all
+
+    def now(self) -> int:
+        """The time this transaction judges by."""
+        return self._tx.now()
+
+    def rows(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        batch: Sequence[Sequence[Any]] | None = None,
+    ) -> list[Row]:
+        """Run a named statement."""
+        found = self._tx.rows(name, params, batch)
+        self.is_telling = self.is_telling or bool(found)
+        return found
+
+    def run(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        batch: Sequence[Sequence[Any]] | None = None,
+    ) -> int:
+        """Run a named statement."""
+        touched = self._tx.run(name, params, batch)
+        self.is_telling = self.is_telling or touched > 0
+        return touched
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call once the transaction is durable."""
+        self._tx.after_commit(call)
+
+    def wake(self, channels: Iterable[str]) -> None:
+        """A hint."""
+        self._tx.wake(channels)
+
+
+class LethalStore:
+    """A store whose process dies at one of its commits."""
+
+    def __init__(self, inner: Store, fate: Fate) -> None:
+        self._inner = inner
+        self._fate = fate
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine behind can do."""
+        return self._inner.capabilities
+
+    def read(self, body: Callable[[Tx], T]) -> T:
+        """Read; nobody dies of that."""
+        return self._inner.read(body)
+
+    def write(self, body: Callable[[Tx], T]) -> T:
+        """Write, and die right before or right after the commit if it is the one."""
+        fate = self._fate
+
+        def last(real: Tx) -> T:
+            tx = _Watched(real)
+            value = body(tx)
+            fate.commits += tx.is_telling
+            if tx.is_telling and fate.commits == fate.kill_at:
+                if fate.side == BEFORE:
+                    _die()
+                tx.after_commit(_die)
+            return value
+
+        return self._inner.write(last)
+
+    def reserved(self) -> LethalStore:
+        """The same fate: it is one process."""
+        return self
+
+    def scoped(self, customer: int) -> Store:
+        """Not asked for here."""
+        raise NotImplementedError
+
+    def wake(self, channels: Iterable[str]) -> None:
+        """A hint."""
+        self._inner.wake(channels)
+
+    def listen(self, channels: Iterable[str]) -> Waiter:
+        """A waiter of the real store."""
+        return self._inner.listen(channels)
+
+    def migrate(self) -> list[str]:
+        """Apply missing migrations."""
+        return self._inner.migrate()
+
+    def verify(self) -> list[str]:
+        """Names of missing migrations."""
+        return self._inner.verify()
+
+    def close(self) -> None:
+        """Release every connection."""
+        self._inner.close()
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()
+
+
+def survive(open_store: Open, every: int = 1) -> tuple[int, int]:
+    """Kill at every (n-th) commit, on both sides of it; returns (commits of a flow, kills).
+
+    Raises Wrong, naming the commit, when something is lost, doubled or stuck afterwards.
+    """
+    _child(lambda: _migrate(open_store))
+    commits = _commits(open_store)
+    points = [
+        (number, side)
+        for number in range(1, commits + 1)
+        for side in (BEFORE, AFTER)
+        if (2 * number + (side == AFTER)) % every == 0
+    ]
+    for place, (number, side) in enumerate(points, 1):
+        _point(open_store, START + place * 4 * DAY, Fate(number, side), f"2026-{place:04}")
+    return commits, len(points)
+
+
+def _migrate(open_store: Open) -> None:
+    store = open_store(VirtualClock(START))
+    store.migrate()
+    store.close()
+
+
+def _commits(open_store: Open) -> int:
+    """How many commits a flow takes when nobody dies."""
+    out, into = os.pipe()
+
+    def body() -> None:
+        fate, clock = Fate(), VirtualClock(START)
+        drive(LethalStore(open_store(clock), fate), clock, "2026-0000")
+        os.write(into, str(fate.commits).encode())
+
+    _child(body)
+    os.close(into)
+    with os.fdopen(out) as answer:
+        return int(answer.read())
+
+
+def _point(open_store: Open, start: int, fate: Fate, partition: str) -> None:
+    """One process dies, another finishes, a third one judges."""
+    where = f"killed right {fate.side} commit {fate.kill_at}"
+
+    def doomed() -> None:
+        clock = VirtualClock(start)
+        drive(LethalStore(open_store(clock), fate), clock, partition)
+
+    def heir() -> None:
+        clock = VirtualClock(start + DAY // 4)  # the leases of the dead have run out
+        store = open_store(clock)
+        try:
+            drive(store, clock, partition)
+            judge(store, partition)
+        except Wrong as wrong:
+            raise Wrong(f"{where}: {wrong}") from None
+
+    if _child(doomed) != -signal.SIGKILL:
+        raise Wrong(f"{where}: it was not killed; the flow took another way than when counted")
+    if _child(heir) != 0:
+        raise Wrong(f"{where}: see above")
+
+
+def _child(body: Callable[[], None]) -> int:
+    """Run in a process of its own; returns its exit code, or minus the signal that ended it."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        return os.waitstatus_to_exitcode(status)
+    code = 1
+    try:
+        body()
+        code = 0
+    except BaseException as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.stderr.flush()
+    os._exit(code)
+
+
+@contextmanager
+def opened(engine: str, where: str | None) -> Iterator[Open]:
+    """A way to open stores of an engine: on the given file or URL, else on one of its own."""
+    if engine == "sqlite":
+        with tempfile.TemporaryDirectory() as folder:
+            path = where or str(Path(folder) / "crash.db")
+            yield lambda clock: SqliteStore(path, clock)
+    elif where is not None:
+        yield lambda clock: PostgresStore(where, clock)
+    else:
+        with open_server() as server:
+            dsn = server.create_database("penstock_crash")
+            yield lambda clock: PostgresStore(dsn, clock)
+            server.drop_database("penstock_crash")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Kill, finish, judge; one line per engine."""
+    parser = argparse.ArgumentParser(description="Kill a flow at every commit it makes.")
+    parser.add_argument("--engine", choices=("sqlite", "postgres", "both"), default="both")
+    parser.add_argument("--where", help="a file or URL to use instead of one of its own")
+    parser.add_argument("--every", type=int, default=1, help="only every n-th point")
+    given: Any = parser.parse_args(arguments)
+    clock = SystemClock()
+    engines = ("sqlite", "postgres") if given.engine == "both" else (given.engine,)
+    kills = Counter[str]()
+    for engine in engines:
+        began = clock.monotonic()
+        try:
+            with opened(engine, given.where) as open_store:
+                commits, kills[engine] = survive(open_store, given.every)
+        except Wrong as wrong:
+            sys.stdout.write(f"{engine}: {wrong}\n")
+            return 1
+        seconds = clock.monotonic() - began
+        sys.stdout.write(
+            f"{engine}: a flow of {commits} commits killed {kills[engine]} times, "
+            f"finished every time, nothing lost or doubled ({seconds:.1f} s)\n"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
