@@ -1,12 +1,13 @@
 """Runs before their limits: lines, room, all or none, turns, and every way to give back."""
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
 from penstock.core.clock import MINUTE, SECOND
-from penstock.core.model import HeldRun
+from penstock.core.model import Finish, HeldRun
 from penstock.core.pipeline import Pipeline
 from penstock.engine.admitter import Admitter
 from penstock.store import admission, leases, lines, runs
@@ -377,12 +378,9 @@ class TestGivingBack:
         (third,) = hall.put("load")
         hall.admit()
         for run_id in (pair[1], pair[0]):
-            token = hall.world.write(lambda tx, run_id=run_id: runs.run_cancel_pending(tx, run_id))
+            token = hall.world.write(partial(runs.run_cancel_pending, run_id=run_id))
             assert token is not None
-            held = hall.world.read(lambda tx, run_id=run_id: runs.run_get(tx, run_id))
-            assert held is not None
-            finish = runs.Finish(run_id, token, "CANCELLED", None)
-            assert hall.world.finish_all([finish])
+            assert hall.world.finish_all([Finish(run_id, token, "CANCELLED", None)])
         assert hall.world.marks([third]) == [READY]
         hall.check()
 

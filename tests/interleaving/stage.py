@@ -25,7 +25,7 @@ _EMPTY = (
     "config_health", "dead_letters", "pauses", "turns", "audit", "configs", "progress", "alerts",
     "requests", "run_sums", "flows", "flow_phases", "completions", "triggers", "nudges",
     "decisions", "generations", "breakers", "interventions", "overrides", "execution_log",
-    "phase_completion_log", "dependency_check_log",
+    "phase_completion_log", "dependency_check_log", "run_limits", "limit_leases", "limit_tickets",
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from penstock.core import line
@@ -131,6 +132,7 @@ def lines_promote(tx: Tx, limits: Iterable[int]) -> Promoted:
     done: dict[int, Waiting] = {}
     for _ in range(ROUNDS):
         lines = _heads(tx, {limit: _look_at(rooms[limit]) for limit in asked}, done)
+        _lock_more(tx, lines, rooms, buckets)
         judged = line.judge(rooms, lines)
         done.update((w.run_id, w) for w in judged.urgent)
         done.update((w.run_id, w) for w in judged.admitted)
@@ -213,9 +215,8 @@ def _needs(new: _New) -> dict[_Key, LimitNeed]:
     """What one run needs, by owner and name of the limit; the same name twice is taken once."""
     if new.limits is None:
         return {}
-    kept = json.loads(new.limits)
-    values: dict[str, Any] = dict(kept.get("defaults", {}))
-    needs = [read(LimitNeed, need) for need in kept["needs"]]
+    needs, fills = _kept(new.limits)
+    values: dict[str, Any] = dict(fills)
     if new.parameters and any("{" in need.name for need in needs):
         values.update(json.loads(new.parameters))
     values.update(
@@ -231,6 +232,12 @@ def _needs(new: _New) -> dict[_Key, LimitNeed]:
         owner = new.customer if need.is_customers else 0
         found.setdefault((owner, render(need.name, values)), need)
     return found
+
+
+@lru_cache(maxsize=1024)
+def _kept(text: str) -> tuple[tuple[LimitNeed, ...], Mapping[str, Any]]:
+    kept = json.loads(text)
+    return tuple(read(LimitNeed, need) for need in kept["needs"]), kept.get("defaults", {})
 
 
 def _limit_ids(tx: Tx, wanted: Sequence[tuple[_Key, LimitNeed]]) -> dict[_Key, int]:
@@ -293,6 +300,22 @@ def _heads(tx: Tx, looks: Mapping[int, int], done: Container[int]) -> dict[int, 
             if run_id not in done:
                 lines.setdefault(limit, []).append(Waiting(run_id, level, _parsed(needs)))
     return lines
+
+
+def _lock_more(
+    tx: Tx,
+    lines: Mapping[int, Sequence[Waiting]],
+    rooms: dict[int, Room],
+    buckets: dict[int, tuple[float, float]],
+) -> None:
+    """Learn the room of limits that heads need which came after the locks were taken."""
+    more = {k for line in lines.values() for w in line for k, _ in w.needs if k not in rooms}
+    if not more:
+        return
+    got = [row[0] for row in tx.rows("line_lock_more", {"ids": sorted(more)})]
+    found, saved = _rooms(tx.rows("line_rooms", {"ids": got}))
+    rooms.update(found)
+    buckets.update(saved)
 
 
 def _pay(tx: Tx, admitted: Iterable[Waiting], buckets: dict[int, tuple[float, float]]) -> None:

@@ -85,6 +85,12 @@ CROSS JOIN run_limits h ON h.rowid IN (
 CROSS JOIN run_limits n ON n.run_id = h.run_id
 ORDER BY 1;
 
+-- name: line_lock_more
+-- Lock more limits, unless somebody holds them: to wait out of order could be to wait in a ring.
+-- scope: system (locks only)
+SELECT limit_id FROM limits WHERE limit_id {{any ids}} ORDER BY limit_id
+{{pg:FOR NO KEY UPDATE SKIP LOCKED}};
+
 -- fragment: room_columns
 -- What decides how much room limit `l` has for the runs in its line. Waiters of `limits.slot` that
 -- asked before the first of these runs go first.
