@@ -10,13 +10,13 @@ from __future__ import annotations
 import email.utils
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from penstock.core import webhook
+from penstock.core import strictjson, webhook
 from penstock.core.clock import MINUTE, SECOND, Micros, from_datetime, iso
 from penstock.core.egress import STRICT, EgressRules, parse_target
 from penstock.core.envelope import HEADER, Pushed, encode
@@ -41,6 +41,32 @@ _OURS: Final = frozenset(
     }
 )  # fmt: skip
 _OUR_STARTS: Final = ("x-goog-", "x-forwarded-", "webhook-", "sec-", "proxy-", "penstock-omitted")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post:
+    """A request that is ready to be sent; `seconds` is all the time it has."""
+
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What came of a request: a status, or why there was none. Never anything of its body."""
+
+    status: int | None = None
+    retry_after: str | None = None
+    failure: str = ""
+    """A short kind of failure; `refused` when the rules did not let the request out."""
+    error: str = ""
+
+
+Poster: TypeAlias = Callable[[Post], Answered]
+Bearer: TypeAlias = Callable[[str, str], str]
+"""(audience, e-mail) → a signed token."""
 
 
 class Verdict(StrEnum):
@@ -135,7 +161,7 @@ def dump_push(spec: PushSpec) -> str:
 def load_push(text: str) -> PushSpec:
     """The stored spec; where it may point is judged again when it is used."""
     anywhere = EgressRules(allow_http=True, allow_private=True)
-    return parse_push(json.loads(text), anywhere)
+    return parse_push(strictjson.parse(text.encode(), "push"), anywhere)
 
 
 def compose(spec: PushSpec, delivery: Delivery, *, subscription: str, has_policy: bool) -> Posting:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from penstock.core import busrules
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.message import BUILTIN_TOPICS, PHASE_TOPICS, SubscriptionSpec, TopicSpec
+from penstock.core.pushing import load_push
 from penstock.core.redelivery import Policy
 from penstock.store.api import Row, Tx, first
 from penstock.store.journal import Entry, journal_append_many
@@ -259,6 +260,11 @@ def subscription_declare(
 def _check_extras(extras: Extras) -> None:
     if extras.kind not in KINDS:
         raise InvalidInput("kind", "pull, push or bound", extras.kind)
+    if (extras.kind == "push") is not (extras.push is not None):
+        fix = "Say where messages are posted: push.push_endpoint."
+        raise InvalidInput("push", "for kind push, and for no other", extras.push, fix)
+    if extras.push is not None:
+        load_push(extras.push)
     if not 0 <= extras.replays_max <= busrules.REPLAYS_MAX:
         raise InvalidInput("replays_max", f"0 to {busrules.REPLAYS_MAX}", extras.replays_max)
 

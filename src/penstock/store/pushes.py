@@ -1,0 +1,21 @@
+"""Push as the store sees it: which subscriptions have something to be posted, and whose."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.store.api import Tx
+from penstock.store.topics import Subscription, subscription_of_row
+
+
+class PushReady(NamedTuple):
+    """A push subscription with something ready; the house's customer has an empty id."""
+
+    subscription: Subscription
+    customer_id: str
+
+
+def push_ready(tx: Tx, *, after: int = 0, limit: int = 500) -> list[PushReady]:
+    """Push subscriptions with something ready, by number; paused ones are left out."""
+    rows = tx.rows("push_ready", {"after": after, "limit": limit})
+    return [PushReady(subscription_of_row(row[:-1]), row[-1]) for row in rows]
