@@ -1,0 +1,118 @@
+"""Transports under one suite: each brings a rig that makes time pass in its own way.
+
+A test asks the rig's capabilities before it relies on more than at-least-once. Another broker joins
+by adding its rig to `RIGS`; what it cannot do, it says in its capabilities.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+
+from penstock.bus.embedded import EmbeddedBus
+from penstock.bus.transport import Transport
+from penstock.core.clock import SECOND
+from penstock.core.message import (
+    DEAD_LETTER_SUFFIX,
+    Delivery,
+    Outgoing,
+    SubscriptionSpec,
+    TopicSpec,
+)
+from penstock.engine.courier import Courier
+from penstock.store.api import Store
+from penstock.store.postgres import PostgresStore
+from penstock.store.sqlite import SqliteStore
+from penstock.testing.clock import VirtualClock
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """A transport, another connection to the same broker, and how time passes for both."""
+
+    bus: Transport
+    other: Transport
+    pass_seconds: Callable[[float], None]
+
+    def declare(self, name: str = "work", **more: object) -> str:
+        """A subscription called `name` on a topic of its own, with dead letters to be read.
+
+        Returns the topic's name; `<name>.dead` reads the dead letters.
+        """
+        topic, dead = f"{name}-topic", f"{name}{DEAD_LETTER_SUFFIX}"
+        more = {"dead_letter_topic": dead, **more}
+        self.bus.declare(
+            [TopicSpec(name=topic), TopicSpec(name=dead)],
+            [
+                SubscriptionSpec(name=name, topic=topic, **more),  # type: ignore[arg-type]
+                SubscriptionSpec(name=f"{name}.dead", topic=dead),
+            ],
+        )
+        return topic
+
+    def publish(self, topic: str, *bodies: str, **more: object) -> list[str]:
+        """Publish small messages."""
+        made = [Outgoing(data=body.encode(), **more) for body in bodies]  # type: ignore[arg-type]
+        return self.bus.publish(topic, made)
+
+    def pull(self, name: str = "work", n: int = 100) -> list[Delivery]:
+        """What is there now, waiting for nobody."""
+        return self.bus.pull(name, max_messages=n)
+
+    def one(self, name: str = "work") -> Delivery:
+        """The one message that is there."""
+        (found,) = self.pull(name)
+        return found
+
+
+def bodies(deliveries: Sequence[Delivery]) -> list[str]:
+    """What was delivered, as text."""
+    return [delivery.data.decode() for delivery in deliveries]
+
+
+def embedded(engine: str, request: pytest.FixtureRequest) -> Iterator[Rig]:
+    """The embedded bus on one engine, under a clock that the rig moves."""
+    clock: VirtualClock = request.getfixturevalue("clock")
+    store: Store
+    if engine == "postgres":
+        store = PostgresStore(request.getfixturevalue("pg_migrated_dsn"), clock)
+    else:
+        path = request.getfixturevalue("tmp_path") / "penstock.db"
+        shutil.copy(request.getfixturevalue("sqlite_template"), path)
+        store = SqliteStore(path, clock)
+    courier = Courier(store, jitter=lambda: 0.0)
+
+    def pass_seconds(seconds: float) -> None:
+        clock.advance(int(seconds * SECOND))
+        courier.run_once()
+
+    yield Rig(
+        EmbeddedBus(store, jitter=lambda: 0.0, actor="one"),
+        EmbeddedBus(store, jitter=lambda: 0.0, actor="two"),
+        pass_seconds,
+    )
+    store.close()
+
+
+RIGS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Rig]]] = {
+    "embedded-sqlite": partial(embedded, "sqlite"),
+    "embedded-postgres": partial(embedded, "postgres"),
+}
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[pytest.mark.postgres] if "postgres" in name else [])
+        for name in RIGS
+    ]
+)
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    """Every transport that is reachable from here."""
+    for made in RIGS[str(request.param)](request):
+        yield made
+        made.bus.close()
+        made.other.close()
