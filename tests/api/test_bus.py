@@ -178,7 +178,7 @@ def test_what_is_wrong_is_named(served: Served) -> None:
         ({"topic": "nobody"}, 404, ""),
         ({"filter": "attributes.x ="}, 400, "filter"),
         ({"max_delivery_attempts": 4}, 400, "max_delivery_attempts"),
-        ({"name": "no/slash"}, 400, "name"),
+        ({"name": "no/slash"}, 400, "subscription"),
         ({"name": "reader", "topic": "other"}, 404, ""),
         ({"name": "reader", "version": 99}, 409, ""),
         ({"dead_letters": False, "dead_letter_topic": "x-y-z"}, 400, "dead_letter_topic"),
