@@ -293,10 +293,10 @@ class Consumer:
             if self._tidied is not None and now - self._tidied < HOUR:
                 return
             self._tidied = now
-        self._pool().submit(self._prune, now - self.options.micros("marks_kept"))
+        self._pool().submit(self._prune)
 
-    def _prune(self, before: Micros) -> None:
+    def _prune(self) -> None:
         try:
-            self.sink.prune(before)
+            self.sink.prune(self.options.micros("marks_kept"))
         except Exception:
             log.exception("pruning the sink's marks failed; it is tried again in an hour")

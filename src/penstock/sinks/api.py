@@ -185,8 +185,8 @@ class Sink(Protocol):
         """Remove marks, so that these messages are handled again; answers how many there were."""
         ...
 
-    def prune(self, before: Micros) -> int:
-        """Remove marks and audit records older than a time; answers how many."""
+    def prune(self, kept: Micros) -> int:
+        """Remove marks and audit records older than so many microseconds; answers how many."""
         ...
 
     def check(self) -> None:

@@ -79,8 +79,9 @@ class SqliteSink:
         with self._lock, self._transaction():
             return shared.forget(self._run, subscription, message_ids)
 
-    def prune(self, before: Micros) -> int:
-        """Remove marks and audit records older than a time, a batch per transaction."""
+    def prune(self, kept: Micros) -> int:
+        """Remove what is older than so many microseconds, a batch per transaction."""
+        before = self._clock.now() - kept
         total = 0
         while True:
             with self._lock, self._transaction():

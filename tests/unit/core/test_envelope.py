@@ -258,6 +258,7 @@ NAMES = st.sampled_from(
 class TestProperties:
     """For every body."""
 
+    @settings(deadline=None)
     @given(st.binary(max_size=300) | st.builds(lambda v: json.dumps(v).encode(), JSON))
     def test_any_bytes(self, given_body: bytes) -> None:
         """Bytes of any kind have a verdict."""
@@ -265,7 +266,7 @@ class TestProperties:
         assert isinstance(read, Poison)
         assert len(read.reason) <= REASON_MAX
 
-    @settings(max_examples=60)
+    @settings(max_examples=60, deadline=None)
     @given(st.dictionaries(NAMES, JSON, max_size=4), st.dictionaries(NAMES, JSON, max_size=6))
     def test_any_parts(self, envelope: dict[str, Any], message: dict[str, Any]) -> None:
         """An envelope with any values in any places has a verdict, the same every time."""
@@ -274,7 +275,7 @@ class TestProperties:
         assert isinstance(read, Pushed | Poison)
         assert decode(whole) == read
 
-    @settings(max_examples=40)
+    @settings(max_examples=40, deadline=None)
     @given(
         st.builds(
             Pushed,

@@ -1,0 +1,299 @@
+"""Pushes over HTTP: paths, methods, bounds, senders; bad input is never a 5xx."""
+
+import asyncio
+import contextvars
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.consumer import Consumer, ConsumerOptions, Message, Upsert
+from penstock.core.errors import Forbidden, StoreUnavailable, Unauthorised
+from tests.consumer.kit import SUB, envelope, request
+from tests.unit.core.test_envelope import BAD
+
+BEAT = envelope(b'{"p": 1}', {"event_type": "beat"})
+
+
+def consumer(path: Path, **more: Any) -> Consumer:
+    """A consumer of beats in a file."""
+    quiet = {"log": lambda _: None, **more.pop("options", {})}
+    app = Consumer(SUB, sink=f"sqlite:{path}", options=ConsumerOptions(**quiet), **more)
+
+    @app.on("beat")
+    def beat(message: Message) -> Upsert:
+        return Upsert(path="beats/1", add={"n": 1}, fields={"p": message.json["p"]})
+
+    return app
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[Consumer]:
+    made = consumer(tmp_path / "state.db")
+    yield made
+    made.close()
+
+
+class TestRequests:
+    """What is served where."""
+
+    @pytest.mark.parametrize(
+        ("method", "path", "status", "allow"),
+        [
+            ("POST", "/pubsub/push", 200, None), ("POST", "/", 200, None),
+            ("GET", "/pubsub/push", 405, "POST"), ("PUT", "/", 405, "POST"),
+            ("TRACE", "/", 405, "POST"), ("OPTIONS", "/pubsub/push", 405, "POST"),
+            ("POST", "/pubsub/push/", 404, None), ("POST", "/pubsub/..%2fpush", 404, None),
+            ("POST", "//", 404, None), ("POST", "/\x00", 404, None),
+            ("GET", "/healthz", 200, None), ("HEAD", "/healthz", 200, None),
+            ("GET", "/readyz", 200, None), ("POST", "/healthz", 405, "GET, HEAD"),
+        ],
+    )  # fmt: skip
+    def test_paths(
+        self, app: Consumer, method: str, path: str, status: int, allow: str | None
+    ) -> None:
+        """Pushes are posted to one path or the root; health is asked; all else is not there."""
+        answer = request(app.asgi(), BEAT, method=method, path=path)
+        assert answer.status == status
+        assert answer.headers.get("allow") == allow
+        assert answer.headers["content-type"] == "application/json"
+        assert bool(answer.body) == (method != "HEAD")
+
+    def test_mounted(self, app: Consumer) -> None:
+        """Under another application the path below the mount counts."""
+        answer = request(app.asgi(), BEAT, path="/api/in/pubsub/push", root="/api/in")
+        assert answer.status == 200
+        assert request(app.asgi(), BEAT, path="/api/in", root="/api/in").status == 200
+
+    def test_a_path_of_its_own(self, tmp_path: Path) -> None:
+        """The path is an option."""
+        app = consumer(tmp_path / "state.db", options={"path": "/in"})
+        assert request(app.asgi(), BEAT, path="/in").status == 200
+        assert request(app.asgi(), BEAT, path="/pubsub/push").status == 404
+        app.close()
+
+    def test_unwrapped(self, tmp_path: Path) -> None:
+        """The body is the data, headers are the rest; without an id it is poison."""
+        app = consumer(tmp_path / "state.db", options={"is_unwrapped": True}, dead_letters=True)
+        headers = [("x-goog-pubsub-message-id", "7"), ("event_type", "beat")]
+        assert request(app.asgi(), b'{"p": 1}', headers=headers).json == {"outcome": "applied"}
+        assert request(app.asgi(), b'{"p": 1}', headers=headers).json == {"outcome": "duplicate"}
+        assert request(app.asgi(), b'{"p": 1}', headers=headers[1:]).status == 400
+        app.close()
+
+    def test_lifespan_and_websockets(self, app: Consumer) -> None:
+        """A server's start and end are answered, a websocket is closed."""
+
+        async def talk(kind: str, events: list[str]) -> list[str]:
+            sent: list[str] = []
+
+            async def receive() -> dict[str, Any]:
+                return {"type": events.pop(0)}
+
+            async def send(event: Any) -> None:
+                sent.append(event["type"])
+
+            await app.asgi()({"type": kind}, receive, send)
+            return sent
+
+        events = ["lifespan.startup", "lifespan.shutdown"]
+        answered = ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+        assert asyncio.run(talk("lifespan", events)) == answered
+        assert asyncio.run(talk("websocket", [])) == ["websocket.close"]
+
+
+class TestBounds:
+    """Bodies are bounded in size, kind and time."""
+
+    def test_size(self, app: Consumer) -> None:
+        """14 MiB are read, a byte more is not, said or unsaid; the largest message fits."""
+        most = app.options.body_max
+        for headers in ([("content-length", str(most + 1))], [("content-length", "9" * 20)], []):
+            answer = request(app.asgi(), b"x" * (most + 1), headers=headers)
+            assert (answer.status, answer.headers["connection"]) == (413, "close")
+        largest = json.dumps({"p": "x" * (10_000_000 - 9)}).encode()
+        assert request(app.asgi(), envelope(largest, {"event_type": "beat"})).status == 200
+
+    def test_compressed(self, app: Consumer) -> None:
+        """A compressed body is refused, not unpacked."""
+        headers = [("content-encoding", "gzip")]
+        assert request(app.asgi(), BEAT, headers=headers).status == 415
+
+    def test_slow_and_gone(self, app: Consumer, tmp_path: Path) -> None:
+        """Who sends no whole body in time is told so; who hangs up is forgotten."""
+        app = consumer(tmp_path / "slow.db", options={"body_wait": 0.01})
+
+        async def talk(events: list[dict[str, Any]]) -> list[Any]:
+            sent: list[Any] = []
+
+            async def receive() -> dict[str, Any]:
+                if events:
+                    return events.pop(0)
+                return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+            async def send(event: Any) -> None:
+                sent.append(event)
+
+            scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+            await app.asgi()(scope, receive, send)
+            return sent
+
+        part = {"type": "http.request", "body": b"{", "more_body": True}
+        assert asyncio.run(talk([part]))[0]["status"] == 408
+        assert asyncio.run(talk([part, {"type": "http.disconnect"}])) == []
+        assert app.tally == {}
+        app.close()
+
+    def test_too_many_at_once(self, tmp_path: Path) -> None:
+        """Beyond what may be on its way a push is told to come back, and then it is taken."""
+        app = Consumer(
+            SUB,
+            sink=f"sqlite:{tmp_path / 'state.db'}",
+            options=ConsumerOptions(concurrency=1, outstanding=64, log=lambda _: None),
+        )
+        may_end = threading.Event()
+
+        @app.on()
+        def slow(_: Message) -> None:
+            assert may_end.wait(30)
+
+        served = app.asgi()
+
+        async def talk() -> list[int]:
+            statuses: list[int] = []
+
+            async def one(number: int) -> None:
+                async def receive() -> dict[str, Any]:
+                    return {"type": "http.request", "body": envelope(b"1", id=str(number))}
+
+                async def send(event: Any) -> None:
+                    if event["type"] == "http.response.start":
+                        statuses.append(event["status"])
+                        may_end.set()
+
+                scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+                await served(scope, receive, send)
+
+            await asyncio.gather(*(one(number) for number in range(65)))
+            return statuses
+
+        statuses = asyncio.run(talk())
+        assert (statuses.count(429), statuses.count(200)) == (1, 64)
+        app.close()
+
+
+class TestSenders:
+    """The verifier judges the headers before the body is read."""
+
+    @pytest.mark.parametrize(
+        ("answer", "status"),
+        [
+            (None, 200), (True, 200), (False, 401), (Unauthorised("no token"), 401),
+            (Forbidden("not yours"), 403), (ValueError("a bug"), 401),
+            (StoreUnavailable("keys are away"), 503),
+        ],
+    )  # fmt: skip
+    def test_answers(self, tmp_path: Path, answer: Any, status: int) -> None:
+        """Known, unknown, known but not allowed, or not to be told now."""
+        seen: list[Any] = []
+
+        def verify(headers: Any) -> Any:
+            seen.append(dict(headers))
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        app = consumer(tmp_path / "state.db", verify=verify)
+        got = request(app.asgi(), BEAT, headers=[("Authorization", "Bearer x")])
+        assert got.status == status
+        assert seen == [{"authorization": "Bearer x"}]
+        assert app.tally == ({"applied": 1} if status == 200 else {})
+        assert ("www-authenticate" in got.headers) == (status in (401, 403))
+        twice = [("authorization", "Bearer x"), ("authorization", "Bearer y")]
+        assert request(app.asgi(), BEAT, headers=twice).status == 400
+        app.close()
+
+
+class TestHandlers:
+    """Handlers of both colours."""
+
+    def test_async_handlers_share_the_servers_loop(self, tmp_path: Path) -> None:
+        """An async handler runs on the loop that serves; a sync one does not block it."""
+        app = Consumer(
+            SUB,
+            sink=f"sqlite:{tmp_path / 'state.db'}",
+            options=ConsumerOptions(log=lambda _: None),
+        )
+        seen: list[Any] = []
+
+        @app.on("async")
+        async def one(message: Message) -> Upsert:
+            await asyncio.to_thread(lambda: None)
+            seen.append(asyncio.get_running_loop())
+            return Upsert(path=f"a/{message.id}")
+
+        @app.on("sync")
+        def two(_: Message) -> None:
+            seen.append(threading.current_thread().name)
+
+        served = app.asgi()
+        assert request(served, envelope(b"1", {"event_type": "async"})).status == 200
+        assert request(served, envelope(b"1", {"event_type": "sync"}, id="2")).status == 200
+        # Without a running server, as in a pull worker, there is a loop of the consumer's own.
+        alone = Message(id="3", data=b"1", attributes={"event_type": "async"}, subscription=SUB)
+        assert app.handle(alone).outcome == "applied"
+        assert seen[0] is not seen[2]
+        assert seen[1].startswith("penstock-consumer")
+        assert app.sink.document("a/3") is not None
+        app.close()
+
+
+class TestCorpus:
+    """Bad input: never a 5xx, whatever the policy."""
+
+    @pytest.mark.parametrize("dead_letters", [True, False], ids=["dlq", "no-dlq"])
+    def test_envelopes(self, tmp_path: Path, dead_letters: bool) -> None:
+        """Every bad envelope is refused for the dead letters, or taken and kept on record."""
+        app = consumer(tmp_path / "state.db", dead_letters=dead_letters)
+        served = app.asgi()
+        wrong = {name: whole.replace(b"subscriptions/s", b"subscriptions/beats")
+                 for name, (whole, _) in BAD.items()}  # fmt: skip
+        for name, whole in wrong.items():
+            assert request(served, whole).status == (400 if dead_letters else 200), name
+        assert app.tally == {"poison": len(BAD)}
+        assert app.counters()["poison"] <= len(BAD)
+        app.close()
+
+    @settings(
+        max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
+    @given(body=st.binary(max_size=200), data=st.binary(max_size=100))
+    def test_any_bytes(self, app: Consumer, body: bytes, data: bytes) -> None:
+        """Any body, and any data in a good envelope, has an answer that is no 5xx."""
+        for whole in (body, envelope(data, {"event_type": "beat"}, id=data.hex() or "0")):
+            assert request(app.asgi(), whole).status == 200
+
+
+def test_many_clients_at_once(tmp_path: Path) -> None:
+    """Pushes of the same messages from many clients: each applied once."""
+    app = consumer(tmp_path / "state.db")
+    served = app.asgi()
+
+    def push(number: int) -> int:
+        body = envelope(b'{"p": 1}', {"event_type": "beat"}, id=str(number % 7))
+        context = contextvars.copy_context()
+        return context.run(request, served, body).status
+
+    with ThreadPoolExecutor(6) as threads:
+        assert set(threads.map(push, range(42))) == {200}
+    assert app.counters() == {"applied": 7, "duplicate": 35}
+    document = app.sink.document("beats/1")
+    assert document is not None
+    assert document.fields["n"] == 7
+    app.close()

@@ -1,0 +1,260 @@
+"""The pull worker over the embedded bus: leases, bounds, stops, trouble with the transport."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from penstock.consumer import Consumer, ConsumerOptions, Message, Upsert
+from penstock.consumer.disposition import Disposition, Outcome
+from penstock.consumer.pulling import SETTLE_TRIES, Clerk
+from penstock.core.errors import StoreUnavailable
+from penstock.core.message import Delivery, Outgoing, Settling
+from penstock.sinks.api import Sink
+from penstock.store.api import Store
+from penstock.testing.clock import VirtualClock
+from tests.conftest import OpenStore
+from tests.consumer.kit import SUB, TOPIC, ListenedBus
+
+PATIENCE = 60.0
+APPLIED = Disposition(outcome=Outcome.APPLIED)
+
+
+def make(sink: Sink, clock: Any = None, **more: Any) -> Consumer:
+    options = {"log": lambda _: None, **more}
+    if clock is not None:
+        options["clock"] = clock
+    return Consumer(SUB, sink=sink, options=ConsumerOptions(**options))
+
+
+@pytest.fixture
+def bus(store: Store) -> ListenedBus:
+    """A bus on the test's clock."""
+    made = ListenedBus(store)
+    made.declare_all(dead_letters=False)
+    return made
+
+
+@pytest.fixture
+def live(open_store: OpenStore) -> ListenedBus:
+    """A bus on the database's clock, for workers on threads."""
+    made = ListenedBus(open_store(clock=None))
+    made.declare_all(dead_letters=False)
+    return made
+
+
+def publish(bus: ListenedBus, n: int, start: int = 0) -> list[str]:
+    return bus.publish(
+        TOPIC,
+        [Outgoing(data=b"%d" % k, attributes={"n": str(k)}) for k in range(start, start + n)],
+    )
+
+
+class TestLeases:
+    """Deadlines are moved while a message is being handled."""
+
+    def test_kept(self, sink: Sink, bus: ListenedBus, clock: VirtualClock) -> None:
+        """A message that is handled for longer than its deadline is not handed over again."""
+        clerk = Clerk(make(sink, clock), bus)
+        publish(bus, 1)
+        (delivery,) = bus.pull(SUB)
+        clerk.hold([delivery])
+        assert clerk.step() == pytest.approx(30)
+        for _ in range(6):
+            clock.advance(seconds=30)
+            clerk.step()
+            assert bus.pull(SUB) == []
+        assert bus.extended == [60] * 6
+        clerk.end(delivery.ack_id, APPLIED)
+        assert clerk.step() is None
+        assert (clerk.in_hand, bus.acks) == (0, [delivery.ack_id])
+
+    def test_not_for_ever(self, sink: Sink, bus: ListenedBus, clock: VirtualClock) -> None:
+        """After the longest hold the message is given up to whoever comes."""
+        clerk = Clerk(make(sink, clock, hold_max="2m"), bus)
+        publish(bus, 1)
+        clerk.hold(bus.pull(SUB))
+        for _ in range(20):
+            clock.advance(seconds=30)
+            clerk.step()
+        assert len(bus.extended) == 3
+        assert bus.pull(SUB) == []  # which finds it lapsed, and delays it
+        clock.advance(seconds=60)
+        assert [delivery.attempt for delivery in bus.pull(SUB)] == [2]
+
+    def test_lost(self, sink: Sink, bus: ListenedBus, clock: VirtualClock) -> None:
+        """A lease that was lost is not asked for again; the late ack changes nothing."""
+        clerk = Clerk(make(sink, clock), bus)
+        publish(bus, 1)
+        (delivery,) = bus.pull(SUB)
+        clerk.hold([delivery])
+        bus.extend(SUB, [delivery.ack_id], 0)
+        clock.advance(seconds=3_600)
+        (other,) = bus.pull(SUB)
+        assert clerk.step() == float("inf")
+        clerk.end(delivery.ack_id, APPLIED)
+        clerk.step()
+        assert clerk.in_hand == 0
+        assert bus.ack(SUB, [other.ack_id]) == [Settling.DONE]
+
+
+class TestSettling:
+    """Ends reach the transport, sooner or later."""
+
+    def test_trouble(
+        self,
+        sink: Sink,
+        bus: ListenedBus,
+        clock: VirtualClock,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """While the transport is away ends are kept and tried again, then let go."""
+        clerk = Clerk(make(sink, clock), bus)
+        publish(bus, 2)
+        deliveries = bus.pull(SUB)
+        clerk.hold(deliveries)
+        real = bus.ack
+        monkeypatch.setattr(bus, "ack", _away)
+        clerk.end(deliveries[0].ack_id, APPLIED)
+        assert clerk.step() == 0.2
+        assert clerk.in_hand == 2
+        monkeypatch.setattr(bus, "ack", real)
+        clerk.step()
+        assert bus.acks == [deliveries[0].ack_id]
+        monkeypatch.setattr(bus, "ack", _away)
+        clerk.end(deliveries[1].ack_id, APPLIED)
+        for _ in range(SETTLE_TRIES):
+            clerk.step()
+        assert clerk.in_hand == 0
+
+    def test_many_in_few_calls(self, sink: Sink, bus: ListenedBus) -> None:
+        """One round of the worker settles a batch with few calls."""
+        app = make(sink)
+
+        @app.on()
+        def count(message: Message) -> Upsert:
+            return Upsert(path="sums/1", add={"n": 1}, fields={"last": message.json})
+
+        publish(bus, 40)
+        assert app.worker(bus).run_once() == 40
+        assert len(bus.acks) == 40
+        assert app.counters() == {"applied": 40}
+        assert app.worker(bus).run_once() == 0
+        app.close()
+
+
+def _away(_: str, __: Sequence[str]) -> list[Settling]:
+    raise StoreUnavailable
+
+
+class Gathering:
+    """A handler that can be held up."""
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+        self._lock = threading.Condition()
+        self.begun: list[str] = []
+        self.most = self._now = 0
+
+    def __call__(self, message: Message) -> None:
+        with self._lock:
+            self.begun.append(message.id)
+            self._now += 1
+            self.most = max(self.most, self._now)
+            self._lock.notify_all()
+        assert self.may_end.wait(PATIENCE)
+        with self._lock:
+            self._now -= 1
+            self._lock.notify_all()
+
+    def wait_for(self, n: int) -> None:
+        """Wait until so many have begun."""
+        with self._lock:
+            assert self._lock.wait_for(lambda: len(self.begun) >= n, PATIENCE), self.begun
+
+
+class TestLoop:
+    """The worker on its threads."""
+
+    def test_bounds(self, sink: Sink, live: ListenedBus) -> None:
+        """So many at a time, so many in hand, and all in the end."""
+        app = make(sink, concurrency=3, outstanding=5)
+        handler = Gathering()
+        app.on()(handler)
+        publish(live, 12)
+        worker = app.worker(live)
+        worker.start()
+        handler.wait_for(3)
+        handler.may_end.set()
+        handler.wait_for(12)
+        assert worker.stop()
+        assert (handler.most, len(set(handler.begun))) == (3, 12)
+        assert app.counters() == {"applied": 12}
+        app.close()
+
+    def test_stop(self, sink: Sink, live: ListenedBus) -> None:
+        """What was begun is finished and acked; what was not is given back, and not handled."""
+        app = make(sink, concurrency=1, outstanding=4)
+        handler = Gathering()
+        app.on()(handler)
+        publish(live, 4)
+        worker = app.worker(live)
+        worker.start()
+        handler.wait_for(1)
+        stopping = threading.Thread(target=worker.stop)
+        stopping.start()
+        handler.may_end.set()
+        stopping.join(PATIENCE)
+        assert not stopping.is_alive()
+        assert len(live.acks) == len(handler.begun)
+        assert len(live.acks) + len(live.nacks) == 4
+        app.close()
+
+    def test_a_stop_waits_only_so_long(self, sink: Sink, live: ListenedBus) -> None:
+        """A handler that does not end is left behind, unacked."""
+        app = make(sink, concurrency=1, drain=0)
+        handler = Gathering()
+        app.on()(handler)
+        publish(live, 1)
+        worker = app.worker(live)
+        worker.start()
+        handler.wait_for(1)
+        assert not worker.stop()
+        assert live.acks == []
+        handler.may_end.set()
+        app.close()
+
+    def test_a_transport_that_comes_back(
+        self, sink: Sink, live: ListenedBus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A worker outlives pulls that fail."""
+        app = make(sink)
+        handler = Gathering()
+        handler.may_end.set()
+        app.on()(handler)
+        failing = iter([StoreUnavailable("one"), StoreUnavailable("two")])
+        real = live.pull
+
+        def pull(*args: Any, **kwargs: Any) -> list[Delivery]:
+            error = next(failing, None)
+            if error is not None:
+                raise error
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(live, "pull", pull)
+        worker = app.worker(live)
+        worker.start()
+        publish(live, 1)
+        handler.wait_for(1)
+        assert worker.stop()
+        assert app.counters() == {"applied": 1}
+        app.close()
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """No thread of a worker outlives its test."""
+    yield
+    left = [t.name for t in threading.enumerate() if t.name in ("penstock-pull", "penstock-clerk")]
+    assert left == []
