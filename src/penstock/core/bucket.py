@@ -3,7 +3,8 @@
 A token is 10**12 parts and a rate is a whole number of millionths of a token per second, which is
 exactly that many parts per microsecond. A bucket may be overdrawn: whoever takes a token that is
 not there yet is told how long to wait for it, so that the order of taking is the order of going,
-nobody has to ask twice, and in no window of length t do more than burst + rate × t go.
+nobody has to ask twice, and in no window of length t do more than burst + rate × t go, as far as
+whole microseconds can tell.
 """
 
 from __future__ import annotations

@@ -25,6 +25,8 @@ RATE_MAX: Final = 1_000_000.0
 RATE_MIN: Final = 0.000_01
 BURST_MAX: Final = 1_000_000
 DECREASE: Final = 0.5
+ROUNDING: Final = 1e-6
+"""Three times a third is one: sums of fractions may fall short by this much."""
 QUOTA_INTERVAL: Final = SECOND
 """Quota errors that belong to no lease lower the capacity at most once in this time."""
 NAME_MAX: Final = 200
@@ -129,7 +131,7 @@ def effective(
     """Return how much may be held now: as configured, or as quota errors taught."""
     if capacity is None or learned is None or not is_adaptive:
         return capacity
-    return max(min(floor, capacity), min(capacity, int(learned)))
+    return max(min(floor, capacity), min(capacity, int(learned + ROUNDING)))
 
 
 def granted(line: Sequence[int], *, held: int, effective: int | None, capacity: int | None) -> int:
@@ -174,10 +176,10 @@ def raised(capacity: int, learned: float, floor: int, successes: int) -> float |
     """
     value = max(learned, float(min(floor, capacity)))
     for _ in range(min(successes, 10 * CAPACITY_MAX)):
-        if value >= capacity:
+        if value >= capacity - ROUNDING:
             return None
-        value += 1.0 / max(1, int(value))
-    return None if value >= capacity else value
+        value += 1.0 / max(1, int(value + ROUNDING))
+    return None if value >= capacity - ROUNDING else value
 
 
 def _whole(field: str, value: object, low: int, high: int) -> None:

@@ -77,6 +77,10 @@ class Broker:
                 found = self._desks.setdefault((customer, name), Desk(limit))
         return found
 
+    def knows(self, name: str, customer: int = 0) -> bool:
+        """Whether the desk of a limit is there, so that asking for it costs nothing."""
+        return (customer, name) in self._desks
+
     def ask(self, waiter: Waiter, *, direct: bool) -> None:
         """Put a waiter on its desk; direct: take the turn in this thread when nobody waits."""
         self._check()

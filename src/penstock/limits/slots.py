@@ -196,8 +196,12 @@ class SlotRequest:
             with contextlib.suppress(RuntimeError):  # the loop is closed: so is who waited
                 loop.call_soon_threadsafe(event.set)
 
-        ask = await loop.run_in_executor(None, _asking(self._find, self.options, notify))
-        waiter, broker = ask.waiter, ask.broker
+        broker = self._find()
+        if not broker.knows(self.options.name):
+            # Made, or read, once per process; afterwards tasks ask in the order of their calls.
+            await loop.run_in_executor(None, broker.desk, self.options.name, self.options.terms)
+        ask = _Ask(broker, self.options, notify)
+        waiter = ask.waiter
         try:
             broker.ask(waiter, direct=False)
             while not waiter.is_over:
@@ -225,19 +229,6 @@ class SlotRequest:
         if not slots:
             del self._open[place]
         return slot
-
-
-def _asking(
-    find: Callable[[], Broker], options: SlotOptions, notify: Callable[[], None]
-) -> Callable[[], _Ask]:
-    """Ask from another thread, as the run of this one."""
-    run = PRESENT.get()
-
-    def make() -> _Ask:
-        PRESENT.set(run)
-        return _Ask(find(), options, notify)
-
-    return make
 
 
 class _Ask:

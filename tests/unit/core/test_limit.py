@@ -1,0 +1,233 @@
+"""Limits' rules: who goes next, what quota errors teach, and which settings are refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.bucket import TOKEN, Bucket, bucket_of, take
+from penstock.core.clock import MINUTE, SECOND
+from penstock.core.errors import InvalidInput
+from penstock.core.limit import (
+    LimitTerms,
+    effective,
+    granted,
+    is_new_quota_error,
+    lowered,
+    name_check,
+    raised,
+    terms_of,
+    weight_check,
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "held", "now", "capacity", "going"),
+    [
+        ([1, 1, 1], 0, 2, 2, 2),
+        ([1, 1, 1], 2, 2, 2, 0),
+        ([2, 1], 1, 2, 2, 0),  # the heavy head is not overtaken
+        ([1, 2, 1], 0, 2, 2, 1),
+        ([2, 2], 0, 4, 4, 2),
+        ([1], 3, 2, 2, 0),  # after a decrease
+        ([5], 0, 2, 10, 1),  # heavier than what was learned: alone
+        ([5, 1], 0, 2, 10, 1),
+        ([5], 1, 2, 10, 0),
+        ([1], 0, 0, 0, 0),  # closed
+        ([7, 9], 99, None, None, 2),  # no bound on holders
+    ],
+)
+def test_who_goes_next(
+    line: list[int], held: int, now: int | None, capacity: int | None, going: int
+) -> None:
+    """The head of the line goes while its weights fit; the first who does not fit ends it."""
+    assert granted(line, held=held, effective=now, capacity=capacity) == going
+
+
+@given(
+    st.lists(st.integers(1, 10), max_size=30),
+    st.integers(0, 40),
+    st.integers(1, 20),
+    st.integers(1, 20),
+)
+def test_grants_keep_the_capacity_and_starve_nobody(
+    line: list[int], held: int, learned: int, capacity: int
+) -> None:
+    """Grants never exceed the configured capacity, and an empty limit always lets the head go."""
+    room = min(learned, capacity)
+    line = [min(weight, capacity) for weight in line]
+    count = granted(line, held=held, effective=room, capacity=capacity)
+    if count:
+        assert held + sum(line[:count]) <= capacity
+        assert count == 1 or held + sum(line[:count]) <= max(room, line[0])
+    if line and held == 0:
+        assert count >= 1
+
+
+@pytest.mark.parametrize(
+    ("capacity", "learned", "floor", "adaptive", "expected"),
+    [
+        (10, None, 1, True, 10),
+        (10, 4.9, 1, True, 4),
+        (10, 4.9, 1, False, 10),
+        (10, 0.3, 2, True, 2),
+        (3, 7.0, 1, True, 3),
+        (1, 0.5, 5, True, 1),
+        (None, 4.0, 1, True, None),
+    ],
+)
+def test_effective_capacity(
+    capacity: int | None, learned: float | None, floor: int, adaptive: bool, expected: int | None
+) -> None:
+    """What may be held lies between floor and capacity; only adaptive limits go by learning."""
+    assert effective(capacity, learned, floor, is_adaptive=adaptive) == expected
+
+
+def test_quota_errors_of_one_round_count_once() -> None:
+    """Whoever was let in before the capacity was lowered says nothing new."""
+    assert is_new_quota_error(100, since_at=50, lowered_at=None)
+    assert not is_new_quota_error(100, since_at=50, lowered_at=60)
+    assert is_new_quota_error(100, since_at=60, lowered_at=60)
+    assert not is_new_quota_error(SECOND, since_at=None, lowered_at=1)
+    assert is_new_quota_error(SECOND + 1, since_at=None, lowered_at=1)
+
+
+@given(
+    st.integers(1, 100),
+    st.integers(1, 20),
+    st.lists(st.one_of(st.none(), st.integers(1, 40)), max_size=60),
+)
+def test_learning_stays_between_floor_and_capacity(
+    capacity: int, floor: int, history: list[int | None]
+) -> None:
+    """Whatever happens, what was learned is at least the floor and below the capacity."""
+    learned: float | None = None
+    for event in history:
+        before = learned
+        if event is None:
+            learned = lowered(capacity, learned, floor)
+            assert before is None or learned <= max(before, min(floor, capacity))
+        elif learned is not None:
+            learned = raised(capacity, learned, floor, event)
+            assert learned is None or before is None or learned >= before
+        if learned is not None:
+            assert min(floor, capacity) <= learned <= capacity
+
+
+def test_a_full_round_of_successes_adds_one() -> None:
+    """Additive increase: as many successes as fit at once bring one more; then nothing is left."""
+    assert raised(10, 4.0, 1, 4) == 5.0
+    assert raised(10, 4.0, 1, 2) == 4.5
+    assert raised(10, 9.0, 1, 9) is None
+    assert lowered(10, None, 1) == 5.0
+    assert lowered(10, 5.0, 4) == 4.0
+
+
+class TestBucket:
+    """Tokens per second, in whole numbers."""
+
+    @given(
+        st.floats(0.01, 10_000, allow_nan=False),
+        st.integers(1, 50),
+        st.lists(st.tuples(st.integers(0, 3 * SECOND), st.integers(1, 5)), max_size=60),
+    )
+    def test_no_window_has_more_than_burst_and_rate(
+        self, rate: float, burst: int, asks: list[tuple[int, int]]
+    ) -> None:
+        """In no window of length t do more than burst + rate × t tokens go; order is kept."""
+        bucket = bucket_of(rate, burst, None, None, 0)
+        now, used = 0, []
+        for gap, n in asks:
+            now += gap
+            count = min(n, burst)
+            taken = take(bucket, count, now)
+            assert taken is not None
+            bucket, wait = taken
+            used.append((now + wait, count))
+        assert [at for at, _ in used] == sorted(at for at, _ in used)
+        for first in range(len(used)):
+            total = 0
+            for last in range(first, len(used)):
+                total += used[last][1]
+                # Times are whole microseconds: a window may be cut short by less than one.
+                window = used[last][0] - used[first][0] + 1
+                allowed = burst * TOKEN + bucket.rate_micro * window
+                assert total * TOKEN <= allowed
+
+    def test_nothing_is_lost_by_rounding(self) -> None:
+        """A rate of three per second lets exactly three million go in a million seconds."""
+        bucket = Bucket(3_000_000, 1, 0, 0)
+        for second in range(1, 1_001):
+            for _ in range(3):
+                taken = take(bucket, 1, second * SECOND)
+                assert taken is not None
+                bucket, wait = taken
+        assert wait == 666_667  # the last of a second's three, two thirds late
+        assert bucket.level == -2 * TOKEN
+
+    def test_time_that_goes_back_brings_nothing(self) -> None:
+        """A clock that went back neither adds tokens nor lets somebody go earlier."""
+        bucket = Bucket(1_000_000, 1, 0, 10 * SECOND)
+        taken = take(bucket, 1, 4 * SECOND)
+        assert taken is not None
+        assert taken[1] == 7 * SECOND
+        assert taken[0].at == 10 * SECOND
+
+    def test_who_cannot_wait_takes_nothing(self) -> None:
+        """A wait longer than allowed leaves the bucket as it is."""
+        bucket = Bucket(1_000_000, 2, 0, 0)
+        assert take(bucket, 2, 0, SECOND) is None
+        taken = take(bucket, 2, 0, 2 * SECOND)
+        assert taken is not None
+        assert taken[1] == 2 * SECOND
+
+
+class TestSettings:
+    """What cannot be meant is refused with field and fix."""
+
+    @pytest.mark.parametrize("name", ["bq:nba_raw.br_rosters", "a", "crm/eu", "9", "x" * 200])
+    def test_names(self, name: str) -> None:
+        assert name_check(name) == name
+
+    @pytest.mark.parametrize("name", ["", " a", "a b", "-a", "x" * 201, "é", "a\n", None, 7])
+    def test_names_refused(self, name: object) -> None:
+        with pytest.raises(InvalidInput, match="limit: expected"):
+            name_check(name)
+
+    @pytest.mark.parametrize(
+        ("given_terms", "field"),
+        [
+            ({"capacity": -1}, "capacity"),
+            ({"capacity": True}, "capacity"),
+            ({"capacity": 1.5}, "capacity"),
+            ({"capacity": None}, "capacity"),
+            ({"floor": 0}, "floor"),
+            ({"lease": "0.5s"}, "lease"),
+            ({"lease": "2d"}, "lease"),
+            ({"grace": "2d"}, "grace"),
+            ({"rate": 0}, "rate"),
+            ({"rate": float("nan")}, "rate"),
+            ({"burst": 5}, "burst"),
+            ({"rate": 5, "burst": 0}, "burst"),
+            ({"capacity": None, "rate": 5, "adaptive": True}, "adaptive"),
+            ({"adaptive": "yes"}, "adaptive"),
+            ({"capasity": 5}, "capasity"),
+        ],
+    )
+    def test_terms_refused(self, given_terms: dict[str, object], field: str) -> None:
+        with pytest.raises(InvalidInput) as caught:
+            terms_of(given_terms)
+        assert caught.value.field == field
+
+    def test_terms(self) -> None:
+        """Settings as people write them, over those that hold already."""
+        terms = terms_of({"capacity": 3, "lease": "5m", "adaptive": True, "rate": 2.5})
+        assert terms == LimitTerms(capacity=3, lease_us=5 * MINUTE, is_adaptive=True, rate=2.5)
+        assert terms.burst_now == 2
+        assert terms_of({"capacity": 4}, terms).lease_us == 5 * MINUTE
+
+    def test_weights(self) -> None:
+        assert weight_check(3, 3, "x") == 3
+        assert weight_check(3, 0, "x") == 3
+        for weight in (0, -1, True, 1.0, 4):
+            with pytest.raises(InvalidInput, match="weight"):
+                weight_check(weight, 3, "x")

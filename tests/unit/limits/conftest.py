@@ -1,0 +1,27 @@
+"""A store of each engine under real time, and no broker left behind."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock import limits
+from penstock.limits.broker import Broker
+from penstock.limits.brokers import broker_of
+from penstock.store.api import Store
+from tests.conftest import OpenStore
+
+
+@pytest.fixture
+def live(open_store: OpenStore) -> Iterator[Store]:
+    """The store that slots use; its time is the database's."""
+    store = open_store(clock=None)
+    limits.use(store)
+    yield store
+    broker_of(store).close()
+    limits.use(None)
+
+
+@pytest.fixture
+def broker(live: Store) -> Broker:
+    """The broker of this process."""
+    return broker_of(live)
