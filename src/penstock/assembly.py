@@ -17,7 +17,15 @@ from urllib.parse import urlsplit, urlunsplit
 
 from penstock.client import Client
 from penstock.client.names import PipelineInfo
-from penstock.config import Settings, key_file, load, secrets_of, sqlite_path
+from penstock.config import (
+    Settings,
+    key_file,
+    load,
+    own_file,
+    secrets_of,
+    sqlite_path,
+    warehouses_of,
+)
 from penstock.core.address import is_loopback
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
@@ -111,7 +119,7 @@ def open_client(settings: Settings, *, actor: str, create: bool = False) -> Iter
                 "`penstock db migrate`, or name another with --database-url."
             )
     store = open_store(settings, migrate=create)
-    probes = Probes(SystemClock())
+    probes = _probes(settings, SystemClock())
     try:
         yield Client(store, actor=actor, look=probes.look)
     finally:
@@ -231,13 +239,16 @@ def services(
 ) -> list[Service]:
     """Every service but the worker, in the order in which they help each other.
 
-    warehouses: addresses by the names that pipelines have for them.
+    warehouses: addresses by the names that pipelines have for them, besides those of the settings.
     """
-    probes = Probes(clock or SystemClock(), names=warehouses)
+    probes = _probes(settings, clock or SystemClock(), warehouses)
     holder = f"{socket.gethostname()}:{os.getpid()}"
     options = SchedulerOptions(batch=settings.scheduler_batch, catch_up_rate=settings.catch_up_rate)
     retention = Retention(
-        history_us=settings.history_retention, journal_us=settings.journal_retention
+        history_us=settings.history_retention,
+        journal_us=settings.journal_retention,
+        flows_us=settings.flows_retention,
+        logs_us=settings.logs_retention,
     )
     return [
         Scheduler(store, options, events=events, clock=clock),
@@ -343,6 +354,11 @@ def development_key(client: Client, settings: Settings) -> str | None:
 def supervise(loops: Sequence[Loop]) -> Supervisor:
     """A supervisor over the loops."""
     return Supervisor(loops)
+
+
+def _probes(settings: Settings, clock: Clock, more: Mapping[str, str] | None = None) -> Probes:
+    names = {**warehouses_of(settings), **(more or {})}
+    return Probes(clock, names=names, own=own_file(settings.database_url))
 
 
 def _beat(interval_us: int, *channels: str) -> Beat:

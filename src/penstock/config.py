@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock.core.clock import parse_duration
-from penstock.core.errors import InvalidInput, SettingsError
+from penstock.core.errors import InvalidInput, SettingsError, shown
 
 PREFIX = "PENSTOCK_"
 SECRET_PREFIX = "PENSTOCK_SECRET_"  # noqa: S105 - the start of a name, not a secret
@@ -27,6 +28,7 @@ NOT_IN_FILES = ("url", "url_plain")
 KEY_SUFFIX = ".key"
 """Beside a SQLite file: the development key."""
 DEFAULT_DATABASE = "sqlite:penstock.db"
+WAREHOUSE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 Kind = Literal["text", "int", "float", "duration", "list"]
 
@@ -78,6 +80,20 @@ TABLE: tuple[Setting, ...] = (
     Setting("prune_interval", "duration", "60s", "How often upkeep runs.", 1),
     Setting("history_retention", "duration", "365d", "How long ended runs are kept.", 3600),
     Setting("journal_retention", "duration", "365d", "How long the journal is kept.", 3600),
+    Setting("flows_retention", "duration", "7d", "How long ended flows are kept whole.", 3600),
+    Setting(
+        "logs_retention",
+        "duration",
+        "365d",
+        "How long gate decisions and the logs of phases, checks and executions are kept.",
+        3600,
+    ),
+    Setting(
+        "warehouses",
+        "list",
+        (),
+        "Where gates look: NAME=ADDRESS for each name that pipelines use, comma-separated.",
+    ),
     Setting("pool_size", "int", 10, "Most PostgreSQL connections of a process.", 2, 1000),
     Setting("secrets_dir", "text", "", "Folder of files with secrets that parameters refer to."),
     Setting("api_host", "text", "127.0.0.1", "Where the API listens."),
@@ -117,6 +133,9 @@ class Settings:
     prune_interval: int
     history_retention: int
     journal_retention: int
+    flows_retention: int
+    logs_retention: int
+    warehouses: tuple[str, ...]
     pool_size: int
     secrets_dir: str
     api_host: str
@@ -172,6 +191,23 @@ def api_key_of(environment: Mapping[str, str]) -> str | None:
     return environment.get(KEY_VARIABLE) or None
 
 
+def warehouses_of(settings: Settings) -> dict[str, str]:
+    """The addresses of warehouses by the names that pipelines have for them."""
+    found: dict[str, str] = {}
+    for item in settings.warehouses:
+        name, _, address = item.partition("=")
+        if not WAREHOUSE.fullmatch(name) or ":" not in address or name in found:
+            # What follows the name may hold a password.
+            raise SettingsError(
+                "warehouses",
+                "NAME=ADDRESS, each name once",
+                f"{name}=…" if address else shown(name),
+                "For example: season=duckdb:season.duckdb",
+            )
+        found[name] = address
+    return found
+
+
 def sqlite_path(url: str) -> Path | str:
     """The file of a sqlite: URL, or `:memory:`."""
     path = url.removeprefix("sqlite:")
@@ -181,10 +217,16 @@ def sqlite_path(url: str) -> Path | str:
     return ":memory:" if path == ":memory:" else Path(path).expanduser()
 
 
+def own_file(database_url: str) -> Path | None:
+    """The file that holds Penstock's own state; None where it is a server or memory."""
+    path = sqlite_path(database_url) if database_url.startswith("sqlite:") else None
+    return path if isinstance(path, Path) else None
+
+
 def key_file(database_url: str) -> Path | None:
     """Where the development key of a SQLite file is kept; None for other databases."""
-    path = sqlite_path(database_url) if database_url.startswith("sqlite:") else None
-    return path.with_name(path.name + KEY_SUFFIX) if isinstance(path, Path) else None
+    path = own_file(database_url)
+    return None if path is None else path.with_name(path.name + KEY_SUFFIX)
 
 
 def warnings(settings: Settings) -> list[str]:
@@ -280,6 +322,7 @@ def _bounds(setting: Setting, number: float, value: Any) -> None:
 
 
 def _check(settings: Settings) -> None:
+    warehouses_of(settings)
     url = settings.database_url
     if not url.startswith(("sqlite:", "postgresql://", "postgres://")):
         raise SettingsError(

@@ -13,6 +13,7 @@ from penstock.config import (
     Settings,
     api_key_of,
     load,
+    warehouses_of,
     warnings,
 )
 from penstock.core.clock import DAY, SECOND
@@ -238,3 +239,35 @@ class TestWarnings:
         small = {"pool_size": 3, "database_url": "postgresql://h/db"}
         assert any("pool_size" in line for line in warnings(load({}, overrides=small)))
         assert warnings(load({}, overrides={"pool_size": 3})) == []
+
+
+class TestWarehouses:
+    """Names for the places that gates look into."""
+
+    def test_names_and_addresses(self) -> None:
+        """From the environment by commas, from a file as a list; the address is kept whole."""
+        text = "season=duckdb:season.duckdb, shop=postgresql://u:p=1@h/d"
+        assert warehouses_of(load({"PENSTOCK_WAREHOUSES": text})) == {
+            "season": "duckdb:season.duckdb",
+            "shop": "postgresql://u:p=1@h/d",
+        }
+        assert warehouses_of(load({})) == {}
+
+    @pytest.mark.parametrize(
+        "items",
+        [["season"], ["=duckdb:x"], ["a b=duckdb:x"], ["season=file"], ["a=sqlite:x", "a=b:y"]],
+    )
+    def test_refused(self, items: list[str]) -> None:
+        """A mistake is named at start, before any gate looks."""
+        error = refused(warehouses=items)
+        assert error.field == "warehouses"
+        assert "season=duckdb:season.duckdb" in str(error)
+
+    def test_no_password_in_the_refusal(self) -> None:
+        """What is refused is shown by its name only."""
+        assert "geheim" not in str(refused(warehouses=["s hop=postgresql://u:geheim@h/d"]))
+
+    def test_retention(self) -> None:
+        """Ended flows and the logs about them have retentions of their own."""
+        settings = load({"PENSTOCK_LOGS_RETENTION": "90d"})
+        assert (settings.flows_retention, settings.logs_retention) == (7 * DAY, 90 * DAY)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from penstock.core.clock import SECOND, Clock, Micros
@@ -22,7 +23,7 @@ from penstock.probes.api import Look, ProbeFailed, Warehouse
 from penstock.probes.flights import KEEP, Flights
 from penstock.probes.question import Question, question, sighting
 from penstock.probes.redaction import redacted
-from penstock.probes.warehouses import warehouse_open
+from penstock.probes.warehouses import is_same_file, warehouse_open
 
 THREADS: Final = 8
 
@@ -31,6 +32,7 @@ class Probes:
     """Sightings of dependencies in any number of warehouses; safe to share between threads.
 
     names: addresses by the name a pipeline uses for them, so that passwords stay out of its code.
+    own: the store's file, which is no warehouse (`probes.sqlite` says why).
     """
 
     def __init__(
@@ -38,12 +40,14 @@ class Probes:
         clock: Clock,
         *,
         names: Mapping[str, str] | None = None,
+        own: Path | None = None,
         opener: Callable[[str], Warehouse] = warehouse_open,
         threads: int = THREADS,
         keep_us: Micros = KEEP,
     ) -> None:
         self._clock = clock
         self._names = dict(names or {})
+        self._own = own
         self._open = opener
         self._lock = threading.Lock()
         self._warehouses: dict[str, Warehouse] = {}
@@ -121,6 +125,10 @@ class Probes:
     def _warehouse(self, address: str) -> Warehouse:
         with self._lock:
             if address not in self._warehouses:
+                if self._own is not None and is_same_file(address, self._own):
+                    raise ProbeFailed(
+                        f"{address} is Penstock's own database; keep the data in a file of its own"
+                    )
                 self._warehouses[address] = self._open(address)
             return self._warehouses[address]
 

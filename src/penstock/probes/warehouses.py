@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Final
 
@@ -28,6 +29,17 @@ def warehouse_open(address: str, field: str = "warehouse") -> Warehouse:
     if adapter is None or not colon or not rest:
         raise InvalidInput(field, EXPECTED, redacted(address, address))
     return adapter(address, rest, field)
+
+
+def is_same_file(address: str, own: Path) -> bool:
+    """Whether the address of a SQLite file names this file, by whatever way."""
+    scheme, _, rest = address.partition(":")
+    if scheme != "sqlite":
+        return False
+    path = Path(rest)
+    if path.exists() and own.exists():
+        return path.samefile(own)
+    return path.resolve() == own.resolve()
 
 
 def _duckdb(address: str, rest: str, field: str) -> Warehouse:

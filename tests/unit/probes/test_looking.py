@@ -240,6 +240,20 @@ class TestBounded:
         assert seen.rows == 40
         probes.close()
 
+    def test_the_store_is_no_warehouse(
+        self, clock: VirtualClock, file: Path, tmp_path: Path
+    ) -> None:
+        """Whatever way leads to the store's own file, nobody looks into it."""
+        link = tmp_path / "link.db"
+        link.symlink_to(file)
+        probes = Probes(clock, names={"season": f"sqlite:{link}"}, own=file)
+        for address in ("season", f"sqlite:{file}", f"sqlite:{file.parent}/./{file.name}"):
+            need = BOX.resolved("game_date", address)
+            (seen,) = probes.look(Look(dependencies=[need], partition=DAY))
+            assert seen.rows is None
+            assert "own database; keep the data in a file of its own" in (seen.error or "")
+        probes.close()
+
     def test_closed(self, clock: VirtualClock, watched: Watched) -> None:
         """After close there are errors, no looks; closing again is nothing."""
         with probing(clock, watched) as probes:
