@@ -260,7 +260,9 @@ WHERE {{completion_rank}}
 RETURNING flow_id, customer, processor, status, run_id
 
 -- fragment: result_field_number
-CASE WHEN h.result IS NOT NULL THEN CAST({{pg:h.result::json}}{{lite:h.result}} ->> 'quality_score' AS double precision) END
+-- What a processor returned is anything: only a plain number is read as one.
+CASE WHEN {{pg:h.result::json ->> 'quality_score' ~ '^[0-9]{1,9}([.][0-9]{1,30})?$'}}{{lite:json_type(h.result, '$.quality_score') IN ('integer', 'real')}}
+    THEN CAST({{pg:h.result::json}}{{lite:h.result}} ->> 'quality_score' AS double precision) END
 
 -- name: completion_from_runs
 -- Runs that just ended for good complete their processor; answers what is new.

@@ -1,7 +1,19 @@
 -- The log tables of flows, and messages of many at once.
 
+-- fragment: gate_said
+-- What the gate of the execution said: its own where each processor has one, else its phase's.
+CASE WHEN o.flow_id IS NULL THEN g.gate ELSE o.gate END
+
 -- fragment: gate_field
-{{pg:g.gate::json}}{{lite:g.gate}}
+({{gate_said}}){{pg:::json}}
+
+-- fragment: result_inserted
+CASE WHEN {{pg:h.result::json ->> 'records_inserted' ~ '^[0-9]{1,18}$'}}{{lite:json_type(h.result, '$.records_inserted') = 'integer'}}
+    THEN CAST({{pg:h.result::json}}{{lite:h.result}} ->> 'records_inserted' AS bigint) END
+
+-- fragment: result_updated
+CASE WHEN {{pg:h.result::json ->> 'records_updated' ~ '^[0-9]{1,18}$'}}{{lite:json_type(h.result, '$.records_updated') = 'integer'}}
+    THEN CAST({{pg:h.result::json}}{{lite:h.result}} ->> 'records_updated' AS bigint) END
 
 -- name: execution_log_from_runs
 -- One row for each execution of a flow that just ended, with what its gate had said.
@@ -12,7 +24,8 @@ INSERT INTO execution_log (execution_id, source_execution_id, correlation_id, cu
     completed_at, duration_us, dependencies_met, dependency_check_result, dependency_failure_type,
     missing_dependencies, stale_dependencies, message_acknowledgment, manual_override_used,
     override_reason, error_type, error_message, retry_count, message_id, records_processed,
-    trigger_source, parent_processor, alert_sent, alert_type, service)
+    trigger_source, alert_sent, alert_type, service, records_inserted, records_updated, revision,
+    metadata)
 SELECT h.run_id, h.parent_run_id, coalesce(h.correlation_id, w.correlation_id), h.customer,
     p.pipeline, h.flow_id, p.phase, p.name,
     CASE WHEN h.final_state = 'COMPLETED' THEN p.phase || '_complete'
@@ -23,17 +36,21 @@ SELECT h.run_id, h.parent_run_id, coalesce(h.correlation_id, w.correlation_id), 
     CASE h.final_state WHEN 'COMPLETED' THEN 'completed' WHEN 'CANCELLED' THEN 'skipped'
         ELSE 'failed' END,
     h.started_at, h.finished_at, h.finished_at - coalesce(h.started_at, h.finished_at),
-    g.gate IS NULL, coalesce({{gate_field}} ->> 'status', 'ready'),
+    {{gate_said}} IS NULL, coalesce({{gate_field}} ->> 'status', 'ready'),
     {{gate_field}} ->> 'failure_type', {{gate_field}} ->> 'missing', {{gate_field}} ->> 'stale',
-    'ack', {{gate_field}} ->> 'overrides' IS NOT NULL, {{gate_field}} ->> 'override_reason',
+    CASE WHEN h.was_retried THEN 'nack' ELSE 'ack' END,
+    {{gate_field}} ->> 'overrides' IS NOT NULL, {{gate_field}} ->> 'override_reason',
     h.error_type, h.error_details, h.attempt - 1, h.trigger_message_id, h.records,
-    h.trigger_source, NULL, h.is_dead, CASE WHEN h.is_dead THEN 'dead_letter' END,
-    h.claimed_by
+    h.trigger_source, h.is_dead, CASE WHEN h.is_dead THEN 'dead_letter' END,
+    h.claimed_by, {{result_inserted}}, {{result_updated}}, substr(w.digest, 1, 12),
+    CASE WHEN h.result IS NOT NULL
+        THEN {{pg:h.result::json}}{{lite:h.result}} ->> 'metadata' END
 FROM {{batch}} {{lite:CROSS}} JOIN history h ON h.run_id = batch.run_id
     AND h.finished_at > {{now}} - 3600000000 {{pg:AND h.run_id = ANY(:b_run_id::bigint[])}}
 {{lite:CROSS}} JOIN flows w ON w.flow_id = h.flow_id
 {{lite:CROSS}} JOIN processors p ON p.processor = h.processor
-LEFT JOIN flow_phases g ON g.flow_id = h.flow_id AND g.phase = p.phase AND g.processor = '';
+LEFT JOIN flow_phases g ON g.flow_id = h.flow_id AND g.phase = p.phase AND g.processor = ''
+LEFT JOIN flow_phases o ON o.flow_id = h.flow_id AND o.phase = p.phase AND o.processor = p.name;
 
 -- name: execution_log_for_correlation
 -- The executions of one cause, in order.
