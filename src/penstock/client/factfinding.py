@@ -10,6 +10,7 @@ import json
 from collections import Counter
 
 from penstock.client.factrows import decision_fact, ended_fact, error_message, intervention_fact
+from penstock.client.limitfacts import limit_facts
 from penstock.client.names import Names, PipelineInfo
 from penstock.core.breaker import BreakerState
 from penstock.core.cascade import FlowState
@@ -20,6 +21,7 @@ from penstock.core.flowfacts import (
     DecisionFact,
     FlowFact,
     GateFact,
+    LimitFact,
     OpenFact,
     OverrideFact,
     PauseFact,
@@ -152,12 +154,17 @@ class FactFinder:
             ahead=None if is_bound or not is_ready else run_ahead(self._tx, run.run_id, AHEAD_MAX),
             workers=None if is_bound or not is_ready else self._alive(pool),
             pauses=self._covering(run, info) if waits == "paused" else (),
+            limits=self._limits(run) if waits == "limited" else (),
             is_external=info is not None and row is not None and info.is_external(row),
         )
 
     def executions(self, flow: Flow) -> list[RunFact]:
         """The ended executions of a flow, oldest first."""
         return [ended_fact(row) for row in executions_of_flow(self._tx, flow)]
+
+    def _limits(self, run: Run) -> tuple[LimitFact, ...]:
+        customer = self._names.customer(self._tx, None)
+        return limit_facts(self._tx, run.run_id, customer)
 
     # -- inside --------------------------------------------------------------------------------
 

@@ -23,11 +23,44 @@ class PauseFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HolderFact:
+    """Who holds a limit: a run, or user code. until_at: when it ends at the latest, if known."""
+
+    holder: str
+    since: Micros
+    weight: int = 1
+    doing: str = "holds it"
+    until_at: Micros | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitFact:
+    """A limit that a waiting run needs.
+
+    lacks: there is no room for it now. most: how much may be held; held: how much is. ahead: how
+    many stand before it in this line. Of these, what others do is None where the caller may not
+    know; then holders are its own, and `has_others` says whether there must be more of them.
+    """
+
+    name: str
+    weight: int = 1
+    lacks: bool = True
+    is_waiting: bool = True
+    most: int | None = None
+    held: int | None = None
+    ahead: int | None = None
+    holders: tuple[HolderFact, ...] = ()
+    has_others: bool = False
+    tokens_at: Micros | None = None
+    """When its rate allows it, where that is what is lacking."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFact:
     """One attempt of a processor.
 
-    waits: why it is pending: ready, later, paused or blocked. behind: the run in front of it under
-    its ordering key. ahead: ready runs that are taken before it, counted up to `AHEAD_MAX`.
+    waits: why it is pending: ready, later, paused, blocked or limited. behind: the run in front of
+    it under its ordering key. ahead: ready runs taken before it, counted up to `AHEAD_MAX`.
     workers: live workers of its pool; None where the caller may not know.
     """
 
@@ -51,6 +84,7 @@ class RunFact:
     ahead: int | None = None
     workers: int | None = None
     pauses: tuple[PauseFact, ...] = ()
+    limits: tuple[LimitFact, ...] = ()
     is_external: bool = False
 
     @property

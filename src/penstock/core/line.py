@@ -16,6 +16,7 @@ Pure: the store calls `judge` under the locks of every limit it names.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -73,7 +74,7 @@ class Room:
         if self.free is not None and self.free <= 0:
             return None
         short = min(weight, self.burst) - self.tokens
-        return max(0, int(short / self.rate * SECOND) + 1)
+        return max(0, math.ceil(short / self.rate * SECOND))
 
 
 @dataclass(slots=True)

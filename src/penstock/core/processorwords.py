@@ -6,7 +6,9 @@ called the same everywhere.
 
 from __future__ import annotations
 
-from penstock.core.flowfacts import AHEAD_MAX, PauseFact, ProcessorFact, RunFact
+from collections.abc import Sequence
+
+from penstock.core.flowfacts import AHEAD_MAX, LimitFact, PauseFact, ProcessorFact, RunFact
 from penstock.core.wallwords import Wall, times
 
 SCOPES = {
@@ -73,6 +75,10 @@ def run_words(run: RunFact, wall: Wall) -> str:
     if run.waits == "blocked":
         key = f" (ordering key {run.ordering_key})" if run.ordering_key else ""
         return f"waits for {run.behind or 'the run in front of it'}{key}"
+    if run.waits == "limited":
+        lacking = [limit.name for limit in run.limits if limit.lacks]
+        names = lacking or [limit.name for limit in run.limits]
+        return f"waits for {limit_names(names)} since {wall.at(run.since)}{attempt}"
     where = "an external worker" if run.is_external else "a worker"
     return f"waits for {where} since {wall.at(run.since)}{attempt}"
 
@@ -93,3 +99,23 @@ def ahead_words(run: RunFact) -> str:
     if run.ahead >= AHEAD_MAX:
         return f"{AHEAD_MAX:,} runs or more are before it"
     return f"{run.ahead:,} {'run is' if run.ahead == 1 else 'runs are'} before it"
+
+
+def limit_names(names: Sequence[str]) -> str:
+    """Limits by name: "limit a", "limits a and b"."""
+    if not names:
+        return "its limits"
+    return f"limit{'s' if len(names) > 1 else ''} {' and '.join(names)}"
+
+
+def line_words(limit: LimitFact) -> str:
+    """How much of a limit is held, and where a run stands in its line."""
+    parts = []
+    if limit.held is not None and limit.most is not None:
+        parts.append(f"{limit.held} of {limit.most} held")
+    if limit.weight > 1:
+        parts.append(f"{limit.weight} needed")
+    if limit.ahead is not None and limit.is_waiting:
+        count = f"{AHEAD_MAX:,} or more" if limit.ahead >= AHEAD_MAX else f"{limit.ahead:,}"
+        parts.append("first in line" if limit.ahead == 0 else f"{count} before it in line")
+    return f" ({', '.join(parts)})" if parts else ""

@@ -15,10 +15,19 @@ from penstock.core import commands
 from penstock.core.clock import Micros
 from penstock.core.commands import Offer
 from penstock.core.explain import WORDS, evidence_words, headline_of, is_observed
-from penstock.core.flowfacts import FlowFact, GateFact, PhaseFact, ProcessorFact, RunFact
+from penstock.core.flowfacts import (
+    FlowFact,
+    GateFact,
+    LimitFact,
+    PhaseFact,
+    ProcessorFact,
+    RunFact,
+)
 from penstock.core.processorwords import (
     ahead_words,
     failed_words,
+    limit_names,
+    line_words,
     pause_words,
     processor_words,
     run_words,
@@ -284,8 +293,38 @@ def _run_causes(run: RunFact, wall: Wall) -> Iterator[Cause]:
         front = run.behind or "an earlier run"
         text = f"{front} has not ended, and runs of one ordering key follow each other"
         yield Cause(kind="ordering_key", text=text)
+    elif run.waits == "limited":
+        yield from _limit_causes(run, wall)
     elif run.waits == "ready":
         yield from _worker_causes(run)
+
+
+def _limit_causes(run: RunFact, wall: Wall) -> Iterator[Cause]:
+    lacking = [limit for limit in run.limits if limit.lacks]
+    if not lacking:
+        text = "it is about to take its turn" if run.limits else "it is about to stand in line"
+        yield Cause(kind="limit", text=f"{text} for {limit_names([k.name for k in run.limits])}")
+    for limit in lacking:
+        if limit.most == 0:
+            text = f"nobody may hold limit {limit.name}: its capacity is 0"
+            yield Cause(kind="limit", text=text, clears=Clears.PERSON)
+        elif limit.tokens_at is not None:
+            text = f"the rate of limit {limit.name} is used up{line_words(limit)}"
+            at = limit.tokens_at
+            yield Cause(kind="limit", text=text, clears=Clears.TIME, earliest_at=at)
+        else:
+            text = f"limit {limit.name} has no room for it{line_words(limit)}"
+            yield Cause(kind="limit", text=text, children=tuple(_holder_causes(limit, wall)))
+
+
+def _holder_causes(limit: LimitFact, wall: Wall) -> Iterator[Cause]:
+    for one in limit.holders:
+        much = f" {one.weight} of it" if one.weight > 1 else ""
+        until = "" if one.until_at is None else f", until {wall.at(one.until_at)} at the latest"
+        text = f"{one.holder} {one.doing}{much} since {wall.at(one.since)}{until}"
+        yield Cause(kind="holder", text=text, since=one.since, until_at=one.until_at)
+    if limit.has_others:
+        yield Cause(kind="holder", text="held by others")
 
 
 def _worker_causes(run: RunFact) -> Iterator[Cause]:

@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from penstock.core import line
+from penstock.core.bucket import TOKEN, bucket_of
 from penstock.core.clock import Micros
 from penstock.core.ids import encode
 from penstock.core.limit import CAPACITY_DEFAULT, effective
@@ -37,11 +38,17 @@ ROUNDS: Final = 8
 """How often a line is looked at again because runs moved from its head to another."""
 MOST: Final = 1000
 """How many of a line go in one transaction; the admitter goes on from there."""
-UNIT: Final = 10**12
-"""A token, as the bucket of a limit counts it."""
 AGE_PER_CUSTOMER: Final = 5
 
 _Key = tuple[int, str]
+
+
+class Saved(NamedTuple):
+    """The bucket of a limit with a rate: its level, as `core.bucket` counts, when, and its size."""
+
+    level: int
+    at: Micros
+    burst: int
 
 
 @dataclass(slots=True)
@@ -202,6 +209,51 @@ def lines_pause(tx: Tx) -> int:
     return len(paused)
 
 
+class Stand(NamedTuple):
+    """Where a waiting run stands before one of its limits."""
+
+    ahead: int
+    name: str
+    weight: int
+    is_waiting: bool
+    lined_at: Micros
+    limit_id: int
+    most: int | None
+    """How much may be held, None for no bound."""
+    room: Room
+
+
+class Holder(NamedTuple):
+    """Who holds a limit: a run from its admission to its end, or user code by a lease."""
+
+    holder: str
+    run_id: int | None
+    weight: int
+    since_at: Micros
+    until_at: Micros | None
+    state: str | None
+    claimed_by: str | None
+    timeout_at: Micros | None
+
+
+def stands_of(tx: Tx, run_id: int, limit: int) -> list[Stand]:
+    """The limits a run waits for, with how many stand before it, counted up to `limit`."""
+    found = []
+    for row in tx.rows("line_of_run", {"run_id": run_id, "limit": limit}):
+        ahead, name, weight, is_waiting, lined_at, *rest = row
+        rooms, _ = _rooms([tuple(rest)])
+        most = effective(rest[1], rest[4], rest[3], is_adaptive=bool(rest[2]))
+        place = (ahead, name, weight, bool(is_waiting), lined_at, rest[0], most)
+        found.append(Stand(*place, rooms[rest[0]]))
+    return found
+
+
+def holders_of(tx: Tx, limit_id: int, customer: int | None, n: int) -> list[Holder]:
+    """Who holds a limit, longest first; only a customer's own where one is given."""
+    params = {"limit_id": limit_id, "customer": customer, "limit": n}
+    return [Holder._make(row) for row in tx.rows("line_holders", params)]
+
+
 def _admit(tx: Tx, runs: Sequence[int]) -> Promoted:
     """Make runs claimable that hold all they need; the workers of their pools are woken."""
     batch = [(run_id, encode("run", run_id)) for run_id in sorted(runs)]
@@ -266,19 +318,19 @@ def _is_other(row: Row, need: LimitNeed) -> bool:
     return need.capacity is not None and (row[3], bool(row[4])) != (need.capacity, True)
 
 
-def _rooms(rows: Iterable[Row]) -> tuple[dict[int, Room], dict[int, tuple[float, float]]]:
-    """Rooms by limit, and (tokens, burst) of those with a rate."""
+def _rooms(rows: Iterable[Row]) -> tuple[dict[int, Room], dict[int, Saved]]:
+    """Rooms by limit, and what is saved up of those with a rate."""
     rooms: dict[int, Room] = {}
-    buckets: dict[int, tuple[float, float]] = {}
+    buckets: dict[int, Saved] = {}
     for (limit, capacity, adaptive, floor, learned, rate, burst, level, level_at,
             held, ahead, now) in rows:  # fmt: skip
         most = effective(capacity, learned, floor, is_adaptive=bool(adaptive))
         room = Room(free=None if most is None else most - held - ahead, held=held + ahead)
         if rate is not None:
-            room.rate, room.burst = rate, float(burst or max(1.0, rate // 1))
-            saved = room.burst if level is None else level / UNIT + rate * (now - level_at) / 1e6
-            room.tokens = min(room.burst, saved)
-            buckets[limit] = (room.tokens, room.burst)
+            most_saved = int(burst or max(1, rate // 1))
+            saved = bucket_of(rate, most_saved, level, level_at, now).level_at(now)
+            room.rate, room.burst, room.tokens = rate, float(most_saved), saved / TOKEN
+            buckets[limit] = Saved(saved, now, most_saved)
         rooms[limit] = room
     return rooms, buckets
 
@@ -306,7 +358,7 @@ def _lock_more(
     tx: Tx,
     lines: Mapping[int, Sequence[Waiting]],
     rooms: dict[int, Room],
-    buckets: dict[int, tuple[float, float]],
+    buckets: dict[int, Saved],
 ) -> None:
     """Learn the room of limits that heads need which came after the locks were taken."""
     more = {k for line in lines.values() for w in line for k, _ in w.needs if k not in rooms}
@@ -318,18 +370,17 @@ def _lock_more(
     buckets.update(saved)
 
 
-def _pay(tx: Tx, admitted: Iterable[Waiting], buckets: dict[int, tuple[float, float]]) -> None:
+def _pay(tx: Tx, admitted: Iterable[Waiting], buckets: dict[int, Saved]) -> None:
     """Take the tokens of those that were let through out of the buckets."""
     paid: set[int] = set()
     for waiting in admitted:
         for limit, weight in waiting.needs:
             if limit in buckets:
-                tokens, burst = buckets[limit]
-                buckets[limit] = (tokens - min(weight, burst), burst)
+                level, at, burst = buckets[limit]
+                buckets[limit] = Saved(level - min(weight, burst) * TOKEN, at, burst)
                 paid.add(limit)
-    if paid:
-        rows = [(limit, int(buckets[limit][0] * UNIT)) for limit in sorted(paid)]
-        tx.run("line_tokens_put_many", batch=rows)
+    rows = [(limit, *buckets[limit][:2]) for limit in sorted(paid)]
+    tx.run("line_tokens_put_many", batch=rows)
 
 
 def _parsed(needs: str) -> tuple[tuple[int, int], ...]:

@@ -241,12 +241,40 @@ FROM topics t CROSS JOIN temp.staged k CROSS JOIN runs r ON r.run_id = k.source
 WHERE t.customer = 0 AND t.name = 'penstock.runs';
 SELECT o.name, count(*) FROM temp.staged k JOIN pools o ON o.pool = k.pool GROUP BY o.name;
 
+-- name: line_of_run
+-- What a waiting run needs, where it stands, and what decides how much room there is. The first
+-- column says how many stand before it (bounded look).
+-- scope: system (the caller may see the run)
+SELECT (SELECT count(*) FROM (
+        SELECT 1 FROM run_limits o WHERE o.limit_id = m.limit_id AND o.is_waiting
+            AND (o.level > m.level OR (o.level = m.level AND (o.pass < m.pass
+                OR (o.pass = m.pass AND o.run_id < m.run_id)))) LIMIT :limit) AS before),
+    l.name, m.weight, m.is_waiting, m.lined_at, {{room_columns}}
+FROM run_limits m JOIN limits l ON l.limit_id = m.limit_id
+WHERE m.run_id = :run_id ORDER BY m.limit_id LIMIT 100;
+
+-- name: line_holders
+-- The longest holders of a limit, with what is known of the runs among them.
+-- scope: system (a bound caller adds :customer)
+SELECT e.holder, e.run_id, e.weight, e.since_at, e.until_at, r.state, r.claimed_by,
+    CASE WHEN r.started_at IS NOT NULL THEN r.started_at + r.max_execution_us END
+FROM limit_leases e LEFT JOIN runs r ON r.run_id = e.run_id
+WHERE e.limit_id = :limit_id AND (CAST(:customer AS bigint) IS NULL OR e.customer = :customer)
+    AND (e.until_at IS NULL OR e.until_at > {{now}})
+ORDER BY e.since_at, e.lease_id LIMIT :limit;
+
 -- name: line_tokens_put_many
 -- What is left in the buckets of limits with a rate.
 -- scope: system (capacity is everybody's)
--- batch: limit_id bigint, level bigint
-UPDATE limits SET level = batch.level, level_at = {{now}} FROM {{batch}}
+-- batch: limit_id bigint, level bigint, level_at bigint
+UPDATE limits SET level = batch.level, level_at = batch.level_at FROM {{batch}}
 WHERE limits.limit_id = batch.limit_id;
+
+-- fragment: history_of_held
+INSERT INTO limit_history (limit_id, customer, holder, run_id, token, weight, outcome, asked_at,
+    since_at, at)
+SELECT e.limit_id, e.customer, e.holder, e.run_id, e.token, e.weight, 'released', e.asked_at,
+    e.since_at, {{now}}
 
 -- name: line_leave_many [postgres]
 -- These runs leave their lines and give back what they hold; answers the limits that have more room.
@@ -255,7 +283,9 @@ WITH waited AS (
     DELETE FROM run_limits w WHERE w.run_id = ANY(:ids) RETURNING w.limit_id
 ), held AS (
     DELETE FROM limit_leases e WHERE e.run_id = ANY(:ids) AND e.until_at IS NULL
-    RETURNING e.limit_id
+    RETURNING e.*
+), told AS (
+    {{history_of_held}} FROM held e
 ), marked AS (
     UPDATE runs r SET limits = 0 WHERE r.run_id = ANY(:ids) AND r.limits > 0
 )
@@ -270,6 +300,7 @@ INSERT OR IGNORE INTO temp.freed
 SELECT w.limit_id FROM run_limits w WHERE w.run_id {{any ids}}
 UNION SELECT e.limit_id FROM limit_leases e WHERE e.run_id {{any ids}} AND e.until_at IS NULL;
 DELETE FROM run_limits WHERE run_id {{any ids}};
+{{history_of_held}} FROM limit_leases e WHERE e.run_id {{any ids}} AND e.until_at IS NULL;
 DELETE FROM limit_leases WHERE run_id {{any ids}} AND until_at IS NULL;
 UPDATE runs SET limits = 0 WHERE run_id {{any ids}} AND limits > 0;
 SELECT limit_id FROM temp.freed ORDER BY limit_id;
