@@ -148,8 +148,8 @@ class Tenants:
             "since_at) VALUES ({k}, {n}, 1, 'h', 'r', {at}, {at})",
             "INSERT INTO limit_tickets (limit_id, customer, broker, holder, request, lease_us, "
             "asked_at, until_at) VALUES ({k}, {n}, 'b', 'h', 'r2', 1, {at}, {at})",
-            "INSERT INTO run_limits (run_id, limit_id, customer, level, pass, is_waiting, lined_at) "
-            "VALUES ({run}, {k}, {n}, 5, 1, TRUE, {at})",
+            "INSERT INTO run_limits (run_id, limit_id, customer, level, pass, is_waiting, "
+            "lined_at) VALUES ({run}, {k}, {n}, 5, 1, TRUE, {at})",
             "INSERT INTO limit_history (limit_id, customer, holder, weight, outcome, at) "
             "VALUES ({k}, {n}, 'h', 1, 'released', {at})",
         ):

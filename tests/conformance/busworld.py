@@ -1,0 +1,148 @@
+"""A bus for the store's own tests: short verbs, raw looks, and what must be true at every moment.
+
+`checked` asks the tables for the invariants of the bus: every round of every accepted message in
+exactly one state, one lease each, one head per ordering key, sums that agree with the rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from penstock.core.clock import SECOND
+from penstock.core.message import Outgoing, SubscriptionSpec, TopicSpec
+from penstock.engine.courier import Courier
+from penstock.store import backlog, deliveries, messages, rounds, topics
+from penstock.store.api import Row, Store, Tx
+from penstock.store.deliveries import Handed, Refusal, Refused
+from penstock.store.topics import Subscription
+from penstock.testing.clock import VirtualClock
+
+T = TypeVar("T")
+
+
+class BusWorld:
+    """Topic `events` with subscriptions: `work` (dead letters `work.dlq`, read by `burial`)."""
+
+    def __init__(self, store: Store, clock: VirtualClock, customer: int = 0) -> None:
+        self.store = store
+        self.clock = clock
+        self.customer = customer
+        self.topic("events")
+        self.topic("work.dlq")
+        self.work = self.subscribe("work", dead_letter_topic="work.dlq")
+        self.burial = self.subscribe("burial", topic="work.dlq")
+        self.courier = Courier(store, jitter=lambda: 0.0, batch=50)
+
+    def write(self, body: Callable[[Tx], T]) -> T:
+        """One transaction."""
+        return self.store.write(body)
+
+    def sql(self, text: str) -> list[Row]:
+        """Run raw SQL in a transaction of its own."""
+
+        def body(tx: Any) -> list[Row]:
+            cursor = tx._connection.execute(text)
+            return list(cursor.fetchall()) if cursor.description else []
+
+        return self.store.write(body)
+
+    def topic(self, name: str) -> topics.Topic:
+        """Declare a topic."""
+        spec = TopicSpec(name=name)
+        return self.write(lambda tx: topics.topic_declare(tx, spec, self.customer, "tester"))
+
+    def subscribe(self, name: str, *, topic: str = "events", **more: Any) -> Subscription:
+        """Declare a subscription; `extras` may be among what it is given."""
+        extras = more.pop("extras", topics.PLAIN)
+        spec = SubscriptionSpec(name=name, topic=topic, **more)
+        return self.write(
+            lambda tx: topics.subscription_declare(tx, spec, self.customer, "tester", extras)
+        )
+
+    def publish(self, *texts: str, topic: str = "events", **more: Any) -> list[int]:
+        """Publish small messages; returns their ids."""
+        made = [Outgoing(data=text.encode(), **more) for text in texts]
+        done = self.write(lambda tx: messages.message_publish(tx, topic, made, self.customer))
+        return done.message_ids
+
+    def pull(self, sub: Subscription, n: int = 100) -> list[Handed]:
+        """Take what is ready."""
+        return self.write(lambda tx: deliveries.delivery_pull(tx, sub, n, "tester"))
+
+    def ack(self, sub: Subscription, *handed: Handed) -> int:
+        """Ack; returns how many were current."""
+        tickets = [(one.message_id, one.epoch) for one in handed]
+        return len(self.write(lambda tx: deliveries.delivery_ack(tx, sub, tickets)))
+
+    def nack(self, sub: Subscription, *handed: Handed, **why: Any) -> Refused:
+        """Give back."""
+        refusals = [Refusal(one.message_id, one.epoch, **why) for one in handed]
+        return self.write(
+            lambda tx: deliveries.delivery_nack(tx, sub, refusals, jitter=lambda: 0.0)
+        )
+
+    def replay(self, sub: Subscription, message_id: int, **more: Any) -> rounds.Replayed:
+        """Replay one message."""
+        return self.write(lambda tx: rounds.delivery_replay(tx, sub, message_id, "tester", **more))
+
+    def seek(self, sub: Subscription, to: int, n: int = 3) -> rounds.Seek:
+        """Seek in small steps until it is done."""
+        seek = self.write(lambda tx: rounds.seek_begin(tx, sub, to, "tester"))
+        while not seek.is_done:
+            seek = self.write(lambda tx, s=seek: rounds.seek_step(tx, sub, s, n))  # type: ignore[misc]
+        return seek
+
+    def places(self, message_id: int, topic: int) -> list[tuple[str, str, int]]:
+        """(subscription, state, round) of a message."""
+        found = self.store.read(lambda tx: backlog.message_places(tx, message_id, topic))
+        return [(place.name, place.state, place.round) for place in found]
+
+    def pass_seconds(self, seconds: float) -> None:
+        """Time goes on, and the courier with it."""
+        self.clock.advance(int(seconds * SECOND))
+        self.courier.run_once()
+
+    def checked(self) -> None:
+        """The invariants that hold at every commit."""
+        open_rounds = self.sql("SELECT subscription, message_id, round FROM deliveries")
+        ended = self.sql("SELECT subscription, message_id, round FROM settled")
+        times = Counter(open_rounds + ended)
+        assert set(times.values()) <= {1}, "a round in two places"
+        latest: dict[tuple[int, int], int] = {}
+        for sub, message, number in times:
+            latest[sub, message] = max(latest.get((sub, message), 0), number)
+        assert len(times) == sum(latest.values()), "a round is missing"
+        assert all(latest[s, m] == r for s, m, r in open_rounds), "an older round is open"
+        leased = self.sql("SELECT state = 1, until_at IS NOT NULL, state FROM deliveries")
+        assert all(bool(a) == bool(b) for a, b, _ in leased), "a lease without a deadline"
+        self._keys()
+        self._sums()
+
+    def _keys(self) -> None:
+        heads = self.sql(
+            "SELECT subscription, ordering_key, sum(CASE WHEN state <> 3 THEN 1 ELSE 0 END) "
+            "FROM deliveries WHERE ordering_key IS NOT NULL GROUP BY 1, 2"
+        )
+        assert all(int(row[2]) == 1 for row in heads), "a key with no head, or with two"
+
+    def _sums(self) -> None:
+        row = self.sql(
+            "SELECT coalesce(sum(accepted), 0), coalesce(sum(acked), 0), "
+            "coalesce(sum(dead_lettered), 0), coalesce(sum(expired), 0), coalesce(sum(purged), 0) "
+            "FROM delivery_sums"
+        )[0]
+        accepted, *ends = (int(n) for n in row)
+        outcomes: dict[str, int] = dict(
+            self.sql("SELECT outcome, count(*) FROM settled GROUP BY outcome")
+        )
+        names = ("acked", "dead_lettered", "expired", "purged")
+        assert ends == [outcomes.get(name, 0) for name in names], "sums disagree with rows"
+        first = self.sql(
+            "SELECT count(*) FROM (SELECT subscription, message_id FROM deliveries WHERE round = 1 "
+            "UNION ALL SELECT subscription, message_id FROM settled WHERE round = 1) AS r"
+        )[0][0]
+        assert accepted == first, "accepted messages are not all there"
+        letters = self.sql("SELECT count(*) FROM dead_letters WHERE subscription IS NOT NULL")[0][0]
+        assert letters == outcomes.get("dead_lettered", 0), "dead letters disagree"
