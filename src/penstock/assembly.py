@@ -24,9 +24,8 @@ from penstock.config import (
     own_file,
     secrets_of,
     sqlite_path,
-    warehouses_of,
 )
-from penstock.core.address import is_loopback
+from penstock.core.address import is_loopback, named_addresses
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.core.pipeline import Pipeline
@@ -357,7 +356,7 @@ def supervise(loops: Sequence[Loop]) -> Supervisor:
 
 
 def _probes(settings: Settings, clock: Clock, more: Mapping[str, str] | None = None) -> Probes:
-    names = {**warehouses_of(settings), **(more or {})}
+    names = {**named_addresses(settings.warehouses, "warehouses"), **(more or {})}
     return Probes(clock, names=names, own=own_file(settings.database_url))
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from penstock.core.address import named_addresses
 from penstock.core.clock import parse_duration
-from penstock.core.errors import InvalidInput, SettingsError, shown
+from penstock.core.errors import InvalidInput, SettingsError
 
 PREFIX = "PENSTOCK_"
 SECRET_PREFIX = "PENSTOCK_SECRET_"  # noqa: S105 - the start of a name, not a secret
@@ -28,7 +28,6 @@ NOT_IN_FILES = ("url", "url_plain")
 KEY_SUFFIX = ".key"
 """Beside a SQLite file: the development key."""
 DEFAULT_DATABASE = "sqlite:penstock.db"
-WAREHOUSE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 Kind = Literal["text", "int", "float", "duration", "list"]
 
@@ -191,23 +190,6 @@ def api_key_of(environment: Mapping[str, str]) -> str | None:
     return environment.get(KEY_VARIABLE) or None
 
 
-def warehouses_of(settings: Settings) -> dict[str, str]:
-    """The addresses of warehouses by the names that pipelines have for them."""
-    found: dict[str, str] = {}
-    for item in settings.warehouses:
-        name, _, address = item.partition("=")
-        if not WAREHOUSE.fullmatch(name) or ":" not in address or name in found:
-            # What follows the name may hold a password.
-            raise SettingsError(
-                "warehouses",
-                "NAME=ADDRESS, each name once",
-                f"{name}=…" if address else shown(name),
-                "For example: season=duckdb:season.duckdb",
-            )
-        found[name] = address
-    return found
-
-
 def sqlite_path(url: str) -> Path | str:
     """The file of a sqlite: URL, or `:memory:`."""
     path = url.removeprefix("sqlite:")
@@ -322,7 +304,7 @@ def _bounds(setting: Setting, number: float, value: Any) -> None:
 
 
 def _check(settings: Settings) -> None:
-    warehouses_of(settings)
+    named_addresses(settings.warehouses, "warehouses")
     url = settings.database_url
     if not url.startswith(("sqlite:", "postgresql://", "postgres://")):
         raise SettingsError(

@@ -13,9 +13,9 @@ from penstock.config import (
     Settings,
     api_key_of,
     load,
-    warehouses_of,
     warnings,
 )
+from penstock.core.address import named_addresses
 from penstock.core.clock import DAY, SECOND
 from penstock.core.errors import SettingsError
 
@@ -247,11 +247,11 @@ class TestWarehouses:
     def test_names_and_addresses(self) -> None:
         """From the environment by commas, from a file as a list; the address is kept whole."""
         text = "season=duckdb:season.duckdb, shop=postgresql://u:p=1@h/d"
-        assert warehouses_of(load({"PENSTOCK_WAREHOUSES": text})) == {
+        assert named_addresses(load({"PENSTOCK_WAREHOUSES": text}).warehouses, "w") == {
             "season": "duckdb:season.duckdb",
             "shop": "postgresql://u:p=1@h/d",
         }
-        assert warehouses_of(load({})) == {}
+        assert load({}).warehouses == ()
 
     @pytest.mark.parametrize(
         "items",

@@ -1,8 +1,15 @@
-"""Addresses of machines: whether one can only be this machine."""
+"""Addresses: whether one can only be this machine, and names for those that settings give."""
 
 from __future__ import annotations
 
 import ipaddress
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from penstock.core.errors import SettingsError
+
+NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 
 def is_loopback(host: str) -> bool:
@@ -13,3 +20,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def named_addresses(items: Iterable[str], field: str) -> dict[str, str]:
+    """Read NAME=ADDRESS items; a refusal shows no address, because it may hold a password."""
+    found: dict[str, str] = {}
+    for item in items:
+        name, _, address = item.partition("=")
+        if not NAME.fullmatch(name) or ":" not in address or name in found:
+            given = f"{name}=…" if address else name
+            fix = "For example: season=duckdb:season.duckdb"
+            raise SettingsError(field, "NAME=ADDRESS, each name once", given, fix)
+        found[name] = address
+    return found
