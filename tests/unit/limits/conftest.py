@@ -8,6 +8,7 @@ from penstock import limits
 from penstock.limits.broker import Broker
 from penstock.limits.brokers import broker_of
 from penstock.store.api import Store
+from penstock.testing.clock import VirtualClock
 from tests.conftest import OpenStore
 
 
@@ -19,6 +20,17 @@ def live(open_store: OpenStore) -> Iterator[Store]:
     yield store
     broker_of(store).close()
     limits.use(None)
+
+
+@pytest.fixture
+def still(store: Store, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> Broker:
+    """A broker whose time and store stand still, and who takes every turn in the caller's thread:
+    its waits let virtual time pass, so nothing may be left to a thread that lives in real time.
+    """
+    limits.use(store)
+    broker = broker_of(store, clock)
+    monkeypatch.setattr(broker._pulse, "rouse", lambda _=0.0: None)
+    return broker
 
 
 @pytest.fixture

@@ -225,12 +225,6 @@ class TestWaiting:
 class TestLeases:
     """Renewal, and what a holder learns who lost its slot."""
 
-    @pytest.fixture
-    def still(self, store: Store, clock: VirtualClock) -> Broker:
-        """A broker whose time and store stand still."""
-        limits.use(store)
-        return broker_of(store, clock)
-
     def hold(self, **terms: object) -> Slot:
         return limits.slot("x", capacity=1, lease="1m", **terms).acquire()  # type: ignore[arg-type]
 
