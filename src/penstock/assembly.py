@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from penstock.client import Client
+from penstock.client.binder import Binder
 from penstock.client.names import PipelineInfo
 from penstock.config import (
     Settings,
@@ -262,6 +263,7 @@ def services(
         Sweeper(store, jitter=jitter, events=events),
         Courier(store, jitter=jitter),
         Relay(store),
+        Binder(store, jitter=jitter),
         Sealer(store),
         Pruner(store, retention=retention),
     ]
@@ -279,6 +281,7 @@ def scheduler_loops(
         _beat(settings.sweep_interval),
         _beat(SECOND),
         _beat(SECOND, "outbox"),
+        _beat(SECOND, "bound"),
         _beat(settings.seal_interval),
         _beat(settings.prune_interval),
     )

@@ -215,8 +215,8 @@ ANYBODYS = {"configs.check", "configs.preview_of", "views.now", "views.pipelines
             "keys.authenticate", *ANYBODYS_FLOWS}  # fmt: skip
 """About no customer's things."""
 
-OF_THE_HOUSE = ("topics.page", "subscriptions.page")
-"""Lists that are the house's own when nobody is named, not everybody's."""
+OF_THE_HOUSE = ("topics.page", "subscriptions.page", "dead_letters.groups")
+"""Lists that are no longer for somebody who sees everybody: the house's own, or groups."""
 
 GHOST = Things("ghost", 10**6, 10**9, 10**9, None, 10**9, 10**9)  # type: ignore[arg-type]
 

@@ -39,6 +39,8 @@ class Submission:
     at: int | None = None
     ordering_key: str | None = None
     correlation_id: str | None = None
+    trigger_source: str = "manual"
+    message_id: str | None = None
 
 
 class Checked(NamedTuple):
@@ -106,6 +108,8 @@ def insert(tx: Tx, store: Store, names: Names, checked: Sequence[Checked], actor
             ordering_key=scoped_key(customer, wanted.ordering_key),
             parameters=parameters,
             correlation_id=wanted.correlation_id,
+            trigger_source=wanted.trigger_source,
+            trigger_message_id=wanted.message_id,
         )
         for wanted, row, parameters in checked
     ]

@@ -7,11 +7,12 @@ customer. The rest is the store's own: pausing, seeking by time, purging, what w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.bus.embedded import EmbeddedBus
 from penstock.client.names import Names, check_limit
-from penstock.core import busrules
+from penstock.core import busrules, strictjson
+from penstock.core.binding import parse_binding
 from penstock.core.errors import InvalidInput, StaleVersion
 from penstock.core.message import DEAD_LETTER_SUFFIX, Delivery, Nack, Settling, SubscriptionSpec
 from penstock.core.message import TopicSpec as Topic
@@ -71,6 +72,7 @@ class Subscriptions:
         """
         who = actor or self._actor
         busrules.check_subscription(spec)
+        extras = _checked(extras or Extras())
 
         def body(tx: Tx) -> Subscription:
             number = self._whose(tx, customer)
@@ -84,7 +86,7 @@ class Subscriptions:
             if spec.dead_letter_topic is not None:
                 dead = Topic(name=spec.dead_letter_topic, retention_us=spec.retention_us)
                 topic_declare(tx, dead, number, who)
-            return subscription_declare(tx, spec, number, who, extras or Extras())
+            return subscription_declare(tx, spec, number, who, extras)
 
         return self._store.write(body)
 
@@ -205,8 +207,8 @@ class Subscriptions:
         number = HOUSE
         if customer is not None or self._names.customer_id is not None:
             number = self._store.read(lambda tx: self._whose(tx, customer))
-        is_confined = self._names.customer_id is not None
-        return EmbeddedBus(self._store, customer=number, is_confined=is_confined, actor=self._actor)
+        # This client's store is confined already, or is for somebody who sees everybody.
+        return EmbeddedBus(self._store, customer=number, is_confined=True, actor=self._actor)
 
     def _begin(
         self, tx: Tx, name: str, to: int, customer: str | None, who: str
@@ -219,6 +221,20 @@ class Subscriptions:
     def _whose(self, tx: Tx, customer: str | None) -> int:
         number = self._names.customer(tx, customer)
         return HOUSE if number is None else number
+
+
+def _checked(extras: Extras) -> Extras:
+    """What a subscription has beyond the common, as its owners would write it."""
+    said = {"push": extras.push, "binding": extras.binding}
+    wanted = {"push": "push", "bound": "binding"}.get(extras.kind)
+    for name, text in said.items():
+        if (text is not None) != (name == wanted):
+            expected = f"something for kind {extras.kind}" if name == wanted else "nothing"
+            raise InvalidInput(name, f"{expected} (kind {extras.kind})", text)
+    if extras.binding is not None:
+        binding = parse_binding(strictjson.parse(extras.binding.encode()))
+        return replace(extras, binding=binding.dump())
+    return extras
 
 
 def dead_letters_of(name: str) -> str:

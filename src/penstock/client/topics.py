@@ -67,9 +67,15 @@ class Topics:
     ) -> Topic:
         """Make a topic; again is a no-op, another retention is applied."""
         spec = TopicSpec(name=name, retention_us=retention_us)
-        return self._store.write(
-            lambda tx: topic_declare(tx, spec, self._whose(tx, customer), actor or self._actor)
-        )
+
+        def body(tx: Tx) -> Topic:
+            number = self._whose(tx, None)
+            if customer is not None:
+                number = self._names.customers(tx, [customer])[customer]
+            tx.after_commit(lambda: self._store.wake(["bound"]))  # configs may wait for it
+            return topic_declare(tx, spec, number, actor or self._actor)
+
+        return self._store.write(body)
 
     def page(self, *, customer: str | None = None, after: str = "", limit: int = 50) -> list[Topic]:
         """Topics by name."""

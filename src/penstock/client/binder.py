@@ -1,0 +1,243 @@
+"""The binder: serves bound subscriptions inside the store.
+
+A message that is bound to a processor becomes its run, one that is bound to completions reports
+one, and a topic that configs listen to starts them; each in the transaction that acks the message,
+so a crash leaves both or neither. It stands in this room because it does what callers do.
+
+A message may start many configs: they are started in steps, each remembered in its transaction,
+and the message is acked after the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from penstock.client import Client
+from penstock.client.flow_messages import report_of
+from penstock.client.names import Names
+from penstock.client.starting import start
+from penstock.client.submission import Checked, Submission, addressed, check_many, insert
+from penstock.client.within import Within
+from penstock.core import filters
+from penstock.core.binding import CONFIGS_SUFFIX, TO_CONFIGS, Binding, Bound, message_object
+from penstock.core.binding import parse_binding as parse
+from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
+from penstock.core.message import DEAD_LETTER_SUFFIX, ErrorKind, SubscriptionSpec, TopicSpec
+from penstock.core.strictjson import parse as parse_json
+from penstock.store.alerts import request_answer, request_begin
+from penstock.store.api import Store, Tx
+from penstock.store.bound import config_event_list, config_skip_event, customer_name, topics_unbound
+from penstock.store.configs import config_get, config_lock
+from penstock.store.deliveries import (
+    Handed,
+    Refusal,
+    delivery_ack,
+    delivery_nack,
+    delivery_pull,
+)
+from penstock.store.topics import (
+    HOUSE,
+    Extras,
+    Subscription,
+    SubscriptionFilter,
+    Topic,
+    subscription_declare,
+    subscription_list,
+    topic_declare,
+)
+
+BATCH = 100
+STEP = 200
+LOOK = 1_000
+ACTOR = "binder"
+CUSTOMER_ATTRIBUTE = "customer_id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundWork:
+    """What a pass of the binder did."""
+
+    bound: int = 0
+    done: int = 0
+    refused: int = 0
+
+
+class Binder:
+    """Turns messages of bound subscriptions into runs, starts and completions."""
+
+    name = "binder"
+
+    def __init__(self, store: Store, *, jitter: Callable[[], float], batch: int = BATCH) -> None:
+        self._store = store
+        self._names = Names(store)
+        self._client = Client(store, actor=ACTOR, names=self._names)
+        self._jitter = jitter
+        self._batch = batch
+
+    def run_once(self) -> BoundWork:
+        """Bind topics that configs wait for; then serve what is ready, a batch of each."""
+        made = self._store.write(_bind_topics)
+        done = refused = 0
+        wanted = SubscriptionFilter(kind="bound", limit=LOOK)
+        for sub in self._store.read(lambda tx: subscription_list(tx, wanted)):
+            more = self._serve(sub)
+            done, refused = done + more.done, refused + more.refused
+        return BoundWork(bound=made, done=done, refused=refused)
+
+    def _serve(self, sub: Subscription) -> BoundWork:
+        handed = self._store.write(lambda tx: delivery_pull(tx, sub, self._batch, ACTOR))
+        if not handed:
+            return BoundWork()
+        binding = parse(parse_json((sub.binding or "null").encode()))
+        if binding.bound is Bound.CONFIGS:
+            return _summed([self._start_configs(sub, one) for one in handed])
+        if binding.bound is Bound.COMPLETIONS:
+            return _summed([self._report(sub, binding, one) for one in handed])
+        return self._run(sub, binding, handed)
+
+    def _run(self, sub: Subscription, binding: Binding, handed: Sequence[Handed]) -> BoundWork:
+        """Messages become runs, all that can in one transaction."""
+        customer = self._store.read(lambda tx: _owner(tx, sub))
+        good: list[tuple[Handed, Checked]] = []
+        refused = 0
+        for one in handed:
+            try:
+                wanted = addressed(self._names, _submission(binding, one, customer))
+                good.append((one, check_many(self._names, [wanted])[0]))
+            except PenstockError as error:
+                refused += self._refuse(sub, one, error).refused
+
+        def body(tx: Tx) -> int:
+            current = delivery_ack(tx, sub, [(one.message_id, one.epoch) for one, _ in good])
+            runs = [run for one, run in good if (one.message_id, one.epoch) in current]
+            if runs:
+                insert(tx, self._store, self._names, runs, ACTOR)
+            return len(runs)
+
+        return BoundWork(done=self._store.write(body) if good else 0, refused=refused)
+
+    def _report(self, sub: Subscription, binding: Binding, one: Handed) -> BoundWork:
+        """A message reports a completion, in the transaction that acks it."""
+
+        def body(tx: Tx) -> int:
+            if not delivery_ack(tx, sub, [(one.message_id, one.epoch)]):
+                return 0
+            self._client.over(Within(self._store, tx)).flows.complete(
+                replace(report, customer=_owner(tx, sub) or report.customer)
+            )
+            return 1
+
+        try:
+            said = message_object(one.data)
+            said.setdefault("pipeline_template", binding.pipeline)
+            said.setdefault("correlation_id", one.attributes.get("correlation_id"))
+            if "processor_name" not in said:
+                raise InvalidInput("processor_name", "the processor that is done", None)
+            report = report_of(said)
+            return BoundWork(done=self._store.write(body))
+        except PenstockError as error:
+            return self._refuse(sub, one, error)
+
+    def _refuse(self, sub: Subscription, one: Handed, error: PenstockError) -> BoundWork:
+        """Give a message back: for good when it can never be used."""
+        is_poison = isinstance(error, InvalidInput | NotFound)
+        kind = ErrorKind.POISON if is_poison else ErrorKind.TRANSIENT
+        refusal = Refusal(one.message_id, one.epoch, kind, error.code, error.message)
+        told = self._store.write(lambda tx: delivery_nack(tx, sub, [refusal], self._jitter))
+        self._store.wake(sorted(told.wake))
+        return BoundWork(refused=1)
+
+    # -- configs -------------------------------------------------------------------------------
+
+    def _start_configs(self, sub: Subscription, one: Handed) -> BoundWork:
+        """Start every config the message is for, step by step, then ack it."""
+        after: int | None = 0
+        try:
+            while after is not None:
+                after = self._store.write(
+                    lambda tx, at=after: self._start_step(tx, sub, one, at)  # type: ignore[misc]
+                )
+        except PenstockError as error:
+            return self._refuse(sub, one, error)
+        acked = self._store.write(lambda tx: delivery_ack(tx, sub, [(one.message_id, one.epoch)]))
+        return BoundWork(done=len(acked))
+
+    def _start_step(self, tx: Tx, sub: Subscription, one: Handed, after: int) -> int | None:
+        """Start the next configs, unless this step was done before; where the next goes on."""
+        scope, key = f"event:{sub.subscription}", f"{one.message_id}:{one.round}:{after}"
+        earlier = request_begin(tx, scope, key, b"")
+        if earlier is not None:
+            found: int | None = earlier["next"]
+            return found
+        customer = None if sub.customer == HOUSE else sub.customer
+        named = one.attributes.get(CUSTOMER_ATTRIBUTE)
+        rows = config_event_list(
+            tx, sub.topic_name, customer=customer, customer_id=named, after=after, limit=STEP
+        )
+        for config_id, filter_text in rows:
+            if not filter_text or filters.parse(filter_text)(one.attributes):
+                self._start(tx, config_id, one)
+        going_on = rows[-1][0] if len(rows) == STEP else None
+        request_answer(tx, scope, key, {"next": going_on})
+        return going_on
+
+    def _start(self, tx: Tx, config_id: int, one: Handed) -> None:
+        config_lock(tx, config_id)
+        config = config_get(tx, config_id)
+        if config is None or not config.is_active:
+            return
+        info = self._names.pipeline(config.pipeline, tx=tx)
+        channels = ["flows", *sorted({f"runs:{row.pool}" for row in info.entries})]
+        try:
+            start(tx, config, info, ACTOR, "event", str(one.message_id))
+        except Conflict:
+            # As a slot that finds the run before not ended: it is skipped, and on record.
+            config_skip_event(tx, config_id)
+            return
+        tx.after_commit(lambda: self._store.wake(channels))
+
+
+def _bind_topics(tx: Tx) -> int:
+    """Give topics that configs wait for the subscription that starts them."""
+    topics = topics_unbound(tx, LOOK)
+    for topic in topics:
+        bind_configs(tx, topic)
+    return len(topics)
+
+
+def bind_configs(tx: Tx, topic: Topic) -> Subscription:
+    """The subscription that lets a topic start configs."""
+    name = topic.name + CONFIGS_SUFFIX
+    dead = name + DEAD_LETTER_SUFFIX
+    topic_declare(tx, TopicSpec(name=dead), topic.customer, ACTOR)
+    spec = SubscriptionSpec(name=name, topic=topic.name, dead_letter_topic=dead)
+    extras = Extras(kind="bound", binding=TO_CONFIGS.dump())
+    return subscription_declare(tx, spec, topic.customer, ACTOR, extras)
+
+
+def _submission(binding: Binding, one: Handed, customer: str | None) -> Submission:
+    """A message as the run it asks for; attributes say whose it is and of which partition."""
+    assert binding.pipeline is not None
+    return Submission(
+        pipeline=binding.pipeline,
+        processor=binding.processor,
+        customer=customer or one.attributes.get(CUSTOMER_ATTRIBUTE),
+        partition=one.attributes.get("partition"),
+        parameters=message_object(one.data) or None,
+        ordering_key=one.ordering_key,
+        correlation_id=one.attributes.get("correlation_id"),
+        trigger_source="event",
+        message_id=str(one.message_id),
+    )
+
+
+def _owner(tx: Tx, sub: Subscription) -> str | None:
+    """Whose runs a subscription's messages are; None when each message says it itself."""
+    return None if sub.customer == HOUSE else customer_name(tx, sub.customer)
+
+
+def _summed(parts: Sequence[BoundWork]) -> BoundWork:
+    return BoundWork(
+        done=sum(part.done for part in parts), refused=sum(part.refused for part in parts)
+    )

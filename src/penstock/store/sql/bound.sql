@@ -1,0 +1,36 @@
+-- Bound subscriptions: which configs a topic starts.
+
+-- name: topics_unbound
+-- Topics that active configs wait for and that nothing lets start them yet.
+-- scope: system (a customer's configs listen to its own topics and the house's)
+SELECT t.topic, t.customer, t.name, t.retention_us, t.created_at, t.created_by
+FROM topics t
+WHERE NOT EXISTS (SELECT 1 FROM subscriptions s WHERE s.customer = t.customer
+        AND s.name = t.name || '.configs' AND s.deleted_at IS NULL)
+    AND EXISTS (SELECT 1 FROM configs f WHERE f.event_topic = t.name AND f.event_topic IS NOT NULL
+        AND f.is_active AND f.deleted_at IS NULL AND t.customer IN (0, f.customer))
+ORDER BY t.topic LIMIT :n;
+
+-- name: config_event_list
+-- Active configs that a topic starts, in order.
+-- scope: system (the topic's owner is in :customer; the house's start everybody's)
+SELECT f.config_id, f.event_filter
+FROM configs f JOIN customers c ON c.customer = f.customer
+WHERE f.event_topic = :topic AND f.event_topic IS NOT NULL
+    AND f.schedule_type = 'EVENT_DRIVEN' AND f.is_active AND f.deleted_at IS NULL
+    AND f.config_id > :after
+    AND (CAST(:customer AS bigint) IS NULL OR f.customer = :customer)
+    AND (CAST(:customer_id AS text) IS NULL OR c.customer_id = :customer_id)
+ORDER BY f.config_id LIMIT :limit;
+
+-- name: config_skip_event
+-- A message found the run before not ended: a slot that did not start.
+-- scope: system (the caller locked the config)
+INSERT INTO ledger (config_id, slot_from, slot_to, slots, outcome, at)
+VALUES (:config_id, {{now}}, {{now}}, 1, 'skipped_overlap', {{now}})
+ON CONFLICT (config_id, slot_from) DO UPDATE SET slots = ledger.slots + 1;
+
+-- name: customer_name
+-- A customer's name.
+-- scope: system (the caller serves that customer)
+SELECT customer_id FROM customers WHERE customer = :customer;

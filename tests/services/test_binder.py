@@ -1,0 +1,200 @@
+"""Messages that are bound: they become runs, start configs and report completions, once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from penstock.client.binder import Binder
+from penstock.client.subscriptions import Extras
+from penstock.core.errors import InvalidInput
+from penstock.core.message import Outgoing, SubscriptionSpec
+from penstock.core.pipeline import Pipeline
+from penstock.engine.courier import Courier
+from penstock.engine.orchestrator import Orchestrator
+from tests.desk import Desk
+
+
+@pytest.fixture
+def binder(desk: Desk) -> Binder:
+    """A binder over the desk's store, without spread."""
+    return Binder(desk.store, jitter=lambda: 0.0)
+
+
+def bound(desk: Desk, binding: dict[str, Any], customer: str | None = None) -> None:
+    """A topic `feed` whose messages are bound."""
+    desk.client.topics.create("feed", customer=customer)
+    spec = SubscriptionSpec(name="to-it", topic="feed", dead_letter_topic="to-it.dlq")
+    extras = Extras(kind="bound", binding=json.dumps(binding))
+    desk.client.subscriptions.declare(spec, extras, customer=customer)
+
+
+def publish(desk: Desk, *said: Any, customer: str | None = None, **attributes: str) -> list[int]:
+    """Publish objects (or bytes) on `feed`; their ids."""
+    messages = [
+        Outgoing(
+            data=one if isinstance(one, bytes) else json.dumps(one).encode(), attributes=attributes
+        )
+        for one in said
+    ]
+    return desk.client.topics.publish("feed", messages, customer=customer)
+
+
+class TestRuns:
+    """A message becomes a run of a processor."""
+
+    def test_a_message_is_a_run(self, desk: Desk, binder: Binder) -> None:
+        """Its object is the parameters; attributes say whose it is, and of which partition."""
+        bound(desk, {"to": "runs", "pipeline": "nightly", "processor": "work"})
+        (message_id,) = publish(
+            desk, {"days": 3}, customer_id="acme", partition="2025-12-31", correlation_id="cause"
+        )
+        assert binder.run_once().done == 1
+        held = desk.take()
+        run = desk.client.runs.get(held.run_id)
+        assert (run.customer_id, run.partition, run.parameters) == (
+            "acme", "2025-12-31", '{"days": 3}',
+        )  # fmt: skip
+        assert run.trigger_source == "event"
+        assert desk.column("SELECT trigger_message_id FROM runs") == [str(message_id)]
+        assert run.correlation_id == "cause"
+        assert binder.run_once().done == 0
+        (place,) = desk.client.topics.message(message_id).places
+        assert place.state == "acked"
+
+    def test_poison_spoils_nothing(self, desk: Desk, binder: Binder) -> None:
+        """What can never be a run is a dead letter at once; the others are runs."""
+        bound(desk, {"to": "runs", "pipeline": "nightly"}, customer="acme")
+        publish(desk, {"days": 1}, b"no json", {"days": 99}, [1], {"days": 2}, customer="acme")
+        told = binder.run_once()
+        assert (told.done, told.refused) == (2, 3)
+        runs = [desk.client.runs.get(desk.take().run_id) for _ in range(2)]
+        assert {(run.customer_id, run.parameters) for run in runs} == {
+            ("acme", '{"days": 1}'), ("acme", '{"days": 2}'),
+        }  # fmt: skip
+        letters = desk.client.dead_letters.find()
+        assert {letter.error_kind for letter in letters} == {"poison"}
+        assert len(letters) == 3
+
+    def test_a_crash_leaves_both_or_neither(self, desk: Desk, binder: Binder) -> None:
+        """A transaction that does not commit leaves the message to be taken again."""
+        bound(desk, {"to": "runs", "pipeline": "nightly"})
+        publish(desk, {"days": 1})
+        write = desk.store.write
+        count = [0]
+
+        def crashing(body: Any) -> Any:
+            def spoiled(tx: Any) -> Any:
+                done = body(tx)
+                count[0] += 1
+                if count[0] == 3:  # after the look for topics and the pull
+                    raise RuntimeError("killed before the commit")
+                return done
+
+            return write(spoiled)
+
+        desk.store.write = crashing  # type: ignore[method-assign]
+        with pytest.raises(RuntimeError):
+            binder.run_once()
+        desk.store.write = write  # type: ignore[method-assign]
+        assert desk.client.views.overview().pending == 0
+        courier = Courier(desk.store, jitter=lambda: 0.0)
+        for _ in range(3):
+            desk.clock.advance(seconds=61)
+            courier.run_once()
+            binder.run_once()
+        assert desk.client.views.overview().pending == 1
+
+    def test_bindings_are_checked(self, desk: Desk) -> None:
+        """A binding that means nothing is refused by name."""
+        cases: dict[str, dict[str, Any]] = {
+            "binding.to": {"to": "nobody"},
+            "binding.pipeline": {"to": "runs"},
+            "binding.processor": {"to": "completions", "pipeline": "p", "processor": "x"},
+            "binding.other": {"to": "runs", "pipeline": "p", "other": 1},
+        }
+        for field, binding in cases.items():
+            with pytest.raises(InvalidInput, match=field):
+                bound(desk, binding)
+        spec = SubscriptionSpec(name="to-it", topic="feed")
+        with pytest.raises(InvalidInput, match="binding"):
+            desk.client.subscriptions.declare(spec, Extras(kind="bound"))
+
+
+class TestConfigs:
+    """EVENT_DRIVEN configs start from topics."""
+
+    def test_a_message_starts_configs(self, desk: Desk, binder: Binder) -> None:
+        """Every active config whose filter fits, once; the message's id is on the run."""
+        first = desk.config(event_topic="feed")
+        other = desk.config("globex", event_topic="feed", event_filter='attributes.kind = "full"')
+        off = desk.config("initech", event_topic="feed", is_active=False)
+        desk.client.topics.create("feed")
+        assert binder.run_once().bound == 1
+        (message_id,) = publish(desk, {})
+        binder.run_once()
+        binder.run_once()
+        held = desk.take()
+        run = desk.client.runs.get(held.run_id)
+        assert (run.config_id, run.trigger_source) == (first.config_id, "event")
+        assert desk.column("SELECT trigger_message_id FROM runs") == [str(message_id)]
+        assert desk.client.views.overview().pending == 0
+        desk.complete(held)
+        publish(desk, {}, kind="full")
+        binder.run_once()
+        started = {desk.client.runs.get(desk.take().run_id).config_id for _ in range(2)}
+        assert started == {first.config_id, other.config_id}
+        assert off.config_id not in started
+
+    def test_overlap_is_on_record(self, desk: Desk, binder: Binder) -> None:
+        """A message that finds the run before not ended is skipped, and the ledger says so."""
+        config = desk.config(event_topic="feed", overlap="skip")
+        desk.client.topics.create("feed", customer="acme")
+        binder.run_once()
+        publish(desk, {}, customer="acme")
+        binder.run_once()
+        desk.clock.advance(seconds=5)
+        publish(desk, {}, customer="acme")
+        binder.run_once()
+        assert desk.client.views.overview().pending == 1
+        (entry,) = desk.client.configs.ledger(config.config_id)
+        assert entry.outcome == "skipped_overlap"
+
+    def test_one_customers_topic(self, desk: Desk, binder: Binder) -> None:
+        """A customer's own topic starts its own configs alone; a named customer only theirs."""
+        for who in ("acme", "globex"):
+            desk.config(who, event_topic="feed")
+        desk.client.topics.create("feed", customer="acme")
+        desk.client.topics.create("feed")
+        assert binder.run_once().bound == 2
+        publish(desk, {}, customer="acme")
+        binder.run_once()
+        held = desk.take()
+        assert desk.client.runs.get(held.run_id).customer_id == "acme"
+        desk.complete(held)
+        publish(desk, {}, customer_id="globex")
+        binder.run_once()
+        assert desk.client.runs.get(desk.take().run_id).customer_id == "globex"
+        assert desk.client.views.overview().pending == 0
+
+
+def test_completions_arrive(desk: Desk, binder: Binder) -> None:
+    """Completion messages advance the flow, with the source design's fields, once each."""
+    daily = Pipeline("daily", partition="day")
+    raw = daily.phase("raw")
+    raw.external("box")
+    daily.phase("next", after=raw).external("sum")
+    desk.client.register([daily])
+    bound(desk, {"to": "completions", "pipeline": "daily"})
+    said = {
+        "processor_name": "box", "phase": "raw", "game_date": "2025-12-31", "status": "success",
+        "execution_id": "e1", "correlation_id": "cause", "processing_mode": "same_day",
+        "completeness": {"total_expected": 10, "total_processed": 10},
+    }  # fmt: skip
+    publish(desk, said, said)
+    assert binder.run_once().done == 2
+    Orchestrator(desk.store).run_once()
+    assert desk.column("SELECT count(*) FROM triggers WHERE phase = 'next'") == [1]
+    assert desk.column("SELECT count(*) FROM completions") == [1]
