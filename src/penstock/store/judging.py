@@ -32,6 +32,7 @@ from penstock.core.phases import DONE, WAITS_FOR_GATE, PhaseState, gate_state
 from penstock.core.verdict import Decision, Effect, GateInput, GateStatus, Verdict
 from penstock.store.book import Book, Evidence, Stir, Wanted
 from penstock.store.changes import Changes
+from penstock.store.rings import ring_of
 
 CASCADE: Final = "orchestrator"
 _OVER: Final = frozenset({*DONE, PhaseState.SKIPPED})
@@ -218,6 +219,7 @@ def gate_input(book: Book, ask: Ask, found: tuple[Assessment, ...]) -> GateInput
         ),
         waited_us=0 if row.waiting_since is None else book.now - row.waiting_since,
         historical_tries=row.tries,
+        cycle=ring_of(book, ask, found),
         set_complete=ask.set_complete,
         stragglers_passed=ask.stragglers_passed,
     )

@@ -36,6 +36,8 @@ class Planned:
     partition: str | None
     external: frozenset[str] = frozenset()
     """`phase/processor` of those that somebody outside executes."""
+    products: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The tables that each `phase/processor` declares to produce, in whatever mode."""
     _needs: dict[tuple[str, str], tuple[Need, ...]] = field(default_factory=dict)
 
     def needs(self, phase: str, processor: str = "") -> tuple[Need, ...]:
@@ -86,6 +88,12 @@ def planned_of(definition: Mapping[str, Any], mode: str) -> Planned:
             for processor in phase["processors"]
             if processor.get("runs") == "external"
         ),
+        products={
+            f"{phase['name']}/{processor['name']}": frozenset(processor["produces"])
+            for phase in definition["phases"]
+            for processor in phase["processors"]
+            if processor.get("produces")
+        },
     )
 
 
