@@ -1,0 +1,290 @@
+"""Publishing, pulling, settling, lapsing and burying against each other, statement by statement."""
+
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import Conflict
+from penstock.core.message import ErrorKind, Outgoing
+from penstock.engine.courier import Courier
+from penstock.store import deliveries, messages, rounds
+from penstock.store.api import Store
+from penstock.store.deliveries import Handed, Refusal
+from penstock.store.topics import Subscription
+from penstock.testing.interleaving import Act, InterleavingFailed, Outcome, Scene, exhaust, explore
+from tests.conformance.busworld import BusWorld
+from tests.interleaving.stage import Stage
+from tests.interleaving.test_seeded_bugs import caught, patched
+
+pytestmark = pytest.mark.postgres
+
+TABLES = (
+    "deliveries", "settled", "messages", "publish_marks", "delivery_sums", "dead_letters",
+    "subscriptions", "topics", "alerts", "journal", "outbox",
+)  # fmt: skip
+
+
+def bus_on(stage: Stage) -> BusWorld:
+    """An empty bus on the stage's database."""
+    for table in TABLES:
+        stage.sql(f"DELETE FROM {table}")
+    return BusWorld(stage.store, stage.clock)
+
+
+def publish(*texts: str, **more: Any) -> Act:
+    """A publisher."""
+    made = [Outgoing(data=text.encode(), **more) for text in texts]
+    return lambda store: store.write(lambda tx: messages.message_publish(tx, "events", made))
+
+
+def pull(sub: Subscription, n: int = 10) -> Act:
+    """A consumer."""
+    return lambda store: store.write(lambda tx: deliveries.delivery_pull(tx, sub, n))
+
+
+def ack(sub: Subscription, *handed: Handed) -> Act:
+    """An ack of what was handed over before."""
+    tickets = [(one.message_id, one.epoch) for one in handed]
+    return lambda store: store.write(lambda tx: deliveries.delivery_ack(tx, sub, tickets))
+
+
+def nack(sub: Subscription, *handed: Handed, kind: ErrorKind = ErrorKind.TRANSIENT) -> Act:
+    """A nack of what was handed over before."""
+    refusals = [Refusal(one.message_id, one.epoch, kind) for one in handed]
+    return lambda store: store.write(
+        lambda tx: deliveries.delivery_nack(tx, sub, refusals, lambda: 0.0)
+    )
+
+
+def carry(store: Store) -> object:
+    """A courier's pass."""
+    return Courier(store, jitter=lambda: 0.0).run_once()
+
+
+def test_two_pulls_never_share_a_message(stage: Stage) -> None:
+    """Each message is handed over once, as its first attempt."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        bus = bus_on(stage)
+        bus.publish(*"abc")
+
+        def check(outcomes: list[Outcome]) -> None:
+            taken = [one.message_id for outcome in outcomes for one in outcome.value]
+            assert len(taken) == len(set(taken))
+            assert {one.attempt for outcome in outcomes for one in outcome.value} <= {1}
+            bus.checked()
+
+        return [pull(bus.work, 2), pull(bus.work, 2)], check
+
+    assert exhaust(stage.arena, scene, 30) > 1
+
+
+def test_an_ack_against_the_sweep(stage: Stage) -> None:
+    """The message is acked or given back, not both, and whoever is told so is right."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        bus = bus_on(stage)
+        (message,) = bus.publish("a")
+        (held,) = bus.pull(bus.work)
+        stage.lapse()
+
+        def check(outcomes: list[Outcome]) -> None:
+            state = bus.places(message, bus.work.topic)[0][1]
+            if outcomes[0].value:
+                assert state == "acked"
+                assert outcomes[1].value.lapsed == outcomes[2].value.lapsed == 0
+            else:
+                assert state in ("delayed", "ready", "leased")
+                assert outcomes[1].value.lapsed + outcomes[2].value.lapsed == 1
+            bus.checked()
+
+        return [ack(bus.work, held), carry, carry], check
+
+    assert explore(stage.arena, scene, range(15)) > 5
+
+
+def stale_scene(stage: Stage) -> Scene:
+    """A late ack, while the message is given back and handed to somebody else."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        bus = bus_on(stage)
+        (message,) = bus.publish("a")
+        (held,) = bus.pull(bus.work)
+        stage.lapse()
+        bus.courier.run_once()
+        stage.lapse()
+
+        def check(outcomes: list[Outcome]) -> None:
+            assert outcomes[0].value == set()
+            assert [one.attempt for one in outcomes[1].value] == [2]
+            assert bus.places(message, bus.work.topic) == [("work", "leased", 1)]
+            bus.checked()
+
+        return [ack(bus.work, held), pull(bus.work)], check
+
+    return scene
+
+
+def test_a_stale_ack_against_the_next_delivery(stage: Stage) -> None:
+    """Whenever it comes, it changes nothing."""
+    assert exhaust(stage.arena, stale_scene(stage), 30) > 1
+
+
+def test_the_sweep_against_a_second_sweep_of_the_last_attempt(stage: Stage) -> None:
+    """Two couriers and a nack find the same worn-out message: one dead letter."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        bus = bus_on(stage)
+        (message,) = bus.publish("a")
+        for _ in range(4):
+            bus.nack(bus.work, *bus.pull(bus.work))
+            stage.lapse()
+            bus.courier.run_once()
+        (held,) = bus.pull(bus.work)
+        assert held.attempt == 5
+        stage.lapse()
+
+        def check(outcomes: list[Outcome]) -> None:
+            assert all(outcome.error is None for outcome in outcomes)
+            assert bus.places(message, bus.work.topic) == [("work", "dead_lettered", 1)]
+            assert len(bus.pull(bus.burial)) == 1
+            bus.checked()
+
+        return [carry, carry, nack(bus.work, held, kind=ErrorKind.POISON)], check
+
+    assert explore(stage.arena, scene, range(8)) > 3
+
+
+def test_ack_and_poison_of_the_same_delivery(stage: Stage) -> None:
+    """One of them is current."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        bus = bus_on(stage)
+        bus.publish("a")
+        (held,) = bus.pull(bus.work)
+
+        def check(outcomes: list[Outcome]) -> None:
+            acked, refused = outcomes[0].value, outcomes[1].value
+            assert len(acked) + len(refused.tickets) == 1
+            assert refused.dead == len(refused.tickets) == len(bus.pull(bus.burial))
+            bus.checked()
+
+        return [ack(bus.work, held), nack(bus.work, held, kind=ErrorKind.POISON)], check
+
+    assert exhaust(stage.arena, scene, 30) > 1
+
+
+def ordered_scene(stage: Stage) -> Scene:
+    """Messages of one key are published while its head is acked."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        bus = bus_on(stage)
+        ordered = bus.subscribe("ordered", is_ordered=True)
+        bus.publish("1", ordering_key="k")
+        (head,) = bus.pull(ordered)
+
+        def check(outcomes: list[Outcome]) -> None:
+            assert all(outcome.error is None for outcome in outcomes)
+            bus.checked()
+            seen: list[bytes] = []
+            while got := bus.pull(ordered):
+                seen += [one.data for one in got]
+                assert bus.ack(ordered, *got) == 1
+            expected = sorted(row[0] for row in stage.sql(
+                "SELECT message_id FROM settled WHERE subscription = %s", ordered.subscription
+            ))  # fmt: skip
+            assert len(expected) == 3
+            assert len(seen) == 2, "a key is stuck"
+
+        more = [publish("2", ordering_key="k"), publish("3", ordering_key="k")]
+        return [ack(ordered, head), *more], check
+
+    return scene
+
+
+def test_publishing_against_the_ack_of_the_head(stage: Stage) -> None:
+    """A key is never left without a head, and never has two."""
+    assert explore(stage.arena, ordered_scene(stage), range(20)) > 5
+
+
+def test_publishing_against_the_death_of_the_head(stage: Stage) -> None:
+    """Poison frees its key, whatever is published meanwhile."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        bus = bus_on(stage)
+        ordered = bus.subscribe("ordered", is_ordered=True, dead_letter_topic="work.dlq")
+        bus.publish("1", "2", ordering_key="k")
+        (head,) = bus.pull(ordered)
+
+        def check(outcomes: list[Outcome]) -> None:
+            assert all(outcome.error is None for outcome in outcomes)
+            bus.checked()
+            assert [one.data for one in bus.pull(ordered)] == [b"2"]
+            assert len(bus.pull(bus.burial)) == 1
+
+        poison = nack(ordered, head, kind=ErrorKind.POISON)
+        return [poison, publish("3", ordering_key="k")], check
+
+    assert explore(stage.arena, scene, range(10)) > 3
+
+
+def test_publishing_the_same_twice_at_once(stage: Stage) -> None:
+    """One message under one dedupe id, whoever was first."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        bus = bus_on(stage)
+
+        def check(outcomes: list[Outcome]) -> None:
+            first, second = (outcome.value for outcome in outcomes)
+            assert first.message_ids == second.message_ids
+            assert first.new + second.new == 1
+            assert len(bus.pull(bus.work)) == 1
+            bus.checked()
+
+        return [publish("a", dedupe_id="d"), publish("a", dedupe_id="d")], check
+
+    assert exhaust(stage.arena, scene, 30) > 1
+
+
+def test_replaying_the_same_twice_at_once(stage: Stage) -> None:
+    """One new round; the other is told so."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        bus = bus_on(stage)
+        (message,) = bus.publish("a")
+        bus.ack(bus.work, *bus.pull(bus.work))
+
+        def replay(store: Store) -> object:
+            try:
+                return store.write(
+                    lambda tx: rounds.delivery_replay(tx, bus.work, message, "tester")
+                )
+            except Conflict:
+                return None
+
+        def check(outcomes: list[Outcome]) -> None:
+            assert sum(outcome.value is not None for outcome in outcomes) == 1
+            assert bus.places(message, bus.work.topic)[-1] == ("work", "ready", 2)
+            bus.checked()
+
+        return [replay, replay], check
+
+    assert exhaust(stage.arena, scene, 30) > 1
+
+
+class TestSeededBugs:
+    """The scenes see what they are for."""
+
+    def test_settling_without_the_epoch(self, stage: Stage) -> None:
+        """A stale ack that ends somebody else's delivery."""
+        with patched("bus_settle", ("AND d.epoch = x.epoch", "")):
+            assert caught(stage, stale_scene(stage)) >= 1
+
+    def test_publishing_without_the_lock_of_the_key(self, stage: Stage) -> None:
+        """A key that is stuck behind a head that is gone."""
+        lock = "pg_advisory_xact_lock(CAST(%(topic)s %% 2147483647 AS integer), k.place)"
+        with (
+            patched("bus_keys_lock", (lock, "k.place + 0 * %(topic)s")),
+            pytest.raises(InterleavingFailed, match=r"stuck|no head|deliveries_heads"),
+        ):
+            explore(stage.arena, ordered_scene(stage), range(60))
