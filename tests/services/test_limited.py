@@ -141,7 +141,7 @@ def test_the_sweeper_gives_back_what_a_dead_worker_held(desk: Desk) -> None:
     assert held.run_id == first
     desk.clock.advance(10 * MINUTE)
     desk.sweeper.run_once()
-    marks = dict(desk.sql("SELECT run_id, admission FROM runs"))
+    marks: dict[int, int] = dict(desk.sql("SELECT run_id, admission FROM runs"))
     assert marks[second] == 0
     assert desk.column("SELECT run_id FROM limit_leases") == [second]
 

@@ -15,6 +15,7 @@ from penstock.core.clock import SECOND
 from penstock.core.errors import StoreError
 from penstock.core.model import HeldRun
 from penstock.engine.buffer import is_suspect
+from penstock.engine.collector import CollectLane
 from penstock.engine.executor import ThreadLane
 from penstock.engine.loopthread import LoopLane
 from penstock.engine.pace import Pace
@@ -39,6 +40,7 @@ class Claimer:
         pace: Pace,
         threads: ThreadLane,
         loop: LoopLane,
+        collect: CollectLane,
         *,
         waiter: Waiter,
         give_back: Callable[[list[HeldRun]], None],
@@ -47,6 +49,7 @@ class Claimer:
         self._pace = pace
         self._threads = threads
         self._loop = loop
+        self._collect = collect
         self._waiter = waiter
         self._give_back = give_back
         self._wants_room = False
@@ -92,7 +95,8 @@ class Claimer:
             return 0
         if self._threads.buffer.has_suspects:
             return 0  # their turn comes when nothing else waits
-        return self._pace.want(len(self._steps.held) - len(self._steps.ends))
+        in_hand = len(self._steps.held) - len(self._steps.ends)
+        return self._pace.want(in_hand - (self._collect.beside if self._collect.processors else 0))
 
     def _is_choked(self, zombies_max: int) -> bool:
         """Whether too many timed-out processors are still at it; told once each time."""
@@ -105,7 +109,10 @@ class Claimer:
 
     def _dispatch(self, runs: Sequence[HeldRun]) -> None:
         now = self._steps.clock.monotonic()
-        known = self._steps.known
+        known, collecting = self._steps.known, self._collect.processors
+        if collecting and any(run.processor in collecting for run in runs):
+            self._collect.put([run for run in runs if run.processor in collecting], now)
+            runs = [run for run in runs if run.processor not in collecting]
         awaited = [run for run in runs if known[run.processor].processor.runs == "async"]
         if awaited:
             tokens = {run.token for run in awaited}

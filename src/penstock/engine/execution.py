@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 
+from penstock.core.collect import each
 from penstock.core.errors import DeclarationError
 from penstock.core.present import PRESENT
 from penstock.core.processor import Body, Processor
@@ -18,14 +19,22 @@ from penstock.engine.outcome import Outcome, outcome_of_error, outcome_of_value
 
 
 def call_inline(context: RunContext) -> Outcome:
-    """Run a processor to its end in this thread (an async one on a loop of its own)."""
+    """Run a processor to its end in this thread (an async one on a loop of its own).
+
+    One that collects gets this run alone.
+    """
     body = context.declared.body
     assert body is not None, context.declared.path
+    is_collecting = context.declared.terms.collect is not None
     present = PRESENT.set(context)
     try:
-        value = body(context)
+        value = body([context] if is_collecting else context)
         if context.declared.runs == "async":
             value = asyncio.run(value)
+        if is_collecting:
+            (value,) = each(value, 1)
+            if isinstance(value, BaseException):
+                return outcome_of_error(value)
     except BaseException as error:
         return outcome_of_error(error)
     finally:

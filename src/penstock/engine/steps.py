@@ -97,7 +97,6 @@ class WorkerSteps:
     def open(self) -> int:
         """Register the pipelines and open a session; returns its number. Safe to repeat."""
         self.check()
-
         self._pool, self.known = self._store.write(self._register)
         return self.session.open(self._pool)
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from penstock.core.clock import SECOND
 from penstock.core.model import HeldRun
+from penstock.engine.collector import CollectLane
 from penstock.engine.context import RunContext, Signal
 from penstock.engine.executor import ThreadLane
 from penstock.engine.loopthread import LoopLane
@@ -31,12 +32,14 @@ class Watch:
         steps: WorkerSteps,
         threads: ThreadLane,
         loop: LoopLane,
+        collect: CollectLane,
         *,
         on_ends: Callable[[], None],
     ) -> None:
         self._steps = steps
         self._threads = threads
         self._loop = loop
+        self._collect = collect
         self._on_ends = on_ends
         self._returns: list[HeldRun] = []
         self._marking = steps.options.mark_us / SECOND
@@ -65,12 +68,16 @@ class Watch:
         self._threads.steal(now)
         self._returns.extend(self._threads.buffer.expire(now - self._holding))
         self._returns.extend(self._loop.expire(now - self._holding))
+        self._returns.extend(self._collect.expire(self._holding, now))
+        gathered = self._collect.tick(now)
         if marks:
             self._mark(marks, now)
         if self._returns:
             self._release()
         if is_young or self._threads.buffer.count or self._loop.waiting:
             return FAST_SECONDS
+        if gathered is not None:
+            return max(0.001, min(due, gathered, now + FAST_SECONDS) - now)
         return max(0.001, due - now) if steps.running else None
 
     def give_back(self, runs: list[HeldRun]) -> None:

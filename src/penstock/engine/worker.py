@@ -19,8 +19,10 @@ from typing import Final, TypeVar
 
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreError
+from penstock.core.model import HeldRun
 from penstock.core.pipeline import Pipeline
 from penstock.engine.claimer import Claimer, hint
+from penstock.engine.collector import CollectLane
 from penstock.engine.context import Signal
 from penstock.engine.executor import ThreadLane
 from penstock.engine.loopthread import LoopLane
@@ -68,12 +70,13 @@ class Worker:
             self.steps, self._pace, call_process=self._children.call, on_ends=self._on_ends
         )
         self._loop = LoopLane(self.steps, self._pace, on_ends=self._on_ends)
-        self._watch = Watch(self.steps, self._threads, self._loop, on_ends=self._on_ends)
+        self._collect = CollectLane(self.steps, on_ends=self._on_ends)
+        lanes = (self._threads, self._loop, self._collect)
+        self._watch = Watch(self.steps, *lanes, on_ends=self._on_ends)
         self._claimer = Claimer(
             self.steps,
             self._pace,
-            self._threads,
-            self._loop,
+            *lanes,
             waiter=store.listen([hint(options.pool)]),
             give_back=self._watch.give_back,
         )
@@ -152,7 +155,7 @@ class Worker:
         for thread in self._services:
             if thread.name == "penstock-claimer":
                 thread.join(2.0)  # its last claim is on its way
-        self._watch.give_back(self._threads.clear() + self._loop.clear())
+        self._watch.give_back(self._unbegun())
         self._claimer.in_hand.set()
         self._await_quiet(self._options.drain_us / SECOND)
         if self.steps.running:
@@ -167,6 +170,7 @@ class Worker:
         if any(c.declared.runs == "process" for c in list(self.steps.running.values())):
             self._await_quiet(1.0)  # their threads see the children end
         self._threads.close(0.0 if self.steps.running else 1.0)
+        self._collect.close(0.0 if self.steps.running else 1.0)
         self._loop.close(2.0)
         for thread in self._services:
             thread.join(10.0)
@@ -175,6 +179,9 @@ class Worker:
                 step()
         self._claimer.close()
         self._cancels.close()
+
+    def _unbegun(self) -> list[HeldRun]:
+        return self._threads.clear() + self._loop.clear() + self._collect.clear()
 
     def _await_quiet(self, seconds: float) -> None:
         """Wait until nothing runs, as long as asked, unless in a hurry."""
@@ -229,7 +236,7 @@ class Worker:
                 renewal = self._guarded("beat", self.steps.beat_once, Renewal.UNKNOWN)
                 pause = beat if renewal is Renewal.RENEWED else min(beat, PAUSE_MAX_SECONDS)
                 if renewal is Renewal.LOST:
-                    self._watch.give_back(self._threads.clear() + self._loop.clear())
+                    self._watch.give_back(self._unbegun())
                     pause = 0.0
                 next_beat = self._clock.monotonic() + pause
                 self._claimer.in_hand.set()

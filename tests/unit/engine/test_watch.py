@@ -29,7 +29,8 @@ class Steps:
             waiting=0,
             buffer=SimpleNamespace(expire=lambda _: [], count=0),
         )
-        made: Any = (self, lane, lane)
+        gathering = SimpleNamespace(expire=lambda *_: [], tick=lambda _: None)
+        made: Any = (self, lane, lane, gathering)
         self.watch = Watch(*made, on_ends=lambda: None)
 
     def release_many(self, runs: list[HeldRun]) -> int:
