@@ -114,7 +114,9 @@ def test_the_page_from_top_to_bottom(newcomer: Newcomer, up: subprocess.Popen[st
     newcomer.types(data)
     newcomer.types(again)
     newcomer.waits("2025-12-31", 2, "DEGRADED")
-    assert "generation 2" in newcomer.types(mended)
+    told = newcomer.types(mended)
+    assert "generation 2" in told
+    assert "An older flow is still open: manual generation 1, its total blocked." in told
     assert "PROCEED_DEGRADED" in newcomer.types("penstock gate history sales 2025-12-31")
     assert "0 failed" in newcomer.types(simulate)
     assert up.poll() is None

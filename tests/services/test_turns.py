@@ -8,6 +8,7 @@ import pytest
 
 from penstock import Pipeline, same_day
 from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.core.errors import Conflict
 from penstock.engine.scheduler import Scheduler
 from penstock.store.api import Store
 from penstock.store.flows import Flow, FlowFilter
@@ -91,6 +92,17 @@ class TestQueue:
         hourly.stage.client.flows.cancel(ahead.flow_id)
         hourly.stage.step()
         assert hourly.stage.states(waiting)["raw"] == "IN_PROGRESS"
+
+    def test_started_by_hand(self, store: Store, clock: VirtualClock) -> None:
+        """What a person starts takes its place in the line; a second one is refused."""
+        hourly = Hourly(store, clock, overlap="queue")
+        hourly.slot()
+        configs, config_id = hourly.stage.client.configs, hourly.config.config_id
+        assert configs.start(config_id) == []
+        with pytest.raises(Conflict, match="in line already"):
+            configs.start(config_id)
+        hourly.stage.run_off()
+        assert not hourly.open
 
     def test_others_do_not_wait(self, store: Store, clock: VirtualClock) -> None:
         """overlap=allow runs side by side, as does what a person starts beside a queue."""

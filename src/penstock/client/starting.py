@@ -16,7 +16,7 @@ from penstock.core.states import Admission
 from penstock.store.api import Tx
 from penstock.store.book import Stir
 from penstock.store.cascade import advance
-from penstock.store.flows import flow_open_of_config
+from penstock.store.flows import flow_in_line, flow_lock_open, flow_open_of_config
 from penstock.store.opening import Opening, flow_open_many
 from penstock.store.registry import pipeline_get
 from penstock.store.runs import RunFilter, run_insert_many, run_list_live
@@ -73,6 +73,13 @@ def _start_flow(
     if config.overlap == Overlap.SKIP and open_flow is not None:
         name = encode("flow", open_flow)
         raise Conflict(f"{name} has not ended and overlap is skip: penstock flows show {name}")
+    is_ordered = config.overlap == Overlap.QUEUE or config.catch_up == CatchUp.ALL
+    if is_ordered:
+        flow_lock_open(tx, [config.config_id])
+    waiting = flow_in_line(tx, config.config_id) if config.overlap == Overlap.QUEUE else None
+    if waiting is not None and config.catch_up != CatchUp.ALL:
+        name = encode("flow", waiting)
+        raise Conflict(f"{name} is in line already and overlap is queue: penstock why {name}")
     stored = pipeline_get(tx, info.name)
     assert stored is not None, info.name
     mode, partition = mode_and_partition(info.definition, slot, source=source)
@@ -88,7 +95,7 @@ def _start_flow(
         config_id=config.config_id,
         slot=slot,
         priority=config.priority,
-        is_ordered=config.overlap == Overlap.QUEUE or config.catch_up == CatchUp.ALL,
+        is_ordered=is_ordered,
     )
     (flow_id,) = flow_open_many(tx, [opening])
     assert flow_id is not None, "the next generation is always new"

@@ -262,6 +262,12 @@ def flow_lock_open(tx: Tx, configs: Sequence[int]) -> None:
     tx.rows("flow_lock_open", {"ids": sorted(set(configs))})
 
 
+def flow_in_line(tx: Tx, config_id: int) -> int | None:
+    """A flow of a config that waits for an earlier one to end, if there is any."""
+    row = first(tx.rows("flow_in_line", {"config_id": config_id}))
+    return None if row is None else int(row[0])
+
+
 def flow_behind(tx: Tx, flow_id: int) -> int | None:
     """The earlier flow of its config that a flow waits for, if it has to."""
     row = first(tx.rows("flow_behind", {"flow_id": flow_id}))

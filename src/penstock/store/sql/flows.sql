@@ -205,6 +205,14 @@ ORDER BY flow_id LIMIT 1;
 SELECT flow_id FROM flows WHERE config_id {{any ids}} AND ended_at IS NULL
 ORDER BY flow_id {{pg:FOR NO KEY UPDATE}};
 
+-- name: flow_in_line
+-- A flow of a config that waits for an earlier one to end.
+-- scope: system (the caller locked the config)
+SELECT w.flow_id FROM flows w WHERE w.config_id = :config_id AND w.ended_at IS NULL
+    AND w.is_ordered AND w.flow_id > (SELECT min(e.flow_id) FROM flows e
+        WHERE e.config_id = :config_id AND e.ended_at IS NULL)
+ORDER BY w.flow_id LIMIT 1;
+
 -- name: nudge_next_of_configs
 -- Flows of these configs ended: the next one in line may begin.
 -- scope: system (the caller ended the flows)
