@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.client import Client
     from penstock.client.runs import Submission
     from penstock.core.classify import register as register_error
+    from penstock.core.collect import Collect
     from penstock.core.errors import (
         Conflict,
         DeclarationError,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Client",
+    "Collect",
     "Conflict",
     "DeclarationError",
     "Dependency",
@@ -83,6 +85,7 @@ _HOMES = {
     **dict.fromkeys(_ERRORS, "core.errors"),
     **dict.fromkeys(_NEEDS, "core.needs"),
     "Client": "client",
+    "Collect": "core.collect",
     "Mode": "core.mode",
     "Phase": "core.pipeline",
     "Pipeline": "core.pipeline",

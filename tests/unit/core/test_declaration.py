@@ -291,6 +291,13 @@ class TestValues:
             (external(modes=[]), "modes takes names of modes"),
             (external(produces="a b"), "'a b' is not a table name"),
             (external(limits=["a;b"]), "not the name of a limit"),
+            (external(limits="bq:t"), "limits takes a list"),
+            (external(limits=["bq:{a b}"]), "is not a name; write"),
+            (external(limits={"disk": 0}), r"limits\['disk'\] is a whole number from 1"),
+            (external(concurrency=0), "concurrency is a whole number from 1"),
+            (external(per_customer=True), "per_customer is a whole number"),
+            (external(per_key="team"), "has no place such as"),
+            (external(per_key={"{team}": "2"}), "is a whole number"),
             (external(entities=["Players!"]), "not a kind of entity"),
         ],
     )
@@ -299,7 +306,7 @@ class TestValues:
             make()
 
     def test_a_misspelt_option(self) -> None:
-        with pytest.raises(TypeError, match="'need' is not an option; known: collect, concurrency, entities, limits"):
+        with pytest.raises(TypeError, match="'need' is not an option; known: collect, concurrency"):
             external(need=[])()
 
     @pytest.mark.parametrize(

@@ -1,0 +1,106 @@
+"""The lines before limits: never too many, all or none, nobody overtaken, nobody starved."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.line import URGENT, Judged, Room, Waiting, judge
+
+LIMITS = (1, 2, 3)
+NEEDS = st.dictionaries(st.sampled_from(LIMITS), st.integers(1, 4), min_size=1).map(
+    lambda found: tuple(sorted(found.items()))
+)
+
+
+@st.composite
+def halls(draw: st.DrawFn) -> tuple[dict[int, int], dict[int, int], list[Waiting], dict[int, int]]:
+    """Capacities, what is held, the runs, and the line each of them stands in."""
+    capacities = {limit: draw(st.integers(1, 6)) for limit in LIMITS}
+    held = {limit: draw(st.integers(0, capacities[limit])) for limit in LIMITS}
+    needs = draw(st.lists(NEEDS, max_size=12))
+    levels = [draw(st.sampled_from((5, 5, 5, URGENT))) for _ in needs]
+    runs = [Waiting(n, levels[n], given) for n, given in enumerate(needs)]
+    stands = {run.run_id: draw(st.sampled_from([limit for limit, _ in run.needs])) for run in runs}
+    return capacities, held, runs, stands
+
+
+def lined(runs: list[Waiting], stands: dict[int, int]) -> dict[int, list[Waiting]]:
+    """The lines: urgent runs in front of all theirs, the others where they stand."""
+    lines: dict[int, list[Waiting]] = {}
+    for run in sorted(runs, key=lambda w: (-w.level, w.run_id)):
+        limits = [k for k, _ in run.needs] if run.level >= URGENT else [stands[run.run_id]]
+        for limit in limits:
+            lines.setdefault(limit, []).append(run)
+    return lines
+
+
+def judged(
+    capacities: dict[int, int], held: dict[int, int], runs: list[Waiting], stands: dict[int, int]
+) -> Judged:
+    """Judge with the rooms that capacities and holders leave."""
+    rooms = {k: Room(free=capacities[k] - held[k], held=held[k]) for k in LIMITS}
+    return judge(rooms, lined(runs, stands))
+
+
+@given(halls())
+@settings(max_examples=300)
+def test_never_more_than_fits(hall: tuple) -> None:  # type: ignore[type-arg]
+    """What is let through fits beside what is held, or goes alone; each run at most once."""
+    capacities, held, runs, _ = hall
+    found = judged(*hall)
+    ids = [w.run_id for w in found.admitted]
+    assert len(ids) == len(set(ids))
+    assert not set(ids) & {run_id for run_id, _, _ in found.moved}
+    for limit in LIMITS:
+        taken = [dict(w.needs)[limit] for w in found.admitted if limit in dict(w.needs)]
+        if held[limit] + sum(taken) > capacities[limit]:
+            assert held[limit] == 0
+            assert len(taken) == 1
+    for run_id, source, target in found.moved:
+        run = next(w for w in runs if w.run_id == run_id)
+        assert source != target
+        assert target in dict(run.needs)
+
+
+@given(halls())
+@settings(max_examples=300)
+def test_nobody_is_overtaken_in_a_line(hall: tuple) -> None:  # type: ignore[type-arg]
+    """Before a run that goes from a line, everybody went, moved elsewhere, or is being kept for."""
+    found = judged(*hall)
+    lines = lined(hall[2], hall[3])
+    gone = {w.run_id for w in found.admitted} | {run_id for run_id, _, _ in found.moved}
+    kept = {w.run_id for w in found.urgent}
+    for limit, line in lines.items():
+        ordinary = [w for w in line if w.level < URGENT and hall[3][w.run_id] == limit]
+        goes = [w.run_id in gone for w in ordinary]
+        assert goes == sorted(goes, reverse=True)
+    for w in hall[2]:
+        assert w.level < URGENT or w.run_id in gone | kept
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=40, deadline=None)
+def test_an_urgent_run_gets_its_turn(seed: int) -> None:
+    """Whatever comes and goes meanwhile, it goes once those have ended who held before it."""
+    rng = random.Random(seed)
+    capacities = {limit: rng.randint(1, 3) for limit in LIMITS}
+    holders: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+    waiting = [Waiting(0, URGENT, tuple((limit, 1) for limit in LIMITS))]
+    stands = {0: 1}
+    for now in range(60):
+        holders = [(end, needs) for end, needs in holders if end > now]
+        for _ in range(3):
+            limit, number = rng.choice(LIMITS), max(stands) + 1
+            stands[number] = limit
+            waiting.append(Waiting(number, 5, ((limit, 1),)))
+        held = {k: sum(dict(needs).get(k, 0) for _, needs in holders) for k in LIMITS}
+        found = judged(capacities, held, waiting, stands)
+        for w in found.admitted:
+            waiting.remove(w)
+            holders.append((now + rng.randint(1, 10), w.needs))
+        if not any(w.run_id == 0 for w in waiting):
+            return
+    raise AssertionError("it starved")

@@ -1,0 +1,84 @@
+"""Limits of processors: what is declared, the names that runs fill in, and how they are shown."""
+
+from typing import Any
+
+import pytest
+
+from penstock.core.draw import draw
+from penstock.core.errors import DeclarationError
+from penstock.core.limit import NAME_MAX, name_check
+from penstock.core.pipeline import Pipeline
+from penstock.core.record import dumps, loads
+from penstock.core.runlimits import NOTHING, LimitNeed, needs_of, render
+from penstock.core.terms import ProcessorTerms
+
+SCHEMA = {"type": "object", "properties": {"table": {"type": "string"}}}
+
+
+def declared(**options: Any) -> Pipeline:
+    """A pipeline with one processor."""
+    made = Pipeline("loads", parameters=SCHEMA)
+    made.processor("load", **options)(lambda _: None)
+    made.check()
+    return made
+
+
+def test_every_kind_is_a_limit() -> None:
+    """One mechanism: names given, and names made from the processor's own."""
+    made = declared(
+        limits={"bq:{table}": 2, "disk": 1}, concurrency=20, per_customer=2, per_key={"{mode}": 3}
+    )
+    terms = made.processors[0].terms
+    own = "processor:{pipeline}/{phase}/{processor}"
+    assert needs_of(terms) == (
+        LimitNeed(name="bq:{table}", weight=2),
+        LimitNeed(name="disk"),
+        LimitNeed(name=own, capacity=20),
+        LimitNeed(name=own + ":customer:{customer}", capacity=2, is_customers=True),
+        LimitNeed(name=own + ":key:{mode}", capacity=3),
+    )
+    assert loads(ProcessorTerms, dumps(terms)) == terms
+    lines = [line.split("limit ", 1)[1] for line in draw(made.definition()) if "limit " in line]
+    assert lines == [
+        "bq:{table} (2 of it)",
+        "disk",
+        "20 at a time",
+        "2 at a time per customer",
+        "3 at a time per {mode}",
+    ]
+
+
+def test_nothing_declared_changes_nothing() -> None:
+    """A processor without limits has the definition it always had."""
+    (processor,) = declared().definition()["phases"][0]["processors"]
+    assert set(processor) == {"name", "pool", "timeout_us", "retry", "runs"}
+
+
+@pytest.mark.parametrize("options", [{"limits": ["bq:{tabel}"]}, {"per_key": "{tabel}"}])
+def test_an_unknown_place_is_named_with_what_is_known(options: Any) -> None:
+    with pytest.raises(DeclarationError, match=r"\{tabel\} in .* known: customer, .*, table\."):
+        declared(**options)
+
+
+@pytest.mark.parametrize(
+    ("value", "filled"),
+    [
+        ("sales.orders", "sales.orders"),
+        ("a b;c", "a_b_c"),
+        (7, "7"),
+        (True, "true"),
+        (None, NOTHING),
+        ("", NOTHING),
+    ],
+)
+def test_places_are_filled_with_what_a_name_can_hold(value: Any, filled: str) -> None:
+    found = render("bq:{table}", {"table": value})
+    assert found == f"bq:{filled}"
+    assert name_check(found) == found
+
+
+def test_long_names_stay_apart() -> None:
+    """Two values that differ only beyond what a name can hold have two limits."""
+    first, second = (render("bq:{t}", {"t": "x" * 300 + end}) for end in "ab")
+    assert len(first) == len(second) == NAME_MAX
+    assert first != second
