@@ -137,6 +137,15 @@ def populate(ways: Pair) -> dict[str, str]:
     ]
     for args in (["customer", "acme"], ["pipeline", "pair"], ["config", ids["daily"]]):
         ways.near("pause", *args, "--reason", "works")
+    for args in (
+        ("topics", "create", "rosters"),
+        ("subscriptions", "create", "reader", "--topic", "rosters", "--ordered"),
+        ("topics", "publish", "rosters", '{"n": 1}', "two", "--attribute", "k=v"),
+    ):
+        ways.near(*args)
+    ids["message"] = ways.near("topics", "publish", "rosters", "x", "--json").json["message_ids"][0]
+    pulled = ways.near("subscriptions", "pull", "reader", "--json").json["received_messages"]
+    ways.near("subscriptions", "nack", "reader", pulled[0]["ack_id"], "--poison")
     with connect(ways.database_url) as client:
         known = client.configs.page(customer="acme")[0].config_id
         now = client.views.now()
@@ -164,6 +173,13 @@ READS = [
     "dlq groups --status all",
     "dlq show {dead}",
     "dlq replay --all --dry-run",
+    "dlq list --subscription reader",
+    "topics list",
+    "topics show rosters",
+    "topics message {message}",
+    "subscriptions list",
+    "subscriptions list --topic rosters --limit 1",
+    "subscriptions show reader",
     "configs list",
     "configs list --customer acme --pipeline hello",
     "configs list --pipeline broken",
@@ -203,6 +219,14 @@ REFUSED = [
     ("runs retry {later}", 4),
     ("dlq discard {done} --reason no", 3),
     ("dlq replay", 2),
+    ("topics show nobody", 3),
+    ("topics publish nobody x", 3),
+    ("topics create no/slash", 2),
+    ("topics message 999999999", 3),
+    ("subscriptions show nobody", 3),
+    ("subscriptions create other --topic nobody", 3),
+    ("subscriptions create other --topic rosters --filter x", 2),
+    ("subscriptions ack reader forged", 2),
     ("configs show cfg_00000000", 3),
     ("configs list --customer nobody", 3),
     ("configs create acme nope --every 5", 2),

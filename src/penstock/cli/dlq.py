@@ -225,7 +225,9 @@ def _replay_these(
 
     def people() -> None:
         for one in done:
-            click.echo(f"{one['dead_letter_id']} is tried again as {one['replayed_as']}.")
+            told = one["replayed_as"]
+            what = told if told.startswith("run_") else f"message {told}, the next round"
+            click.echo(f"{one['dead_letter_id']} is tried again as {what}.")
 
     app.emit({"replayed": done}, people)
 

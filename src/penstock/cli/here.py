@@ -14,6 +14,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.ids import decode, encode
 
 if TYPE_CHECKING:
+    from penstock.cli.bus_usecases import BusCases
     from penstock.cli.flow_usecases import FlowCases
     from penstock.cli.letter_usecases import LetterCases
 
@@ -42,6 +43,14 @@ class Here:
         from penstock.cli.here_letters import HereLetters
 
         return HereLetters(self._client)
+
+    @property
+    def bus(self) -> BusCases:
+        """The use cases about topics and subscriptions."""
+        # As in `there`: a command about runs pays nothing for them.
+        from penstock.cli.here_bus import HereBus
+
+        return HereBus(self._client)
 
     def now(self) -> int:
         """The database's time."""

@@ -36,6 +36,8 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "override": ("override", "Approvals to go on without a dependency: grant, list, revoke."),
     "interventions": ("interventions", "What only a person can resolve: list, show, resolve."),
     "runs": ("runs", "List, show, submit, cancel and retry runs."),
+    "topics": ("topics", "Topics: create, publish, find a message again."),
+    "subscriptions": ("subscriptions", "Who takes messages: create, look, pull, seek, pause."),
     "dlq": ("dlq", "Dead letters of runs and messages: look, replay, discard."),
     "configs": ("configs", "Customers' schedules: create, change, preview, audit."),
     "pipelines": ("pipelines", "The pipelines this database knows; register new ones."),

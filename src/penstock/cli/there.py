@@ -15,6 +15,7 @@ from penstock.remote import Api
 from penstock.remote.problems import rebuilt
 
 if TYPE_CHECKING:
+    from penstock.cli.bus_usecases import BusCases
     from penstock.cli.flow_usecases import FlowCases
     from penstock.cli.letter_usecases import LetterCases
 
@@ -46,6 +47,14 @@ class There:
         from penstock.cli.there_letters import ThereLetters
 
         return ThereLetters(self._whole)
+
+    @property
+    def bus(self) -> BusCases:
+        """The use cases about topics and subscriptions."""
+        # As in `usecases`: a command about runs pays nothing for them.
+        from penstock.cli.there_bus import ThereBus
+
+        return ThereBus(self._whole)
 
     def now(self) -> int:
         """The server's time, to a second."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from penstock.core.errors import InvalidInput, PenstockError
 
 if TYPE_CHECKING:
+    from penstock.cli.bus_usecases import BusCases
     from penstock.cli.flow_usecases import FlowCases
     from penstock.cli.letter_usecases import LetterCases
 
@@ -65,6 +66,11 @@ class UseCases(Protocol):
     @property
     def letters(self) -> LetterCases:
         """The use cases about dead letters."""
+        ...
+
+    @property
+    def bus(self) -> BusCases:
+        """The use cases about topics and subscriptions."""
         ...
 
     def now(self) -> int:

@@ -14,7 +14,7 @@ from penstock.client.names import Names, check_limit
 from penstock.core import busrules, strictjson
 from penstock.core.binding import parse_binding
 from penstock.core.errors import InvalidInput, StaleVersion
-from penstock.core.message import DEAD_LETTER_SUFFIX, Delivery, Nack, Settling, SubscriptionSpec
+from penstock.core.message import Delivery, Nack, Settling, SubscriptionSpec
 from penstock.core.message import TopicSpec as Topic
 from penstock.store.api import Store, Tx
 from penstock.store.backlog import Backlog, Sums, backlog, delivery_sums
@@ -235,8 +235,3 @@ def _checked(extras: Extras) -> Extras:
         binding = parse_binding(strictjson.parse(extras.binding.encode()))
         return replace(extras, binding=binding.dump())
     return extras
-
-
-def dead_letters_of(name: str) -> str:
-    """The dead-letter topic a subscription has unless it names another."""
-    return name + DEAD_LETTER_SUFFIX

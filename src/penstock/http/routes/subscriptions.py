@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -10,16 +9,14 @@ from fastapi import Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from penstock.client.bus_requests import nacks_of, subscription_of
 from penstock.client.bus_shapes import (
     delivery_shape,
     seek_shape,
     subscription_detail_shape,
     subscription_shape,
 )
-from penstock.client.subscriptions import Extras, dead_letters_of
-from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput
-from penstock.core.message import ErrorKind, Nack, SubscriptionSpec
 from penstock.http.answers import Pages, answer, once, remembered
 from penstock.http.models.bus import (
     AckIn,
@@ -36,7 +33,7 @@ from penstock.http.models.bus import (
     SubscriptionIn,
     SubscriptionOut,
 )
-from penstock.http.models.common import JsonObject, Page
+from penstock.http.models.common import Page
 from penstock.http.models.runs import Done
 from penstock.http.parts import By, Cursor, Limit, Repeat, moment, router
 from penstock.http.polling import polled
@@ -55,30 +52,7 @@ def declare_subscription(
     request: Request, by: By, body: SubscriptionIn, customer_id: Whose = None, _: Repeat = None
 ) -> Response:
     """Make a subscription, or change it to what is said here."""
-    dead = None
-    if body.dead_letters:
-        dead = body.dead_letter_topic or dead_letters_of(body.name)
-    elif body.dead_letter_topic is not None:
-        raise InvalidInput("dead_letter_topic", "none without dead_letters", body.dead_letter_topic)
-    spec = SubscriptionSpec(
-        name=body.name,
-        topic=body.topic,
-        ack_deadline_us=body.ack_deadline_seconds * SECOND,
-        min_backoff_us=int(body.min_backoff_seconds * SECOND),
-        max_backoff_us=int(body.max_backoff_seconds * SECOND),
-        max_attempts=body.max_delivery_attempts,
-        dead_letter_topic=dead,
-        retention_us=body.retention_seconds * SECOND,
-        is_ordered=body.enable_message_ordering,
-        filter=body.filter,
-    )
-    extras = Extras(
-        kind=body.kind,
-        push=_text(body.push),
-        binding=_text(body.binding),
-        auto_replay=_text(body.auto_replay),
-        replays_max=body.replays_max,
-    )
+    spec, extras = subscription_of(body.model_dump())
     return once(
         request,
         by,
@@ -181,16 +155,7 @@ def nack_messages(
     request: Request, by: By, name: Name, body: NackIn, customer_id: Whose = None, _: Repeat = None
 ) -> Response:
     """Give deliveries back, each with its reason."""
-    nacks = [
-        Nack(
-            ack_id=one.ack_id,
-            kind=ErrorKind(one.kind),
-            error_type=one.error_type,
-            error=one.error,
-            delay_us=None if one.delay_seconds is None else int(one.delay_seconds * SECOND),
-        )
-        for one in body.nacks
-    ]
+    nacks = nacks_of([one.model_dump() for one in body.nacks])
     return once(
         request,
         by,
@@ -260,10 +225,3 @@ def purge_subscription(
         lambda: by.client.subscriptions.purge(name, customer=whose(by, customer_id)),
         lambda count: {"purged": count},
     )
-
-
-def _text(given: JsonObject | None) -> str | None:
-    """An object as the store keeps it."""
-    if given is None:
-        return None
-    return json.dumps(given, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Path, Query, Request
 from starlette.responses import Response
 
+from penstock.client.bus_requests import outgoing_of
 from penstock.client.bus_shapes import message_detail_shape, topic_detail_shape, topic_shape
 from penstock.core.clock import SECOND
-from penstock.core.errors import InvalidInput, NotFound
-from penstock.core.message import Outgoing
+from penstock.core.errors import NotFound
 from penstock.http.answers import Pages, answer, once
 from penstock.http.auth import Caller
 from penstock.http.models.bus import (
     MessageDetailOut,
-    OutgoingIn,
     PublishIn,
     PublishOut,
     TopicDetailOut,
@@ -95,7 +91,7 @@ def publish(
     _: Repeat = None,
 ) -> Response:  # fmt: skip
     """Publish messages, all or none; they are durable when this answers."""
-    messages = _outgoing(body.messages)
+    messages = outgoing_of([one.model_dump() for one in body.messages])
     return once(
         request,
         by,
@@ -111,21 +107,3 @@ def get_message(by: By, message_id: MessageId) -> Response:
         raise NotFound("message", message_id)
     found = by.client.topics.message(int(message_id), customer=by.customer)
     return answer(message_detail_shape(found))
-
-
-def _outgoing(messages: Sequence[OutgoingIn]) -> list[Outgoing]:
-    made = []
-    for place, one in enumerate(messages):
-        try:
-            data = base64.b64decode(one.data, validate=True)
-        except (binascii.Error, ValueError):
-            raise InvalidInput(f"messages[{place}].data", "base64", one.data) from None
-        made.append(
-            Outgoing(
-                data=data,
-                attributes=one.attributes,
-                ordering_key=one.ordering_key,
-                dedupe_id=one.dedupe_id,
-            )
-        )
-    return made

@@ -1,0 +1,182 @@
+"""`penstock topics`: make topics, publish to them, find a message again."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.cli import shapes
+from penstock.cli.app import App, Group
+from penstock.cli.given import read_text
+from penstock.cli.usecases import Shape
+from penstock.core.clock import SECOND, parse_duration
+from penstock.core.errors import InvalidInput
+
+LIMIT = click.IntRange(1, 10_000)
+BATCH = 500
+WHOSE = click.option("--customer", metavar="ID", help="This customer's; the house's without.")
+
+
+@click.group(cls=Group)
+def topics() -> None:
+    """Topics: list, show, create, publish, find a message, delete."""
+
+
+@topics.command("list")
+@WHOSE
+@click.option("--limit", type=LIMIT, default=100, show_default=True, help="At most so many.")
+@click.pass_obj
+def list_(app: App, customer: str | None, limit: int) -> None:
+    """List topics by name."""
+    with app.use_cases() as cases:
+        found = cases.bus.topics(customer, limit)
+
+    def people() -> None:
+        if not found:
+            app.say("No topics. Make one: penstock topics create NAME")
+            return
+        shapes.table(
+            ("TOPIC", "KEPT", "MADE BY"),
+            [(t["name"], shapes.span(t["retention_seconds"] * SECOND), t["created_by"])
+             for t in found],
+        )  # fmt: skip
+
+    app.emit({"topics": found}, people)
+
+
+@topics.command("show")
+@click.argument("name")
+@WHOSE
+@click.pass_obj
+def show(app: App, name: str, customer: str | None) -> None:
+    """Show a topic and who takes its messages."""
+    with app.use_cases() as cases:
+        found = cases.bus.topic(name, customer)
+
+    def people() -> None:
+        click.echo(f"{found['name']} · messages are kept for "
+                   f"{shapes.span(found['retention_seconds'] * SECOND)}")  # fmt: skip
+        for sub in found["subscriptions"]:
+            click.echo(f"  {sub}")
+        if not found["subscriptions"]:
+            app.say(f"Nobody takes them: penstock subscriptions create NAME --topic {name}")
+
+    app.emit(found, people)
+
+
+@topics.command("create")
+@click.argument("name")
+@WHOSE
+@click.option("--retention", default="7d", show_default=True, metavar="DURATION",
+              help="How long messages are kept.")  # fmt: skip
+@click.pass_obj
+def create(app: App, name: str, customer: str | None, retention: str) -> None:
+    """Make a topic; again is a no-op."""
+    seconds = parse_duration(retention, "retention") // SECOND
+    with app.use_cases() as cases:
+        made = cases.bus.topic_create({"name": name, "retention_seconds": seconds}, customer)
+    app.emit(made, lambda: click.echo(f"{name} is there."))
+
+
+@topics.command("delete")
+@click.argument("name")
+@WHOSE
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
+    """Delete a topic; its subscriptions keep what they were given and get nothing more."""
+    if not yes and not app.is_json:
+        click.confirm(f"Delete the topic {name}?", abort=True)
+    with app.use_cases() as cases:
+        cases.bus.topic_delete(name, customer)
+    app.emit({"name": name, "outcome": "deleted"}, lambda: click.echo(f"{name} is deleted."))
+
+
+@topics.command("publish")
+@click.argument("name")
+@click.argument("data", nargs=-1, metavar="[TEXT]...")
+@WHOSE
+@click.option("--file", "file", metavar="FILE", help="A message per line; - is standard input.")
+@click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="For every message.")
+@click.option("--ordering-key", metavar="TEXT", help="Kept in order with its likes.")
+@click.option("--dedupe-id", metavar="TEXT", help="For one message: publishing it again is safe.")
+@click.pass_obj
+def publish(app: App, /, name: str, data: tuple[str, ...], **given: Any) -> None:
+    r"""Publish messages; they are durable when this says so.
+
+    \b
+    penstock topics publish rosters '{"team": "ATL"}' --attribute league=nba
+    penstock topics publish rosters --file messages.jsonl
+    """
+    texts = list(data)
+    if given["file"] is not None:
+        texts += [line for line in read_text(Path(given["file"]), "file").splitlines() if line]
+    if not texts:
+        raise InvalidInput("data", "a message, or --file", "nothing")
+    if given["dedupe_id"] is not None and len(texts) > 1:
+        raise InvalidInput("dedupe_id", "one message", f"{len(texts)} messages")
+    attributes = dict(_attribute(text) for text in given["attributes"])
+    more = {name: given[name] for name in ("ordering_key", "dedupe_id") if given[name] is not None}
+    messages = [
+        {"data": base64.b64encode(text.encode()).decode(), "attributes": attributes, **more}
+        for text in texts
+    ]
+    ids: list[str] = []
+    with app.use_cases() as cases:
+        for start in range(0, len(messages), BATCH):
+            part = messages[start : start + BATCH]
+            ids += cases.bus.publish(name, part, given["customer"])
+
+    def people() -> None:
+        many = shapes.plural(len(ids), "message")
+        which = ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}"
+        click.echo(f"{many} published: {which}.")
+
+    app.emit({"message_ids": ids}, people)
+
+
+@topics.command("message")
+@click.argument("message_id", metavar="ID")
+@click.pass_obj
+def message(app: App, message_id: str) -> None:
+    """Find a message: its content, and where it is for each subscription."""
+    with app.use_cases() as cases:
+        found = cases.bus.message(message_id)
+        now = cases.now()
+    app.emit(found, lambda: _show_message(found, now))
+
+
+def _show_message(found: Shape, now: int) -> None:
+    published = shapes.when(shapes.micros(found["publish_time"]), now)
+    click.echo(f"{found['message_id']} · {found['topic']} · published {published}")
+    for name, value in sorted(found["attributes"].items()):
+        click.echo(f"  {shapes.printable(name)} = {shapes.printable(value)}")
+    click.echo(content(found["data"]))
+    shapes.table(
+        ("SUBSCRIPTION", "ROUND", "STATE", "TRIES", "SINCE", "LAST ERROR"),
+        [
+            (p["subscription"], p["round"], p["state"], p["attempts"],
+             shapes.brief(shapes.micros(p["at"]), now), shapes.first_line(p["last_error"], 60))
+            for p in found["deliveries"]
+        ],
+    )  # fmt: skip
+
+
+def content(data: str, most: int = 2_000) -> str:
+    """A message's content as people may see it."""
+    raw = base64.b64decode(data)
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return f"  {len(raw)} bytes, not text (see --json)"
+    return shapes.printable(text[:most]) + ("…" if len(text) > most else "")
+
+
+def _attribute(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InvalidInput("attribute", "key=value", text)
+    return key, value
