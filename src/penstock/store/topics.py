@@ -118,8 +118,12 @@ def channel(subscription: int) -> str:
 
 def channels(takers: Iterable[Taker]) -> set[str]:
     """Whom to wake after publishing: pullers of each, the pusher, who serves bound ones."""
-    names = {taker.kind for taker in takers if taker.kind != "pull"}
-    return names | {channel(taker.subscription) for taker in takers}
+    names: set[str] = set()
+    for taker in takers:
+        names.add(channel(taker.subscription))
+        if taker.kind != "pull":
+            names.add(taker.kind)
+    return names
 
 
 # -- topics ------------------------------------------------------------------------------------

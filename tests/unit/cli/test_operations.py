@@ -5,6 +5,8 @@ import sqlite3
 import pytest
 
 from penstock import connect
+from penstock.bus.embedded import EmbeddedBus
+from penstock.core.message import SubscriptionSpec, TopicSpec
 from penstock.store.leases import session_open
 from tests.unit.cli.conftest import SHOP, Shell
 
@@ -172,6 +174,18 @@ class TestDoctor:
         found = {check["check"]: check for check in shell.json("doctor")["checks"]}
         assert found["dead letters"]["fix"] == "penstock dlq groups"
         assert found["pauses"]["fix"] == "penstock resume all"
+
+    def test_poison_traps_warn(self, shell: Shell) -> None:
+        """A subscription that could be sent poison and has nowhere to put it is named."""
+        found = {check["check"]: check for check in shell.json("doctor")["checks"]}
+        assert found["bus"]["verdict"] == "OK"
+        with connect(shell.url) as client:
+            wanted = SubscriptionSpec(name="trap", topic="events")
+            EmbeddedBus(client.store).declare([TopicSpec(name="events")], [wanted])
+        found = {check["check"]: check for check in shell.json("doctor")["checks"]}
+        assert found["bus"]["verdict"] == "WARN"
+        assert "trap" in found["bus"]["says"]
+        assert "dead_letter_topic" in found["bus"]["fix"]
 
     def test_a_changed_journal_fails(self, shell: Shell) -> None:
         """What was sealed and then changed is found."""
