@@ -163,6 +163,7 @@ def work_off(client: Client, pipelines: Sequence[Pipeline]) -> int:
                 claimed = steps.claim_once(options.slots, start=True)
                 finishes = [f for held in claimed if (f := steps.execute(held)) is not None]
                 steps.ends.add(finishes)
+                steps.fair_clock.raise_once()
                 while len(steps.ends):
                     steps.flush_once()
                 done += len(finishes)

@@ -1,13 +1,14 @@
 """Admission: who may be claimed next. Turns, ageing, pauses and ordering keys."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.model import Finish, HeldRun
 from penstock.store import admission, registry, runs
-from penstock.store.api import Store, Tx
+from penstock.store.api import Row, Store, Tx
 from tests.conformance.world import World
 from tests.conftest import OpenStore
 
@@ -120,6 +121,51 @@ class TestFairness:
         world.admit()
         turns = [row[0] for row in world.sql("SELECT pass FROM runs WHERE admission = 0")]
         assert len(turns) == len(set(turns)) == 10
+
+    def test_alone_as_in_company(self, world: World) -> None:
+        """A run that is inserted alone is judged and seated as one inserted with others.
+
+        The same story is told twice, in two levels: run by run, and with another customer's run in
+        every batch. A batch of one has a statement of its own on PostgreSQL.
+        """
+        named = ("a", "b", "paused", "away")
+        a, b, paused, away = world.customers(*named)
+        world.write(lambda tx: admission.pause_put(tx, "customer", paused, "x", "tester"))
+        now = world.clock.now()
+        story: list[dict[str, Any]] = [
+            {"customer": a},
+            {"customer": b, "parameters": '{"x": "é\\" \\\\"}', "correlation_id": "c"},
+            {"customer": a, "scheduled_time": now + 5, "max_execution_us": 7, "sla_us": 9},
+            {"customer": paused},
+            {"customer": a, "ordering_key": "k", "partition": "p", "mode": "m"},
+            {"customer": a, "ordering_key": "k"},
+            {"customer": b, "slot": now - 1, "attempt": 2, "trigger_source": "api"},
+            {"customer": a},
+        ]
+        told: dict[int, list[Row]] = {}
+        for priority in (4, 6):
+            for n, fields in enumerate(story):
+                mine = dict(fields)
+                if "ordering_key" in mine:
+                    mine["ordering_key"] += str(priority)
+                batch = [world.new(priority=priority, **mine)]
+                if priority == 6:
+                    batch.append(world.new(priority=priority, customer=away))
+                run_id = world.insert_all(batch)[0]
+                if n == 3:
+                    held = [
+                        h for h in world.claim(n=9) if h.level == priority and h.customer != away
+                    ]
+                    world.write(partial(runs.fair_clock_raise, claimed=held))
+                columns = (
+                    "customer, slot, scheduled_time, pass, admission, attempt, max_execution_us, "
+                    "sla_us, partition, mode, parameters, correlation_id, trigger_source"
+                )
+                told.setdefault(priority, []).extend(
+                    world.sql(f"SELECT {columns} FROM runs WHERE run_id = {run_id}")
+                )
+        assert told[4] == told[6]
+        assert [row[4] for row in told[4]] == [0, 0, 1, 2, 0, 3, 0, 0]
 
     def test_urgent_run_of_a_flooding_customer(self, world: World) -> None:
         """An urgent run of a customer with a backlog does not put newcomers behind that backlog."""

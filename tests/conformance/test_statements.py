@@ -15,7 +15,7 @@ from penstock.store.statements import Engine, Statement, load
 
 PACKAGE = Path(str(resources.files("penstock")))
 ENGINES: tuple[Engine, ...] = ("sqlite", "postgres")
-CALLS = {"rows", "run"}
+CALLS = {"rows", "run", "later"}
 
 
 @cache
@@ -29,7 +29,9 @@ def raw_statements() -> dict[tuple[str, str], str]:
     """Each statement as written, with its comments, by (name, engine or '')."""
     found = {}
     for text in sources().values():
-        marks = list(re.finditer(r"^-- (name|fragment): (\w+)(?: \[(\w+)\])?\s*$", text, re.M))
+        marks = list(
+            re.finditer(r"^-- (name|fragment): (\w+)(?: \[(\w+(?: one)?)\])?\s*$", text, re.M)
+        )
         for mark, following in zip(marks, [*marks[1:], None], strict=True):
             if mark.group(1) == "name":
                 end = following.start() if following else len(text)
@@ -60,7 +62,7 @@ def calls() -> list[tuple[str, str, set[str] | None, bool]]:
 
 
 def looks_like(name: str) -> bool:
-    """Whether a string given to `rows` or `run` can only be meant as a statement's name."""
+    """Whether a string given to these calls can only be meant as a statement's name."""
     return re.fullmatch(r"[a-z]+(_[a-z]+)+", name) is not None
 
 
@@ -195,6 +197,15 @@ def test_postgres_accepts_every_statement(store: Store) -> None:
                         connection.execute(f"EXPLAIN {text}", values)
                 except Exception as error:
                     faults.append(f"{name}: {error}")
+            for text in statement.one:
+                values = dict.fromkeys(statement.all_params)
+                for column in statement.batch:
+                    values |= {f"b_{column.name}": "{}", f"o_{column.name}": None}
+                try:
+                    with connection.transaction():
+                        connection.execute(f"EXPLAIN {text}", values)
+                except Exception as error:
+                    faults.append(f"{name}, one row: {error}")
         return faults
 
     assert store.write(body) == []

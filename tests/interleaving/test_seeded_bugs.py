@@ -41,7 +41,7 @@ def patched(name: str, *changes: tuple[str, str]) -> Iterator[None]:
     for old, new in changes:
         assert any(old in text for text in texts), f"{name} does not say {old!r}"
         texts = tuple(text.replace(old, new) for text in texts)
-    statements[name] = replace(original, texts=texts)
+    statements[name] = replace(original, texts=texts, one=())  # also where a batch is one row
     try:
         yield
     finally:

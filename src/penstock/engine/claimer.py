@@ -70,6 +70,7 @@ class Claimer:
         runs = self._steps.claim_once(wanted, start=self._pace.is_long)
         if runs:
             self._dispatch(runs)
+            self._steps.fair_clock.raise_once()
         if len(runs) < wanted and not self._is_stopping:
             poll = self._steps.options.poll_us / SECOND
             self._waiter.wait(poll * (0.75 + 0.5 * self._steps.jitter()))

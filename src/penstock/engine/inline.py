@@ -60,6 +60,7 @@ class InlineWorker:
             if context is not None:
                 outcome = call_inline(context)
                 self._busy.append((now + self._seconds(context), held.token, context, outcome))
+        steps.fair_clock.raise_once()
         return len(claimed)
 
     def report(self) -> int:

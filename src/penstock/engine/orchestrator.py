@@ -21,7 +21,7 @@ from penstock.store.api import Store, Tx
 from penstock.store.book import Evidence, LookOrder, Stir, Wanted
 from penstock.store.cascade import Advanced, advance
 from penstock.store.completions import nudge_take
-from penstock.store.flows import Flow, cascade_next_at, phase_due
+from penstock.store.flows import Flow, cascade_next_ask, phase_due
 from penstock.store.plans import Planned
 
 BATCH: Final = 500
@@ -65,11 +65,11 @@ class _Seen:
 
 
 class _Step(NamedTuple):
-    """What one transaction did; `idle`: nothing, so when something is due, and the time."""
+    """What one transaction did, and what it saw ahead: when something is due, and the time."""
 
     part: Advanced
-    is_full: bool = False
-    idle: tuple[int | None, int] | None = None
+    is_full: bool
+    look_ahead: Callable[[], tuple[int | None, int]]
 
 
 class Orchestrator:
@@ -109,7 +109,8 @@ class Orchestrator:
         total = Stepped()
         while True:
             seen = [self._seen.popleft() for _ in range(min(len(self._seen), self._batch))]
-            part, is_full, idle = self._stepped(seen)
+            part, is_full, look_ahead = self._stepped(seen)
+            next_at, now = look_ahead()
             total = total.plus(part, len(part.looks))
             if part.pools:
                 self._store.wake([f"runs:{pool}" for pool in sorted(part.pools)])
@@ -117,10 +118,10 @@ class Orchestrator:
                 self._store.wake(["cancel"])
             for order in part.looks:
                 self._make(order)
-            if not (is_full or part.flows or self._seen):
+            is_due = next_at is not None and next_at <= now
+            if not (is_full or self._seen or (is_due and part.flows)):
                 break
-        next_at, now = idle or self._store.read(cascade_next_at)
-        if next_at is not None and next_at <= now:
+        if is_due:
             next_at = now + BUSY_US  # others hold it: they act on it, or their crash frees it
         return replace(total, next_at=next_at, now=now)
 
@@ -157,10 +158,10 @@ class Orchestrator:
             if gate_id is not None:
                 stir.due.add(gate_id)
         if not stirs:
-            return _Step(Advanced(), idle=cascade_next_at(tx))
+            return _Step(Advanced(), False, cascade_next_ask(tx))
         known = None if self._known is None else self._remembered
         part = advance(tx, stirs, actor=self._holder, holder=self._holder, known=known)
-        return _Step(part, is_full=len(nudges) == self._batch)
+        return _Step(part, len(nudges) == self._batch, cascade_next_ask(tx))
 
     def _make(self, order: LookOrder) -> None:
         if self._threads is None:

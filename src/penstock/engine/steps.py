@@ -26,6 +26,7 @@ from penstock.engine.buffer import is_suspect
 from penstock.engine.context import Known, RunContext, Signal
 from penstock.engine.ends import ADMIT, EndQueue, Flushed
 from penstock.engine.execution import call_inline, check_importable
+from penstock.engine.fairness import FairClock
 from penstock.engine.options import WorkerOptions
 from penstock.engine.outcome import Outcome, finish_of, outcome_of_value, unsettled
 from penstock.engine.session import Renewal, WorkerSession
@@ -37,13 +38,11 @@ from penstock.store.leases import progress_put_many, session_cancels
 from penstock.store.registry import pool_ensure
 from penstock.store.runs import (
     Claim,
-    fair_clock_raise,
     run_claim,
     run_release_many,
     run_start_many,
 )
 
-FAIR_CLOCK_SECONDS: Final = 0.1
 LOOK_AGAIN_SECONDS: Final = (0.0, 10.0, 130.0)
 """A claim without an answer may still be committing: statements end within 120 s. The looks after
 the last such claim serve those before it as well.
@@ -79,7 +78,7 @@ class WorkerSteps:
         self._pipelines = list(pipelines)
         self._pool = 0
         self._cancels: set[int] = set()
-        self._clock_raised = float("-inf")
+        self.fair_clock = FairClock(store, clock)
         self._looks: list[float] = []
 
     @property
@@ -144,21 +143,12 @@ class WorkerSteps:
             claimed_by=self.options.name,
             start=start,
         )
-        is_raise_due = now - self._clock_raised >= FAIR_CLOCK_SECONDS
-
-        def body(tx: Tx) -> list[HeldRun]:
-            runs = run_claim(tx, claim)
-            if is_raise_due:
-                fair_clock_raise(tx, runs)
-            return runs
-
         try:
-            runs = self._store.write(body if is_raise_due else Single(body))
+            runs = self._store.write(Single(lambda tx: run_claim(tx, claim)))
         except StoreUnavailable:
             self._looks = [self.clock.monotonic() + seconds for seconds in LOOK_AGAIN_SECONDS]
             raise
-        if is_raise_due and runs:
-            self._clock_raised = now
+        self.fair_clock.claimed(runs)
         return self._hold(runs)
 
     def begin(self, held: HeldRun, now: float) -> RunContext | None:
@@ -258,6 +248,7 @@ class WorkerSteps:
             finish = self.execute(held)
             if finish is not None:
                 self.ends.add([finish])
+        self.fair_clock.raise_once()
         return self.flush_once()
 
     def _register(self, tx: Tx) -> tuple[int, dict[int, Known]]:

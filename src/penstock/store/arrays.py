@@ -22,6 +22,15 @@ def array_literal(values: Sequence[Any], kind: str) -> str:
     return "{" + ",".join([_item(value, kind) for value in values]) + "}"
 
 
+def text_of(value: Any, kind: str) -> Any:
+    """A single value as PostgreSQL reads it: text, so that a statement has one prepared form."""
+    if value is None or kind == "bytea":
+        return value
+    if kind == "boolean":
+        return "t" if value else "f"
+    return str(value)
+
+
 def _item(value: Any, kind: str) -> str:
     if value is None:
         return "NULL"

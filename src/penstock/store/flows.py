@@ -320,8 +320,18 @@ def phase_due(tx: Tx, n: int) -> list[tuple[int, int | None]]:
 
 def cascade_next_at(tx: Tx) -> tuple[int | None, int]:
     """When the orchestrator has something to do (the past when it has now), and the time."""
-    ((*due, now),) = tx.rows("cascade_next_at")
-    return min((at for at in due if at is not None), default=None), now
+    return cascade_next_ask(tx)()
+
+
+def cascade_next_ask(tx: Tx) -> Callable[[], tuple[int | None, int]]:
+    """Like `cascade_next_at`, without waiting for the answer."""
+    answer = tx.later("cascade_next_at")
+
+    def read() -> tuple[int | None, int]:
+        ((*due, now),) = answer.rows()
+        return min((at for at in due if at is not None), default=None), now
+
+    return read
 
 
 def of_configs(tx: Tx, ids: Sequence[int]) -> dict[int, OfConfig]:

@@ -121,8 +121,7 @@ class PostgresStore:
     def wake(self, channels: Iterable[str]) -> None:
         """Tell waiters here and in other processes that there may be work."""
         names = list(channels)
-        self._hub.notify(names)
-        self._relay.ask(names)
+        self._relay.ask(names, is_heard=self._hub.notify(names))
 
     def listen(self, channels: Iterable[str]) -> HubWaiter:
         """A waiter for wake-ups on the channels."""

@@ -16,9 +16,9 @@ from typing import Any, cast
 import psycopg
 
 from penstock.store.api import Row
-from penstock.store.arrays import array_literal
+from penstock.store.arrays import array_literal, text_of
 from penstock.store.postgres_wire import Ask, Wire, prepared, verbatim
-from penstock.store.statements import Engine, load
+from penstock.store.statements import Engine, Statement, load
 
 PREPARED_ROWS_MAX = 32
 
@@ -106,14 +106,15 @@ class PostgresTx:
         statement = load("postgres")[name]
         bound: dict[str, Any] = dict(params or {})
         bound["now"] = self._injected
+        is_one = False
         if statement.batch:
             if not batch:
                 return Answer(self, None)
-            for column, values in zip(statement.batch, zip(*batch, strict=True), strict=True):
-                bound[f"b_{column.name}"] = array_literal(values, column.type)
+            is_one = len(batch) == 1 and bool(statement.one)
+            bound |= _one(statement, batch[0]) if is_one else _many(statement, batch)
         is_small = batch is None or len(batch) <= PREPARED_ROWS_MAX
         ask = None
-        for text in statement.texts:
+        for text in statement.one if is_one else statement.texts:
             ask = self._put(name, text, bound, is_small=is_small)
         return Answer(self, ask)
 
@@ -193,3 +194,19 @@ class PostgresTx:
         if self._is_single:
             assert not self._is_spent, "a single body runs one statement"
             self._is_spent = True
+
+
+def _many(statement: Statement, batch: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """A batch as arrays, one per column."""
+    columns = zip(statement.batch, zip(*batch, strict=True), strict=True)
+    return {f"b_{c.name}": array_literal(values, c.type) for c, values in columns}
+
+
+def _one(statement: Statement, row: Sequence[Any]) -> dict[str, Any]:
+    """A batch of one row as its values; as arrays, too, for who looks them up there."""
+    bound: dict[str, Any] = {}
+    for column, value in zip(statement.batch, row, strict=True):
+        bound[f"o_{column.name}"] = text_of(value, column.type)
+        if f"b_{column.name}" in statement.arrays:
+            bound[f"b_{column.name}"] = array_literal((value,), column.type)
+    return bound

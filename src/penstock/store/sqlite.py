@@ -145,11 +145,11 @@ class SqliteStore:
     def wake(self, channels: Iterable[str]) -> None:
         """Tell waiters here and in other processes that there may be work."""
         names = list(channels)
-        self._hub.notify(names)
+        is_heard = self._hub.notify(names)
         if self.capabilities.cross_process_wake and not self._closed:
             self._open_bell()
             assert self._relay is not None
-            self._relay.ask(names)
+            self._relay.ask(names, is_heard=is_heard)
 
     def listen(self, channels: Iterable[str]) -> HubWaiter:
         """A waiter for wake-ups on the channels."""

@@ -9,6 +9,9 @@ decisive feature) and one line of purpose. One text serves both engines through 
     {{pg:...}} {{lite:...}}   text for one engine only
     {{fragment}}    a shared piece, declared with `-- fragment: name`
 
+On PostgreSQL a batch of one row has a rendering of its own, in which `{{batch}}` is that row, not
+arrays that are taken apart; `[postgres one]` declares another text for it where that pays.
+
 This module never talks to a database; the drivers ask it for rendered text.
 """
 
@@ -23,10 +26,11 @@ from typing import Literal
 Engine = Literal["sqlite", "postgres"]
 _Key = tuple[str, str]
 
-_HEADER = re.compile(r"^-- (name|fragment): (\w+)(?: \[(\w+)\])?\s*$", re.MULTILINE)
+_HEADER = re.compile(r"^-- (name|fragment): (\w+)(?: \[(\w+(?: one)?)\])?\s*$", re.MULTILINE)
 _BATCH = re.compile(r"^-- batch: (.+(?:\n--   .+)*)$", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 _PARAM = re.compile(r"(?<![:\w]):([a-z_]\w*)")
+_ARRAY = re.compile(r"%\((b_\w+)\)s")
 _ANY = re.compile(r"\{\{any (\w+)\}\}")
 _ONE_ENGINE = re.compile(r"\{\{(pg|lite):((?:[^{}]|\{(?!\{)|\}(?!\}))*)\}\}", re.DOTALL)
 _PIECE = re.compile(r"\{\{(\w+)\}\}")
@@ -44,13 +48,20 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A verb's SQL for one engine: one or more texts run in order, the last one answers."""
+    """A verb's SQL for one engine: one or more texts run in order, the last one answers.
+
+    one: the texts for a batch of a single row, whose values are bound as `o_<column>`; none where
+    the engine has no use for them.
+    """
 
     name: str
     texts: tuple[str, ...]
     params: tuple[frozenset[str], ...]
     batch: tuple[Column, ...]
     source: str
+    one: tuple[str, ...] = ()
+    arrays: frozenset[str] = frozenset()
+    """The columns of a single row that are also looked up as arrays, as `b_<column>`."""
 
     @property
     def all_params(self) -> frozenset[str]:
@@ -98,14 +109,29 @@ def render(
         if source is None:
             continue
         columns = tuple(Column(*part.split()) for part in source.batch.split(",") if part.strip())
-        body = _expand(source.body, engine, columns, fragments, name)
-        texts = tuple(part for part in (p.strip() for p in body.split(";\n")) if part)
-        texts = tuple(part.rstrip(";") for part in texts)
+        texts = _texts(_expand(source.body, engine, columns, fragments, name))
         params = tuple(frozenset(_PARAM.findall(part)) for part in texts)
+        one: tuple[str, ...] = ()
         if engine == "postgres":
-            texts = tuple(_PARAM.sub(r"%(\1)s", part.replace("%", "%%")) for part in texts)
-        rendered[name] = Statement(name, texts, params, columns, source.path)
+            texts = tuple(map(_marked, texts))
+        if engine == "postgres" and columns:
+            own = statements.get((name, "postgres one"), source)
+            row = {**fragments, ("batch", ""): _row(columns)}
+            one = tuple(map(_marked, _texts(_expand(own.body, engine, columns, row, name))))
+        arrays = frozenset(_ARRAY.findall(" ".join(one)))
+        rendered[name] = Statement(name, texts, params, columns, source.path, one, arrays)
     return rendered
+
+
+def _texts(body: str) -> tuple[str, ...]:
+    """The statements of a body."""
+    parts = (part.strip() for part in body.split(";\n"))
+    return tuple(part.rstrip(";") for part in parts if part)
+
+
+def _marked(text: str) -> str:
+    """A text with its parameters as psycopg spells them."""
+    return _PARAM.sub(r"%(\1)s", text.replace("%", "%%"))
 
 
 def expand_schema(text: str, engine: Engine) -> str:
@@ -129,9 +155,9 @@ def _expand(
         if word == "now":
             # SQLite has no clock of its own: its driver binds the time, injected or not.
             return "coalesce(CAST(:now AS bigint), db_now())" if engine == "postgres" else ":now"
-        if word == "batch":
-            return _batch(engine, columns, name)
         found = fragments.get((word, engine), fragments.get((word, "")))
+        if found is None and word == "batch":
+            return _batch(engine, columns, name)
         if found is None:
             raise ValueError(f"statement {name}: unknown mark {{{{{word}}}}}")
         return found
@@ -161,6 +187,12 @@ def _batch(engine: Engine, columns: tuple[Column, ...], name: str) -> str:
         return f"(SELECT rowid AS ord, {names} FROM {batch_table(name)}) AS batch"
     arrays = ", ".join(f":b_{column.name}::{column.type}[]" for column in columns)
     return f"unnest({arrays}) WITH ORDINALITY AS batch({names}, ord)"
+
+
+def _row(columns: tuple[Column, ...]) -> str:
+    """A batch of one row."""
+    values = ", ".join(f"CAST(:o_{c.name} AS {c.type}) AS {c.name}" for c in columns)
+    return f"(SELECT CAST(1 AS bigint) AS ord, {values}) AS batch"
 
 
 def batch_table(name: str) -> str:

@@ -2,7 +2,9 @@
 
 A wake-up is a hint. Losing one costs a poll interval, never work; the truth is in the tables.
 `WakeHub` reaches waiters of this process, `Relay` hands hints to other processes on a thread of its
-own, at most 200 times a second, so that no transaction ever waits for a notification.
+own, at most 200 times a second, so that no transaction ever waits for a notification. When somebody
+here was waiting, the others hear of it a moment later: what is woken here takes the work meanwhile,
+and telling everybody would keep it waiting for the processor.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 GAP_SECONDS = 0.005
+HEARD_SECONDS = 0.003
+"""How much later others are told when somebody here is on the way."""
 
 
 def after_commit(calls: Iterable[Callable[[], None]]) -> None:
@@ -38,10 +42,13 @@ class HubWaiter:
         self.channels = channels
         self._hub = hub
         self._event = threading.Event()
+        self.is_waiting = False
 
     def wait(self, seconds: float) -> bool:
         """Wait until woken or until `seconds` passed; True when woken."""
+        self.is_waiting = True
         woken = self._event.wait(seconds)
+        self.is_waiting = False
         self._event.clear()
         return woken
 
@@ -73,13 +80,15 @@ class WakeHub:
         with self._lock:
             self._waiters.discard(waiter)
 
-    def notify(self, channels: Iterable[str]) -> None:
-        """Wake this process's waiters on the channels."""
+    def notify(self, channels: Iterable[str]) -> bool:
+        """Wake this process's waiters; whether every channel had somebody who was waiting."""
         wanted = frozenset(channels)
         with self._lock:
             woken = [w for w in self._waiters if w.channels & wanted]
+        waiting = frozenset[str]().union(*(w.channels for w in woken if w.is_waiting))
         for waiter in woken:
             waiter.interrupt()
+        return wanted <= waiting
 
 
 class Relay:
@@ -91,11 +100,14 @@ class Relay:
         self._lock = threading.Lock()
         self._pending: set[str] = set()
         self._asked = threading.Event()
+        self._hurry = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def ask(self, channels: Iterable[str]) -> None:
-        """Queue hints; returns at once."""
+    def ask(self, channels: Iterable[str], *, is_heard: bool = False) -> None:
+        """Queue hints; returns at once. `is_heard`: somebody here acts on them already."""
+        if not is_heard:
+            self._hurry.set()
         with self._lock:
             self._pending.update(channels)
             if self._thread is None and not self._stopped.is_set():
@@ -106,6 +118,7 @@ class Relay:
     def close(self) -> None:
         """Stop the thread; idempotent."""
         self._stopped.set()
+        self._hurry.set()
         self._asked.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
@@ -113,6 +126,8 @@ class Relay:
     def _loop(self) -> None:
         while not self._stopped.is_set():
             self._asked.wait()
+            self._hurry.wait(HEARD_SECONDS)
+            self._hurry.clear()
             self._asked.clear()
             with self._lock:
                 channels, self._pending = sorted(self._pending), set()
@@ -131,7 +146,7 @@ class SocketBell:
     socket there, and one that nobody listens on is removed.
     """
 
-    def __init__(self, database: Path, heard: Callable[[list[str]], None]) -> None:
+    def __init__(self, database: Path, heard: Callable[[list[str]], object]) -> None:
         digest = hashlib.sha256(str(database.resolve()).encode()).hexdigest()[:16]
         self._folder = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}-{digest}"
         self._folder.mkdir(mode=0o700, exist_ok=True)

@@ -83,6 +83,7 @@ class Hands:
                 if context is not None:
                     self._busy.append(self._begun(steps, context, now))
                 touched += 1
+            steps.fair_clock.raise_once()
         return touched
 
     def next_at(self) -> Micros | None:

@@ -104,6 +104,7 @@ class SimWorker(Actor):
         self.know()
         free = self._slots - len(self._executions) - len(self._waiting)
         self._waiting += self.steps.claim_once(free, start=self._starts)
+        self.steps.fair_clock.raise_once()
 
     def _begin(self) -> None:
         rng, clock = self.stage.rng, self.stage.clock

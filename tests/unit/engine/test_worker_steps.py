@@ -233,6 +233,25 @@ class TestRenewal:
         assert steps.session.session_id not in (None, old)
         assert steps.release_many([second]) == 1
 
+    def test_fair_clock_follows_claims(self, store: SqliteStore, clock: VirtualClock) -> None:
+        """After a claim, in a transaction of its own, and at most ten times a second."""
+        pipeline = pipeline_of()
+        submit(store, pipeline, 4)
+        steps = steps_of(store, pipeline, clock)
+
+        def turn() -> int:
+            text = "SELECT coalesce(max(pass), 0) FROM turns WHERE customer = 0"
+            return int(store.read(lambda tx: tx._connection.execute(text).fetchone())[0])  # type: ignore[attr-defined]
+
+        seen = []
+        for seconds in (0.0, 0.05, 0.05, 0.2):
+            clock.advance(seconds=seconds)
+            steps.claim_once(1)
+            before = turn()
+            steps.fair_clock.raise_once()
+            seen.append((before, turn()))
+        assert seen == [(0, 1), (1, 1), (1, 3), (3, 4)]
+
     def test_changed_progress_is_written_with_the_beat(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
