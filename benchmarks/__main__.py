@@ -33,6 +33,11 @@ BENCHES = {
     "cascade_latency": ("cascade", "the last completion committed to the next phase running"),
     "cascade_throughput": ("cascade", "500 flows of 6 phases of 5 processors that do nothing"),
     "cascade_waiting": ("cascade", "10,000 flows that wait at their gates: CPU between looks"),
+    "limit": ("limit", "a slot alone, and 64 contenders in 2 processes on a limit of 10"),
+    "limit_fair": ("limit", "1,000 waiters of 2 processes in ticket order, a tenth of them heavy"),
+    "limit_source": ("limit_cases", "30 messages, 3 processes, a table whose quota is 10, then 4"),
+    "limit_rate": ("limit_cases", "100 a second over a minute, 4 processes"),
+    "limit_crash": ("limit_cases", "200 contenders x 4 processes, kill -9 at random, a minute"),
     "history": ("history", "lists and sums over 10,000,000 ended runs (takes minutes)"),
 }
 

@@ -233,7 +233,8 @@ class Broker:
             woken = self._apply(desk, served, began)
             has_more, has_waiters = desk.has_work, bool(desk.waiting)
         _wake(woken)
-        self.store.wake(served.channels)
+        if served.channels:
+            self.store.wake(served.channels)
         self._follow_up(woken, has_more=has_more, has_waiters=has_waiters)
 
     def _follow_up(self, woken: Sequence[Waiter], *, has_more: bool, has_waiters: bool) -> None:
@@ -262,10 +263,10 @@ class Broker:
                 continue
             held = Held(desk, lease, began)
             self.holdings.add(held)
-            waiter.grant(held, max(0, lease.since_at - served.now))
+            waiter.grant(held, served.waits.get(request, 0))
             woken.append(waiter)
         for request, wait in served.waits.items():
-            waiter = desk.pop(request)
+            waiter = None if request in served.leases else desk.pop(request)
             if waiter is not None:
                 waiter.grant(None, wait)
                 woken.append(waiter)

@@ -149,7 +149,10 @@ class Turn:
 
 @dataclass(slots=True, kw_only=True)
 class Served:
-    """What came of a turn, by request. waits: microseconds until a rate lets it go."""
+    """What came of a turn, by request.
+
+    waits: microseconds until a rate lets it go; without a lease when a rate is all there is.
+    """
 
     limit: Limit
     now: int = 0

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from penstock.core import bucket
 from penstock.core import limit as rules
 from penstock.core.clock import MINUTE, SECOND
-from penstock.store.api import Tx, first
+from penstock.store.api import Row, Tx, first
 from penstock.store.limit_rows import Lease, Leave, Limit, Release, Served, Ticket, Turn, Want
 
 TICKET_US: Final = 15 * SECOND
@@ -27,6 +27,10 @@ SNOOZE_US: Final = 30 * SECOND
 SNOOZED_HOLD_US: Final = 5 * MINUTE
 """How long a slot waits for the snoozed run it was granted to."""
 PAGE: Final = 64
+_GRANT: Final = (
+    "ticket", "limit_id", "customer", "weight", "broker", "holder", "request", "run_id",
+    "is_taken", "asked_at", "lease_us", "hold_us", "wait_us",
+)  # fmt: skip
 
 
 class _Look(NamedTuple):
@@ -34,7 +38,7 @@ class _Look(NamedTuple):
     least: int | None
     now: int
     has_runs: bool
-    tickets: list[Ticket]
+    has_line: bool
 
 
 def limit_lock(tx: Tx, limit_id: int) -> Limit | None:
@@ -51,19 +55,25 @@ def serve(tx: Tx, limit: Limit, turn: Turn) -> Served:
     if turn.leaves:
         _leave(tx, limit, turn.leaves)
     wants = _adopt(tx, limit, turn, served)
-    look = _look(tx, limit.limit_id, 0)
+    look = _look(tx, limit.limit_id)
     if look.least is not None and look.least + limit.grace_us <= look.now:
         served.expired = _expire(tx, limit)
-        look = _look(tx, limit.limit_id, 0)
+        look = _look(tx, limit.limit_id)
     served.now = look.now
     served.limit = limit = _learn_success(tx, limit, turn, given, look)
     _grant(tx, _Line(limit, turn.broker, look, served), wants)
     if turn.collects:
         params = {"limit_id": limit.limit_id, "broker": turn.broker}
         for row in tx.rows("limit_collect", params):
-            lease = Lease._make(row)
-            served.leases[lease.request] = lease
+            _told(served, Lease._make(row))
     return served
+
+
+def _told(served: Served, lease: Lease) -> None:
+    """Answer with a lease that others granted; a rate may let it go only later."""
+    served.leases[lease.request] = lease
+    if served.limit.rate is not None:
+        served.waits[lease.request] = max(0, lease.since_at - served.now)
 
 
 def _release(
@@ -73,6 +83,9 @@ def _release(
     if not releases:
         return []
     params = {"limit_id": limit.limit_id, "outcome": outcome}
+    if len(releases) == 1:
+        params |= {"lease_id": releases[0][0], "token": releases[0][1]}
+        return [Lease._make(row) for row in tx.rows("limit_release_one", params)]
     batch = [(release[0], release[1]) for release in releases]
     return [Lease._make(row) for row in tx.rows("limit_release_many", params, batch)]
 
@@ -99,9 +112,10 @@ def _adopt(tx: Tx, limit: Limit, turn: Turn, served: Served) -> list[Want]:
     if not again:
         return list(turn.wants)
     params = {"limit_id": limit.limit_id, "broker": turn.broker, "requests": again}
+    if limit.rate is not None:
+        served.now = tx.now()
     for row in tx.rows("limit_adopt_leases", params):
-        lease = Lease._make(row)
-        served.leases[lease.request] = lease
+        _told(served, Lease._make(row))
     for row in tx.rows("limit_adopt_tickets", {**params, "ticket_us": TICKET_US}):
         ticket = Ticket._make(row)
         served.tickets[ticket.request] = (ticket.ticket, ticket.asked_at)
@@ -109,11 +123,9 @@ def _adopt(tx: Tx, limit: Limit, turn: Turn, served: Served) -> list[Want]:
     return [want for want in turn.wants if want.request not in known]
 
 
-def _look(tx: Tx, limit_id: int, after: int) -> _Look:
-    rows = tx.rows("limit_look", {"limit_id": limit_id, "after": after, "n": PAGE})
-    tickets = [Ticket._make(row[4:]) for row in rows if row[4] is not None]
-    held, least, now, has_runs = rows[0][:4]
-    return _Look(int(held), least, now, bool(has_runs), tickets)
+def _look(tx: Tx, limit_id: int) -> _Look:
+    held, least, now, has_runs, has_line = tx.rows("limit_look", {"limit_id": limit_id})[0]
+    return _Look(int(held), least, now, bool(has_runs), bool(has_line))
 
 
 def _learn_success(tx: Tx, limit: Limit, turn: Turn, given: Sequence[Lease], look: _Look) -> Limit:
@@ -145,6 +157,7 @@ class _Line:
         self.served = served
         self.held = look.held
         self.rows: list[tuple[Any, ...]] = []
+        self.waits: dict[str, int] = {}
         self.bucket = limit.bucket(look.now)
         self.is_blocked = False
         self.has_taken = False
@@ -175,18 +188,22 @@ class _Line:
 def _grant(tx: Tx, line: _Line, wants: list[Want]) -> None:
     """Grant tickets in order, then what is asked just now; the rest gets tickets."""
     limit, served = line.limit, line.served
-    page = line.look.tickets
-    while True:
+    after = 0
+    while line.look.has_line and not line.is_blocked:
+        params = {"limit_id": limit.limit_id, "after": after, "n": PAGE}
+        page = [Ticket._make(row) for row in tx.rows("limit_line", params)]
         _grant_tickets(tx, line, page)
-        if len(page) < PAGE or line.is_blocked:
+        if len(page) < PAGE:
             break
-        page = _look(tx, limit.limit_id, page[-1].ticket).tickets
+        after = page[-1].ticket
     late = _grant_wants(line, wants)
     if line.rows:
-        for row in tx.rows("limit_grant_many", batch=line.rows):
+        for row in _put(tx, line.rows):
             lease = Lease._make(row)
             if lease.broker == line.broker and lease.is_taken:
                 served.leases[lease.request] = lease
+                if line.waits.get(lease.request):
+                    served.waits[lease.request] = line.waits[lease.request]
     if line.has_taken:
         assert line.bucket is not None
         params = {"limit_id": limit.limit_id, "level": line.bucket.level,
@@ -196,6 +213,13 @@ def _grant(tx: Tx, line: _Line, wants: list[Want]) -> None:
         _enqueue(tx, line, late)
     room = limit.effective is None or line.held < limit.effective
     served.admits = served.admits or (line.look.has_runs and room and not line.is_blocked)
+
+
+def _put(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> list[Row]:
+    """Write leases; one that never was a ticket is the common case, and cheaper by itself."""
+    if len(rows) == 1 and rows[0][0] is None:
+        return tx.rows("limit_grant_one", dict(zip(_GRANT, rows[0], strict=True)))
+    return tx.rows("limit_grant_many", batch=rows)
 
 
 def _grant_tickets(tx: Tx, line: _Line, page: Sequence[Ticket]) -> None:
@@ -223,7 +247,7 @@ def _grant_tickets(tx: Tx, line: _Line, page: Sequence[Ticket]) -> None:
         if not mine:
             hold = SNOOZED_HOLD_US if ticket.broker == SNOOZED else min(hold, TICKET_US)
             served.brokers.add(ticket.broker)
-        wait = line.wait(ticket.weight) or 0
+        wait = line.waits[ticket.request] = line.wait(ticket.weight) or 0
         line.rows.append(
             (ticket.ticket, limit.limit_id, limit.customer, ticket.weight, ticket.broker,
              ticket.holder, ticket.request, ticket.run_id, mine, ticket.asked_at,
@@ -254,6 +278,7 @@ def _grant_wants(line: _Line, wants: list[Want]) -> list[Want]:
         if limit.capacity is None and (want.run_id is None or wait <= SNOOZE_US):
             served.waits[want.request] = wait
             continue
+        line.waits[want.request] = wait
         lease_us = want.lease_us or limit.lease_us
         line.rows.append(
             (None, limit.limit_id, limit.customer, want.weight, line.broker, want.holder,

@@ -44,16 +44,39 @@ WHERE limit_id = :limit_id;
 SELECT {{limit_columns}} FROM limits l WHERE l.limit_id = :limit_id {{pg:FOR NO KEY UPDATE}};
 
 -- name: limit_look
--- What is held and the first in line, as of now. Never before the lock, never in its statement.
+-- What is held, as of now, and whether anybody waits. Never before the lock, never in its statement.
 -- scope: system (capacity is judged over everybody's leases)
-SELECT h.held, h.least, {{now}},
+SELECT coalesce(sum(e.weight), 0), min(e.until_at), {{now}},
     EXISTS (SELECT 1 FROM run_limits r WHERE r.limit_id = :limit_id AND r.is_waiting),
-    {{ticket_columns}}
-FROM (SELECT coalesce(sum(e.weight), 0) AS held, min(e.until_at) AS least
-    FROM limit_leases e WHERE e.limit_id = :limit_id) h
-LEFT JOIN (SELECT * FROM limit_tickets w WHERE w.limit_id = :limit_id AND w.ticket > :after
-    ORDER BY w.ticket LIMIT :n) t ON TRUE
-ORDER BY t.ticket;
+    EXISTS (SELECT 1 FROM limit_tickets t WHERE t.limit_id = :limit_id)
+FROM limit_leases e WHERE e.limit_id = :limit_id;
+
+-- name: limit_line
+-- The next in line.
+-- scope: system (the line is everybody's)
+SELECT {{ticket_columns}} FROM limit_tickets
+WHERE limit_id = :limit_id AND ticket > :after ORDER BY ticket LIMIT :n;
+
+-- name: limit_grant_one [postgres]
+-- A lease for somebody who never had to wait.
+-- scope: system (under the limit's lock)
+INSERT INTO limit_leases (limit_id, customer, weight, token, broker, holder, request, run_id,
+    is_taken, lease_us, asked_at, since_at, until_at)
+VALUES (:limit_id, :customer, :weight, nextval('token_seq'), :broker, :holder, :request, :run_id,
+    TRUE, :lease_us, coalesce(:asked_at, {{now}}), {{now}} + :wait_us,
+    {{now}} + :wait_us + :lease_us)
+RETURNING {{lease_columns}};
+
+-- name: limit_grant_one [sqlite]
+-- differs because SQLite has no sequences: tokens come from a counter row.
+-- scope: system (under the limit's lock)
+UPDATE counters SET value = value + 1 WHERE name = 'token';
+INSERT INTO limit_leases (limit_id, customer, weight, token, broker, holder, request, run_id,
+    is_taken, lease_us, asked_at, since_at, until_at)
+VALUES (:limit_id, :customer, :weight, (SELECT value FROM counters WHERE name = 'token'), :broker,
+    :holder, :request, :run_id, TRUE, :lease_us, coalesce(:asked_at, {{now}}), {{now}} + :wait_us,
+    {{now}} + :wait_us + :lease_us)
+RETURNING {{lease_columns}};
 
 -- name: limit_grant_many [postgres]
 -- Leases for those whose turn it is; their tickets are used up.
@@ -90,6 +113,27 @@ FROM {{batch}} WHERE TRUE ORDER BY batch.ord;
 SELECT {{lease_columns}} FROM limit_leases
 WHERE (limit_id, request) IN (SELECT batch.limit_id, batch.request FROM {{batch}})
 ORDER BY lease_id;
+
+-- name: limit_release_one [postgres]
+-- A holder gives back; the same as the batch below, planned once.
+-- scope: system (leases are known by token)
+WITH e AS (DELETE FROM limit_leases
+    WHERE lease_id = :lease_id AND token = :token AND limit_id = :limit_id RETURNING *),
+told AS (INSERT INTO limit_history (limit_id, customer, holder, run_id, token, weight, outcome,
+        asked_at, since_at, at)
+    SELECT e.limit_id, e.customer, e.holder, e.run_id, e.token, e.weight,
+        CAST(:outcome AS text), e.asked_at, e.since_at, {{now}} FROM e)
+SELECT {{lease_columns}} FROM e;
+
+-- name: limit_release_one [sqlite]
+-- differs because SQLite cannot change rows inside WITH.
+-- scope: system (leases are known by token)
+INSERT INTO limit_history (limit_id, customer, holder, run_id, token, weight, outcome, asked_at,
+    since_at, at)
+SELECT limit_id, customer, holder, run_id, token, weight, :outcome, asked_at, since_at, {{now}}
+FROM limit_leases WHERE lease_id = :lease_id AND token = :token AND limit_id = :limit_id;
+DELETE FROM limit_leases WHERE lease_id = :lease_id AND token = :token AND limit_id = :limit_id
+RETURNING {{lease_columns}};
 
 -- name: limit_release_many [postgres]
 -- Holders give back by (lease, token); a late, second or foreign release changes nothing.

@@ -1,0 +1,186 @@
+"""A table behind a gatekeeper: refuses writers above its quota, and remembers who was in at once.
+
+A process of its own, so that what it saw is the resource's word and not ours. It speaks lines of
+JSON over a Unix socket: {"row": text, "seconds": how long the job takes, "token": the fencing
+token} is answered by {"ok": true} or {"quota": true}; {"report": true} by what it saw. A writer
+that dies is out at once. Rows are in a real SQLite file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class QuotaExceeded(Exception):
+    """What a cloud's client raises: HTTP 403 with a reason."""
+
+    code = 403
+    errors = ({"reason": "quotaExceeded"},)
+
+    def __init__(self) -> None:
+        super().__init__("403 Quota exceeded: too many DML jobs writing to a table")
+
+    @property
+    def status_code(self) -> int:
+        """As HTTP clients have it."""
+        return self.code
+
+    @property
+    def reason(self) -> str:
+        """As Google's errors have it."""
+        return "quotaExceeded"
+
+
+@dataclass
+class Seen:
+    """What the resource saw."""
+
+    inside: int = 0
+    most: int = 0
+    errors: int = 0
+    rows: int = 0
+    entered: int = 0
+    times: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+
+
+class Gatekeeper:
+    """The serving end."""
+
+    def __init__(self, table: str, quota: int) -> None:
+        self._quota = quota
+        self._seen = Seen()
+        self._table = sqlite3.connect(table, isolation_level=None)
+        self._table.execute("PRAGMA journal_mode = WAL")
+        self._table.execute("CREATE TABLE IF NOT EXISTS rows (row TEXT PRIMARY KEY, times INTEGER)")
+
+    async def serve(self, path: str) -> None:
+        """Serve until killed."""
+        server = await asyncio.start_unix_server(self._client, path)
+        print("ready", flush=True)
+        async with server:
+            await server.serve_forever()
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                answer = await self._answer(json.loads(line), reader)
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        except (ConnectionError, EOFError):
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(self, asked: dict[str, Any], reader: asyncio.StreamReader) -> dict[str, Any]:
+        seen = self._seen
+        if asked.get("report"):
+            return {
+                **vars(seen),
+                "in_table": self._table.execute("SELECT count(*), sum(times) FROM rows").fetchone(),
+            }
+        if seen.inside >= self._quota:
+            seen.errors += 1
+            return {"quota": True}
+        seen.inside += 1
+        seen.entered += 1
+        seen.most = max(seen.most, seen.inside)
+        seen.times.append(time.time())
+        seen.tokens.append(asked.get("token", 0))
+        try:
+            if asked["seconds"]:
+                await self._hold(asked["seconds"], reader)
+            self._table.execute(
+                "INSERT INTO rows VALUES (?, 1) ON CONFLICT DO UPDATE SET times = times + 1",
+                (asked["row"],),
+            )
+            seen.rows += 1
+        finally:
+            seen.inside -= 1
+        return {"ok": True}
+
+    async def _hold(self, seconds: float, reader: asyncio.StreamReader) -> None:
+        """The job runs; who dies meanwhile is out at once (its socket ends)."""
+        try:
+            data = await asyncio.wait_for(reader.read(1), seconds)
+        except TimeoutError:
+            return
+        if not data:
+            raise EOFError
+
+
+class Door:
+    """The calling end: one connection per caller."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(60)
+        self._socket.connect(path)
+        self._file = self._socket.makefile("rb")
+
+    def write(self, row: str, seconds: float, token: int = 0) -> None:
+        """One job; QuotaExceeded when there are too many."""
+        answer = self._ask({"row": row, "seconds": seconds, "token": token})
+        if answer.get("quota"):
+            raise QuotaExceeded
+
+    def report(self) -> dict[str, Any]:
+        """What the resource saw."""
+        return self._ask({"report": True})
+
+    def close(self) -> None:
+        """Hang up."""
+        self._file.close()
+        self._socket.close()
+
+    def _ask(self, asked: dict[str, Any]) -> dict[str, Any]:
+        self._socket.sendall(json.dumps(asked).encode() + b"\n")
+        line = self._file.readline()
+        if not line:
+            raise ConnectionError("the gatekeeper hung up")
+        return dict(json.loads(line))
+
+
+class Guarded:
+    """A gatekeeper's process, for the length of a block."""
+
+    def __init__(self, folder: str, quota: int) -> None:
+        self.path = str(Path(folder) / f"gate{quota}.sock")
+        table = str(Path(folder) / f"gate{quota}.db")
+        Path(self.path).unlink(missing_ok=True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.gatekeeper", self.path, table, str(quota)],
+            stdout=subprocess.PIPE,
+        )
+
+    def __enter__(self) -> Guarded:
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline().strip() == b"ready"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def report(self) -> dict[str, Any]:
+        """What it saw."""
+        door = Door(self.path)
+        try:
+            return door.report()
+        finally:
+            door.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(Gatekeeper(sys.argv[2], int(sys.argv[3])).serve(sys.argv[1]))

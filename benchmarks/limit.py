@@ -1,0 +1,216 @@
+"""Limits: what a slot costs, alone and among 64 contenders, and whether the line is a line.
+
+Uncontended: acquire and release in one thread, through the product and by hand-written SQL (lock,
+count, insert, delete in two durable transactions). Contended: two processes of 32 threads on one
+limit of 10, nothing done while holding. Fair: 1,000 waiters of two processes behind a closed limit,
+every tenth of full weight; tokens must follow tickets.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from benchmarks.raw import PostgresRaw, Raw
+from benchmarks.result import Result, percentile, say
+from benchmarks.site import Place, Site
+from penstock import limits
+from penstock.core.limit import LimitTerms
+from penstock.limits.brokers import broker_of
+from penstock.store.limit_reads import limit_page
+from penstock.store.limits import limit_alter, limit_ensure
+
+CAPACITY = 10
+RAW_PG = (
+    "BEGIN",
+    "SELECT capacity FROM limits WHERE name = 'raw' FOR NO KEY UPDATE",
+    "SELECT coalesce(sum(weight), 0) FROM limit_leases e JOIN limits l USING (limit_id) "
+    "WHERE l.name = 'raw'",
+    "INSERT INTO limit_leases (limit_id, token, holder, request, asked_at, since_at) "
+    "SELECT limit_id, nextval('token_seq'), 'raw', 'raw', 1, 1 FROM limits WHERE name = 'raw'",
+    "COMMIT",
+    "BEGIN",
+    "SELECT capacity FROM limits WHERE name = 'raw' FOR NO KEY UPDATE",
+    "DELETE FROM limit_leases WHERE request = 'raw'",
+    "COMMIT",
+)
+RAW_LITE = tuple(
+    text.replace(" FOR NO KEY UPDATE", "")
+    .replace("nextval('token_seq')", "1")
+    .replace("BEGIN", "BEGIN IMMEDIATE")
+    for text in RAW_PG
+)
+
+
+def limit(site: Site, *, quick: bool) -> Iterator[Result]:
+    """What a slot costs."""
+    place = site.create("limit")
+    store = place.store()
+    limits.use(store)
+    alone = _alone(200 if quick else 1_000)
+    raw = place.raw()
+    by_hand = _by_hand(raw, 200 if quick else 1_000)
+    raw.close()
+    broker_of(store).close()
+    limits.use(None)
+    say("64 contenders in 2 processes")
+    seconds = 3 if quick else 10
+    parts = processes(place, [{"mode": "contend", "threads": 32, "capacity": CAPACITY,
+                               "seconds": seconds}] * 2)  # fmt: skip
+    pairs = sum(sum(part["counts"]) for part in parts)
+    rate = pairs / max(part["seconds"] for part in parts)
+    counts = [count for part in parts for count in part["counts"]]
+    tokens = sorted(tuple(pair) for part in parts for pair in part["tokens"])
+    (view,) = store.read(lambda tx: limit_page(tx, name="bench"))
+    store.close()
+    site.drop(place)
+    p50 = percentile(alone, 0.5)
+    limit_p50 = percentile(by_hand, 0.5)
+    yield Result(
+        bench="limit",
+        engine=site.engine,
+        value=p50,
+        unit="ms",
+        limit=limit_p50,
+        ratio=limit_p50 / p50,
+        n=len(alone),
+        extra={
+            "uncontended_p50_ms": p50,
+            "uncontended_p99_ms": percentile(alone, 0.99),
+            "contended_s": rate,
+            "contended_pairs": pairs,
+            "served_least": min(counts),
+            "served_most": max(counts),
+            "inversions": _inversions(tokens),
+            "left_behind": view.held,
+            "redis": "not installed",
+        },
+    )
+
+
+def limit_fair(site: Site, *, quick: bool) -> Iterator[Result]:
+    """1,000 waiters in ticket order."""
+    threads = 100 if quick else 500
+    place = site.create("limit_fair")
+    store = place.store()
+    closed = store.write(lambda tx: limit_ensure(tx, "fair", LimitTerms(capacity=0)))
+    jobs = [{"mode": "queue", "threads": threads, "capacity": CAPACITY}] * 2
+    with Processes(place, jobs) as both:
+        both.go()
+        while True:
+            (view,) = store.read(lambda tx: limit_page(tx, name="fair"))
+            if view.waiting == 2 * threads:
+                break
+            time.sleep(0.05)
+        connections = _connections(place)
+        began = time.perf_counter()
+        terms = LimitTerms(capacity=CAPACITY)
+        _, served = store.write(lambda tx: limit_alter(tx, closed.limit_id, terms, actor="bench"))
+        store.wake(served.channels)
+        parts = both.answers()
+    seconds = time.perf_counter() - began
+    order = sorted(tuple(pair) for part in parts for pair in part["order"])
+    store.close()
+    site.drop(place)
+    yield Result(
+        bench="limit_fair",
+        engine=site.engine,
+        value=len(order) / seconds,
+        unit="grants/s",
+        n=len(order),
+        extra={"inversions": _inversions(order), "connections_of_waiters": connections},
+    )
+
+
+class Processes:
+    """Worker processes that are ready and wait for the word."""
+
+    def __init__(self, place: Place, jobs: Sequence[dict[str, Any]]) -> None:
+        self._made = [start(place, job) for job in jobs]
+
+    def __enter__(self) -> Processes:
+        for process in self._made:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == "ready"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._made:
+            process.kill()
+            process.wait()
+
+    def go(self) -> None:
+        """Let them begin."""
+        for process in self._made:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+
+    def answers(self) -> list[Any]:
+        """What they report; waits for their end."""
+        return [json.loads(process.communicate()[0]) for process in self._made]
+
+
+def start(place: Place, job: dict[str, Any]) -> subprocess.Popen[str]:
+    """One worker process."""
+    told = json.dumps({**job, "engine": place.engine, "where": place.where})
+    return subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.limit_worker", told],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def processes(place: Place, jobs: Sequence[dict[str, Any]]) -> list[Any]:
+    """Run worker processes to their end."""
+    with Processes(place, jobs) as both:
+        both.go()
+        return both.answers()
+
+
+def _alone(count: int) -> list[float]:
+    request = limits.slot("alone", capacity=CAPACITY)
+    spent = []
+    for number in range(count + 20):
+        began = time.perf_counter()
+        with request:
+            pass
+        if number >= 20:
+            spent.append((time.perf_counter() - began) * 1_000)
+    return spent
+
+
+def _by_hand(raw: Raw, count: int) -> list[float]:
+    raw.run("INSERT INTO limits (name, capacity, created_at, updated_at) VALUES ('raw', 10, 1, 1)")
+    texts = RAW_PG if isinstance(raw, PostgresRaw) else RAW_LITE
+    spent = []
+    for _ in range(count):
+        began = time.perf_counter()
+        for text in texts:
+            raw.run(text)
+        spent.append((time.perf_counter() - began) * 1_000)
+    return spent
+
+
+def _inversions(order: Sequence[Sequence[int]]) -> int:
+    """How often a later ticket got an earlier token; order is (token, asked at), by token."""
+    return sum(a[1] > b[1] for a, b in itertools.pairwise(order))
+
+
+def _connections(place: Place) -> int:
+    """How many connections all those who wait use together (PostgreSQL)."""
+    if place.engine != "postgres":
+        return 0
+    raw = place.raw()
+    (row,) = raw.rows(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+        "AND application_name LIKE 'penstock%'"
+    )
+    raw.close()
+    return int(row[0])

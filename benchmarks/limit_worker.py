@@ -1,0 +1,165 @@
+"""One process of the limit benchmarks: waits for a line, does its part, prints what it saw."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+from benchmarks.gatekeeper import Door, QuotaExceeded
+from benchmarks.site import Place
+from penstock import limits
+from penstock.core.errors import LimitTimeout
+from penstock.limits.brokers import broker_of
+from penstock.limits.retry import QuotaRetry
+from penstock.limits.slots import Slot
+from penstock.store.api import Store
+from penstock.store.statements import Engine
+
+
+def main() -> None:
+    """Read the job, be ready, go, report."""
+    job = json.loads(sys.argv[1])
+    place = Place(cast("Engine", job["engine"]), "limit", job["where"], job["where"])
+    store = place.store()
+    limits.use(store)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    answer = MODES[job["mode"]](job, store)
+    broker_of(store).close()
+    print(json.dumps(answer), flush=True)
+    store.close()
+
+
+def contend(job: dict[str, Any], _: Store) -> dict[str, Any]:
+    """Acquire and release as often as goes; nothing is done while holding."""
+    stop = time.perf_counter() + job["seconds"]
+    counts = [0] * job["threads"]
+    tokens: list[tuple[int, int]] = []
+    lock = threading.Lock()
+
+    def work(number: int) -> None:
+        request = limits.slot("bench", capacity=job["capacity"], timeout=60)
+        mine: list[tuple[int, int]] = []
+        while time.perf_counter() < stop:
+            with request as slot:
+                held = slot._held
+                assert held is not None
+                mine.append((slot.token, held.lease.asked_at))
+            counts[number] += 1
+        with lock:
+            tokens.extend(mine)
+
+    began = time.perf_counter()
+    _run(work, job["threads"])
+    return {"counts": counts, "seconds": time.perf_counter() - began, "tokens": tokens}
+
+
+def queue(job: dict[str, Any], _: Store) -> dict[str, Any]:
+    """Everybody asks once, behind a closed door that somebody else opens."""
+    order: list[tuple[int, int]] = []
+    lock = threading.Lock()
+
+    def work(number: int) -> None:
+        weight = job["capacity"] if number % 10 == 0 else 1
+        with limits.slot("fair", weight=weight, capacity=job["capacity"], timeout=120) as slot:
+            held = slot._held
+            assert held is not None
+            with lock:
+                order.append((slot.token, held.lease.asked_at))
+
+    _run(work, job["threads"])
+    return {"order": order}
+
+
+def source(job: dict[str, Any], _: Store) -> dict[str, Any]:
+    """Each thread takes messages and writes them through the gatekeeper, under the table's slot."""
+    rows = list(job["rows"])
+    lock = threading.Lock()
+    policy = QuotaRetry(initial_us=job["initial_us"], random=random.Random(job["seed"]).random)
+    done: list[float] = []
+
+    def work(_: int) -> None:
+        door = Door(job["gate"])
+        while True:
+            with lock:
+                if not rows:
+                    break
+                row = rows.pop()
+            slot = limits.slot("bq:rosters", capacity=10, adaptive=True, timeout=120)
+            policy.call(_writing(door, row, job["hold"]), slot)
+            with lock:
+                done.append(time.time())
+        door.close()
+
+    _run(work, job["threads"])
+    return {"done": done}
+
+
+def _writing(door: Door, row: str, hold: float) -> Callable[[Slot | None], None]:
+    def body(slot: Slot | None) -> None:
+        assert slot is not None
+        door.write(row, hold, slot.token)
+
+    return body
+
+
+def rate(job: dict[str, Any], _: Store) -> dict[str, Any]:
+    """Use tokens as fast as they come; report when."""
+    stop = time.time() + job["seconds"]
+    times: list[float] = []
+    request = limits.rate("api", job["rate"], burst=job["burst"], timeout=60)
+
+    def work(_: int) -> None:
+        while True:
+            with request:
+                now = time.time()
+                if now > stop:
+                    return
+                times.append(now)
+
+    _run(work, job["threads"])
+    return {"times": times}
+
+
+def torture(job: dict[str, Any], _: Store) -> dict[str, Any]:
+    """Go in and out through the gatekeeper until killed or stopped."""
+    stop = time.time() + job["seconds"]
+    chance = random.Random(job["seed"])
+    refused: list[int] = []
+
+    def work(_: int) -> None:
+        door = Door(job["gate"])
+        request = limits.slot("tortured", capacity=job["capacity"], lease=job["lease"], timeout=60)
+        while time.time() < stop:
+            try:
+                with request as slot:
+                    door.write(f"r{slot.token}", chance.random() * job["hold"], slot.token)
+            except QuotaExceeded:
+                refused.append(1)
+            except LimitTimeout:
+                pass
+        door.close()
+
+    _run(work, job["threads"])
+    return {"refused": len(refused)}
+
+
+def _run(work: Any, count: int) -> None:
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+MODES = {
+    "contend": contend, "queue": queue, "source": source, "rate": rate, "torture": torture,
+}  # fmt: skip
+
+if __name__ == "__main__":
+    main()
