@@ -22,7 +22,7 @@ from penstock.consumer.router import Collecting, Route
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import DeclarationError
 from penstock.core.message import ErrorKind
-from penstock.sinks.api import SinkTx
+from penstock.sinks.api import SinkTx, is_conflict
 
 
 class Item(NamedTuple):
@@ -65,6 +65,8 @@ class Batch(Sequence[Message]):
             with nullcontext() if self._tx is None else self._tx.savepoint():
                 yield
         except Exception as error:
+            if is_conflict(error):
+                raise
             self.fail(message, error)
 
     def results(self, value: Any) -> dict[str, Any]:
@@ -121,6 +123,8 @@ def _write(
             with tx.savepoint():
                 ends[message.id] = handling.apply(tx, message, route, writes_of(result))
         except Exception as error:
+            if is_conflict(error):
+                raise
             ends[message.id] = failure_of(error)
     return ends
 
@@ -149,6 +153,8 @@ def _inside(
             with tx.savepoint():
                 ends[message.id] = handling.write(tx, message, route, writes_of(result), found)
         except Exception as error:
+            if is_conflict(error):
+                raise
             tx.unmark(message.subscription, message.id, found.before)
             ends[message.id] = failure_of(error)
     return ends

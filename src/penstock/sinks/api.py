@@ -198,6 +198,12 @@ class Sink(Protocol):
         ...
 
 
+def is_conflict(error: BaseException) -> bool:
+    """Whether a transaction lost against others (a deadlock) and is to be repeated as a whole."""
+    state = getattr(error, "sqlstate", None)
+    return isinstance(state, str) and state.startswith("40")
+
+
 def doc_path(*parts: object) -> str:
     """A document's path of parts; a part with a slash, or an empty one, is refused."""
     texts = [str(part) for part in parts]

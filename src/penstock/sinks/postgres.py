@@ -18,7 +18,7 @@ from penstock.core.errors import SettingsError
 from penstock.core.redact import redact_text
 from penstock.sinks import sql as shared
 from penstock.sinks import statements as sql
-from penstock.sinks.api import AuditRecord, Document, Fate, SinkTx
+from penstock.sinks.api import AuditRecord, Document, Fate, SinkTx, is_conflict
 
 if TYPE_CHECKING:
     import psycopg
@@ -35,7 +35,6 @@ SESSION: Final = (
     "-c idle_in_transaction_session_timeout=300000 -c statement_timeout=120000 "
     "-c lock_timeout=60000 -c jit=off"
 )
-_REPEATED: Final = frozenset({"40001", "40P01"})
 _SETTINGS: Final = (
     "authentication failed", "no pg_hba.conf entry", "does not exist", "invalid connection option",
     "missing \"=\"", "permission denied",
@@ -77,10 +76,11 @@ class PostgresSink:
                         connection,
                         self._clock.now(),
                     )
-                    return body(tx)
+                    value = body(tx)
+                    tx.finish()
+                    return value
             except Exception as error:
-                state = getattr(error, "sqlstate", None)
-                if state not in _REPEATED or tries == TRIES:
+                if not is_conflict(error) or tries == TRIES:
                     raise
 
     def fate(self, subscription: str, message_id: str) -> Fate | None:

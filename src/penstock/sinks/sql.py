@@ -1,13 +1,15 @@
 """What a transaction of the SQL sink does, on either engine; the engines only run statements.
 
-Locks are taken in one order (the mark, then documents, then counters), so that two workers with the
-same message meet at its mark: one goes on, the other waits, then finds a duplicate.
+Locks are taken in one order (marks, then documents, then counters), so that two workers with the
+same message meet at its mark: one goes on, the other waits, then finds a duplicate. Counters are
+added up and written last, in their own order: everybody writes them, and nobody may wait long.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -44,6 +46,7 @@ class SqlTx:
         self._run_own = run_own
         self._now = now
         self._points = count(1)
+        self._counts: Counter[tuple[str, str, int]] = Counter()
         self.connection = connection
 
     def execute(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
@@ -102,9 +105,15 @@ class SqlTx:
         self._run(sql.MARK_REMOVE, {"subscription": subscription, "message_id": message_id})
 
     def count(self, subscription: str, message_id: str, name: str, by: int = 1) -> None:
-        """Add to a counter."""
+        """Add to a counter, when the transaction ends."""
         shard = zlib.crc32(message_id.encode("utf-8", "surrogatepass")) % SHARDS
-        self._run(sql.COUNT, {"subscription": subscription, "name": name, "shard": shard, "by": by})
+        self._counts[subscription, name, shard] += by
+
+    def finish(self) -> None:
+        """Write the counters; the last thing before the commit."""
+        for (subscription, name, shard), by in sorted(self._counts.items()):
+            key = {"subscription": subscription, "name": name, "shard": shard}
+            self._run(sql.COUNT, {**key, "by": by})
 
     def audit(self, record: AuditRecord) -> None:
         """Keep a record of a message that is given up, or count it once more."""
@@ -131,9 +140,11 @@ class SqlTx:
         """What fails inside is undone alone; the error goes on."""
         name = f"penstock_{next(self._points)}"
         self._run_own(f"SAVEPOINT {name}", {})
+        counts = self._counts.copy()
         try:
             yield
         except BaseException:
+            self._counts = counts
             self._run_own(f"ROLLBACK TO SAVEPOINT {name}", {})
             raise
         finally:

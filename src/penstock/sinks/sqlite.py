@@ -55,7 +55,9 @@ class SqliteSink:
         """Run a body in one durable transaction."""
         with self._lock, self._transaction() as connection:
             tx = shared.SqlTx(self._run, self._run_own, connection, self._clock.now())
-            return body(tx)
+            value = body(tx)
+            tx.finish()
+            return value
 
     def fate(self, subscription: str, message_id: str) -> Fate | None:
         """The mark of a message, if there is one."""

@@ -1,0 +1,51 @@
+"""Ingest heartbeats: the latest beat of every pipeline, whatever the broker repeats or reorders.
+
+A heartbeat is {"event_type": "ingest.heartbeat", "schemaVersion": 1, "pipeline": …, "status": …,
+"at": …}; the newest one of a pipeline is the document ingest_pipelines/{pipeline}, with how many
+beats were applied. A repeated message changes nothing, an older one is ignored.
+
+    uvicorn examples.services.ingest_heartbeat:asgi            pushes, at POST /pubsub/push
+    python -m examples.services.ingest_heartbeat               pulls, from PENSTOCK_DATABASE_URL
+"""
+
+import os
+
+from penstock.consumer import Consumer, ConsumerOptions, Message, Reject, Upsert, doc_path
+
+STATUSES = ("ok", "degraded", "failed")
+
+app = Consumer(
+    os.environ.get("SUBSCRIPTION", "ingest-heartbeat"),
+    sink=os.environ.get("SINK_URL", "sqlite:heartbeats.db"),
+    dead_letters=os.environ.get("DEAD_LETTERS", "yes") == "yes",
+    topic="system-events",
+    options=ConsumerOptions(
+        service=os.environ.get("K_SERVICE", "ingest-heartbeat"),
+        env=os.environ.get("ENV", "dev"),
+        version=os.environ.get("K_REVISION", ""),
+    ),
+)
+
+
+@app.on("ingest.heartbeat", schema=1)
+def heartbeat(message: Message) -> Upsert:
+    """The latest beat of a pipeline."""
+    beat = message.json
+    if beat["status"] not in STATUSES:
+        raise Reject(f"status: expected one of {', '.join(STATUSES)}")
+    return Upsert(
+        path=doc_path("ingest_pipelines", beat["pipeline"]),
+        fields={"status": beat["status"], "last_heartbeat_at": beat["at"]},
+        version=beat["at"],
+        add={"beats": 1},
+    )
+
+
+asgi = app.asgi()
+
+if __name__ == "__main__":
+    from penstock import connect  # only the pulling service has a database of Penstock's
+    from penstock.bus.embedded import EmbeddedBus
+
+    with connect() as client:
+        app.run(EmbeddedBus(client.store))

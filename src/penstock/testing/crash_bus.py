@@ -1,0 +1,295 @@
+"""Real crashes of the bus: publishers, consumers, the server and the database are killed at random.
+
+For a minute under load somebody is ended by SIGKILL every other second and started again: one of
+two publishers (over HTTP), one of two consumers (with an SQL sink), the server, on PostgreSQL also
+the whole database server. Then everything is left to finish, and judged from what the publishers
+wrote down: every number that was accepted has exactly one row in the sink, none has two, and none
+is there that nobody asked for; sums and counters agree.
+
+    python -m penstock.testing.crash_bus --engine sqlite --seconds 60 --seed 7
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.assembly import connect
+from penstock.client import Client
+from penstock.core.clock import SECOND, SystemClock
+from penstock.core.message import SubscriptionSpec
+from penstock.sinks.api import Sink
+from penstock.sinks.opening import open_sink
+from penstock.testing.crash_bus_roles import KEYS, SUBSCRIPTION, TOPIC, history_read
+from penstock.testing.postgres import PostgresServer
+from penstock.testing.postgres_process import port_free
+
+PUBLISHERS: Final = 2
+CONSUMERS: Final = 2
+PAUSE_SECONDS: Final = (0.2, 4.0)
+START_SECONDS: Final = 60
+DRAIN_SECONDS: Final = 180
+ACCEPTED_MIN: Final = 200
+
+
+class Wrong(Exception):
+    """Something was lost or done twice."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where everything is: two databases, on PostgreSQL with the server that has them."""
+
+    engine: str
+    folder: Path
+    database_url: str
+    sink_url: str
+    server: PostgresServer | None = None
+
+
+@dataclass(slots=True)
+class Cast:
+    """The processes by role and number, how each is started, and how often each was killed."""
+
+    place: Place
+    port: int
+    key: str
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    kills: Counter[str] = field(default_factory=Counter)
+
+    def names(self) -> list[str]:
+        """Everybody who may be killed."""
+        people = [f"publisher-{n}" for n in range(PUBLISHERS)]
+        people += [f"consumer-{n}" for n in range(CONSUMERS)]
+        return [*people, "server", *(["database"] if self.place.server is not None else [])]
+
+    def start(self, name: str) -> None:
+        """Start a process (again); the database is started with its data as they are."""
+        if name == "database":
+            assert self.place.server is not None
+            self.place.server.start()
+            return
+        with (self.place.folder / f"{name}.log").open("ab") as output:
+            self.running[name] = subprocess.Popen(
+                self._command(name), cwd=self.place.folder, stdout=output, stderr=output
+            )
+
+    def kill(self, name: str) -> None:
+        """End a process by SIGKILL and start it again."""
+        self.kills[name.partition("-")[0]] += 1
+        if name == "database":
+            assert self.place.server is not None
+            self.place.server.kill()
+        else:
+            self.running[name].kill()
+            self.running[name].wait()
+        self.start(name)
+
+    def stop(self, role: str) -> None:
+        """Ask the processes of a role to end, and wait until they have."""
+        found = {name: child for name, child in self.running.items() if name.startswith(role)}
+        for child in found.values():
+            child.send_signal(signal.SIGTERM)
+        for name, child in found.items():
+            try:
+                code = child.wait(90)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                raise Wrong(f"{name} did not stop within 90 s; see its log") from None
+            del self.running[name]
+            # One that was started a moment ago may not listen to signals yet.
+            if code not in (0, -signal.SIGTERM):
+                raise Wrong(f"{name} ended with {code}: {self._log(name)}")
+
+    def revive(self) -> None:
+        """Start again who ended by itself; a process that cannot is seen by what is missing."""
+        for name, child in list(self.running.items()):
+            if child.poll() is not None:
+                self.start(name)
+
+    def close(self) -> None:
+        """End whoever is left."""
+        for child in self.running.values():
+            child.kill()
+            child.wait()
+
+    def _command(self, name: str) -> list[str]:
+        if name == "server":
+            return [
+                sys.executable, "-m", "penstock", "--json", "--database-url",
+                self.place.database_url, "up", "--port", str(self.port),
+            ]  # fmt: skip
+        role, _, number = name.partition("-")
+        given: dict[str, Any] = {
+            "database_url": self.place.database_url,
+            "sink_url": self.place.sink_url,
+            "url": f"http://127.0.0.1:{self.port}",
+            "key": self.key,
+            "history": str(history_of(self.place, int(number))),
+            "first": int(number),
+            "step": PUBLISHERS,
+        }
+        module = "penstock.testing.crash_bus_roles"
+        return [sys.executable, "-m", module, role, json.dumps(given)]
+
+    def _log(self, name: str) -> str:
+        return (self.place.folder / f"{name}.log").read_text("utf-8", "replace")[-2_000:]
+
+
+def history_of(place: Place, number: int) -> Path:
+    """What a publisher wrote down."""
+    return place.folder / f"publisher-{number}.history"
+
+
+def survive(place: Place, seconds: float, seed: int) -> dict[str, Any]:
+    """Play, kill, finish, judge; raises Wrong when something is lost or doubled."""
+    chance, clock = random.Random(seed), SystemClock()  # noqa: S311 - a play, not a secret
+    key = _prepare(place)
+    cast = Cast(place, port_free(), key)
+    try:
+        for name in cast.names():
+            cast.start(name)
+        _await_first(place, clock)
+        end = clock.monotonic() + seconds
+        victims: list[str] = []
+        while clock.monotonic() < end:
+            # Everybody once, in any order, then everybody again.
+            victims = victims or chance.sample(cast.names(), len(cast.names()))
+            clock.sleep(chance.uniform(*PAUSE_SECONDS))
+            cast.kill(victims.pop())
+            cast.revive()
+        cast.stop("publisher")
+        _drain(place, clock)
+        cast.stop("consumer")
+        cast.stop("server")
+    finally:
+        cast.close()
+    return {"kills": dict(cast.kills), **judge(place)}
+
+
+def judge(place: Place) -> dict[str, Any]:
+    """Compare the sink with the publishers' histories."""
+    asked: set[int] = set()
+    accepted: set[int] = set()
+    for number in range(PUBLISHERS):
+        more_asked, more_accepted = history_read(history_of(place, number))
+        asked |= more_asked
+        accepted |= more_accepted
+    sink = open_sink(place.sink_url)
+    effects = Counter(int(row[0]) for row in _rows(sink, "SELECT n FROM effects"))
+    counters = sink.counters(SUBSCRIPTION)
+    documents = [sink.document(f"keys/{key}") for key in range(KEYS)]
+    sink.close()
+    summed = sum(0 if one is None else int(one.fields["count"]) for one in documents)
+    verdict = {
+        "asked": len(asked),
+        "accepted": len(accepted),
+        "applied": len(effects),
+        "duplicates": counters.get("duplicate", 0),
+        "lost": len(accepted - effects.keys()),
+        "doubled": sum(1 for count in effects.values() if count > 1),
+        "unasked": len(effects.keys() - asked),
+        "summed": summed,
+        "counted": counters.get("applied", 0),
+    }
+    total = sum(effects.values())
+    is_right = not (verdict["lost"] or verdict["doubled"] or verdict["unasked"])
+    if not is_right or not summed == verdict["counted"] == total or len(accepted) < ACCEPTED_MIN:
+        raise Wrong(json.dumps(verdict))
+    return verdict
+
+
+def _prepare(place: Place) -> str:
+    """Databases, topic, subscription, table; the key of the publishers."""
+    with connect(place.database_url) as client:
+        client.topics.create(TOPIC)
+        client.subscriptions.declare(
+            SubscriptionSpec(
+                name=SUBSCRIPTION,
+                topic=TOPIC,
+                ack_deadline_us=10 * SECOND,
+                min_backoff_us=SECOND // 10,
+                max_backoff_us=SECOND,
+            )
+        )
+        key = client.keys.create("crashing", "worker", rate=10_000.0, actor="crashing").text
+    sink = open_sink(place.sink_url)
+    sink.transact(
+        lambda tx: tx.execute("CREATE TABLE effects (n bigint NOT NULL, message_id text NOT NULL)")
+    )
+    sink.close()
+    assert key is not None
+    return key
+
+
+def _await_first(place: Place, clock: SystemClock) -> None:
+    """Wait until everything is up: somebody's first batch is accepted."""
+    end = clock.monotonic() + START_SECONDS
+    while not any(history_read(history_of(place, n))[1] for n in range(PUBLISHERS)):
+        if clock.monotonic() > end:
+            raise Wrong(f"nothing was accepted within {START_SECONDS} s of the start")
+        clock.sleep(0.1)
+
+
+def _drain(place: Place, clock: SystemClock) -> None:
+    """Wait until nothing waits in the subscription any more."""
+    end = clock.monotonic() + DRAIN_SECONDS
+    with connect(place.database_url) as client:
+        while left := _waiting(client):
+            if clock.monotonic() > end:
+                raise Wrong(f"{left} messages still wait {DRAIN_SECONDS} s after the last kill")
+            clock.sleep(0.5)
+
+
+def _waiting(client: Client) -> int:
+    backlog = client.subscriptions.get(SUBSCRIPTION).backlog
+    return backlog.ready + backlog.leased + backlog.delayed + backlog.behind
+
+
+def _rows(sink: Sink, text: str) -> list[tuple[Any, ...]]:
+    return sink.transact(lambda tx: tx.execute(text))
+
+
+@contextmanager
+def opened(engine: str) -> Iterator[Place]:
+    """Databases of an engine for one play."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if engine == "sqlite":
+            bus, sink = f"sqlite:{folder}/bus.db", f"sqlite:{folder}/sink.db"
+            yield Place(engine, folder, bus, sink)
+            return
+        with PostgresServer() as server:
+            bus, sink = (server.create_database(one) for one in ("bus", "sink"))
+            yield Place(engine, folder, bus, sink, server)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Play on one engine or both, and print a JSON line for each."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--engine", choices=("sqlite", "postgres", "both"), default="both")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=7)
+    given = parser.parse_args(arguments)
+    engines = ("sqlite", "postgres") if given.engine == "both" else (given.engine,)
+    for engine in engines:
+        with opened(engine) as place:
+            told: Mapping[str, Any] = survive(place, given.seconds, given.seed)
+        line = {"engine": engine, "seconds": given.seconds, "seed": given.seed, **told}
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

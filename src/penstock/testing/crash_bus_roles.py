@@ -1,0 +1,144 @@
+"""The processes that `crash_bus` kills: publishers over HTTP, consumers with a SQL sink.
+
+A publisher writes into its history what it is about to publish, and then what was accepted; after
+its death the next one repeats what has no answer, under the same dedupe ids. A consumer inserts one
+row per message, without any constraint that would hide a second one, and adds to one document per
+key. Both do this until they are told to stop.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.assembly import open_store
+from penstock.bus.embedded import EmbeddedBus
+from penstock.config import load
+from penstock.consumer import Consumer, ConsumerOptions, Message, SinkTx, Upsert
+from penstock.core.clock import SystemClock
+
+TOPIC: Final = "crashing"
+SUBSCRIPTION: Final = "crashing-sink"
+KEYS: Final = 20
+BATCH: Final = 20
+REST_SECONDS: Final = 0.05
+ASKED, ACCEPTED, END = "ask", "ok", "."
+
+stopping = threading.Event()
+
+
+def history_read(path: Path) -> tuple[set[int], set[int]]:
+    """(numbers asked, numbers accepted); a line that a kill cut short says nothing."""
+    found: dict[str, set[int]] = {ASKED: set(), ACCEPTED: set()}
+    text = path.read_text() if path.exists() else ""
+    for line in text.splitlines():
+        word, *numbers = line.split() or [""]
+        if word in found and numbers[-1:] == [END]:
+            found[word].update(map(int, numbers[:-1]))
+    return found[ASKED], found[ACCEPTED]
+
+
+def publisher(url: str, key: str, history: Path, first: int, step: int) -> None:
+    """Publish `first`, `first + step`, … in batches until told to stop."""
+    clock = SystemClock()
+    written = os.open(history, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+    os.write(written, b"\n")  # ends a line that was cut short
+    for batch in _batches(history, first, step):
+        _say(written, ASKED, batch)
+        while not _published(url, key, batch):
+            # A stop waits for the answer, so that the last batch is known, too.
+            clock.sleep(REST_SECONDS)
+        _say(written, ACCEPTED, batch)
+        if stopping.wait(REST_SECONDS):
+            return
+
+
+def _batches(history: Path, first: int, step: int) -> Iterator[list[int]]:
+    asked, accepted = history_read(history)
+    open_ones = sorted(asked - accepted)
+    for at in range(0, len(open_ones), BATCH):
+        yield open_ones[at : at + BATCH]
+    after = max(asked, default=first - step) + step
+    while True:
+        yield [after + step * n for n in range(BATCH)]
+        after += step * BATCH
+
+
+def _say(written: int, word: str, numbers: list[int]) -> None:
+    os.write(written, f"{word} {' '.join(map(str, numbers))} {END}\n".encode())
+
+
+def _published(url: str, key: str, numbers: list[int]) -> bool:
+    messages = [
+        {
+            "data": base64.b64encode(json.dumps({"n": n}).encode()).decode(),
+            "attributes": {"event_type": "number"},
+            "dedupe_id": f"n{n}",
+        }
+        for n in numbers
+    ]
+    request = urllib.request.Request(  # noqa: S310 - the address is the parent's
+        f"{url}/api/v1/topics/{TOPIC}/publish",
+        json.dumps({"messages": messages}).encode(),
+        {"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - as above
+            return len(json.load(answer)["message_ids"]) == len(numbers)
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code < 500 and error.code != 429:
+                sys.stderr.write(f"publishing refused: {error.code} {error.read()[:300]!r}\n")
+        return False
+    except (OSError, ValueError, KeyError):
+        return False  # killed, starting, or cut off in the middle of its answer
+
+
+def consumer(database_url: str, sink_url: str) -> None:
+    """Pull and apply until told to stop."""
+    app = Consumer(
+        SUBSCRIPTION,
+        sink=sink_url,
+        topic=TOPIC,
+        options=ConsumerOptions(concurrency=4, extend="10s", log=lambda _: None),
+    )
+
+    @app.on("number")
+    def number(message: Message, tx: SinkTx) -> Upsert:
+        n = message.json["n"]
+        tx.execute("INSERT INTO effects (n, message_id) VALUES (:n, :id)",
+                   {"n": n, "id": message.id})  # fmt: skip
+        return Upsert(path=f"keys/{n % KEYS}", add={"count": 1})
+
+    store = open_store(load({"PENSTOCK_DATABASE_URL": database_url}))
+    worker = app.worker(EmbeddedBus(store, actor=f"consumer-{os.getpid()}"))
+    worker.start()
+    stopping.wait()
+    worker.stop()
+    app.close()
+    store.close()
+
+
+def main(arguments: list[str]) -> None:
+    """Play one role."""
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, lambda *_: stopping.set())
+    role, *rest = arguments
+    given: dict[str, Any] = json.loads(rest[0])
+    if role == "publisher":
+        publisher(given["url"], given["key"], Path(given["history"]), given["first"], given["step"])
+    else:
+        consumer(given["database_url"], given["sink_url"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
