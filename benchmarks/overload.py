@@ -87,7 +87,7 @@ def overload(site: Site, *, quick: bool) -> Iterator[Result]:
 
 
 async def _closed(server: Server, callers: int, seconds: float, name: str) -> Seen:
-    """As fast as so many callers get answers."""
+    """As fast as so many callers get answers; who is refused comes again when it was told to."""
     seen = Seen()
     until = time.perf_counter() + seconds
 
@@ -97,6 +97,8 @@ async def _closed(server: Server, callers: int, seconds: float, name: str) -> Se
         while time.perf_counter() < until:
             count += 1
             await _request(caller, chance, f"{name}-{number}-{count}", seen)
+            if caller.retry_after is not None:
+                await asyncio.sleep(float(caller.retry_after))
         caller.close()
 
     await asyncio.gather(*[one(number) for number in range(callers)])

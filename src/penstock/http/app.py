@@ -27,8 +27,10 @@ from penstock.http.auth import Caller, Keyring
 from penstock.http.batches import Batches
 from penstock.http.context import ApiOptions, Trigger
 from penstock.http.document import describe
+from penstock.http.door import Door
 from penstock.http.guard import Access, Guard
 from penstock.http.lane import Lane
+from penstock.http.line import Line
 from penstock.http.meters import Meters
 from penstock.http.parts import PROBLEMS, By
 from penstock.http.routes import (
@@ -69,11 +71,16 @@ POST takes an `Idempotency-Key`. What belongs to another customer is answered li
 exist: 404; nothing answers 410."""
 
 
+SPARE_THREADS = 2
+"""For what workers say and for health: they never wait for a thread behind other requests."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
     """The app with what serves it."""
 
     app: Guard
+    door: Door
     fastapi: FastAPI
     waiting: Waiting
 
@@ -92,7 +99,8 @@ def build(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        anyio.to_thread.current_default_thread_limiter().total_tokens = options.threads
+        threads = anyio.to_thread.current_default_thread_limiter()
+        threads.total_tokens = options.threads + SPARE_THREADS
         secret = await anyio.to_thread.run_sync(client.keys.server_secret, "cursor")
         app.state.cursor_secret = secret.encode()
         yield
@@ -118,18 +126,18 @@ def build(
                 )
             )
 
+    line = Line(slots=options.threads, most=options.inflight, clock=clock)
     guard = Guard(
         app,
         clock=clock,
-        slots=options.threads,
-        inflight=options.inflight,
+        line=line,
         lane_inflight=options.worker_inflight,
         body_max=options.body_max,
         record=record,
     )
     keyring: Keyring = app.state.keyring
     guard.lane = Lane(keyring, Batches(client.work.together), Batches(client.work.together))
-    return Api(app=guard, fastapi=app, waiting=waiting)
+    return Api(app=guard, door=Door(line, record), fastapi=app, waiting=waiting)
 
 
 def outline(lifespan: Callable[[FastAPI], Any] | None = None) -> FastAPI:

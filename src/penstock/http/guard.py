@@ -1,18 +1,15 @@
 """The outermost layer: request ids, bounds on what comes in, refusal when too much comes in.
 
-Pure ASGI, so that a refused request costs almost nothing. As many requests as there are `slots` are
-worked on; others stand in line. A burst is served; when nobody has found a free place for a while
-it is a flood, and who has waited for more than a moment is answered 503, as is at once whoever
-comes when `inflight` are there (in the fast lane, whose calls are saved together, `lane_inflight`):
-those that were accepted stay quick, and the line cannot grow without end. A body is bounded in size
-and in the time it may take. Each request leaves one access record.
+Pure ASGI, so that a refused request costs little. `line` says who is worked on, who waits and who
+is answered 503 (in the fast lane, whose calls are saved together, so is whoever comes when
+`lane_inflight` are there). A body is bounded in size and in the time it may take. Each request
+leaves one access record.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -23,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.core.clock import Clock
 from penstock.core.ids import new_correlation_id
 from penstock.core.redact import redact_text
+from penstock.http.line import PATIENCE_SECONDS, Line
 from penstock.http.problems import Refused, refusal
 
 BODY_SECONDS: Final = 10.0
@@ -32,16 +30,14 @@ BULK_TIMES: Final = 16
 CLOSE: Final = {"Connection": "close"}
 """Whoever still sends a body that nobody wants is not read to the end."""
 REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-LINE_SECONDS: Final = 0.03
-"""How long a request may have waited for its place, in a flood; who waited longer is refused."""
-BURST_SECONDS: Final = 0.3
-"""Nobody found a free place for so long: that is a flood. Before, it is a burst, and served."""
-LINE_MAX: Final = 2.0
-"""Nobody waits longer, whatever holds up those in front."""
 PATIENT: Final = {"/api/v1/scheduler/claim-runs": 2.0}
 """A fleet of workers that starts claims all at once, and would rather wait than be refused."""
 ALWAYS: Final = frozenset({"/healthz", "/readyz"})
 """Answered even when overloaded: an overloaded process is alive."""
+EVERY_ANSWER: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+)
 
 
 @dataclass(slots=True)
@@ -86,24 +82,18 @@ class Guard:
         app: ASGIApp,
         *,
         clock: Clock,
-        slots: int,
-        inflight: int,
+        line: Line,
         lane_inflight: int,
         body_max: int,
         record: Callable[[Access], None],
     ) -> None:
         self._app = app
         self._clock = clock
-        self._slots = min(slots, inflight)
-        self._inflight = inflight
-        self._line: deque[tuple[asyncio.Future[bool], float, float]] = deque()
-        self._crowded_since: float | None = None
+        self._line = line
         self._lane_inflight = lane_inflight
         self._body_max = body_max
         self._record = record
-        self.active = 0
         self.in_lane = 0
-        self.refused = 0
         self.lane: FastLane | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,7 +102,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        access = Access(_request_id(headers), scope["method"], scope["path"])
+        access = Access(request_id_of(headers), scope["method"], scope["path"])
         scope["penstock.request_id"] = access.request_id
         scope["penstock.access"] = access
         scope["penstock.guard"] = self
@@ -124,7 +114,8 @@ class Guard:
             _check_headers(headers, self._body_max * times)
             entry = None if self.lane is None else self.lane.entry(scope, headers)
             if self.lane is not None and entry is not None:
-                self._check_room(self.in_lane, self._lane_inflight)
+                if self.in_lane >= self._lane_inflight:
+                    raise overloaded()
                 self.in_lane += 1
                 try:
                     made = await self.lane.serve(entry, headers, inbox.receive, access)
@@ -135,11 +126,12 @@ class Guard:
             if access.path in ALWAYS:
                 await self._app(scope, inbox.receive, answer.send)
                 return
-            await self._enter(PATIENT.get(access.path, LINE_SECONDS))
+            if not await self._line.enter(PATIENT.get(access.path, PATIENCE_SECONDS)):
+                raise overloaded()
             try:
                 await self._app(scope, inbox.receive, answer.send)
             finally:
-                self._leave()
+                self._line.leave()
         except Refused as error:
             if answer.has_begun:
                 raise
@@ -148,65 +140,13 @@ class Guard:
             access.seconds = self._clock.monotonic() - started
             self._record(access)
 
-    def _check_room(self, active: int, most: int) -> None:
-        if active >= most:
-            self.refused += 1
-            raise Refused(
-                503, "Too many requests are being served: try again shortly.",
-                headers={"Retry-After": "1"},
-            )  # fmt: skip
-
-    async def _enter(self, patience: float) -> None:
-        """Take a place among those that are worked on, or stand in line for one."""
-        if self.active < self._slots:
-            self.active += 1
-            self._crowded_since = None
-            return
-        now = self._clock.monotonic()
-        # In a flood a line of more than one turn is not worth standing in: refused at once.
-        most = 2 * self._slots if self._is_flood(now) else self._inflight
-        self._check_room(self.active + len(self._line), most)
-        if self._crowded_since is None:
-            self._crowded_since = now
-        place: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._line.append((place, now, patience))
-        try:
-            async with asyncio.timeout(LINE_MAX):
-                is_mine = await place
-        except TimeoutError:
-            is_mine = not place.cancelled() and place.result()
-        except BaseException:
-            if place.done() and not place.cancelled() and place.result():
-                self._leave()
-            raise
-        if not is_mine:
-            self._check_room(1, 1)
-
-    def _is_flood(self, now: float) -> bool:
-        since = self._crowded_since
-        return since is not None and now - since > BURST_SECONDS
-
-    def _leave(self) -> None:
-        """Give the place to the next in line that is still worth working for."""
-        now = self._clock.monotonic()
-        is_flood = self._is_flood(now)
-        while self._line:
-            place, came, patience = self._line.popleft()
-            if place.done():
-                continue
-            is_taken = not is_flood or now - came <= patience
-            place.set_result(is_taken)
-            if is_taken:
-                return
-        self.active -= 1
-
     def step_aside(self) -> None:
         """A request begins to wait on purpose: it no longer counts as work."""
-        self._leave()
+        self._line.leave()
 
     def step_back(self) -> None:
         """A request that waited goes on."""
-        self.active += 1
+        self._line.come_back()
 
 
 class _Answer:
@@ -225,8 +165,7 @@ class _Answer:
             message["headers"] = [
                 *message.get("headers", []),
                 (b"x-request-id", self._access.request_id.encode()),
-                (b"x-content-type-options", b"nosniff"),
-                (b"cache-control", b"no-store"),
+                *EVERY_ANSWER,
             ]
         await self._send(message)
 
@@ -279,7 +218,14 @@ def _too_large(*, is_read: bool = False) -> Refused:
     return Refused(413, "The body is larger than this server takes.", headers=headers)
 
 
-def _request_id(headers: Mapping[bytes, bytes]) -> str:
+def overloaded() -> Refused:
+    """There is no room: nothing was done."""
+    detail = "Too many requests are being served: try again shortly."
+    return Refused(503, detail, headers={"Retry-After": "1"})
+
+
+def request_id_of(headers: Mapping[bytes, bytes]) -> str:
+    """The id a caller gave its request, when it can be one; else a new one."""
     given = headers.get(b"x-request-id", b"")
     text = given.decode() if REQUEST_ID.fullmatch(given) else ""
     # It is logged and told back: a key that went into the wrong header is not.

@@ -16,7 +16,7 @@ import uvicorn
 
 from penstock.core.errors import SettingsError
 from penstock.http.app import Api
-from penstock.http.protocol import BoundedProtocol
+from penstock.http.protocol import behind
 
 log = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 10
@@ -36,7 +36,7 @@ class ApiServer:
         config = uvicorn.Config(
             api.app,
             loop="auto",
-            http=BoundedProtocol,
+            http=behind(api.door),
             lifespan="on",
             access_log=False,
             log_config=None,

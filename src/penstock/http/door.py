@@ -1,0 +1,63 @@
+"""The door: in a flood, requests are refused before anything is made of them.
+
+The protocol asks here as soon as a head is whole. The refusal is the 503 that `guard` would give,
+from prepared bytes, counted and logged like any other; it costs the event loop a fraction, and the
+rest is left to those that are served. Whatever is unusual about a request, and what may be for the
+fast lane, goes on to `guard`, which refuses what must be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from penstock.http.guard import ALWAYS, EVERY_ANSWER, Access, overloaded, request_id_of
+from penstock.http.lane import PREFIX
+from penstock.http.line import Line
+from penstock.http.problems import refusal
+
+METHODS: Final = frozenset({b"GET", b"POST", b"PATCH", b"DELETE"})
+TARGET: Final = re.compile(rb"(/[A-Za-z0-9/._:@~-]*)(?:\?[!-~]*)?")
+BODY_MAX: Final = 65_536
+"""A refused request is read to its end; a larger one is left to the guard, which need not."""
+MARK: Final = b"-" * 64
+"""Stands for the request's id in the prepared answer."""
+
+
+class Door:
+    """Knows whether there is room, and what is said when there is none."""
+
+    def __init__(self, line: Line, record: Callable[[Access], None]) -> None:
+        self._line = line
+        self._record = record
+        told = refusal(overloaded(), MARK.decode())
+        before, after = bytes(told.body).split(MARK)
+        self._body = (before, after)
+        self._length = len(before) + len(after)
+        named = [(name, value) for name, value in told.raw_headers if name != b"content-length"]
+        self._head = b"".join(b"%s: %s\r\n" % pair for pair in (*named, *EVERY_ANSWER))
+
+    def __call__(
+        self, method: bytes, target: bytes, headers: Mapping[bytes, bytes]
+    ) -> tuple[bytes, bytes] | None:
+        """(header lines, body) for a request that has to come again; None for one to serve."""
+        if self._line.has_free_place or method not in METHODS:
+            return None
+        plain = TARGET.fullmatch(target)
+        if plain is None or b"transfer-encoding" in headers or b"expect" in headers:
+            return None
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or len(length) > 6 or int(length) > BODY_MAX:
+            return None
+        path = plain[1].decode()
+        if path in ALWAYS or (method == b"POST" and path.startswith(PREFIX)):
+            return None
+        if not self._line.turns_away():
+            return None
+        access = Access(request_id_of(headers), method.decode(), path, status=503)
+        self._record(access)
+        mark = access.request_id.encode()
+        lines = b"%sx-request-id: %s\r\ncontent-length: %d\r\n"
+        before, after = self._body
+        return lines % (self._head, mark, self._length + len(mark)), before + mark + after
