@@ -289,6 +289,9 @@ class TestExplain:
         stage.clock.advance(MINUTE)
         first = told(stage, generation=1)
         assert "Generation 2 is newer." in first.explanation.summary
+        assert first.flow is not None
+        offered = [offer.command for offer in first.explanation.offers]
+        assert f"penstock flows cancel {first.flow.flow_id}" in offered
         second = told(stage, mode="same_day", generation=2).explanation
         assert second.phases[0].headline.endswith("taken over from the generation before")
         with pytest.raises(NotFound):

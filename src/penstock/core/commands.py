@@ -128,6 +128,12 @@ def worker(pool: str) -> Offer:
     return Offer(command=_said("worker", "--pipelines", "FILE", *more), does="run a worker")
 
 
+def cancel(flow: FlowFact) -> Offer:
+    """End a flow that a newer generation has replaced."""
+    does = f"end it: generation {flow.newer} has taken its place"
+    return Offer(command=_said("flows", "cancel", flow.flow_id), does=does)
+
+
 def explain(older: OpenFact) -> Offer:
     """Ask about another flow of the partition."""
     does = f"see why {older.mode} generation {older.generation} is still open"

@@ -25,6 +25,7 @@ def offers_of(flow: FlowFact, now: Micros) -> tuple[Offer, ...]:
     else:
         found = [offer for phase in flow.phases for offer in _phase(flow, phase)]
         found += _late(flow, now)
+        found += [commands.cancel(flow)] if flow.newer is not None else []
     found += [commands.explain(older) for older in flow.still_open]
     known: dict[str, Offer] = {}
     for offer in found:

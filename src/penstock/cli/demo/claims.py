@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -38,3 +41,12 @@ def claims_text(head: str, claims: Sequence[Claim], after: Iterable[str]) -> str
 def _wrapped(text: str) -> list[str]:
     # click's own wrapping: no further import.
     return click.wrap_text(text, width=96, initial_indent="  ", subsequent_indent="  ").splitlines()
+
+
+def program() -> str:
+    """How this person calls the command line: by its name, or by the way to it."""
+    if shutil.which("penstock") is not None:
+        return "penstock"
+    found = Path(sys.executable).with_name("penstock")
+    here = Path.cwd()
+    return str(found.relative_to(here)) if found.is_relative_to(here) else str(found)

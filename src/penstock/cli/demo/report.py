@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.assembly import RunFilter
 from penstock.cli import shapes
-from penstock.cli.demo.claims import Claim, claims_text
+from penstock.cli.demo.claims import Claim, claims_text, program
 from penstock.cli.demo.scenario import FLOOD_AT, OUTAGE_HOURS, SLOTS, WORKERS
 from penstock.core.clock import HOUR
 from penstock.core.ids import encode
@@ -64,7 +64,7 @@ class Report:
         return claims_text(self.head, self.claims, self._next_steps())
 
     def _next_steps(self) -> list[str]:
-        call = f"penstock --database-url {self.facts.database_url}"
+        call = f"{program()} --database-url {self.facts.database_url}"
         steps = ["status", "dlq list", "alerts list", "doctor"]
         if self.disabled:
             steps.insert(3, f"configs enable {encode('cfg', self.disabled[0].config_id)}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.assembly import FlowFilter, RunFilter
-from penstock.cli.demo.claims import Claim, claims_text
+from penstock.cli.demo.claims import Claim, claims_text, program
 from penstock.cli.demo.nba import day
 from penstock.cli.demo.nba.answers import wall
 from penstock.cli.shapes import plural
@@ -54,7 +54,7 @@ class Report:
 
     def text(self) -> str:
         """The summary for people."""
-        call = f"penstock --database-url {self.database_url}"
+        call = f"{program()} --database-url {self.database_url}"
         steps = (
             f"explain nba {day.TODAY}",
             f"explain nba {day.TODAY} --generation 1",
@@ -66,7 +66,7 @@ class Report:
         after = [
             f"Everything stays in {self.folder}. Look around:",
             *(f"  {call} {step}" for step in steps),
-            "  penstock demo saas     the other demo: a day of 1,000 customers",
+            f"  {program()} demo saas     the other demo: a day of 1,000 customers",
         ]
         return claims_text(self.head, self.claims, after)
 
