@@ -38,6 +38,9 @@ BENCHES = {
     "limit_source": ("limit_cases", "30 messages, 3 processes, a table whose quota is 10, then 4"),
     "limit_rate": ("limit_cases", "100 a second over a minute, 4 processes"),
     "limit_crash": ("limit_cases", "200 contenders x 4 processes, kill -9 at random, a minute"),
+    "bus": ("bus", "publish, deliver, ack: in one process, also in order over 1,000 keys"),
+    "bus_backlog": ("bus", "a pull with 1,000,000 messages waiting, against 1,000"),
+    "bus_poison": ("bus", "one message that always fails among 10,000"),
     "history": ("history", "lists and sums over 10,000,000 ended runs (takes minutes)"),
 }
 
