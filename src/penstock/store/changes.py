@@ -18,7 +18,7 @@ from penstock.core.evidence import Sighting
 from penstock.core.model import Alert, NewRun
 from penstock.core.plan import PhasePlan
 from penstock.core.record import dumps
-from penstock.core.verdict import Decision, GateInput
+from penstock.core.verdict import Decision, GateInput, Verdict
 from penstock.store.alerts import alert_open
 from penstock.store.api import Tx
 from penstock.store.book import Book, Wanted
@@ -29,6 +29,7 @@ from penstock.store.flow_words import (
     flow_alert,
     gate_alert,
     gate_key,
+    gate_said,
     phase_alert,
 )
 from penstock.store.flows import Phase, flow_end_many, phase_update_many
@@ -131,8 +132,9 @@ class Changes:
             self._tell(book, FAILED_TOPIC, ask.phase, body)
         if decision.alert is not None:
             self._alerts.append(gate_alert(book, ask, decision, decision.alert))
-        elif before.waiting_since is not None and decision.verdict.starts:
-            self._resolved.append(gate_key(flow.flow_id, ask.phase, processor))
+        said = gate_said(before.state)
+        if said is not None and said is not decision.verdict:
+            self._resolved.append(gate_key(flow.flow_id, ask.phase, processor, said))
         place = (flow.flow_id, ask.phase, processor)
         if decision.intervention:
             self._filed.append(
@@ -229,7 +231,9 @@ class Changes:
             self._alerts.append(flow_alert(book))
         elif is_degraded or any(row.waiting_since for row in book.rows.values()):
             self._resolved += [
-                gate_key(flow.flow_id, phase, processor) for phase, processor in book.rows
+                gate_key(flow.flow_id, phase, processor, verdict)
+                for phase, processor in book.rows
+                for verdict in Verdict
             ]
 
     def write(self, tx: Tx, books: Iterable[Book]) -> list[Start]:

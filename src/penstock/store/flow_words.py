@@ -24,9 +24,14 @@ SEVERITIES: Final = {
 }
 
 
-def gate_key(flow_id: int, phase: str, processor: str) -> str:
-    """The dedupe key of the alert about a gate."""
-    return f"gate:{flow_id}:{phase}:{processor}"
+def gate_key(flow_id: int, phase: str, processor: str, verdict: Verdict) -> str:
+    """The dedupe key of the alert about what a gate said: a verdict that follows is news."""
+    return f"gate:{flow_id}:{phase}:{processor}:{verdict.lower()}"
+
+
+def gate_said(state: str) -> Verdict | None:
+    """What the gate of a phase in this state said last, if it kept it from starting."""
+    return {"WAITING": Verdict.WAIT, "BLOCKED": Verdict.FAIL}.get(state)
 
 
 def about(book: Book, phase: str, processor: str) -> dict[str, Any]:
@@ -65,7 +70,7 @@ def gate_alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> A
     where = f"{flow.pipeline} {flow.partition} {ask.phase}"
     return Alert(
         rule=f"gate_{decision.verdict.lower()}",
-        dedupe_key=gate_key(flow.flow_id, ask.phase, ask.processor or ""),
+        dedupe_key=gate_key(flow.flow_id, ask.phase, ask.processor or "", decision.verdict),
         severity=SEVERITIES[level],
         customer=flow.customer,
         subject_kind="flow",
