@@ -234,7 +234,10 @@ class TestEnds:
         bus.publish(*"abcde")
         held = bus.pull(bus.work, 2)
         assert bus.write(lambda tx: delivery_purge(tx, bus.work, n=3)) == 3
-        assert bus.write(lambda tx: delivery_purge(tx, bus.work)) == 2
+        assert bus.write(lambda tx: delivery_purge(tx, bus.work, actor="me")) == 2
+        assert bus.sql("SELECT actor, why FROM journal WHERE action = 'purged'") == [
+            ("me", "2 messages of work")
+        ]
         assert bus.ack(bus.work, *held) == 0
         assert bus.write(lambda tx: delivery_purge(tx, bus.work)) == 0
         bus.checked()

@@ -157,10 +157,20 @@ def _further(seek: Seek, **changes: object) -> Seek:
     return Seek(**{**fields, **changes})
 
 
-def delivery_purge(tx: Tx, sub: Subscription, *, before: int = FAR, n: int = CHUNK) -> int:
-    """Settle the oldest deliveries published before a time as purged, held ones too."""
+def delivery_purge(
+    tx: Tx, sub: Subscription, *, before: int = FAR, n: int = CHUNK, actor: str | None = None
+) -> int:
+    """Settle the oldest deliveries published before a time as purged, held ones too.
+
+    With an actor it is noted who did it; a seek and a deleted subscription are noted themselves.
+    """
     params = {"subscription": sub.subscription, "before": before, "n": n}
-    return _end(tx, sub, [(row[0], row[1]) for row in tx.rows("bus_before", params)], "purged")
+    rows = tx.rows("bus_before", params)
+    count = _end(tx, sub, [(row[0], row[1]) for row in rows], "purged")
+    if count and actor is not None:
+        what = ("subscription", sub.subscription, sub.customer)
+        note(tx, what, "purged", actor, f"{count} messages of {sub.name}")
+    return count
 
 
 def delivery_expire(tx: Tx, sub: Subscription, n: int = CHUNK) -> int:
