@@ -3,7 +3,8 @@
 A publisher writes into its history what it is about to publish, and then what was accepted; after
 its death the next one repeats what has no answer, under the same dedupe ids. A consumer inserts one
 row per message, without any constraint that would hide a second one, and adds to one document per
-key. Both do this until they are told to stop.
+key; it is slow to ack, so that death often comes between effect and ack. Both go on until they are
+told to stop.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,12 +26,14 @@ from penstock.bus.embedded import EmbeddedBus
 from penstock.config import load
 from penstock.consumer import Consumer, ConsumerOptions, Message, SinkTx, Upsert
 from penstock.core.clock import SystemClock
+from penstock.core.message import Settling
 
 TOPIC: Final = "crashing"
 SUBSCRIPTION: Final = "crashing-sink"
 KEYS: Final = 20
-BATCH: Final = 20
+BATCH: Final = 100
 REST_SECONDS: Final = 0.05
+ACK_SECONDS: Final = 0.3
 ASKED, ACCEPTED, END = "ask", "ok", "."
 
 stopping = threading.Event()
@@ -103,13 +106,22 @@ def _published(url: str, key: str, numbers: list[int]) -> bool:
         return False  # killed, starting, or cut off in the middle of its answer
 
 
+class SlowToAck(EmbeddedBus):
+    """The bus, whose acks take a while to get through."""
+
+    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
+        """Wait, then settle."""
+        SystemClock().sleep(ACK_SECONDS)
+        return super().ack(subscription, ack_ids)
+
+
 def consumer(database_url: str, sink_url: str) -> None:
     """Pull and apply until told to stop."""
     app = Consumer(
         SUBSCRIPTION,
         sink=sink_url,
         topic=TOPIC,
-        options=ConsumerOptions(concurrency=4, extend="10s", log=lambda _: None),
+        options=ConsumerOptions(concurrency=4, outstanding=64, extend="10s", log=lambda _: None),
     )
 
     @app.on("number")
@@ -120,7 +132,7 @@ def consumer(database_url: str, sink_url: str) -> None:
         return Upsert(path=f"keys/{n % KEYS}", add={"count": 1})
 
     store = open_store(load({"PENSTOCK_DATABASE_URL": database_url}))
-    worker = app.worker(EmbeddedBus(store, actor=f"consumer-{os.getpid()}"))
+    worker = app.worker(SlowToAck(store, actor=f"consumer-{os.getpid()}"))
     worker.start()
     stopping.wait()
     worker.stop()
