@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from penstock.core.clock import DAY, SECOND, SystemClock
-from penstock.store.api import Capabilities, Row, Store, Tx, Waiter
+from penstock.store.api import Capabilities, Later, Row, Store, Tx, Waiter
 from penstock.store.postgres import PostgresStore
 from penstock.store.sqlite import SqliteStore
 from penstock.store.statements import Engine
@@ -93,6 +93,16 @@ class _Watched:
         touched = self._tx.run(name, params, batch)
         self.is_telling = self.is_telling or touched > 0
         return touched
+
+    def later(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        batch: Sequence[Sequence[Any]] | None = None,
+    ) -> Later:
+        """Ask for a named statement; only with rows to write does it count as a change."""
+        self.is_telling = self.is_telling or bool(batch)
+        return self._tx.later(name, params, batch)
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call once the transaction is durable."""
