@@ -28,6 +28,7 @@ from penstock.store.leases import (
     run_unleased,
     session_expire,
 )
+from penstock.store.limits import NOBODY, limit_lapsed, limit_serve, limit_trim
 from penstock.store.runs import run_lapse_many, run_unblock
 
 BATCH = 500
@@ -89,6 +90,7 @@ class Sweeper:
             unblocked=self._store.write(self._unblock),
             repaused=self._store.write(pauses_apply),
         )
+        self._limits()
         self._store.write(alert_resolve_healthy)
         if sweep.total:
             self._store.wake(["admit", "flows"])
@@ -124,6 +126,14 @@ class Sweeper:
             for run in run_overdue(tx, BATCH, OVERDUE_GRACE_US)
         ]
         return len(run_end_many(tx, ends))
+
+    def _limits(self) -> None:
+        """Slots and places in line that ran out: each limit gets a turn, which hands them on."""
+        for limit_id in self._store.read(lambda tx: limit_lapsed(tx, BATCH)):
+            served = self._store.write(lambda tx, n=limit_id: limit_serve(tx, n, NOBODY))  # type: ignore[misc]
+            if served.channels:
+                self._store.wake(served.channels)
+        self._store.write(lambda tx: limit_trim(tx, BATCH))
 
     def _unblock(self, tx: Tx) -> int:
         keys = blocked_keys(tx, BATCH)

@@ -1,0 +1,239 @@
+"""Simulated processes that take slots: the store's turns as a broker takes them, on virtual time.
+
+A process asks, waits, collects what others granted it, renews, gives back, and now and then does
+what it should not: gives back twice, late, or with somebody else's token, or goes on after its
+lease ran out. Turns whose answer got lost are repeated under the same names. Judged besides what
+the observer judges after every commit (I29, I32):
+
+    I30  tokens rise per limit; whoever holds a live lease of an exclusive limit is never fenced off
+    I31  a release that is double, late or foreign changes nothing
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from penstock.core.clock import MINUTE, SECOND
+from penstock.core.errors import StoreError
+from penstock.core.limit import LimitTerms
+from penstock.store.api import Tx
+from penstock.store.limit_reads import limit_holders
+from penstock.store.limit_rows import Lease, Leave, Release, Served, Turn, Want
+from penstock.store.limits import (
+    limit_declare,
+    limit_get,
+    limit_quota,
+    limit_renew_many,
+    limit_serve,
+    ticket_renew_many,
+)
+from penstock.testing.faults import Fault
+from penstock.testing.invariants import Violation
+from penstock.testing.sim_actors import Actor, Stage
+
+EXCLUSIVE: Final = "exclusive"
+SLOTS: Final = "slots"
+LIMITS: Final = {
+    EXCLUSIVE: LimitTerms(capacity=1, lease_us=MINUTE, grace_us=5 * SECOND),
+    SLOTS: LimitTerms(capacity=3, lease_us=2 * MINUTE, is_adaptive=True),
+}
+
+
+@dataclass(slots=True)
+class _Held:
+    """A slot as the process remembers it; safe_until by its own knowledge."""
+
+    lease: Lease
+    safe_until: int
+
+
+class Resource:
+    """What an exclusive limit guards: it refuses a token below the highest it has seen."""
+
+    def __init__(self) -> None:
+        self.highest = 0
+
+    def write(self, token: int) -> bool:
+        """Whether a write under this token is taken."""
+        if token < self.highest:
+            return False
+        self.highest = token
+        return True
+
+
+class SlotHolder(Actor):
+    """A process with some threads that take slots of one limit."""
+
+    kind = "slots"
+
+    def __init__(self, stage: Stage, name: str, limit: str, resource: Resource) -> None:
+        super().__init__(stage, name, 20 * SECOND)
+        self._limit = limit
+        self._resource = resource
+        self._boots = 0
+        self._asked = 0
+        self._limit_id = 0
+        self.start()
+
+    def start(self) -> None:
+        """A fresh process: what it held and waited for is nobody's."""
+        self._boots += 1
+        self._broker = f"{self.name}.{self._boots}"
+        self._held: list[_Held] = []
+        self._wants: dict[str, Want] = {}
+        self._waiting: dict[str, Want] = {}
+        self._giving: list[Lease] = []
+        self._stale: list[Lease] = []
+
+    def step(self) -> None:
+        """One thing or another; while healing, give everything back."""
+        if not self._limit_id:
+            self._limit_id = self.store.write(self._declared)
+        self._repeat()
+        if self.is_healing:
+            self._wind_up()
+            return
+        deeds = [self._ask, self._collect, self._give, self._renew, self._misuse, self._change]
+        self.stage.rng.choice(deeds)()
+        self._use()
+
+    # -- what a broker does --------------------------------------------------------------------
+
+    def _declared(self, tx: Tx) -> int:
+        found = limit_get(tx, self._limit)
+        if found is None:
+            found, _ = limit_declare(tx, self._limit, LIMITS[self._limit], actor="simulation")
+        return found.limit_id
+
+    def _ask(self) -> None:
+        self._asked += 1
+        weight = 1 if self._limit == EXCLUSIVE else self.stage.rng.choice((1, 1, 2))
+        request = f"{self._broker}:{self._asked}"
+        self._wants[request] = Want(request=request, holder=self._broker, weight=weight)
+        self._repeat()
+
+    def _repeat(self) -> None:
+        """Ask for what was asked and not answered, under the same names."""
+        if not self._wants:
+            return
+        wants = list(self._wants.values())
+        self._wants = {name: replace(want, is_repeated=True) for name, want in self._wants.items()}
+        served = self._turn(Turn(broker=self._broker, wants=wants))
+        for want in wants:
+            self._wants.pop(want.request, None)
+            if want.request in served.tickets:
+                self._waiting[want.request] = want
+
+    def _collect(self) -> None:
+        if self._waiting:
+            ids = [self._limit_id]
+            there = self.store.write(lambda tx: ticket_renew_many(tx, self._broker, ids))
+            self._turn(Turn(broker=self._broker, collects=True))
+            for request, want in list(self._waiting.items()):
+                if request not in there:  # its place was lost, or it is being granted: ask again
+                    self._wants[request] = replace(want, is_repeated=True)
+                    del self._waiting[request]
+
+    def _give(self) -> None:
+        if self._held:
+            self._giving.append(self._held.pop(0).lease)
+        while self._giving:  # also what was given back and not answered: again changes nothing
+            self._turn(_release(self._broker, self._giving[0]))
+            self._stale.append(self._giving.pop(0))
+
+    def _renew(self) -> None:
+        if not self._held:
+            return
+        now = self.stage.clock.now()
+        pairs = [(held.lease.lease_id, held.lease.token) for held in self._held]
+        ends = self.store.write(lambda tx: limit_renew_many(tx, pairs))
+        for held in list(self._held):
+            if held.lease.lease_id in ends:
+                held.safe_until = now + (held.lease.lease_us or 0)
+            else:
+                if held.safe_until > self.stage.clock.now():
+                    raise Violation("I32", f"a live lease cannot be renewed: {held.lease}")
+                self._held.remove(held)
+
+    def _misuse(self) -> None:
+        """I31: what is not (any more) theirs cannot be given back."""
+        foreign = self.store.read(lambda tx: limit_holders(tx, self._limit_id))
+        mine = {held.lease.token for held in self._held}
+        wrong = [lease._replace(token=lease.token + 1) for lease in foreign]
+        wrong += self._stale if self.stage.strikes(Fault.LATE, 0.5) else []
+        if not wrong:
+            return
+        releases = [Release(lease.lease_id, lease.token) for lease in wrong]
+        served = self._turn(Turn(broker=self._broker, releases=releases))
+        if served.released:
+            raise Violation("I31", f"{served.released} slots were given back by {wrong}, {mine}")
+        self._stale = []
+
+    def _change(self) -> None:
+        """Leave the line, report a quota error, or let people resize the limit."""
+        rng = self.stage.rng
+        if self._waiting and rng.random() < 0.5:
+            request = next(iter(self._waiting))
+            del self._waiting[request]
+            self._turn(Turn(broker=self._broker, leaves=[Leave(request)]))
+        elif self._held and rng.random() < 0.3:
+            lease = self._held[0].lease
+            self.store.write(lambda tx: limit_quota(tx, self._limit_id, lease))
+        elif self._limit == SLOTS:
+            terms = replace(LIMITS[SLOTS], capacity=rng.choice((2, 3, 4)))
+            self.store.write(lambda tx: limit_declare(tx, SLOTS, terms, actor="simulation"))
+
+    def _use(self) -> None:
+        """I30: a holder whose lease is live is never fenced off by a newer one."""
+        if self._limit != EXCLUSIVE:
+            return
+        for held in list(self._held):
+            is_live = held.safe_until > self.stage.clock.now()
+            if not self._resource.write(held.lease.token) and is_live:
+                raise Violation("I30", f"a live lease was fenced off: {held.lease}")
+            if not is_live:
+                self._held.remove(held)
+
+    def _wind_up(self) -> None:
+        leases = [*self._giving, *(held.lease for held in self._held)]
+        leaves = [Leave(request) for request in self._waiting]
+        self._held, self._giving, self._waiting, self._wants = [], [], {}, {}
+        releases = [Release(lease.lease_id, lease.token) for lease in leases]
+        turn = Turn(broker=self._broker, releases=releases, leaves=leaves, collects=True)
+        served = self._turn(turn)
+        for lease in served.leases.values():  # granted while we were leaving
+            self._turn(_release(self._broker, lease))
+        self._held = []
+
+    def _turn(self, turn: Turn) -> Served:
+        """One turn; what it granted is held from the moment it was asked for."""
+        now = self.stage.clock.now()
+        try:
+            served = self.store.write(lambda tx: limit_serve(tx, self._limit_id, turn))
+        except StoreError:
+            if turn.collects:
+                # Granted without our learning it: asking again under the same name finds it.
+                self._wants |= {
+                    name: replace(want, is_repeated=True) for name, want in self._waiting.items()
+                }
+                self._waiting = {}
+            raise
+        for lease in served.leases.values():
+            self._waiting.pop(lease.request, None)
+            self._held.append(_Held(lease, now + (lease.lease_us or 0)))
+        return served
+
+
+def _release(broker: str, lease: Lease) -> Turn:
+    return Turn(broker=broker, releases=[Release(lease.lease_id, lease.token)])
+
+
+def slot_cast(stage: Stage) -> list[Actor]:
+    """Two processes at an exclusive limit, two at a shared one."""
+    resource = Resource()
+    return [
+        SlotHolder(stage, f"slots-{limit}-{n}", limit, resource)
+        for limit in (EXCLUSIVE, SLOTS)
+        for n in range(2)
+    ]
