@@ -12,7 +12,6 @@ import random
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from penstock.client import Client
@@ -46,6 +45,8 @@ from penstock.engine.upkeep import Pruner, Relay, Sealer
 from penstock.engine.worker import Worker
 from penstock.events import Events
 from penstock.probes.looking import Probes
+from penstock.pushwork import build_pusher, push_faults, rotate_signing_key
+from penstock.serving import build_api
 from penstock.store.admission import Pause
 from penstock.store.alerts import AlertRow
 from penstock.store.api import Store
@@ -59,17 +60,14 @@ from penstock.store.sqlite import SAFE_VERSION, SqliteStore
 from penstock.store.topics import subscriptions_without_dead_letters
 from penstock.store.upkeep import Retention
 
-if TYPE_CHECKING:
-    from penstock.http.server import ApiServer
-
 # Records that the edges show and may not fetch from the store's own modules.
 __all__ = [
     "AlertRow", "FlowFilter", "InlineWorker", "Overview", "Pause", "PhaseRow", "PipelineInfo",
     "RunContext", "RunFilter", "Session", "Store", "Worker", "WorkerOptions", "build_api",
     "build_worker", "connect", "describe_database", "development_key",
     "due_since", "inline_worker", "load_pipelines", "migrate_store", "open_client", "open_store",
-    "poison_traps", "ready_count", "scheduler_loops", "services", "sqlite_versions", "supervise",
-    "work_off",
+    "poison_traps", "push_faults", "ready_count", "rotate_signing_key", "scheduler_loops",
+    "services", "sqlite_versions", "supervise", "work_off",
 ]  # fmt: skip
 
 SECOND = 1_000_000
@@ -263,6 +261,7 @@ def services(
         Admitter(store),
         Sweeper(store, jitter=jitter, events=events),
         Courier(store, jitter=jitter),
+        build_pusher(store, settings, events, jitter=jitter, clock=clock),
         Relay(store),
         Binder(store, jitter=jitter),
         Sealer(store),
@@ -281,6 +280,7 @@ def scheduler_loops(
         _beat(SECOND, "admit"),
         _beat(settings.sweep_interval),
         _beat(SECOND),
+        _beat(SECOND, "push"),
         _beat(SECOND, "outbox"),
         _beat(SECOND, "bound"),
         _beat(settings.seal_interval),
@@ -291,47 +291,6 @@ def scheduler_loops(
         Loop(service, beat, store, events=events, jitter=jitter)
         for service, beat in zip(made, beats, strict=True)
     ]
-
-
-def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
-    """The API of this process, bound to its port and not yet serving."""
-    # The web stack costs half a second: only processes that serve load it.
-    from penstock.http.app import build
-    from penstock.http.context import ApiOptions, Ticked  # as above
-    from penstock.http.server import ApiServer  # as above
-
-    if not is_loopback(settings.api_host) and not client.keys.page(limit=1):
-        raise SettingsError(
-            "api_host",
-            "a loopback address, or API keys before others can reach it",
-            settings.api_host,
-            "Create one first: penstock keys create NAME --role admin",
-        )
-    clock = SystemClock()
-
-    def trigger(batch: int, seconds: float) -> Ticked:
-        options = SchedulerOptions(
-            batch=batch, budget_seconds=seconds, catch_up_rate=settings.catch_up_rate
-        )
-        started = clock.monotonic()
-        tick = Scheduler(client.store, options, events=events).run_once()
-        return Ticked(
-            due=tick.due,
-            runs=tick.runs,
-            seconds=clock.monotonic() - started,
-            is_complete=tick.next_at is None or tick.next_at > tick.now,
-        )
-
-    options = ApiOptions(
-        threads=settings.api_threads,
-        inflight=settings.api_inflight,
-        worker_inflight=settings.api_worker_inflight,
-        rate=settings.api_rate,
-        body_max=settings.api_body_max,
-        scheduler_token=settings.scheduler_token,
-    )
-    api = build(client, options=options, clock=clock, events=events, trigger=trigger)
-    return ApiServer(api, host=settings.api_host, port=settings.api_port)
 
 
 def development_key(client: Client, settings: Settings) -> str | None:

@@ -15,9 +15,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from penstock.core import strictjson
 from penstock.core.address import named_addresses
 from penstock.core.clock import parse_duration
+from penstock.core.egress import EgressRules
 from penstock.core.errors import InvalidInput, SettingsError
+from penstock.core.incoming import parse_incoming
 
 PREFIX = "PENSTOCK_"
 SECRET_PREFIX = "PENSTOCK_SECRET_"  # noqa: S105 - the start of a name, not a secret
@@ -29,7 +32,7 @@ KEY_SUFFIX = ".key"
 """Beside a SQLite file: the development key."""
 DEFAULT_DATABASE = "sqlite:penstock.db"
 
-Kind = Literal["text", "int", "float", "duration", "list"]
+Kind = Literal["text", "int", "float", "duration", "list", "table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,32 @@ TABLE: tuple[Setting, ...] = (
     Setting("api_rate", "float", 500.0, "Requests per second of a key without a rate.", 0.1, 1e6),
     Setting("api_body_max", "int", 1_048_576, "Most bytes of a request's body.", 1_024, 1e9),
     Setting("scheduler_token", "text", "", "What X-Scheduler-Token must say; empty: no such way."),
+    Setting(
+        "public_url",
+        "text",
+        "",
+        "Where others reach this API; the issuer of tokens sent with push.",
+    ),
+    Setting(
+        "egress_http",
+        "text",
+        "never",
+        "Whether requests may go out over plain http: never or allowed.",
+    ),
+    Setting(
+        "egress_private",
+        "text",
+        "never",
+        "Whether requests may go to private networks: never or allowed.",
+    ),
+    Setting("egress_ca_file", "text", "", "Certificates trusted instead of the system's (PEM)."),
+    Setting("push_threads", "int", 64, "Push requests under way at the same time.", 1, 1_000),
+    Setting(
+        "incoming_push",
+        "table",
+        {},
+        "Subscriptions elsewhere that may push here, by name; see docs/how-to/push-messages.md.",
+    ),
     Setting("log_format", "text", "human", "human or json."),
     Setting("log_level", "text", "info", "debug, info, warning or error."),
 )
@@ -145,6 +174,12 @@ class Settings:
     api_rate: float
     api_body_max: int
     scheduler_token: str
+    public_url: str
+    egress_http: str
+    egress_private: str
+    egress_ca_file: str
+    push_threads: int
+    incoming_push: Mapping[str, Any]
     log_format: str
     log_level: str
 
@@ -211,6 +246,14 @@ def key_file(database_url: str) -> Path | None:
     return None if path is None else path.with_name(path.name + KEY_SUFFIX)
 
 
+def egress_rules(settings: Settings) -> EgressRules:
+    """Where requests may go."""
+    return EgressRules(
+        allow_http=settings.egress_http == "allowed",
+        allow_private=settings.egress_private == "allowed",
+    )
+
+
 def warnings(settings: Settings) -> list[str]:
     """Combinations that work and are probably not meant."""
     found = []
@@ -252,6 +295,8 @@ def _unknown(shown: str, name: str) -> SettingsError:
 def _read(setting: Setting, value: Any) -> Any:
     if setting.kind == "list":
         return _list(setting, value)
+    if setting.kind == "table":
+        return _table(setting, value)
     if setting.kind == "text":
         if not isinstance(value, str) or not value.isprintable():
             raise _refused(setting, "a text", value)
@@ -291,6 +336,18 @@ def _list(setting: Setting, value: Any) -> tuple[str, ...]:
     return tuple(part.strip() for part in parts if part.strip())
 
 
+def _table(setting: Setting, value: Any) -> Mapping[str, Any]:
+    """A table of a TOML file, or an object of JSON in the environment."""
+    if isinstance(value, str):
+        try:
+            value = strictjson.parse(value.encode(), setting.name)
+        except InvalidInput as error:
+            raise SettingsError(setting.name, error.expected, error.got) from None
+    if not isinstance(value, Mapping):
+        raise _refused(setting, "a table (in the environment: a JSON object)", value)
+    return value
+
+
 def _refused(setting: Setting, expected: str, value: Any) -> SettingsError:
     return SettingsError(setting.name, expected, value, f"Set {setting.variable}.")
 
@@ -315,6 +372,10 @@ def _check(settings: Settings) -> None:
         )
     if settings.url_plain not in ("never", "allowed"):
         raise SettingsError("url_plain", "never or allowed", settings.url_plain)
+    for name in ("egress_http", "egress_private"):
+        if getattr(settings, name) not in ("never", "allowed"):
+            raise SettingsError(name, "never or allowed", getattr(settings, name))
+    parse_incoming(settings.incoming_push, egress_rules(settings))
     if settings.log_format not in ("human", "json"):
         raise SettingsError("log_format", "human or json", settings.log_format)
     if settings.log_level not in ("debug", "info", "warning", "error"):

@@ -13,12 +13,15 @@ from penstock.engine.scheduler import SchedulerOptions
 from penstock.events import Event, Events
 from penstock.http.app import build
 from penstock.http.context import ApiOptions, Ticked
+from penstock.http.receiving import Receiving
 from penstock.http.server import ApiServer
 from tests.desk import Desk
 
 SCHEDULER_TOKEN = "tick-tock-0123456789"
 BOUND = ("acme", "globex")
-ROOTS = ("/api", "/healthz", "/readyz", "/metrics", "/openapi.json")
+ROOTS = (
+    "/api", "/healthz", "/readyz", "/metrics", "/openapi.json", "/pubsub", "/.well-known",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,14 @@ class Client:
 class Served:
     """A desk behind a server."""
 
-    def __init__(self, desk: Desk, *, clock: Clock | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        *,
+        clock: Clock | None = None,
+        receiving: Receiving | None = None,
+        **options: Any,
+    ) -> None:
         """Serve a desk; `clock` is the API's own (ages of keys, rates), the system's unless set."""
         self.desk = desk
         self.events = Events()
@@ -110,6 +120,7 @@ class Served:
             clock=clock or SystemClock(),
             events=self.events,
             trigger=self._tick,
+            receiving=receiving or Receiving(issuer="https://penstock.example.com"),
         )
         self.server = ApiServer(self.api, host="127.0.0.1", port=0)
         self.server.start()

@@ -14,7 +14,7 @@ from penstock.core.clock import DAY
 from penstock.core.ids import decode
 from penstock.core.keys import Power, Role
 from penstock.events import Served as ServedEvent
-from penstock.http.access import EVERYBODY, PUBLIC, ROUTES
+from penstock.http.access import EVERYBODY, PUBLIC, ROUTES, SIGNED
 from penstock.http.auth import BELIEVED_SECONDS
 from penstock.http.strict import StrictRoute
 from penstock.store.postgres import PostgresStore
@@ -81,7 +81,10 @@ class TestWall:
         }
         others = {r.path for r in routes if not isinstance(r, StrictRoute)}
         assert strict == set(ROUTES) == set(CALLS)
-        assert others == PUBLIC
+        signed = {name.partition(" ")[2] for name in SIGNED}
+        assert others == PUBLIC | signed
+        assert not signed & PUBLIC
+        assert not SIGNED & set(ROUTES)
         assert set(EVERYBODY) <= set(ROUTES)
 
     def test_the_document_says_so(self, shared: Served) -> None:

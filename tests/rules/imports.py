@@ -54,7 +54,10 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     # The client of the API: what it knows of the server is the document it was written from.
     "remote": frozenset({"core"}),
     "cli": _EDGE_MAY | {"assembly", "remote"},
-    "assembly": _EVERYTHING,
+    "assembly": _EVERYTHING | {"pushwork", "serving"},
+    # Parts of assembly: they name adapters, never a driver.
+    "pushwork": _EVERYTHING,
+    "serving": _EVERYTHING | {"pushwork"},
     "testing": _EVERYTHING | {"assembly", "cli"},
     # The public surface; it loads names on first use.
     "root": frozenset({"core", "client", "config", "engine", "assembly", "consumer", "limits"}),

@@ -16,11 +16,11 @@ from penstock.core.egress import STRICT, EgressRules
 from penstock.core.envelope import Pushed, decode
 from penstock.core.errors import InvalidInput
 from penstock.core.message import Outgoing, SubscriptionSpec, TopicSpec
-from penstock.core.oidc import Expected
+from penstock.core.oidc import Expected, SigningKey
 from penstock.core.pushing import Answered, OidcToken, Post, Poster, PushSpec, dump_push
 from penstock.egress.pinned import Egress, Reply
 from penstock.egress.posting import posting
-from penstock.egress.tokens import Signer, SigningKey, Verifier, new_signing_key, public_jwk
+from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
 from penstock.engine.pusher import Pusher, PusherOptions, Pushing
 from penstock.engine.secrets import Secrets
 from penstock.events import Event, Events, PushPosted
@@ -129,7 +129,7 @@ class Office:
 def office(store: Store, clock: VirtualClock) -> Iterator[Office]:
     made = Office(store, clock)
     yield made
-    assert all(pusher.close(20) for pusher in made.pushers)
+    assert all(pusher.drain(20) for pusher in made.pushers)
 
 
 def to(receiver: Receiver, **more: Any) -> PushSpec:
@@ -396,7 +396,7 @@ class TestLanes:
             office.publish("orders", *[Outgoing(data=b"x") for _ in range(60)])
             pusher = office.pusher(threads=8)
             self.run(pusher, lambda: office.waiting(sub).ready == 0 and len(receiver.got) == 60)
-            assert pusher.close(20)
+            assert pusher.drain(20)
         assert pusher.windows()[sub.subscription] > 4
         assert most[0] <= 8
         assert office.sums(sub).acked == 60

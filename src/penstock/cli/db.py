@@ -1,4 +1,4 @@
-"""`penstock db`: bring the schema up to date, verify it, say where it is."""
+"""`penstock db`: bring the schema up to date, verify it, say where it is, rotate its key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.cli.app import App, Group
 
 @click.group(cls=Group)
 def db() -> None:
-    """The database: migrate, verify, path."""
+    """The database: migrate, verify, path; the key that signs pushes."""
 
 
 @db.command("migrate")
@@ -44,6 +44,19 @@ def verify(app: App) -> None:
     app.emit(record, people)
     if problem:
         raise click.exceptions.Exit(1)
+
+
+@db.command("rotate-push-key")
+@click.pass_obj
+def rotate_push_key(app: App) -> None:
+    """Sign tokens of push with a new key; the one before stays published."""
+    # As above.
+    from penstock.assembly import rotate_signing_key
+
+    with app.client() as client:
+        key_id = rotate_signing_key(client.store, client.actor)
+    said = f"Tokens of push are signed with {key_id} from now on, within a minute everywhere."
+    app.emit({"key_id": key_id}, lambda: click.echo(said))
 
 
 @db.command("path")

@@ -86,6 +86,7 @@ def examine(app: App, *, verify_journal: bool = True) -> Iterator[Finding]:
             yield from _processes(client)
             yield from _work(client)
             yield _poison(client)
+            yield _push(client, settings)
             if verify_journal:
                 yield _journal(client)
     except PenstockError as error:
@@ -259,6 +260,19 @@ def _poison(client: Client) -> Finding:
     says = f"no dead-letter topic: {', '.join(found[:5])}{' ...' if len(found) > 5 else ''}"
     fix = "Poison would be retried until its retention ends: declare a dead_letter_topic."
     return Finding("bus", "WARN", says, fix)
+
+
+def _push(client: Client, settings: Settings) -> Finding:
+    """Whether every push subscription may be posted to, can prove itself, and is not paused."""
+    # As above.
+    from penstock.assembly import push_faults
+
+    found = push_faults(client.store, settings)
+    if not found:
+        return Finding("push", "OK", "every push subscription can be served")
+    says = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+    fix = "See docs/how-to/push-messages.md; resume what is paused once its endpoint is back."
+    return Finding("push", "WARN", says, fix)
 
 
 def _journal(client: Client) -> Finding:

@@ -23,6 +23,9 @@ from penstock.core.redact import redact_json, redact_text
 from penstock.events import (
     Event,
     Events,
+    PushAccepted,
+    PushPosted,
+    PushRefused,
     RunEnded,
     RunRefused,
     RunStarted,
@@ -93,7 +96,7 @@ class EventLog:
         if LEVELS.index(level) < self._level:
             return
         record = {"action": event.action, **_public(event, self._name_of)}
-        many = isinstance(event, RunStarted | RunEnded | Served)
+        many = isinstance(event, RunStarted | RunEnded | Served | PushPosted | PushRefused)
         self.line(level, text, record, is_one_of_many=many)
 
     def line(
@@ -136,6 +139,8 @@ def _counted(record: dict[str, Any]) -> str:
     """What a line that is not written is counted as."""
     if record.get("action") == "served":
         return "requests"
+    if str(record.get("action")).startswith("push_"):
+        return "pushes"
     return str(record.get("final_state") or "started")
 
 
@@ -165,6 +170,16 @@ def described(event: Event, name_of: Callable[[int], str] = str) -> tuple[str, s
         return "warning", f"{encode('run', event.run_id)} came too late: its result was refused"
     if isinstance(event, Served):
         return _served(event)
+    if isinstance(event, PushPosted):
+        level = "debug" if event.outcome == "ack" else "warning"
+        said = event.failure or event.status
+        return level, f"push {event.subscription}: {event.message_id} {event.outcome} ({said})"
+    if isinstance(event, PushRefused):
+        return "warning", f"push to {event.subscription} refused ({event.status}): {event.reason}"
+    if isinstance(event, PushAccepted):
+        level = "error" if event.outcome == "kept" else "debug"
+        said = "kept as poison" if event.outcome == "kept" else event.outcome
+        return level, f"push to {event.subscription}: {event.message_id or 'a message'} {said}"
     if isinstance(event, ServiceError):
         again = f"trying again in {event.seconds:.1f} s"
         return "error", f"{event.service} failed: {event.error}; {again}"

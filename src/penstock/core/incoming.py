@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.core.busrules import check_name
 from penstock.core.egress import STRICT, EgressRules, parse_target
-from penstock.core.errors import SettingsError
+from penstock.core.errors import InvalidInput, SettingsError
 from penstock.core.oidc import GOOGLE, Expected, keys_url_of
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._~+-]{0,254}")
@@ -73,7 +74,11 @@ def _one(name: str, row: Any, rules: EgressRules) -> IncomingPush:
         raise SettingsError(f"{place}.dead_letters", "true or false", has_dead_letters)
     issuer = row.get("issuer", GOOGLE)
     keys_url = row.get("keys_url", keys_url_of(issuer))
-    parse_target(keys_url, rules, f"{place}.keys_url")
+    try:
+        check_name(row["topic"], f"{place}.topic")
+        parse_target(keys_url, rules, f"{place}.keys_url")
+    except InvalidInput as error:
+        raise SettingsError(error.field, error.expected, error.got, error.fix) from None
     return IncomingPush(
         name=name,
         topic=row["topic"],

@@ -45,6 +45,17 @@ class Untrusted(PenstockError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SigningKey:
+    """A private key of ours with its name; it never shows itself."""
+
+    key_id: str
+    pem: str
+
+    def __repr__(self) -> str:
+        return f"SigningKey(key_id={self.key_id!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """What a token says of its signature."""
 

@@ -12,12 +12,19 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.core.clock import HOUR, MINUTE, SECOND, Clock, Micros
 from penstock.core.errors import SettingsError
-from penstock.core.oidc import Claims, Expected, Untrusted, judge_claims, read_claims, read_header
+from penstock.core.oidc import (
+    Claims,
+    Expected,
+    SigningKey,
+    Untrusted,
+    judge_claims,
+    read_claims,
+    read_header,
+)
 from penstock.egress.keyset import Fetch, Jwk, KeySet
 
 LIFETIME_US: Final = HOUR
@@ -25,17 +32,6 @@ RENEW_US: Final = 10 * MINUTE
 RSA_BITS: Final = 2_048
 TOKENS_MAX: Final = 10_000
 _KINDS: Final = {"RS256": "RSA", "ES256": "EC"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SigningKey:
-    """A private key of ours with its name; it never shows itself."""
-
-    key_id: str
-    pem: str
-
-    def __repr__(self) -> str:
-        return f"SigningKey(key_id={self.key_id!r})"
 
 
 class Verifier:

@@ -146,7 +146,7 @@ class Pusher:
         next_at = None if not waits else int((now + min(waits)) * SECOND)
         return Pushing(begun=begun, next_at=next_at, now=int(now * SECOND))
 
-    def close(self, seconds: float = 30.0) -> bool:
+    def drain(self, seconds: float = 25.0) -> bool:
         """Begin nothing more and wait for what is under way; True when nothing is left."""
         with self._ended:
             self._is_closing = True

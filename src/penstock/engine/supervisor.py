@@ -106,7 +106,15 @@ class Loop:
             self.steps += 1
             if pause > 0:
                 self._waiter.wait(pause)
+        self._drain()
         self._events.emit(ServiceStopped(self._service.name))
+
+    def _drain(self) -> None:
+        """Let a service that has work under way on other threads see it through."""
+        drain = getattr(self._service, "drain", None)
+        if drain is not None:
+            with contextlib.suppress(Exception):
+                drain()
 
     def _pause(self, result: Any) -> float:
         """Seconds until the next step is wanted: the interval, or sooner when something is due."""

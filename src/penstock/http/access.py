@@ -15,8 +15,19 @@ from penstock.core.keys import Power
 READ_RUNS, READ = Power.READ_RUNS, Power.READ
 WORK, OPERATE, ADMINISTER = Power.WORK, Power.OPERATE, Power.ADMINISTER
 
-PUBLIC: Final = frozenset({"/healthz", "/readyz", "/openapi.json"})
+PUBLIC: Final = frozenset(
+    {
+        "/healthz",
+        "/readyz",
+        "/openapi.json",
+        "/.well-known/jwks.json",
+        "/.well-known/openid-configuration",
+    }
+)
 """Answered without a key; they tell nothing about anybody's data."""
+
+SIGNED: Final = frozenset({"POST /pubsub/push/{subscription}"})
+"""Opened by a token that an issuer elsewhere signed (`http.receiving`), never by a key."""
 
 EVERYBODY: Final = frozenset(
     {
@@ -127,5 +138,5 @@ def methods_of(path: str) -> str:
 
 _SHAPES: Final = [
     (method, re.compile(re.sub(r"\{\w+\}", "[^/]+", shape)))
-    for method, _, shape in (name.partition(" ") for name in ROUTES)
+    for method, _, shape in (name.partition(" ") for name in (*ROUTES, *sorted(SIGNED)))
 ]

@@ -33,6 +33,7 @@ from penstock.http.lane import Lane
 from penstock.http.line import Line
 from penstock.http.meters import Meters
 from penstock.http.parts import PROBLEMS, By
+from penstock.http.receiving import Receiving
 from penstock.http.routes import (
     bulk,
     configs,
@@ -40,6 +41,7 @@ from penstock.http.routes import (
     gates,
     keys,
     letters,
+    push,
     runs,
     scheduler,
     subscriptions,
@@ -63,6 +65,7 @@ SUBJECTS = (
     gates,
     views,
     keys,
+    push,
 )
 DESCRIPTION = """Configs, runs, external workers and metrics.
 
@@ -92,10 +95,12 @@ def build(
     clock: Clock,
     events: Events,
     trigger: Trigger,
+    receiving: Receiving | None = None,
 ) -> Api:
-    """The API over a client."""
+    """The API over a client; `receiving` says who may push to it."""
     waiting = Waiting(lambda channel: client.store.listen([channel]))
     meters = Meters(client, lambda: waiting.count)
+    events.subscribe(meters.hear)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -109,6 +114,8 @@ def build(
     app = outline(lifespan)
     problems.install(app)
     _state(app, client, options, clock=clock, trigger=trigger, waiting=waiting, meters=meters)
+    app.state.receiving = receiving or Receiving()
+    app.state.events = events
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
 
     def record(access: Access) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from penstock.http.access import PUBLIC, ROUTES
+from penstock.http.access import PUBLIC, ROUTES, SIGNED
 from penstock.http.examples import EXAMPLES
 from penstock.http.models.common import FieldError, Problem
 from penstock.http.models.configs import BulkItem, BulkOutcome
@@ -26,6 +26,12 @@ SECURITY = {
         "in": "header",
         "name": "X-Scheduler-Token",
         "description": "The configured token; for the trigger alone.",
+    },
+    "oidc": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "A token that an issuer named in the settings signed; for pushes alone.",
     },
 }
 TAGS = {
@@ -40,6 +46,7 @@ TAGS = {
     "gates": "Gates: check, history, what-if; overrides and interventions.",
     "views": "What is going on; pipelines, alerts, pauses.",
     "keys": "API keys.",
+    "push": "Pushes from subscriptions elsewhere.",
     "health": "For load balancers and monitoring.",
 }
 
@@ -77,6 +84,8 @@ def describe(app: FastAPI) -> dict[str, Any]:
 def _finish(operation: dict[str, Any], method: str, path: str) -> None:
     if path in PUBLIC:
         operation["security"] = []
+    elif f"{method.upper()} {path}" in SIGNED:
+        operation["security"] = [{"oidc": []}]
     else:
         operation["security"] = [{"key": []}]
         operation["x-power"] = ROUTES[f"{method.upper()} {path}"].value

@@ -25,6 +25,9 @@ from penstock.http.problems import Refused, refusal
 
 BODY_SECONDS: Final = 10.0
 BULK: Final = "/api/v1/pipeline-configs/bulk"
+PUSHED: Final = "/pubsub/push/"
+LARGE: Final = (BULK, PUSHED)
+"""A pushed message may have 10 MB, and is in base64; its token is checked before it is read."""
 BULK_TIMES: Final = 16
 """How much larger than others, and longer under way, the body of a bulk call may be."""
 CLOSE: Final = {"Connection": "close"}
@@ -108,7 +111,8 @@ class Guard:
         scope["penstock.guard"] = self
         started = self._clock.monotonic()
         answer = _Answer(send, access)
-        times = BULK_TIMES if (access.method, access.path) == ("POST", BULK) else 1
+        is_large = access.method == "POST" and access.path.startswith(LARGE)
+        times = BULK_TIMES if is_large else 1
         inbox = _Inbox(receive, self._body_max * times, BODY_SECONDS * times, self._clock)
         try:
             _check_headers(headers, self._body_max * times)

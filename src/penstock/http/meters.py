@@ -12,8 +12,10 @@ from starlette.responses import Response
 
 from penstock.client import Client
 from penstock.core.errors import StoreError
+from penstock.events import Event, PushAccepted, PushPosted, PushRefused
 from penstock.http.guard import Access
 
+SUBSCRIPTIONS_MAX = 500
 BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
@@ -35,6 +37,7 @@ class Meters:
             buckets=BUCKETS,
             registry=self._registry,
         )
+        self._pushes = PushMeters(self._registry)
         polls = Gauge("penstock_http_waiting", "Workers that wait.", registry=self._registry)
         polls.set_function(lambda: float(waiting()))
         self._registry.register(_StoreView(client))
@@ -46,9 +49,65 @@ class Meters:
         if access.route and not access.is_poll:
             self._seconds.labels(access.method, route).observe(access.seconds)
 
+    def hear(self, event: Event) -> None:
+        """Count what the pusher and senders elsewhere do, when they do it in this process."""
+        self._pushes.hear(event)
+
     def answer(self) -> Response:
         """Everything, as Prometheus reads it."""
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+
+
+class PushMeters:
+    """Pushes out and in."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._names: set[str] = set()
+        self._requests = Counter(
+            "penstock_push_requests",
+            "Push requests by subscription and answer.",
+            ["subscription", "answer"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "penstock_push_request_seconds",
+            "Time until an endpoint answered.",
+            ["subscription"],
+            buckets=BUCKETS,
+            registry=registry,
+        )
+        self._window = Gauge(
+            "penstock_push_window",
+            "Requests an endpoint is trusted with at a time.",
+            ["subscription"],
+            registry=registry,
+        )
+        self._received = Counter(
+            "penstock_push_received",
+            "Pushes from elsewhere by subscription and outcome.",
+            ["subscription", "outcome"],
+            registry=registry,
+        )
+
+    def hear(self, event: Event) -> None:
+        """Count an event of push."""
+        if isinstance(event, PushPosted):
+            name = self._name("/".join(filter(None, (event.customer_id, event.subscription))))
+            self._requests.labels(name, event.failure or str(event.status)).inc()
+            self._seconds.labels(name).observe(event.seconds)
+            self._window.labels(name).set(event.window)
+        elif isinstance(event, PushAccepted):
+            self._received.labels(self._name(event.subscription), event.outcome).inc()
+        elif isinstance(event, PushRefused):
+            # A refused name is anybody's: it is no label.
+            self._received.labels("", f"refused {event.status}").inc()
+
+    def _name(self, name: str) -> str:
+        """A label; of more subscriptions than anybody can look at the rest are one."""
+        if name in self._names or len(self._names) < SUBSCRIPTIONS_MAX:
+            self._names.add(name)
+            return name
+        return "other"
 
 
 class _StoreView:

@@ -84,6 +84,17 @@ def secret_ensure(tx: Tx, name: str, value: str) -> str:
     return str(one(tx.rows("secret_ensure", {"name": name, "value": value}))[0])
 
 
+def secret_get(tx: Tx, name: str) -> str | None:
+    """The server secret of this name, if there is one."""
+    row = first(tx.rows("secret_get", {"name": name}))
+    return None if row is None else str(row[0])
+
+
+def secret_swap(tx: Tx, name: str, before: str, value: str) -> bool:
+    """Replace a server secret; False when it is no longer what the caller saw."""
+    return bool(tx.rows("secret_swap", {"name": name, "before": before, "value": value}))
+
+
 def wall_look(tx: Tx) -> Wall:
     """Whether the second wall stands."""
     stands, confines = one(tx.rows("wall_look"))

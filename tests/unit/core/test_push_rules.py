@@ -314,6 +314,7 @@ class TestIncoming:
         [
             ("incoming_push", []), ("incoming_push.x", {"x": 7}),
             ("incoming_push.a/b", {"a/b": ROW}), ("topic", {"x": {**ROW, "topic": ""}}),
+            ("topic", {"x": {**ROW, "topic": "a b"}}),
             ("audience", {"x": {**ROW, "audience": 7}}), ("incoming_push.x", {"x": {"aud": "x"}}),
             ("email", {"x": {"topic": "a", "audience": "b"}}),
             ("dead_letters", {"x": {**ROW, "dead_letters": "yes"}}),

@@ -15,7 +15,15 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
-from penstock.core.oidc import GOOGLE, TOKEN_MAX, Claims, Expected, Untrusted, keys_url_of
+from penstock.core.oidc import (
+    GOOGLE,
+    TOKEN_MAX,
+    Claims,
+    Expected,
+    SigningKey,
+    Untrusted,
+    keys_url_of,
+)
 from penstock.egress.keyset import (
     BELIEVED_SECONDS,
     KeySet,
@@ -24,7 +32,7 @@ from penstock.egress.keyset import (
     read_keys,
 )
 from penstock.egress.pinned import Failed, Reply
-from penstock.egress.tokens import Signer, SigningKey, Verifier, new_signing_key, public_jwk, sign
+from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk, sign
 from penstock.testing.clock import VirtualClock
 from tests.conftest import CLOCK_START
 

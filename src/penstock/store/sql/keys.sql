@@ -54,6 +54,16 @@ INSERT INTO secrets (name, value, created_at) VALUES (:name, :value, {{now}})
 ON CONFLICT (name) DO NOTHING;
 SELECT value FROM secrets WHERE name = :name;
 
+-- name: secret_get
+-- A secret of the installation.
+-- scope: system (secrets belong to the installation)
+SELECT value FROM secrets WHERE name = :name;
+
+-- name: secret_swap
+-- Another value, unless somebody else changed it meanwhile.
+-- scope: system (secrets belong to the installation)
+UPDATE secrets SET value = :value WHERE name = :name AND value = :before RETURNING name;
+
 -- name: wall_look [postgres]
 -- (whether confined transactions are possible, whether this user is confined itself).
 -- scope: system (looks at the catalog)

@@ -1,0 +1,137 @@
+"""What of push a process is built from: requests out, the pusher, and who may push in.
+
+Part of assembly, in a file of its own. Libraries for signed tokens are loaded on first use.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.config import Settings, egress_rules, secrets_of
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.egress import parse_target
+from penstock.core.errors import InvalidInput, SettingsError
+from penstock.core.incoming import IncomingPush, parse_incoming
+from penstock.core.oidc import SigningKey
+from penstock.core.pushing import load_push
+from penstock.egress.keyset import fetching
+from penstock.egress.pinned import Egress
+from penstock.egress.posting import posting
+from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
+from penstock.engine.pusher import Pusher, PusherOptions
+from penstock.engine.secrets import Secrets
+from penstock.engine.signing import SigningKeys
+from penstock.events import Events
+from penstock.store.api import Store
+from penstock.store.topics import SubscriptionFilter, subscription_list
+
+if TYPE_CHECKING:
+    from penstock.http.receiving import Receiving
+
+__all__ = [
+    "build_egress", "build_pusher", "build_receiving", "push_faults", "rotate_signing_key",
+    "signing_keys",
+]  # fmt: skip
+
+CHECKED_MAX: Final = 10_000
+
+
+def build_egress(settings: Settings) -> Egress:
+    """How this process sends requests to servers that somebody else chose."""
+    tls = None
+    if settings.egress_ca_file:
+        try:
+            tls = ssl.create_default_context(cafile=settings.egress_ca_file)
+        except OSError as error:
+            raise SettingsError(
+                "egress_ca_file", "a readable file of certificates", settings.egress_ca_file,
+                type(error).__name__,
+            ) from None  # fmt: skip
+    return Egress(SystemClock(), egress_rules(settings), tls=tls)
+
+
+def build_pusher(
+    store: Store,
+    settings: Settings,
+    events: Events,
+    *,
+    jitter: Callable[[], float],
+    clock: Clock | None = None,
+) -> Pusher:
+    """The pusher of this process; under another clock it posts in the calling thread."""
+    return Pusher(
+        store,
+        posting(build_egress(settings)),
+        bearer=_bearer(settings, signing_keys(store), clock or SystemClock()),
+        secrets=Secrets(secrets_of(os.environ), settings.secrets_dir or None),
+        clock=clock or SystemClock(),
+        jitter=jitter,
+        events=events,
+        options=PusherOptions(
+            threads=settings.push_threads if clock is None else 0,
+            holder=f"{socket.gethostname()}:{os.getpid()}",
+        ),
+    )
+
+
+def build_receiving(store: Store, settings: Settings) -> Receiving:
+    """Who may push to the API of this process."""
+    # The web stack costs half a second: only processes that serve load it.
+    from penstock.http.receiving import Receiving
+
+    verifier = Verifier(fetching(build_egress(settings)), SystemClock())
+    keys = signing_keys(store)
+
+    def verify(token: object, row: IncomingPush) -> Any:
+        return verifier.verify(token, row.expected, row.keys_url)
+
+    return Receiving(
+        incoming=parse_incoming(settings.incoming_push, egress_rules(settings)),
+        verify=verify,
+        keys=lambda: [public_jwk(key) for key in keys.published()],
+        issuer=settings.public_url,
+        rules=egress_rules(settings),
+    )
+
+
+def push_faults(store: Store, settings: Settings) -> list[str]:
+    """What is wrong with push subscriptions, one sentence each: rules, proof, and who is paused."""
+    wanted = SubscriptionFilter(kind="push", limit=CHECKED_MAX)
+    found = []
+    for sub in store.read(lambda tx: subscription_list(tx, wanted)):
+        try:
+            spec = load_push(sub.push or "null")
+            parse_target(spec.endpoint, egress_rules(settings), "push_endpoint")
+            if spec.oidc is not None and not settings.public_url:
+                found.append(f"{sub.name}: its tokens need the setting public_url")
+        except InvalidInput as error:
+            found.append(f"{sub.name}: {error.message}")
+        if sub.is_paused:
+            found.append(f"{sub.name}: is paused")
+    return found
+
+
+def rotate_signing_key(store: Store, actor: str) -> str:
+    """Sign tokens with a new key from now on; its id."""
+    return signing_keys(store).rotate(actor).key_id
+
+
+def signing_keys(store: Store) -> SigningKeys:
+    """The keys that sign tokens of this installation."""
+    return SigningKeys(store, new_signing_key, SystemClock())
+
+
+def _bearer(settings: Settings, keys: SigningKeys, clock: Clock) -> Callable[[str, str], str]:
+    def current() -> SigningKey:
+        if not settings.public_url:
+            raise SettingsError(
+                "public_url", "where receivers find the keys of tokens", "nothing",
+                "Set PENSTOCK_PUBLIC_URL to where others reach this API.",
+            )  # fmt: skip
+        return keys.current()
+
+    return Signer(settings.public_url, current, clock).token

@@ -1,0 +1,70 @@
+"""How a process serves the API: its options, how it ticks, and who may push to it.
+
+Part of assembly, in a file of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.client import Client
+from penstock.config import Settings
+from penstock.core.address import is_loopback
+from penstock.core.clock import SystemClock
+from penstock.core.errors import SettingsError
+from penstock.engine.scheduler import Scheduler, SchedulerOptions
+from penstock.events import Events
+from penstock.pushwork import build_receiving
+
+if TYPE_CHECKING:
+    from penstock.http.server import ApiServer
+
+__all__ = ["build_api"]
+
+
+def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
+    """The API of this process, bound to its port and not yet serving."""
+    # The web stack costs half a second: only processes that serve load it.
+    from penstock.http.app import build
+    from penstock.http.context import ApiOptions, Ticked  # as above
+    from penstock.http.server import ApiServer  # as above
+
+    if not is_loopback(settings.api_host) and not client.keys.page(limit=1):
+        raise SettingsError(
+            "api_host",
+            "a loopback address, or API keys before others can reach it",
+            settings.api_host,
+            "Create one first: penstock keys create NAME --role admin",
+        )
+    clock = SystemClock()
+
+    def trigger(batch: int, seconds: float) -> Ticked:
+        options = SchedulerOptions(
+            batch=batch, budget_seconds=seconds, catch_up_rate=settings.catch_up_rate
+        )
+        started = clock.monotonic()
+        tick = Scheduler(client.store, options, events=events).run_once()
+        return Ticked(
+            due=tick.due,
+            runs=tick.runs,
+            seconds=clock.monotonic() - started,
+            is_complete=tick.next_at is None or tick.next_at > tick.now,
+        )
+
+    options = ApiOptions(
+        threads=settings.api_threads,
+        inflight=settings.api_inflight,
+        worker_inflight=settings.api_worker_inflight,
+        rate=settings.api_rate,
+        body_max=settings.api_body_max,
+        scheduler_token=settings.scheduler_token,
+    )
+    api = build(
+        client,
+        options=options,
+        clock=clock,
+        events=events,
+        trigger=trigger,
+        receiving=build_receiving(client.store, settings),
+    )
+    return ApiServer(api, host=settings.api_host, port=settings.api_port)
