@@ -6,7 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.core.ids import encode
 from penstock.core.message import Outgoing, SubscriptionSpec
+from penstock.store.api import Tx
+from penstock.store.limit_rows import Turn, Want
+from penstock.store.limits import limit_get, limit_serve
 from tests.desk import Desk
 
 
@@ -21,6 +25,8 @@ class BusThings:
     spare_subscription: str = "none_00000000"
     message: str = "100000000"
     ack_ids: tuple[str, ...] = ("00000000",) * 3
+    limit: str = "none_00000000"
+    lease: str = "lease_00000000"
 
     def at(self, path: str, query: str = "") -> str:
         """A path about this customer."""
@@ -38,6 +44,9 @@ def bus_things(desk: Desk, customer: str) -> BusThings:
     messages = [Outgoing(data=b"%d" % n, attributes={"whose": customer}) for n in range(5)]
     ids = client.topics.publish("events", messages, customer=customer)
     held = client.subscriptions.pull("reader", max_messages=3, customer=customer)
+    limit = f"bq:{customer}"
+    client.limits.declare(limit, {"capacity": 3})
+    lease = desk.write(lambda tx: _slot(tx, limit))
     return BusThings(
         customer=customer,
         topic="events",
@@ -46,7 +55,17 @@ def bus_things(desk: Desk, customer: str) -> BusThings:
         spare_subscription="spare-reader",
         message=str(ids[0]),
         ack_ids=tuple(one.ack_id for one in held),
+        limit=limit,
+        lease=encode("lease", lease),
     )
+
+
+def _slot(tx: Tx, name: str) -> int:
+    """Somebody holds a slot."""
+    limit = limit_get(tx, name)
+    assert limit is not None
+    turn = Turn(broker="b", wants=[Want(request="r", holder="somebody")])
+    return limit_serve(tx, limit.limit_id, turn).leases["r"].lease_id
 
 
 DATA = "eyJuIjogMX0="
@@ -97,6 +116,13 @@ BUS_CALLS: Mapping[str, Callable[[BusThings], tuple[str, Any]]] = {
     "POST /api/v1/subscriptions/{name}/seek": lambda b: (
         b.at(f"/subscriptions/{b.spare_subscription}/seek"),
         {"time": "2025-01-01T00:00:00Z"},
+    ),
+    "GET /api/v1/limits": lambda _: ("/limits", None),
+    "GET /api/v1/limits/detail": lambda b: (f"/limits/detail?name={b.limit}", None),
+    "POST /api/v1/limits": lambda b: ("/limits", {"name": b.limit, "capacity": 2}),
+    "POST /api/v1/limits/release": lambda b: (
+        "/limits/release",
+        {"lease_id": b.lease, "reason": "stuck"},
     ),
     "POST /api/v1/subscriptions/{name}/purge": lambda b: (
         b.at(f"/subscriptions/{b.spare_subscription}/purge"),

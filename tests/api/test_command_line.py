@@ -138,6 +138,7 @@ def populate(ways: Pair) -> dict[str, str]:
     for args in (["customer", "acme"], ["pipeline", "pair"], ["config", ids["daily"]]):
         ways.near("pause", *args, "--reason", "works")
     for args in (
+        ("limits", "set", "bq:t", "--capacity", "3", "--adaptive"),
         ("topics", "create", "rosters"),
         ("subscriptions", "create", "reader", "--topic", "rosters", "--ordered"),
         ("topics", "publish", "rosters", '{"n": 1}', "two", "--attribute", "k=v"),
@@ -174,6 +175,8 @@ READS = [
     "dlq show {dead}",
     "dlq replay --all --dry-run",
     "dlq list --subscription reader",
+    "limits list",
+    "limits show bq:t",
     "topics list",
     "topics show rosters",
     "topics message {message}",
@@ -219,6 +222,10 @@ REFUSED = [
     ("runs retry {later}", 4),
     ("dlq discard {done} --reason no", 3),
     ("dlq replay", 2),
+    ("limits show nobody", 3),
+    ("limits set bq:t", 2),
+    ("limits set bq:t --lease 0s", 2),
+    ("limits release lease_00000000 --reason x --yes", 3),
     ("topics show nobody", 3),
     ("topics publish nobody x", 3),
     ("topics create no/slash", 2),

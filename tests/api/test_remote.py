@@ -12,6 +12,7 @@ import pytest
 
 from penstock.core.errors import Conflict, Forbidden, InvalidInput, NotFound, Unauthorised
 from penstock.remote import Api, connect
+from tests.api.bus_scene import bus_things
 from tests.api.flow_scene import flow_things
 from tests.api.kit import Served
 
@@ -101,6 +102,7 @@ def test_every_method(served: Served, api: Api) -> None:
     _gates(ask, served)
     _keys(ask)
     _bus(ask)
+    _limits(ask, served)
     assert ask.all() - ask.called == set()
 
 
@@ -244,6 +246,14 @@ def _keys(ask: Recorder) -> None:
     assert ask(keys.rotate_key, key_id)["key"] != made["key"]
     assert ask(keys.revoke_key, key_id)["changed"]
     ask(keys.list_keys, with_revoked=True)
+
+
+def _limits(ask: Recorder, served: Served) -> None:
+    limits, held = ask.api.limits, bus_things(served.desk, "globex")
+    assert ask(limits.declare_limit, {"name": "bq:t", "capacity": 2})["limit"]["capacity"] == 2
+    assert ask(limits.list_limits, limit=1)["items"]
+    assert ask(limits.get_limit, name=held.limit)["holders"][0]["lease_id"] == held.lease
+    ask(limits.release_slot, {"lease_id": held.lease, "reason": "stuck"})
 
 
 def _bus(ask: Recorder) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.cli.bus_usecases import BusCases
     from penstock.cli.flow_usecases import FlowCases
     from penstock.cli.letter_usecases import LetterCases
+    from penstock.cli.limit_usecases import LimitCases
 
 SUBJECTS = ("customer_id", "cfg_id", "pipeline")
 
@@ -51,6 +52,14 @@ class Here:
         from penstock.cli.here_bus import HereBus
 
         return HereBus(self._client)
+
+    @property
+    def limits(self) -> LimitCases:
+        """The use cases about limits."""
+        # As in `there`: a command about runs pays nothing for them.
+        from penstock.cli.limit_usecases import HereLimits
+
+        return HereLimits(self._client)
 
     def now(self) -> int:
         """The database's time."""

@@ -36,6 +36,7 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "override": ("override", "Approvals to go on without a dependency: grant, list, revoke."),
     "interventions": ("interventions", "What only a person can resolve: list, show, resolve."),
     "runs": ("runs", "List, show, submit, cancel and retry runs."),
+    "limits": ("limits", "Shared capacity and rates: who holds, who waits, what was learned."),
     "topics": ("topics", "Topics: create, publish, find a message again."),
     "subscriptions": ("subscriptions", "Who takes messages: create, look, pull, seek, pause."),
     "dlq": ("dlq", "Dead letters of runs and messages: look, replay, discard."),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.cli.bus_usecases import BusCases
     from penstock.cli.flow_usecases import FlowCases
     from penstock.cli.letter_usecases import LetterCases
+    from penstock.cli.limit_usecases import LimitCases
 
 BULK = 10_000
 
@@ -55,6 +56,14 @@ class There:
         from penstock.cli.there_bus import ThereBus
 
         return ThereBus(self._whole)
+
+    @property
+    def limits(self) -> LimitCases:
+        """The use cases about limits."""
+        # As in `usecases`: a command about runs pays nothing for them.
+        from penstock.cli.limit_usecases import ThereLimits
+
+        return ThereLimits(self._whole)
 
     def now(self) -> int:
         """The server's time, to a second."""

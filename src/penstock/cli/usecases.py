@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.cli.bus_usecases import BusCases
     from penstock.cli.flow_usecases import FlowCases
     from penstock.cli.letter_usecases import LetterCases
+    from penstock.cli.limit_usecases import LimitCases
 
 Shape: TypeAlias = dict[str, Any]
 Wanted: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
@@ -71,6 +72,11 @@ class UseCases(Protocol):
     @property
     def bus(self) -> BusCases:
         """The use cases about topics and subscriptions."""
+        ...
+
+    @property
+    def limits(self) -> LimitCases:
+        """The use cases about limits."""
         ...
 
     def now(self) -> int:

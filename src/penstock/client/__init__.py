@@ -21,6 +21,7 @@ from penstock.client.flows import Flows
 from penstock.client.gates import Gates
 from penstock.client.inbox import DeadLetters
 from penstock.client.keys import Keys
+from penstock.client.limits import Limits
 from penstock.client.names import Names
 from penstock.client.pauses import Pauses
 from penstock.client.people import Interventions, Overrides
@@ -61,6 +62,7 @@ class Client:
         self.configs = Configs(store, names, actor)
         self.topics = Topics(store, names, actor)
         self.subscriptions = Subscriptions(store, names, actor)
+        self.limits = Limits(store, names, actor)
         self.pauses = Pauses(store, names, actor)
         self.views = Views(store, names)
         self.work = Work(store, names)

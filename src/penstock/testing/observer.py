@@ -16,6 +16,7 @@ from penstock.testing.invariants_clock import ClockChecks
 from penstock.testing.invariants_end import check_end
 from penstock.testing.invariants_flows import FlowChecks
 from penstock.testing.sim_actors import CATCH_UP_RATE, LATE_US
+from penstock.testing.sim_limits import LimitChecks
 from penstock.testing.snapshots import Peek, Snapshot
 
 
@@ -37,6 +38,7 @@ class Observer:
         self._cadences: dict[int, Cadence] = {}
         self._clocks = ClockChecks(self._cadences, LATE_US, int(SECOND / CATCH_UP_RATE))
         self._flows = FlowChecks(self._peek)
+        self._limits = LimitChecks(self._peek)
         self._retries = dict(self._peek.rows("SELECT processor, retry FROM processors"))
         self._changes = self._peek.changes()
         self._journal = 0
@@ -91,6 +93,7 @@ class Observer:
             check(commit)
         self._clocks.check(commit)
         self._flows.check(self._clock.now(), statements)
+        self._limits.check(statements)
         if self.owned is not None:
             _check_forgotten(commit, self.owned())
         self.checks += len(CHECKS) + 1
@@ -128,6 +131,7 @@ class Observer:
         left: list[Any] = list(self._last.runs.values())
         left += self._peek.rows("SELECT outbox_id FROM outbox")
         left += list(self._last.leases.items())
+        left += self._limits.unrest()
         left += self._flows.unrest()
         return left[:3]
 
@@ -156,6 +160,7 @@ class Observer:
         self._clocks.finish()
         self.checks += check_end(self._store, self._peek, announced)
         self.checks += self._flows.finish()
+        self.checks += self._limits.finish()
 
     def _learn(self) -> None:
         for number, cron, zone, interval in self._peek.rows(

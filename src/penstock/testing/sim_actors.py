@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from penstock.client import Client
-from penstock.client.names import Names
 from penstock.client.inbox import LetterFilter
+from penstock.client.names import Names
 from penstock.client.runs import Submission
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError
@@ -26,6 +26,7 @@ from penstock.store.api import Store, Tx
 from penstock.store.journal import Message
 from penstock.testing.clock import VirtualClock
 from penstock.testing.faults import Fault, FaultyStore
+from penstock.testing.sim_limits import LIMITED, resize_shared
 
 LATE_US = MINUTE
 CATCH_UP_RATE = 0.5
@@ -163,7 +164,7 @@ class Operator(Actor):
         deeds: list[tuple[int, Callable[[], None]]] = [
             (8, self._submit), (3, self._repeat), (2, self._cancel), (1, self._pause),
             (3, self._resume), (1, self._create), (2, self._change), (1, self._switch),
-            (1, self._retry), (1, self._start_config),
+            (1, self._retry), (1, self._start_config), (1, self._resize),
         ]  # fmt: skip
         deed = rng.choices([d for _, d in deeds], [w for w, _ in deeds])[0]
         try:
@@ -189,7 +190,7 @@ class Operator(Actor):
         self._keys += 1
         later = self.stage.clock.now() + rng.randrange(600 * SECOND)
         wanted = Submission(
-            pipeline="single",
+            pipeline=rng.choice(("single", "single", *LIMITED)),
             customer=rng.choice(self._customers),
             priority=rng.choice((5, 5, 5, 1, 9)),
             at=later if rng.random() < 0.3 else None,
@@ -236,7 +237,7 @@ class Operator(Actor):
         if scope == "customer":
             return scope, rng.choice(self._customers)
         if scope == "pipeline":
-            return scope, rng.choice(("single", "double", "outside"))
+            return scope, rng.choice(("single", "double", "outside", *LIMITED))
         if scope == "config":
             return scope, encode("cfg", self._config())
         return scope, None
@@ -265,6 +266,10 @@ class Operator(Actor):
         else:
             self.client.configs.enable(config_id, reason="simulated")
 
+    def _resize(self) -> None:
+        capacity = self.stage.rng.randint(1, 4)
+        self.client.store.write(lambda tx: resize_shared(tx, capacity))
+
     def _start_config(self) -> None:
         self.stage.accepted += self.client.configs.start(self._config())
 
@@ -286,7 +291,7 @@ def new_config(rng: random.Random) -> dict[str, Any]:
     overlap = rng.choice(("allow", "skip", "skip", "queue"))
     catch_up = rng.choice(("one", "one", "all", "none"))
     ordered = overlap == "queue" or catch_up == "all"
-    pipeline = "single" if ordered else rng.choice(("single", "double", "outside"))
+    pipeline = "single" if ordered else rng.choice(("single", "double", "outside", *LIMITED))
     given: dict[str, Any] = {
         "pipeline_template": pipeline,
         "overlap": overlap,

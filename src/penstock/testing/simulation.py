@@ -30,7 +30,9 @@ from penstock.testing.invariants import Violation
 from penstock.testing.observer import Observer
 from penstock.testing.sim_actors import Actor, Operator, new_config, services
 from penstock.testing.sim_flows import cascade, flow_cast
+from penstock.testing.sim_limits import limited, narrow_shared
 from penstock.testing.sim_outside import ExternalWorker
+from penstock.testing.sim_slots import SlotHolder, slot_cast
 from penstock.testing.sim_workers import SimBeat, SimWorker
 
 START = 1_767_225_600 * SECOND
@@ -184,11 +186,13 @@ class World:
         operator = Operator(self, "operator", names)
         operator.client.register(self._pipelines)
         operator.client.store.write(lambda tx: topic_ensure(tx, "penstock.runs"))
+        operator.client.store.write(narrow_shared)
         for _ in range(options.configs):
             operator.client.configs.create(self.rng.choice(names), new_config(self.rng))
         cast: list[Actor] = [operator, Operator(self, "operator-2", names)]
         cast += services(self, options.schedulers, options.sweepers, options.batch)
         cast += flow_cast(self, names, options.batch)
+        cast += slot_cast(self)
         for n in range(options.workers):
             worker = SimWorker(self, f"worker-{n}", self._pipelines)
             beat = SimBeat(worker)
@@ -278,7 +282,7 @@ class World:
         first = ("sweeper-0", "admitter-0", "relay-0", "orchestrator-0")
         movers: list[Actor] = [actor for actor in everybody if isinstance(actor, SimBeat)]
         movers += [self.actors[name] for name in first]
-        movers += [a for a in everybody if isinstance(a, SimWorker | ExternalWorker)]
+        movers += [a for a in everybody if isinstance(a, SimWorker | ExternalWorker | SlotHolder)]
         self._all_act(everybody)
         workers = [actor for actor in everybody if isinstance(actor, SimWorker)]
         self.observer.owned = lambda: {w.steps.session.session_id or 0 for w in workers}
@@ -313,7 +317,7 @@ def declared() -> list[Pipeline]:
     pair.processor("right", timeout="8m", retry={"max_attempts": 2, "base_delay_minutes": 1})(_work)
     outside = Pipeline("outside")
     outside.phase("main").external("far", timeout="20m")
-    return [single, double, outside, cascade()]
+    return [single, double, outside, cascade(), *limited()]
 
 
 def _work(run: object) -> None:

@@ -158,7 +158,7 @@ _QUERIES = {
 _GROUPS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (("schedule_", "config_", "pause_"), ("clocks", "configs", "pauses")),
     (("flow_",), ("flows",)),
-    (("run_insert", "run_admit", "run_age", "fair_clock", "schedule_start"), ("turns",)),
+    (("run_insert", "run_admit", "run_age", "fair_clock", "schedule_start", "line_"), ("turns",)),
     (
         ("session_", "lease_", "run_finish", "run_release", "config_health"),
         ("sessions", "leases", "failures"),

@@ -43,9 +43,12 @@ class TestLooking:
             assert letters.count(LetterFilter(**fields)) == 0  # type: ignore[arg-type]
         (first,) = letters.find(limit=1)
         assert [r.subject for r in letters.find(before=first.dead_letter_id)] == [one]
-        for bad in ({"status": "lost"}, {"kind": "flow"}):
-            with pytest.raises(InvalidInput, match=next(iter(bad))):
-                letters.find(LetterFilter(**bad))
+        for field, bad in (
+            ("status", LetterFilter(status="lost")),
+            ("kind", LetterFilter(kind="flow")),
+        ):
+            with pytest.raises(InvalidInput, match=field):
+                letters.find(bad)
         with pytest.raises(InvalidInput, match="limit"):
             letters.find(limit=0)
 
@@ -129,7 +132,7 @@ class TestClosing:
         assert [run.scheduled_time - now for run in runs] == [0, 2 * SECOND, 4 * SECOND]
         for bad in ({"limit": 0}, {"rate": 0.0}):
             with pytest.raises(InvalidInput, match=next(iter(bad))):
-                letters.replay_matching(LetterFilter(), **bad)  # type: ignore[arg-type]
+                letters.replay_matching(LetterFilter(), **bad)
 
     def test_replays_end(self, desk: Desk) -> None:
         """What died after three replays is not replayed by filter any more, and is told so."""

@@ -1,0 +1,143 @@
+"""`penstock limits`: shared capacity and rates: who holds, who waits, what was learned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli import shapes
+from penstock.cli.app import App, Group
+from penstock.cli.usecases import Shape
+from penstock.core.clock import SECOND
+from penstock.core.errors import InvalidInput
+
+LIMIT = click.IntRange(1, 10_000)
+
+
+@click.group(cls=Group)
+def limits() -> None:
+    """Limits: list, show, set, release."""
+
+
+@limits.command("list")
+@click.option("--limit", type=LIMIT, default=100, show_default=True, help="At most so many.")
+@click.pass_obj
+def list_(app: App, limit: int) -> None:
+    """List limits by name: what is held, who waits, configured against learned."""
+    with app.use_cases() as cases:
+        found = cases.limits.page(limit)
+
+    def people() -> None:
+        if not found:
+            app.say("No limits yet: with limits.slot(NAME) one makes itself; "
+                    "or penstock limits set NAME --capacity 10")  # fmt: skip
+            return
+        shapes.table(
+            ("LIMIT", "HELD", "CAPACITY", "RATE", "WAITING", "QUOTA ERRORS"),
+            [
+                (one["name"], one["held"], _capacity(one), _rate(one),
+                 one["waiting"] + one["waiting_runs"], one["quota_errors"] or None)
+                for one in found
+            ],
+        )  # fmt: skip
+
+    app.emit({"limits": found}, people)
+
+
+@limits.command("show")
+@click.argument("name")
+@click.pass_obj
+def show(app: App, name: str) -> None:
+    """Show a limit: who holds it, who waits, how long the last ones waited."""
+    with app.use_cases() as cases:
+        found = cases.limits.detail(name)
+        now = cases.now()
+    app.emit(found, lambda: _show(found, now))
+
+
+@limits.command("set")
+@click.argument("name")
+@click.option("--capacity", type=click.IntRange(0), help="How much may be held; 0: nobody.")
+@click.option("--adaptive/--fixed", default=None, help="Whether quota errors lower it.")
+@click.option("--floor", type=click.IntRange(1), help="The least they may lower it to.")
+@click.option("--rate", type=float, metavar="N", help="Tokens a second.")
+@click.option("--burst", type=click.IntRange(1), help="How many tokens may be saved up.")
+@click.option("--lease", metavar="DURATION", help="How long a slot is held without renewal.")
+@click.option("--grace", metavar="DURATION", help="How long one that ran out still counts.")
+@click.option("--queue-max", type=click.IntRange(0), help="Most who may wait.")
+@click.pass_obj
+def set_(app: App, /, name: str, **given: Any) -> None:
+    """Make a limit, or change it; it takes effect at once, for everybody."""
+    settings = {key: value for key, value in given.items() if value is not None}
+    if not settings:
+        raise InvalidInput("capacity", "something to set", None, "Try --capacity 10.")
+    with app.use_cases() as cases:
+        made = cases.limits.declare(name, settings)
+        now = cases.now()
+    app.emit(made, lambda: _show(made, now))
+
+
+@limits.command("release")
+@click.argument("lease_id", metavar="LEASE")
+@click.option("--reason", required=True, metavar="TEXT", help="Why; written down.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def release(app: App, lease_id: str, reason: str, yes: bool) -> None:
+    """Take a slot from its holder and hand it on; its writes are refused by token from then on."""
+    if not yes and not app.is_json:
+        click.confirm(f"Take {lease_id} from its holder?", abort=True)
+    with app.use_cases() as cases:
+        lease = cases.limits.release(lease_id, reason)
+    app.emit(lease, lambda: click.echo(f"{lease_id} was taken from {lease['holder']}."))
+
+
+def _capacity(limit: Shape) -> str:
+    if limit["capacity"] is None:
+        return "any"
+    if limit["effective_capacity"] != limit["capacity"]:
+        return f"{limit['effective_capacity']} of {limit['capacity']} (learned)"
+    return str(limit["capacity"])
+
+
+def _rate(limit: Shape) -> str | None:
+    return None if limit["rate"] is None else f"{limit['rate']:g}/s"
+
+
+def _show(found: Shape, now: int) -> None:
+    limit, waits = found["limit"], found["waits"]
+    click.echo(f"{limit['name']} · {limit['held']} held of {_capacity(limit)}")
+    rate = _rate(limit)
+    quota = shapes.micros(limit["last_quota_error_at"])
+    shapes.facts(
+        [
+            ("rate", f"{rate}, burst {limit['burst'] or 'one second'}" if rate else None),
+            ("adaptive", f"down to {limit['floor']}" if limit["adaptive"] else None),
+            ("quota errors", None if quota is None else
+             f"{limit['quota_errors']}, the last {shapes.brief(quota, now)}"),
+            ("lease", shapes.span(int(limit["lease_seconds"] * SECOND))),
+            ("in line", limit["waiting"]),
+            ("runs waiting", limit["waiting_runs"]),
+            ("waits", f"p50 {waits['p50_seconds']:.3g} s, p95 {waits['p95_seconds']:.3g} s, p99 "
+             f"{waits['p99_seconds']:.3g} s; {waits['contention']:.0%} waited"
+             if waits["measured"] else None),
+        ]
+    )  # fmt: skip
+    if found["holders"]:
+        shapes.table(
+            ("LEASE", "HOLDER", "RUN", "WEIGHT", "SINCE", "TOKEN"),
+            [
+                (one["lease_id"], one["holder"], one["run_id"], one["weight"],
+                 shapes.brief(shapes.micros(one["since"]), now), one["fencing_token"])
+                for one in found["holders"]
+            ],
+        )  # fmt: skip
+    if found["queue"]:
+        shapes.table(
+            ("PLACE", "WAITS", "RUN", "WEIGHT", "SINCE"),
+            [
+                (one["place"], one["holder"], one["run_id"], one["weight"],
+                 shapes.brief(shapes.micros(one["asked_at"]), now))
+                for one in found["queue"]
+            ],
+        )  # fmt: skip

@@ -1,0 +1,142 @@
+"""Limits from the caller's side: look at them, say how they are configured, take a slot away.
+
+Limits belong to the installation: what one customer holds keeps others waiting, so a caller that is
+bound to one customer sees none of this (`why` tells it what its own runs wait for).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.client.names import Names, check_limit
+from penstock.client.submission import check_text
+from penstock.core.errors import NotFound
+from penstock.core.ids import encode
+from penstock.core.limit import name_check, terms_of
+from penstock.store.api import Store, Tx
+from penstock.store.limit_reads import (
+    LimitView,
+    Note,
+    limit_history,
+    limit_holders,
+    limit_page,
+    limit_queue,
+)
+from penstock.store.limit_rows import Lease, Ticket
+from penstock.store.limits import limit_declare, limit_force_release, limit_get
+
+__all__ = ["LimitDetail", "Limits", "Waits", "waits_of"]
+
+SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """How long the last holders waited, in micros, and the share that had to wait at all."""
+
+    measured: int
+    p50: int
+    p95: int
+    p99: int
+    contention: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitDetail:
+    """A limit with who holds it, who waits, and its last waits and holds."""
+
+    view: LimitView
+    holders: list[Lease]
+    queue: list[Ticket]
+    history: list[Note]
+    waits: Waits
+
+
+class Limits:
+    """Use cases about limits. A confined client may use none of them."""
+
+    def __init__(self, store: Store, names: Names, actor: str) -> None:
+        self._store = store
+        self._names = names
+        self._actor = actor
+
+    def page(self, *, after: str = "", limit: int = 50) -> list[LimitView]:
+        """Limits by name, with what is held and how many wait."""
+        self._names.refuse_bound("limits")
+        check_limit(limit)
+        return self._store.read(lambda tx: limit_page(tx, after=after, n=limit))
+
+    def get(self, name: str) -> LimitDetail:
+        """One limit in full."""
+        self._names.refuse_bound("limits")
+        return self._store.read(lambda tx: _detail(tx, name))
+
+    def declare(
+        self, name: str, settings: Mapping[str, Any], *, actor: str | None = None
+    ) -> LimitDetail:
+        """Say how a limit is configured, over what it was; it takes effect at once."""
+        self._names.refuse_bound("limits")
+        name_check(name)
+        who = actor or self._actor
+
+        def body(tx: Tx) -> LimitDetail:
+            found = limit_get(tx, name)
+            terms = terms_of(dict(settings), None if found is None else found.terms)
+            _, served = limit_declare(tx, name, terms, actor=who)
+            if served is not None:
+                tx.after_commit(lambda: self._store.wake(sorted(served.channels)))
+            return _detail(tx, name)
+
+        return self._store.write(body)
+
+    def release(self, lease_id: int, reason: str, *, actor: str | None = None) -> Lease:
+        """Take a slot from its holder and hand it on; who and why is written down."""
+        self._names.refuse_bound("limits")
+        check_text("reason", reason)
+        who = actor or self._actor
+
+        def body(tx: Tx) -> Lease:
+            try:
+                lease, served = limit_force_release(tx, lease_id, actor=who, why=reason)
+            except NotFound:
+                raise NotFound("lease", encode("lease", lease_id)) from None
+            tx.after_commit(lambda: self._store.wake(sorted(served.channels)))
+            return lease
+
+        return self._store.write(body)
+
+
+def _detail(tx: Tx, name: str) -> LimitDetail:
+    found = limit_page(tx, name=name, n=1)
+    if not found:
+        raise NotFound("limit", name)
+    number = found[0].limit.limit_id
+    history = limit_history(tx, number)
+    return LimitDetail(
+        view=found[0],
+        holders=limit_holders(tx, number, SHOWN),
+        queue=limit_queue(tx, number, SHOWN),
+        history=history,
+        waits=waits_of(history),
+    )
+
+
+def waits_of(history: Sequence[Note]) -> Waits:
+    """What a limit's last lines say about waiting; timeouts waited until they gave up."""
+    waits = sorted(
+        max(0, (note.at if note.since_at is None else note.since_at) - note.asked_at)
+        for note in history
+        if note.asked_at is not None and note.outcome != "quota"
+    )
+    if not waits:
+        return Waits(measured=0, p50=0, p95=0, p99=0, contention=0.0)
+
+    def at(share: float) -> int:
+        return waits[min(len(waits) - 1, int(share * len(waits)))]
+
+    waited = sum(1 for wait in waits if wait > 0)
+    return Waits(
+        measured=len(waits), p50=at(0.5), p95=at(0.95), p99=at(0.99), contention=waited / len(waits)
+    )

@@ -1,0 +1,58 @@
+"""Limits: who holds them, who waits, what was learned; configure, take a slot away."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query, Request
+from starlette.responses import Response
+
+from penstock.client.limit_shapes import lease_shape, limit_detail_shape, limit_shape
+from penstock.http.answers import Pages, answer, once
+from penstock.http.models.common import Page
+from penstock.http.models.limits import LeaseOut, LimitDetailOut, LimitIn, LimitOut, ReleaseIn
+from penstock.http.parts import By, Cursor, Limit, Repeat, found, router
+
+routes = router("limits")
+
+
+@routes.get("/limits", response_model=Page[LimitOut])
+def list_limits(request: Request, by: By, limit: Limit = 50, cursor: Cursor = None) -> Response:
+    """Limits by name, with what is held and how many wait."""
+    pages = Pages(request, by)
+    place = pages.place(cursor, 1)
+    rows = by.client.limits.page(after=place[0] if place else "", limit=limit)
+    return pages.page(rows, limit, lambda view: [view.limit.name], limit_shape)
+
+
+@routes.get("/limits/detail", response_model=LimitDetailOut)
+def get_limit(
+    by: By,
+    name: Annotated[str, Query(description="The limit.", examples=["bq:t"], max_length=200)],
+) -> Response:
+    """A limit in full: holders, the line, waits, history."""
+    return answer(limit_detail_shape(by.client.limits.get(name)))
+
+
+@routes.post("/limits", response_model=LimitDetailOut)
+def declare_limit(request: Request, by: By, body: LimitIn, _: Repeat = None) -> Response:
+    """Say how a limit is configured; it takes effect at once."""
+    settings = body.model_dump(exclude={"name"}, exclude_none=True)
+    return once(
+        request,
+        by,
+        lambda client: client.limits.declare(body.name, settings, actor=by.actor),
+        limit_detail_shape,
+    )
+
+
+@routes.post("/limits/release", response_model=LeaseOut)
+def release_slot(request: Request, by: By, body: ReleaseIn, _: Repeat = None) -> Response:
+    """Take a slot from its holder and hand it on; its token is stale from now on."""
+    number = found("lease", "lease", body.lease_id)
+    return once(
+        request,
+        by,
+        lambda client: client.limits.release(number, body.reason, actor=by.actor),
+        lease_shape,
+    )
