@@ -14,6 +14,7 @@ A turn whose outcome is unknown is repeated: requests name themselves, so they g
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import threading
@@ -60,6 +61,7 @@ class Broker:
         self.holdings = Holdings(store, self.clock, self.events)
         self._pulse = Pulse(store, channel(self.id), self.clock, self)
         self._lock = threading.Lock()
+        self._requests = itertools.count(1)
         self._desks: dict[tuple[int, str], Desk] = {}
         self._tickets_at = FOREVER
         self._looks_at = FOREVER
@@ -76,6 +78,10 @@ class Broker:
             with self._lock:
                 found = self._desks.setdefault((customer, name), Desk(limit))
         return found
+
+    def next_request(self) -> str:
+        """A name for one asking, which nobody else gives."""
+        return f"{self.id}:{next(self._requests)}"
 
     def knows(self, name: str, customer: int = 0) -> bool:
         """Whether the desk of a limit is there, so that asking for it costs nothing."""

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar, cast
 
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import InvalidInput, LimitTimeout, RunSnoozed, SlotLost
-from penstock.core.ids import encode, new_correlation_id
+from penstock.core.ids import encode
 from penstock.core.limit import LimitTerms, weight_check
 from penstock.core.present import PRESENT, PresentRun
 from penstock.limits.broker import Broker
@@ -239,7 +239,7 @@ class _Ask:
         self.options = options
         self.run = PRESENT.get()
         self.desk = broker.desk(options.name, options.terms)
-        self.waiter = Waiter(self.desk, _want(self.desk, options, self.run), notify)
+        self.waiter = Waiter(self.desk, _want(broker, self.desk, options, self.run), notify)
         self.began = self._here_since = broker.clock.monotonic()
         self._is_left = False
 
@@ -308,9 +308,9 @@ def _snoozed(name: str, delay_us: int) -> RunSnoozed:
     return RunSnoozed(f"the run waits for limit {name} without its worker", delay_us=delay_us)
 
 
-def _want(desk: Desk, options: SlotOptions, run: PresentRun | None) -> Want:
+def _want(broker: Broker, desk: Desk, options: SlotOptions, run: PresentRun | None) -> Want:
     weight = weight_check(options.weight, desk.limit.capacity, options.name)
-    request, run_id = new_correlation_id(), None
+    request, run_id = broker.next_request(), None
     if run is not None:
         # The n-th slot of this limit in this run: after a snooze the same question again.
         number = run.asked[options.name] = run.asked.get(options.name, 0) + 1
