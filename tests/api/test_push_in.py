@@ -19,6 +19,7 @@ from penstock.core.oidc import SigningKey
 from penstock.core.pushing import OidcToken, PushSpec, dump_push
 from penstock.egress.tokens import new_signing_key, public_jwk, sign
 from penstock.events import Events, PushAccepted, PushPosted, PushRefused
+from penstock.http.receiving import Receiving
 from penstock.pushwork import build_pusher, build_receiving, signing_keys
 from penstock.store.messages import message_publish
 from penstock.store.topics import Extras, subscription_declare, topic_declare, topic_find
@@ -362,6 +363,25 @@ class TestBothEnds:
         found = inlet.by.ok("GET", "/.well-known/openid-configuration")
         home = f"http://127.0.0.1:{inlet.served.server.port}"
         assert (found["issuer"], found["jwks_uri"]) == (home, f"{home}/.well-known/jwks.json")
+
+
+def test_endpoints_are_judged_when_they_are_declared(inlet: Inlet) -> None:
+    """Over the API nobody declares an endpoint that the settings would not let out."""
+    asked = {"name": "hook", "topic": "quiet", "kind": "push"}
+    inside, outside = "http://10.0.0.1/x", "https://hooks.example.com/x"
+    by = inlet.served.by("operator")
+    by.ok("POST", "/topics", {"name": "quiet"})
+    assert by.ok("POST", "/subscriptions", {**asked, "push": {"push_endpoint": inside}})
+    inlet.served.api.fastapi.state.receiving = Receiving()
+    for endpoint in (inside, "https://169.254.169.254/", "https://u:p@example.com/", 7):
+        reply = by.post("/subscriptions", {**asked, "push": {"push_endpoint": endpoint}})
+        assert (reply.status, reply.json["errors"][0]["field"]) == (400, "push.push_endpoint")
+    for push in (None, {}, {"push_endpoint": outside, "signing_secrets": ["whsec_literal"]}):
+        reply = by.post("/subscriptions", {**asked, "push": push})
+        assert reply.status == 400
+        assert b"whsec_literal" not in reply.body
+    made = by.ok("POST", "/subscriptions", {**asked, "push": {"push_endpoint": outside}})
+    assert made["push"] == {"push_endpoint": outside}
 
 
 def test_nothing_is_let_in_unless_the_settings_say_so(served: Served) -> None:

@@ -17,6 +17,7 @@ from penstock.client.bus_shapes import (
     subscription_shape,
 )
 from penstock.core.errors import InvalidInput
+from penstock.core.pushing import parse_push
 from penstock.http.answers import Pages, answer, once, remembered
 from penstock.http.models.bus import (
     AckIn,
@@ -52,6 +53,8 @@ def declare_subscription(
     request: Request, by: By, body: SubscriptionIn, customer_id: Whose = None, _: Repeat = None
 ) -> Response:
     """Make a subscription, or change it to what is said here."""
+    if body.push is not None:
+        parse_push(body.push, request.app.state.receiving.rules)
     spec, extras = subscription_of(body.model_dump())
     return once(
         request,
