@@ -12,10 +12,12 @@ from dataclasses import replace
 import pytest
 
 from penstock.core import settle
+from penstock.core.line import Room
 from penstock.core.model import DueGroup
 from penstock.core.retry import Dead, Retry, decide
 from penstock.engine import scheduler
 from penstock.engine.session import Renewal, WorkerSession
+from penstock.store import runs
 from penstock.store.api import Tx
 from penstock.store.schedule import schedule_take_due
 from penstock.store.statements import load
@@ -112,4 +114,18 @@ def test_a_worker_that_takes_an_unknown_beat_for_death(monkeypatch: pytest.Monke
 def test_a_sweeper_that_takes_one_missed_beat_for_death() -> None:
     with patched("session_expire", "until_at <", "until_at - 60000000 <"):
         seed = first_caught("I24")
+    run_seed(seed)
+
+
+def test_a_run_that_keeps_its_limits_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "lines_leave", lambda *_: None)
+        seed = first_caught("I32", "I31")
+    run_seed(seed)
+
+
+def test_more_let_through_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Room, "lacks", lambda *_: False)
+        seed = first_caught("I29")
     run_seed(seed)

@@ -315,7 +315,8 @@ def _limit_ids(tx: Tx, wanted: Sequence[tuple[_Key, LimitNeed]]) -> dict[_Key, i
 
 
 def _is_other(row: Row, need: LimitNeed) -> bool:
-    return need.capacity is not None and (row[3], bool(row[4])) != (need.capacity, True)
+    """Whether a declaration says another capacity than the one it said before."""
+    return need.capacity is not None and row[3] != need.capacity and row[4] == "declaration"
 
 
 def _rooms(rows: Iterable[Row]) -> tuple[dict[int, Room], dict[int, Saved]]:

@@ -18,11 +18,12 @@ ORDER BY r.run_id LIMIT :n {{pg:FOR UPDATE OF r SKIP LOCKED}};
 -- Limits by owner and name.
 -- scope: system (the admitter serves every customer)
 -- batch: customer bigint, name text
-SELECT l.limit_id, l.customer, l.name, l.capacity, l.is_declared
+SELECT l.limit_id, l.customer, l.name, l.capacity, l.updated_by
 FROM {{batch}} JOIN limits l ON l.customer = batch.customer AND l.name = batch.name;
 
 -- name: line_limit_put_many
--- Limits on first sight, or with the capacity that a declaration now says.
+-- Limits on first sight, or with the capacity that a declaration now says, unless a person has
+-- said otherwise since.
 -- scope: system (the admitter serves every customer)
 -- batch: customer bigint, name text, capacity integer, is_declared boolean
 INSERT INTO limits (customer, name, capacity, is_declared, created_at, updated_at, updated_by)
@@ -31,7 +32,7 @@ FROM {{batch}} WHERE TRUE ORDER BY 1, 2
 ON CONFLICT (customer, name) DO UPDATE SET capacity = excluded.capacity,
     is_declared = excluded.is_declared, version = limits.version + 1,
     updated_at = excluded.updated_at, updated_by = excluded.updated_by
-WHERE excluded.is_declared;
+WHERE excluded.is_declared AND limits.updated_by = 'declaration';
 
 -- name: line_put_many
 -- Runs take their places: behind their customer's own, else beside whoever is first, so that one
