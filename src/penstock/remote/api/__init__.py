@@ -11,6 +11,7 @@ from penstock.remote.api.gates import GatesApi
 from penstock.remote.api.health import HealthApi
 from penstock.remote.api.keys import KeysApi
 from penstock.remote.api.letters import LettersApi
+from penstock.remote.api.push import PushApi
 from penstock.remote.api.runs import RunsApi
 from penstock.remote.api.scheduler import SchedulerApi
 from penstock.remote.api.subscriptions import SubscriptionsApi
@@ -38,4 +39,5 @@ class Api:
         self.gates = GatesApi(transport)
         self.views = ViewsApi(transport)
         self.keys = KeysApi(transport)
+        self.push = PushApi(transport)
         self.health = HealthApi(transport)
