@@ -39,43 +39,34 @@ async function call(path, body = {}, tries = 60) {
   }
 }
 
-// Beside the work: hold the run and learn of a cancel; a refusal means it is not ours now.
-async function beat(path, token, told, stop, done) {
-  while (!done.aborted) {
-    await pause(1000 * BEAT_SECONDS, null, { signal: done }).catch(() => {});
-    if (done.aborted) return;
-    const mustStop = await call(`${path}/heartbeat`, { ...token, ...told }, 1).then(
-      (pulse) => pulse.cancel_requested,
-      (error) => error instanceof Refused,
-    );
-    if (mustStop) return stop.abort();
-  }
-}
-
-// One run from start to report.
+// One run from start to report; heartbeats beside the work hold it and tell of a cancel.
 async function execute(run) {
-  const path = `/pipeline-runs/${run.run_id}`;
-  const token = { fencing_token: run.fencing_token };
+  const say = (verb, body, tries) =>
+    call(`/pipeline-runs/${run.run_id}/${verb}`, { fencing_token: run.fencing_token, ...body }, tries);
   const [told, stop, done] = [{}, new AbortController(), new AbortController()];
-  let beats;
-  try {
-    await call(`${path}/start`, token);
-    beats = beat(path, token, told, stop, done.signal);
-    let end;
-    try {
-      const result = await work(run, told, stop.signal);
-      end = result === null ? ["cancelled", {}] : ["complete", { result_summary: result }];
-    } catch (error) {
-      end = ["fail", { error_type: error.name, error_details: { message: error.message } }];
+
+  async function beat() {
+    while (!done.signal.aborted && !stop.signal.aborted) {
+      await pause(1000 * BEAT_SECONDS, null, { signal: done.signal }).catch(() => {});
+      if (done.signal.aborted) return;
+      const pulse = await say("heartbeat", told, 1).catch((error) => error);
+      if (pulse.cancel_requested || pulse instanceof Refused) stop.abort(); // refused: not ours now
     }
-    const answer = await call(`${path}/${end[0]}`, { ...token, ...end[1] });
-    console.log(run.run_id, answer.state);
+  }
+
+  try {
+    await say("start");
+    beat();
+    const end = await work(run, told, stop.signal).then(
+      (result) => (result === null ? ["cancelled"] : ["complete", { result_summary: result }]),
+      (error) => ["fail", { error_type: error.name, error_details: { message: error.message } }],
+    );
+    console.log(run.run_id, (await say(...end)).state);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     console.log(run.run_id, "refused", error.message);
   } finally {
     done.abort();
-    await beats;
   }
 }
 

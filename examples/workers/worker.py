@@ -16,6 +16,7 @@ URL, KEY = os.environ["PENSTOCK_URL"], os.environ["PENSTOCK_KEY"]
 NAME = os.environ.get("WORKER_ID", f"{socket.gethostname()}-{os.getpid()}")
 BEAT_SECONDS = float(os.environ.get("BEAT_SECONDS", "60"))
 WAIT_SECONDS = float(os.environ.get("WAIT_SECONDS", "10"))
+HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
 Json = dict[str, Any]
 stopping = Event()
 
@@ -36,10 +37,9 @@ def work(run: Json, told: Json, stop: Event) -> Json | None:
 def call(path: str, tries: int = 60, **body: Any) -> Json:
     """POST; tried again while the server is away or busy, for every call may be repeated."""
     data = json.dumps({"worker_id": NAME, **body}).encode()
-    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
     while True:
         try:
-            with urlopen(Request(f"{URL}/api/v1{path}", data, headers), timeout=90) as response:  # noqa: S310
+            with urlopen(Request(f"{URL}/api/v1{path}", data, HEADERS), timeout=90) as response:  # noqa: S310
                 return dict(json.load(response))
         except OSError as error:
             tries -= 1
@@ -53,37 +53,32 @@ def is_refusal(error: OSError) -> bool:
     return isinstance(error, HTTPError) and error.code not in (429, 503)
 
 
-def beat(path: str, token: int, told: Json, stop: Event, done: Event) -> None:
-    """Beside the work: hold the run and learn of a cancel; a refusal means it is not ours now."""
-    while not done.wait(BEAT_SECONDS) and not stop.is_set():
-        try:
-            pulse = call(f"{path}/heartbeat", tries=1, fencing_token=token, **told)
-            must_stop = pulse["cancel_requested"]
-        except OSError as error:
-            must_stop = is_refusal(error)
-        if must_stop:
-            stop.set()
-
-
 def execute(run: Json) -> None:
-    """One run from start to report."""
-    path, token = f"/pipeline-runs/{run['run_id']}", run["fencing_token"]
+    """One run from start to report; a thread beside the work holds it and learns of a cancel."""
+    path, token = f"/pipeline-runs/{run['run_id']}", {"fencing_token": run["fencing_token"]}
     told: Json = {}
-    report: Json = {}
     stop, done = Event(), Event()
+
+    def beat() -> None:
+        while not done.wait(BEAT_SECONDS) and not stop.is_set():
+            try:
+                if call(f"{path}/heartbeat", tries=1, **token, **told)["cancel_requested"]:
+                    stop.set()
+            except OSError as error:
+                if is_refusal(error):  # it is somebody else's now
+                    stop.set()
+
     try:
-        call(f"{path}/start", fencing_token=token)
-        Thread(target=beat, args=(path, token, told, stop, done)).start()
+        call(f"{path}/start", **token)
+        Thread(target=beat).start()
         try:
-            verb = "complete"
-            report["result_summary"] = work(run, told, stop)
-            if report["result_summary"] is None:
-                verb, report = "cancelled", {}
+            result = work(run, told, stop)
+            verb = "cancelled" if result is None else "complete"
+            report: Json = {} if result is None else {"result_summary": result}
         except Exception as error:
             details = {"message": str(error)}
             verb, report = "fail", {"error_type": type(error).__name__, "error_details": details}
-        end = call(f"{path}/{verb}", fencing_token=token, **report)
-        print(run["run_id"], end["state"], flush=True)
+        print(run["run_id"], call(f"{path}/{verb}", **token, **report)["state"], flush=True)
     except HTTPError as refused:
         print(run["run_id"], "refused", refused.read().decode(), flush=True)
     finally:
