@@ -53,10 +53,15 @@ class Handling:
             route = self.router.find(message)
             handler = route.name
             route.take(message)
-            early = self._look(message, route)
+            gate = route.gate or self.gate
+            # A handler inside the transaction is asked after it has judged: no look is needed,
+            # unless there is something to do before.
+            is_direct = route.takes_tx and gate is None and route.collecting is None
+            early = None if is_direct else self._look(message, route)
             if early is not None:
                 return early
-            self._pass_gate(message, route)
+            if gate is not None:
+                _pass(gate, message)
         except Exception as error:
             return self.failed(message, failure_of(error), handler)
         return route
@@ -153,15 +158,6 @@ class Handling:
         # Versions never go back, so the transaction finds it stale too.
         return self.sink.transact(lambda tx: self.apply(tx, message, route, ()))
 
-    def _pass_gate(self, message: Message, route: Route) -> None:
-        gate = route.gate or self.gate
-        if gate is None:
-            return
-        answer = gate(message)
-        if answer is False:
-            raise TryAgain("the gate is closed")
-        message.gate = answer
-
     def _inside(self, tx: SinkTx, message: Message, route: Route) -> Disposition:
         opened = self.open(tx, message, route)
         if isinstance(opened, Disposition):
@@ -189,6 +185,13 @@ class Opened:
 
     before: Fate | None
     guard: tuple[str, Any] | None
+
+
+def _pass(gate: Gate, message: Message) -> None:
+    answer = gate(message)
+    if answer is False:
+        raise TryAgain("the gate is closed")
+    message.gate = answer
 
 
 def _count(tx: SinkTx, message: Message, before: Fate | None, outcome: Outcome) -> None:

@@ -1,5 +1,7 @@
-"""The SQL sink in a SQLite file: one connection, one transaction at a time, durable commits.
+"""The SQL sink in a SQLite file: one connection, durable commits, shared by those who wait for one.
 
+One caller leads: he runs the bodies of all who wait, each under a savepoint, commits them together
+and makes the next in line the leader. A commit costs the same for one as for twenty.
 The library is Python's own, as in most services: two copies of SQLite in a process do not see each
 other's locks, and closing a file in one drops the locks of the other. So the file may be opened by
 the rest of the service, but the file of a Penstock store is refused.
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -24,12 +27,30 @@ from penstock.sinks.api import AuditRecord, Document, Fate, SinkTx
 T = TypeVar("T")
 
 BUSY_SECONDS: Final = 20.0
+GROUP_MAX: Final = 64
 WAL_SAFE: Final = (3, 51, 3)
 """Before this version, rewinding a write-ahead log could lose pages; then a journal is used."""
 
 _FOREIGN = (
     "SELECT count(*) FROM sqlite_master WHERE name IN ('schema_migrations', 'journal', 'runs')"
 )
+
+
+class _Job:
+    """A body that waits for a transaction, and what came of it."""
+
+    def __init__(self, body: Callable[[SinkTx], Any]) -> None:
+        self.body = body
+        self.told = threading.Event()
+        self.is_done = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Let the waiting thread go on."""
+        self.error = error
+        self.is_done = True
+        self.told.set()
 
 
 class SqliteSink:
@@ -42,7 +63,9 @@ class SqliteSink:
         self._path = str(path)
         self._prefix = sql.check_prefix(prefix)
         self._clock = clock or SystemClock()
-        self._lock = threading.RLock()
+        self._lock = threading.Condition()
+        self._is_led = False
+        self._jobs: deque[_Job] = deque()
         self._connection: sqlite3.Connection | None = None
         self._text = lru_cache(maxsize=None)(lambda text: sql.for_sqlite(text, self._prefix))
 
@@ -52,12 +75,23 @@ class SqliteSink:
         return f"{self._prefix}marks"
 
     def transact(self, body: Callable[[SinkTx], T]) -> T:
-        """Run a body in one durable transaction."""
-        with self._lock, self._transaction() as connection:
-            tx = shared.SqlTx(self._run, self._run_own, connection, self._clock.now())
-            value = body(tx)
-            tx.finish()
-            return value
+        """Run a body in one durable transaction, perhaps together with others' bodies."""
+        job = _Job(body)
+        with self._lock:
+            self._jobs.append(job)
+            leads, self._is_led = not self._is_led, True
+        if not leads:
+            job.told.wait()
+        if not job.is_done:
+            # The first in line, who was told to lead: his own body is among those he runs.
+            try:
+                self._commit_group()
+            finally:
+                self._hand_over()
+        if job.error is not None:
+            raise job.error
+        value: T = job.value
+        return value
 
     def fate(self, subscription: str, message_id: str) -> Fate | None:
         """The mark of a message, if there is one."""
@@ -78,37 +112,68 @@ class SqliteSink:
 
     def forget(self, subscription: str, message_ids: Sequence[str]) -> int:
         """Remove marks, so that these messages are handled again."""
-        with self._lock, self._transaction():
-            return shared.forget(self._run, subscription, message_ids)
+        return self.transact(lambda _: shared.forget(self._run, subscription, message_ids))
 
     def prune(self, kept: Micros) -> int:
         """Remove what is older than so many microseconds, a batch per transaction."""
         before = self._clock.now() - kept
         total = 0
         while True:
-            with self._lock, self._transaction():
-                removed = shared.prune(self._run, before)
+            removed = self.transact(lambda _: shared.prune(self._run, before))
             total += removed
             if removed < shared.PRUNE_BATCH:
                 return total
 
     def check(self) -> None:
         """Raise when the sink cannot be used now."""
-        with self._lock:
-            self._opened()
-            self._run(sql.APPLIED, {})
+        self._read(sql.APPLIED, {})
 
     def close(self) -> None:
         """Close the file; it is opened again when used again."""
         with self._lock:
+            self._lock.wait_for(lambda: not self._is_led)
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.close()
 
-    def _read(self, text: str, params: Mapping[str, Any]) -> shared.Rows:
+    def _commit_group(self) -> None:
+        """Run the bodies that wait and commit them together; what one raises is its own."""
         with self._lock:
-            self._opened()
-            return self._run(text, params)
+            jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), GROUP_MAX))]
+        try:
+            with self._transaction() as connection:
+                for job in jobs:
+                    self._run_job(job, connection)
+        except BaseException as error:
+            # Nothing was committed: who has no error of his own has this one.
+            for job in jobs:
+                job.end(job.error or error)
+            return
+        for job in jobs:
+            job.end(job.error)
+
+    def _hand_over(self) -> None:
+        """Let the next in line lead, or nobody."""
+        with self._lock:
+            if self._jobs:
+                self._jobs[0].told.set()
+            else:
+                self._is_led = False
+                self._lock.notify_all()
+
+    def _run_job(self, job: _Job, connection: sqlite3.Connection) -> None:
+        tx = shared.SqlTx(self._run, self._run_own, connection, self._clock.now())
+        try:
+            with tx.savepoint():
+                job.value = job.body(tx)
+                tx.finish()
+        except BaseException as error:
+            job.error = error
+            if not connection.in_transaction:
+                raise  # a full disk, for example, undoes everything at once
+
+    def _read(self, text: str, params: Mapping[str, Any]) -> shared.Rows:
+        return self.transact(lambda _: self._run(text, params))
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -129,7 +194,7 @@ class SqliteSink:
                     self._path,
                     timeout=BUSY_SECONDS,
                     isolation_level=None,
-                    check_same_thread=False,  # the lock lets one thread in at a time
+                    check_same_thread=False,  # whoever leads uses it, nobody else
                 )
                 try:
                     self._prepare(connection)
@@ -146,6 +211,9 @@ class SqliteSink:
                                 "This file is a Penstock store: name another one.")  # fmt: skip
         if is_new and sqlite3.sqlite_version_info >= WAL_SAFE:
             connection.execute("PRAGMA journal_mode = WAL")
+        if connection.execute("PRAGMA journal_mode").fetchone() == ("delete",):
+            # The journal is overwritten, neither made nor removed at every commit.
+            connection.execute("PRAGMA journal_mode = PERSIST")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
 

@@ -31,9 +31,9 @@ from penstock.core.message import Settling
 TOPIC: Final = "crashing"
 SUBSCRIPTION: Final = "crashing-sink"
 KEYS: Final = 20
-BATCH: Final = 100
-REST_SECONDS: Final = 0.05
-ACK_SECONDS: Final = 0.3
+BATCH: Final = 50
+REST_SECONDS: Final = 0.25
+ACK_SECONDS: Final = 0.1
 ASKED, ACCEPTED, END = "ask", "ok", "."
 
 stopping = threading.Event()
