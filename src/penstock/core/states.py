@@ -56,6 +56,21 @@ class Admission(IntEnum):
     """Not pending."""
 
 
+MARKS: Final[Mapping[Admission, tuple[str, str]]] = MappingProxyType(
+    {
+        Admission.LATER: ("its time has not come, or its turn is about to be given", "none"),
+        Admission.BLOCKED: ("behind another run of its ordering key", "none"),
+        Admission.PAUSED: ("a pause covers it", "none: given back when the pause began"),
+        Admission.LIMITED: ("due, and in line for the limits it needs", "none"),
+        Admission.READY: ("may be claimed", "holds all it needs"),
+        Admission.NONE: (
+            "not pending: CLAIMED or RUNNING",
+            "holds them until it ends or goes back to the queue",
+        ),
+    }
+)
+"""What a mark means, and what a run with it holds of the limits it needs."""
+
 REASONS: Final[Mapping[tuple[RunState, RunState], str]] = MappingProxyType(
     {
         (RunState.PENDING, RunState.CLAIMED): "a worker takes it under a lease",
@@ -121,6 +136,7 @@ def document() -> str:
     lines += [f"    {a} --> {b}: {why}" for (a, b), why in REASONS.items()]
     lines += [f"    {state} --> [*]" for state in RunState if state in TERMINAL]
     rows = [f"| {a} | {b} | {why} |" for (a, b), why in REASONS.items()]
+    marks = [f"| {mark.name} | {why} | {holds} |" for mark, (why, holds) in MARKS.items()]
     fits = [f"| {s} | {', '.join(sorted(STATUSES.get(s, ()))) or 'none'} |" for s in RunState]
     return "\n".join(
         [
@@ -145,6 +161,13 @@ def document() -> str:
             "| state | statuses it may carry |",
             "| --- | --- |",
             *fits,
+            "",
+            "A PENDING run carries a mark that says why it may or may not be claimed. The mark",
+            "also decides whether it holds the limits its processor needs: all of them or none.",
+            "",
+            "| mark | meaning | limits |",
+            "| --- | --- | --- |",
+            *marks,
             "",
         ]
     )
