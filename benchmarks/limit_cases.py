@@ -21,7 +21,8 @@ from benchmarks.site import Place, Site
 from penstock.store.api import Store
 from penstock.store.limit_reads import limit_page
 from penstock.store.limit_rows import Turn
-from penstock.store.limits import limit_lapsed, limit_serve
+from penstock.store.limit_turn import limit_serve
+from penstock.store.limits import limit_lapsed
 
 MESSAGES = 30
 HOLD_SECONDS = 1.0

@@ -17,7 +17,7 @@ from penstock.store.limit_reads import (
     limit_queue,
 )
 from penstock.store.limit_rows import Lease, Leave, Release, Served, Turn, Want
-from penstock.store.limit_turn import TICKET_US
+from penstock.store.limit_turn import TICKET_US, limit_serve
 from penstock.store.limits import (
     limit_alter,
     limit_declare,
@@ -26,7 +26,6 @@ from penstock.store.limits import (
     limit_lapsed,
     limit_quota,
     limit_renew_many,
-    limit_serve,
     limit_trim,
     ticket_renew_many,
 )

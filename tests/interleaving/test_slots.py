@@ -11,13 +11,13 @@ from penstock.core.limit import LimitTerms
 from penstock.store.api import Store
 from penstock.store.limit_reads import limit_holders, limit_queue
 from penstock.store.limit_rows import Lease, Release, Served, Turn, Want
+from penstock.store.limit_turn import limit_serve
 from penstock.store.limits import (
     limit_alter,
     limit_declare,
     limit_force_release,
     limit_get,
     limit_renew_many,
-    limit_serve,
 )
 from penstock.testing.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage

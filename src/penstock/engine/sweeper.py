@@ -28,7 +28,8 @@ from penstock.store.leases import (
     run_unleased,
     session_expire,
 )
-from penstock.store.limits import NOBODY, limit_lapsed, limit_serve, limit_trim
+from penstock.store.limit_turn import limit_serve
+from penstock.store.limits import NOBODY, limit_lapsed, limit_trim
 from penstock.store.runs import run_lapse_many, run_unblock
 
 BATCH = 500

@@ -31,11 +31,11 @@ from penstock.limits.holdings import Holdings
 from penstock.limits.pulse import FOREVER, PAUSE_SECONDS, Pulse
 from penstock.store.api import Store
 from penstock.store.limit_rows import Lease, Leave, Release, Served, Turn, channel
+from penstock.store.limit_turn import limit_serve
 from penstock.store.limits import (
     Quota,
     limit_ensure,
     limit_quota,
-    limit_serve,
     ticket_renew_many,
     ticket_snooze,
 )

@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple
 from penstock.core import bucket
 from penstock.core import limit as rules
 from penstock.core.clock import MINUTE, SECOND
-from penstock.store.api import Row, Tx, first
+from penstock.core.errors import NotFound
+from penstock.store.api import Later, Tx, first
 from penstock.store.limit_rows import Lease, Leave, Limit, Release, Served, Ticket, Turn, Want
 
 TICKET_US: Final = 15 * SECOND
@@ -47,25 +48,52 @@ def limit_lock(tx: Tx, limit_id: int) -> Limit | None:
     return None if row is None else Limit._make(row)
 
 
+def limit_serve(tx: Tx, limit_id: int, turn: Turn) -> Served:
+    """One turn: lock, give back, leave, look, grant in ticket order.
+
+    What needs no answer in between travels together with the lock: each statement still looks for
+    itself, after the lock was granted.
+    """
+    lock = tx.later("limit_lock", {"limit_id": limit_id})
+    given = _releasing(tx, limit_id, turn.releases, "released")
+    is_plain = not turn.leaves and not any(want.is_repeated for want in turn.wants)
+    early = _looking(tx, limit_id, with_line=turn.collects) if is_plain else None
+    row = first(lock.rows())
+    if row is None:
+        raise NotFound("limit", limit_id)
+    return _serve(tx, Limit._make(row), turn, _leases(given), early)
+
+
 def serve(tx: Tx, limit: Limit, turn: Turn) -> Served:
-    """One turn of a limit whose row is locked."""
-    served = Served(limit=limit)
-    given = _release(tx, limit, turn.releases, "released")
-    served.released = len(given)
+    """One turn of a limit whose row is locked already."""
+    given = _releasing(tx, limit.limit_id, turn.releases, "released")
+    return _serve(tx, limit, turn, _leases(given), None)
+
+
+def _serve(
+    tx: Tx, limit: Limit, turn: Turn, given: Sequence[Lease], early: _Looking | None
+) -> Served:
+    served = Served(limit=limit, released=len(given))
     if turn.leaves:
         _leave(tx, limit, turn.leaves)
     wants = _adopt(tx, limit, turn, served)
-    look = _look(tx, limit.limit_id)
+    looking = early or _looking(tx, limit.limit_id, with_line=turn.collects)
+    look = _looked(looking)
     if look.least is not None and look.least + limit.grace_us <= look.now:
         served.expired = _expire(tx, limit)
-        look = _look(tx, limit.limit_id)
+        looking = _looking(tx, limit.limit_id, with_line=turn.collects)
+        look = _looked(looking)
     served.now = look.now
     served.limit = limit = _learn_success(tx, limit, turn, given, look)
-    _grant(tx, _Line(limit, turn.broker, look, served), wants)
+    line = _Line(limit, turn.broker, look, served)
+    _grant(tx, line, wants, looking.line)
+    collected = None
     if turn.collects:
         params = {"limit_id": limit.limit_id, "broker": turn.broker}
-        for row in tx.rows("limit_collect", params):
-            _told(served, Lease._make(row))
+        collected = tx.later("limit_collect", params)
+    line.tell()
+    for row in collected.rows() if collected is not None else ():
+        _told(served, Lease._make(row))
     return served
 
 
@@ -76,18 +104,22 @@ def _told(served: Served, lease: Lease) -> None:
         served.waits[lease.request] = max(0, lease.since_at - served.now)
 
 
-def _release(
-    tx: Tx, limit: Limit, releases: Sequence[Release | tuple[int, int]], outcome: str
-) -> list[Lease]:
+def _releasing(
+    tx: Tx, limit_id: int, releases: Sequence[Release | tuple[int, int]], outcome: str
+) -> Later | None:
     """Delete leases by (lease, token) and tell it in the history."""
     if not releases:
-        return []
-    params = {"limit_id": limit.limit_id, "outcome": outcome}
+        return None
+    params: dict[str, Any] = {"limit_id": limit_id, "outcome": outcome}
     if len(releases) == 1:
         params |= {"lease_id": releases[0][0], "token": releases[0][1]}
-        return [Lease._make(row) for row in tx.rows("limit_release_one", params)]
+        return tx.later("limit_release_one", params)
     batch = [(release[0], release[1]) for release in releases]
-    return [Lease._make(row) for row in tx.rows("limit_release_many", params, batch)]
+    return tx.later("limit_release_many", params, batch)
+
+
+def _leases(answer: Later | None) -> list[Lease]:
+    return [] if answer is None else [Lease._make(row) for row in answer.rows()]
 
 
 def _leave(tx: Tx, limit: Limit, leaves: Sequence[Leave]) -> None:
@@ -97,13 +129,13 @@ def _leave(tx: Tx, limit: Limit, leaves: Sequence[Leave]) -> None:
     if asked:
         params = {"limit_id": limit.limit_id, "requests": asked}
         late = [(row[0], row[1]) for row in tx.rows("limit_leases_asked", params)]
-        _release(tx, limit, late, "abandoned")
+        _releasing(tx, limit.limit_id, late, "abandoned")
 
 
 def _expire(tx: Tx, limit: Limit) -> int:
     params = {"limit_id": limit.limit_id, "grace_us": limit.grace_us}
     gone = [(row[0], row[1]) for row in tx.rows("limit_expired", params)]
-    return len(_release(tx, limit, gone, "expired"))
+    return len(_leases(_releasing(tx, limit.limit_id, gone, "expired")))
 
 
 def _adopt(tx: Tx, limit: Limit, turn: Turn, served: Served) -> list[Want]:
@@ -123,9 +155,24 @@ def _adopt(tx: Tx, limit: Limit, turn: Turn, served: Served) -> list[Want]:
     return [want for want in turn.wants if want.request not in known]
 
 
-def _look(tx: Tx, limit_id: int) -> _Look:
-    held, least, now, has_runs, has_line = tx.rows("limit_look", {"limit_id": limit_id})[0]
+class _Looking(NamedTuple):
+    look: Later
+    line: Later | None
+
+
+def _looking(tx: Tx, limit_id: int, *, with_line: bool) -> _Looking:
+    """Look at a limit, and at once at its line when there is likely to be one."""
+    look = tx.later("limit_look", {"limit_id": limit_id})
+    return _Looking(look, _page(tx, limit_id, 0) if with_line else None)
+
+
+def _looked(looking: _Looking) -> _Look:
+    held, least, now, has_runs, has_line = looking.look.rows()[0]
     return _Look(int(held), least, now, bool(has_runs), bool(has_line))
+
+
+def _page(tx: Tx, limit_id: int, after: int) -> Later:
+    return tx.later("limit_line", {"limit_id": limit_id, "after": after, "n": PAGE})
 
 
 def _learn_success(tx: Tx, limit: Limit, turn: Turn, given: Sequence[Lease], look: _Look) -> Limit:
@@ -143,7 +190,7 @@ def _learn_success(tx: Tx, limit: Limit, turn: Turn, given: Sequence[Lease], loo
         return limit
     learned = rules.raised(limit.capacity, limit.learned, limit.floor, count)
     params = {"limit_id": limit.limit_id, "learned": learned, "learned_at": limit.learned_at}
-    tx.run("limit_learn", params)
+    tx.later("limit_learn", params)
     return limit._replace(learned=learned)
 
 
@@ -158,6 +205,8 @@ class _Line:
         self.held = look.held
         self.rows: list[tuple[Any, ...]] = []
         self.waits: dict[str, int] = {}
+        self.grants: Later | None = None
+        self.queued: Later | None = None
         self.bucket = limit.bucket(look.now)
         self.is_blocked = False
         self.has_taken = False
@@ -174,6 +223,18 @@ class _Line:
         self.is_blocked = count < len(weights)
         return count
 
+    def tell(self) -> None:
+        """Answer with what was granted to, or queued for, those who asked."""
+        served = self.served
+        for row in self.grants.rows() if self.grants is not None else ():
+            lease = Lease._make(row)
+            if lease.broker == self.broker and lease.is_taken:
+                served.leases[lease.request] = lease
+                if self.waits.get(lease.request):
+                    served.waits[lease.request] = self.waits[lease.request]
+        for ticket, request, asked_at in self.queued.rows() if self.queued is not None else ():
+            served.tickets[request] = (ticket, asked_at)
+
     def wait(self, weight: int, within: int | None = None) -> int | None:
         """How long the rate makes somebody wait; None: longer than they would."""
         if self.bucket is None:
@@ -185,41 +246,37 @@ class _Line:
         return taken[1]
 
 
-def _grant(tx: Tx, line: _Line, wants: list[Want]) -> None:
+def _grant(tx: Tx, line: _Line, wants: list[Want], first_page: Later | None) -> None:
     """Grant tickets in order, then what is asked just now; the rest gets tickets."""
     limit, served = line.limit, line.served
+    answer = first_page
     after = 0
     while line.look.has_line and not line.is_blocked:
-        params = {"limit_id": limit.limit_id, "after": after, "n": PAGE}
-        page = [Ticket._make(row) for row in tx.rows("limit_line", params)]
+        rows = (answer or _page(tx, limit.limit_id, after)).rows()
+        page = [Ticket._make(row) for row in rows]
         _grant_tickets(tx, line, page)
         if len(page) < PAGE:
             break
-        after = page[-1].ticket
+        after, answer = page[-1].ticket, None
     late = _grant_wants(line, wants)
     if line.rows:
-        for row in _put(tx, line.rows):
-            lease = Lease._make(row)
-            if lease.broker == line.broker and lease.is_taken:
-                served.leases[lease.request] = lease
-                if line.waits.get(lease.request):
-                    served.waits[lease.request] = line.waits[lease.request]
+        line.grants = _put(tx, line.rows)
     if line.has_taken:
         assert line.bucket is not None
         params = {"limit_id": limit.limit_id, "level": line.bucket.level,
                   "level_at": line.bucket.at}  # fmt: skip
-        tx.run("limit_level_put", params)
+        tx.later("limit_level_put", params)
     if late:
         _enqueue(tx, line, late)
     room = limit.effective is None or line.held < limit.effective
     served.admits = served.admits or (line.look.has_runs and room and not line.is_blocked)
 
 
-def _put(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> list[Row]:
+def _put(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> Later:
     """Write leases; one that never was a ticket is the common case, and cheaper by itself."""
     if len(rows) == 1 and rows[0][0] is None:
-        return tx.rows("limit_grant_one", dict(zip(_GRANT, rows[0], strict=True)))
-    return tx.rows("limit_grant_many", batch=rows)
+        return tx.later("limit_grant_one", dict(zip(_GRANT, rows[0], strict=True)))
+    return tx.later("limit_grant_many", batch=rows)
 
 
 def _grant_tickets(tx: Tx, line: _Line, page: Sequence[Ticket]) -> None:
@@ -239,7 +296,7 @@ def _grant_tickets(tx: Tx, line: _Line, page: Sequence[Ticket]) -> None:
         else:
             live.append(ticket)
     if gone:
-        tx.run("ticket_drop_many", batch=gone)
+        tx.later("ticket_drop_many", batch=gone)
     going = live[: line.fitting([ticket.weight for ticket in live])]
     for ticket in going:
         mine = ticket.broker == line.broker and ticket.broker != SNOOZED
@@ -304,5 +361,4 @@ def _enqueue(tx: Tx, line: _Line, late: list[Want]) -> None:
          want.run_id, want.lease_us or limit.lease_us, want.asked_at, TICKET_US)
         for want in waiting
     ]  # fmt: skip
-    for ticket, request, asked_at in tx.rows("ticket_put_many", batch=batch):
-        served.tickets[request] = (ticket, asked_at)
+    line.queued = tx.later("ticket_put_many", batch=batch)

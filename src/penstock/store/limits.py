@@ -18,6 +18,7 @@ from penstock.store.api import Tx, first, one
 from penstock.store.journal import Entry, journal_append_many
 from penstock.store.limit_rows import Lease, Limit, Served, Turn
 from penstock.store.limit_turn import SNOOZED, TICKET_US, limit_lock, serve
+from penstock.store.limit_turn import limit_serve as limit_serve
 
 HISTORY_TRIM: Final = 2 * HISTORY_KEPT
 NOBODY: Final = Turn(broker=SNOOZED)
@@ -90,14 +91,6 @@ def limit_alter(tx: Tx, limit_id: int, terms: LimitTerms, *, actor: str) -> tupl
     changed = limit_lock(tx, limit_id)
     assert changed is not None, limit_id
     return changed, serve(tx, changed, NOBODY)
-
-
-def limit_serve(tx: Tx, limit_id: int, turn: Turn) -> Served:
-    """One turn: lock, give back, leave, look, grant in ticket order."""
-    limit = limit_lock(tx, limit_id)
-    if limit is None:
-        raise NotFound("limit", limit_id)
-    return serve(tx, limit, turn)
 
 
 def limit_renew_many(tx: Tx, held: Sequence[tuple[int, int]]) -> dict[int, int]:

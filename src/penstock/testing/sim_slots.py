@@ -20,12 +20,12 @@ from penstock.core.limit import LimitTerms
 from penstock.store.api import Tx
 from penstock.store.limit_reads import limit_holders
 from penstock.store.limit_rows import Lease, Leave, Release, Served, Turn, Want
+from penstock.store.limit_turn import limit_serve
 from penstock.store.limits import (
     limit_declare,
     limit_get,
     limit_quota,
     limit_renew_many,
-    limit_serve,
     ticket_renew_many,
 )
 from penstock.testing.faults import Fault
