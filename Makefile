@@ -43,8 +43,9 @@ bench: $(STAMP) ## Measure (BENCH=name for one), one JSON line per result
 simulate: $(STAMP) ## Run the long simulation (SEEDS=n histories)
 	$(BIN)/python -m penstock.testing.simulate --seeds $(SEEDS)
 
-crash: $(STAMP) ## Kill a flow's process at every commit it makes, on both engines
+crash: $(STAMP) ## Kill a flow's process at every commit; kill whoever publishes, consumes and serves
 	$(BIN)/python -m penstock.testing.crashing
+	$(BIN)/python -m penstock.testing.crash_bus
 
 lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades everything)
 	$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra postgres --extra duckdb --extra oidc --extra dev \
