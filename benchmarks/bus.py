@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.bus_http import publish_rate
 from benchmarks.result import Result, percentile, say
 from benchmarks.site import Site
 from penstock.bus.embedded import EmbeddedBus
@@ -86,7 +87,12 @@ def bus(site: Site, *, quick: bool) -> Iterator[Result]:
         value=rates[False],
         unit="messages/s",
         n=n,
-        extra={"per_s": rates[False], "ordered": rates[True], "keys": KEYS, "http": None},
+        extra={
+            "per_s": rates[False],
+            "ordered": rates[True],
+            "keys": KEYS,
+            "http": publish_rate(site, BODY, n),
+        },
     )
 
 
