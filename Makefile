@@ -46,6 +46,7 @@ simulate: $(STAMP) ## Run the long simulation (SEEDS=n histories)
 crash: $(STAMP) ## Kill a flow's process at every commit; kill whoever publishes, consumes and serves
 	$(BIN)/python -m penstock.testing.crashing
 	$(BIN)/python -m penstock.testing.crash_bus
+	$(BIN)/python -m benchmarks limit_crash
 
 lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades everything)
 	$(BIN)/uv --quiet --no-config pip compile pyproject.toml --extra postgres --extra duckdb --extra oidc --extra dev \

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         DeclarationError,
         InvalidInput,
         LeaseLost,
+        LimitTimeout,
         NotFound,
         PenstockError,
         PermanentError,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         RunInterrupted,
         RunTimedOut,
         SettingsError,
+        SlotLost,
         StoreError,
         TransientError,
     )
@@ -49,6 +51,7 @@ __all__ = [
     "Dependency",
     "InvalidInput",
     "LeaseLost",
+    "LimitTimeout",
     "Mode",
     "NotFound",
     "PenstockError",
@@ -62,6 +65,7 @@ __all__ = [
     "RunInterrupted",
     "RunTimedOut",
     "SettingsError",
+    "SlotLost",
     "StoreError",
     "Submission",
     "TransientError",
@@ -76,9 +80,9 @@ __all__ = [
 ]
 
 _ERRORS = (
-    "Conflict", "DeclarationError", "InvalidInput", "LeaseLost", "NotFound", "PenstockError",
-    "PermanentError", "ProcessorError", "RunCancelled", "RunInterrupted", "RunTimedOut",
-    "SettingsError", "StoreError", "TransientError",
+    "Conflict", "DeclarationError", "InvalidInput", "LeaseLost", "LimitTimeout", "NotFound",
+    "PenstockError", "PermanentError", "ProcessorError", "RunCancelled", "RunInterrupted",
+    "RunTimedOut", "SettingsError", "SlotLost", "StoreError", "TransientError",
 )  # fmt: skip
 _NEEDS = ("Dependency", "historical", "optional", "per", "same_day")
 _HOMES = {
