@@ -125,6 +125,25 @@ def test_a_replay_at_a_rate(served: Served) -> None:
     assert seen == [1, 1, 1]
 
 
+def test_metrics(served: Served) -> None:
+    """Backlogs, dead letters and limits are told to Prometheus."""
+    made(served)
+    published(served, "a", "b")
+    (one,) = pulled(served, 1)
+    nack = {"ack_id": one["ack_id"], "kind": "poison", "error_type": "SCHEMA"}
+    served.by("operator").ok("POST", f"{READER}/nack", {"nacks": [nack]})
+    served.by("operator").ok("POST", "/limits", {"name": "bq:t", "capacity": 4})
+    served.desk.clock.advance(seconds=30)
+    text = served.by("viewer").call("GET", "/metrics").body.decode()
+    for line in (
+        'penstock_subscription_messages{state="ready",subscription="reader"} 1.0',
+        'penstock_subscription_oldest_seconds{subscription="reader"} 30.0',
+        'penstock_dead_letters{error_type="SCHEMA",origin="reader"} 1.0',
+        'penstock_limit_capacity{limit="bq:t"} 4.0',
+    ):
+        assert line in text, text
+
+
 def test_a_pull_waits(served: Served) -> None:
     """A long poll is answered by the publish, without a thread or a place meanwhile."""
     made(served)

@@ -182,6 +182,7 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "views.outbox": [lambda c: c.views.outbox()],
     "views.verify_journal": [lambda c: c.views.verify_journal()],
     "views.wall": [lambda c: c.views.wall()],
+    "subscriptions.watch": [lambda c: c.subscriptions.watch()],
     "limits.page": [lambda c: c.limits.page()],
     "limits.get": [lambda c: c.limits.get("l")],
     "limits.declare": [lambda c: c.limits.declare("l", {"capacity": 1})],

@@ -18,6 +18,7 @@ from penstock.core.message import Delivery, Nack, Settling, SubscriptionSpec
 from penstock.core.message import TopicSpec as Topic
 from penstock.store.api import Store, Tx
 from penstock.store.backlog import Backlog, Sums, backlog, delivery_sums
+from penstock.store.bound import customer_name
 from penstock.store.rounds import Seek, delivery_purge, seek_begin, seek_step
 from penstock.store.topics import (
     HOUSE,
@@ -125,6 +126,18 @@ class Subscriptions:
 
         return self._store.read(body)
 
+    def watch(self, limit: int = 200) -> list[tuple[str, Backlog]]:
+        """What waits in everybody's subscriptions, by name; a customer's as customer/name."""
+        self._names.refuse_bound("everybody's subscriptions")
+
+        def body(tx: Tx) -> list[tuple[str, Backlog]]:
+            return [
+                (self._label(tx, sub), backlog(tx, sub.subscription))
+                for sub in subscription_list(tx, SubscriptionFilter(limit=limit))
+            ]
+
+        return self._store.read(body)
+
     def delete(self, name: str, *, customer: str | None = None, actor: str | None = None) -> None:
         """Delete a subscription; what waits in it is purged."""
         who = actor or self._actor
@@ -217,6 +230,11 @@ class Subscriptions:
         if to > tx.now():
             raise InvalidInput("time", "a time in the past", to)
         return sub, seek_begin(tx, sub, to, who)
+
+    def _label(self, tx: Tx, sub: Subscription) -> str:
+        if sub.customer == HOUSE:
+            return sub.name
+        return f"{customer_name(tx, sub.customer)}/{sub.name}"
 
     def _whose(self, tx: Tx, customer: str | None) -> int:
         number = self._names.customer(tx, customer)

@@ -14,6 +14,7 @@ from penstock.client import Client
 from penstock.core.errors import StoreError
 from penstock.events import Event, PushAccepted, PushPosted, PushRefused
 from penstock.http.guard import Access
+from penstock.http.sharing import SharedView
 
 SUBSCRIPTIONS_MAX = 500
 BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -41,6 +42,7 @@ class Meters:
         polls = Gauge("penstock_http_waiting", "Workers that wait.", registry=self._registry)
         polls.set_function(lambda: float(waiting()))
         self._registry.register(_StoreView(client))
+        self._registry.register(SharedView(client))
 
     def record(self, access: Access) -> None:
         """Count a request."""

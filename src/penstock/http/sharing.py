@@ -1,0 +1,85 @@
+"""What `/metrics` tells of the bus and of limits: backlogs, dead letters, holders, learning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from prometheus_client.core import GaugeMetricFamily
+
+from penstock.client import Client
+from penstock.core.clock import SECOND
+from penstock.core.errors import StoreError
+
+SHOWN: Final = 200
+"""Subscriptions and limits that are told of, by name; more are nobody's dashboard."""
+
+
+class SharedView:
+    """Subscriptions and limits at the moment of the look."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def describe(self) -> list[Any]:
+        """Nothing to look at before a look."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Backlogs by subscription, and limits by name."""
+        try:
+            watched = self._client.subscriptions.watch(SHOWN)
+            limits = self._client.limits.page(limit=SHOWN)
+            now = self._client.views.now()
+            letters = self._client.dead_letters.groups(limit=SHOWN)
+        except StoreError:
+            return
+        waiting = GaugeMetricFamily(
+            "penstock_subscription_messages", "Messages by subscription and state; counts stop at "
+            "10,000.", labels=["subscription", "state"],
+        )  # fmt: skip
+        oldest = GaugeMetricFamily(
+            "penstock_subscription_oldest_seconds", "Age of the oldest message that waits.",
+            labels=["subscription"],
+        )  # fmt: skip
+        for name, backlog in watched:
+            for state in ("ready", "leased", "delayed", "behind"):
+                waiting.add_metric([name, state], getattr(backlog, state))
+            age = 0 if backlog.oldest_at is None else (now - backlog.oldest_at) / SECOND
+            oldest.add_metric([name], max(0.0, age))
+        dead = GaugeMetricFamily(
+            "penstock_dead_letters", "Open dead letters by origin.", labels=["origin", "error_type"]
+        )
+        for group in letters:
+            path = (group.pipeline, group.phase, group.processor)
+            origin = group.subscription or "/".join(part for part in path if part)
+            dead.add_metric([origin or group.kind, group.error_type], group.letters)
+        yield from (waiting, oldest, dead)
+        yield from _limit_gauges(limits)
+
+
+def _limit_gauges(limits: list[Any]) -> Iterator[GaugeMetricFamily]:
+    told = {
+        "held": "Weight that is held.",
+        "waiting": "Who waits in line, runs in the queue too.",
+        "capacity": "How much may be held, as configured.",
+        "effective_capacity": "How much may be held now, by what was learned.",
+        "quota_errors": "Quota errors reported so far.",
+    }
+    gauges = {
+        name: GaugeMetricFamily(f"penstock_limit_{name}", words, labels=["limit"])
+        for name, words in told.items()
+    }
+    for view in limits:
+        limit = view.limit
+        values = {
+            "held": view.held,
+            "waiting": view.waiting + view.waiting_runs,
+            "capacity": limit.capacity,
+            "effective_capacity": limit.effective,
+            "quota_errors": limit.quota_errors,
+        }
+        for name, value in values.items():
+            if value is not None:
+                gauges[name].add_metric([limit.name], value)
+    yield from gauges.values()
