@@ -18,8 +18,11 @@ def place(tmp_path: Path) -> Place:
     """A play that went well: everything accepted was applied once."""
     place = Place("sqlite", tmp_path, f"sqlite:{tmp_path}/bus.db", f"sqlite:{tmp_path}/sink.db")
     for number in range(PUBLISHERS):
-        mine = " ".join(str(n) for n in range(number, N, PUBLISHERS))
-        history_of(place, number).write_text(f"ask {mine} .\n\nok {mine} .\nask 9999 .\nok 99")
+        mine = range(number, N, PUBLISHERS)
+        asked, accepted = (
+            " ".join(words) for words in (map(str, mine), (f"{n}={n}" for n in mine))
+        )
+        history_of(place, number).write_text(f"ask {asked} .\n\nok {accepted} .\nask 9999 .\nok 99")
     sink = open_sink(place.sink_url)
 
     def body(tx: SinkTx) -> None:
@@ -45,13 +48,21 @@ def change(place: Place, body: Callable[[SinkTx], object]) -> None:
     sink.close()
 
 
+def test_ids_are_never_given_twice(place: Place) -> None:
+    """Two numbers under one message id: one of them would be taken for a duplicate."""
+    history = history_of(place, 0)
+    history.write_text(history.read_text().replace("2=2 ", "2=4 "))
+    with pytest.raises(Wrong, match='"ids_twice": 1'):
+        judge(place)
+
+
 def test_all_is_well(place: Place) -> None:
     """Lines that a kill cut short say nothing; what has no answer may be there or not."""
     told = judge(place)
     assert (told["accepted"], told["applied"], told["asked"]) == (N, N, N + 1)
     change(place, lambda tx: apply(tx, 9999))
     assert judge(place)["applied"] == N + 1
-    assert history_read(history_of(place, 0))[1] == set(range(0, N, PUBLISHERS))
+    assert history_read(history_of(place, 0))[1].keys() == set(range(0, N, PUBLISHERS))
 
 
 @pytest.mark.parametrize(

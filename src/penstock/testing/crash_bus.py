@@ -181,7 +181,7 @@ def survive(place: Place, seconds: float, seed: int) -> dict[str, Any]:
 def judge(place: Place) -> dict[str, Any]:
     """Compare the sink with the publishers' histories."""
     asked: set[int] = set()
-    accepted: set[int] = set()
+    accepted: dict[int, int] = {}
     for number in range(PUBLISHERS):
         more_asked, more_accepted = history_read(history_of(place, number))
         asked |= more_asked
@@ -197,14 +197,15 @@ def judge(place: Place) -> dict[str, Any]:
         "accepted": len(accepted),
         "applied": len(effects),
         "duplicates": counters.get("duplicate", 0),
-        "lost": len(accepted - effects.keys()),
+        "lost": len(accepted.keys() - effects.keys()),
         "doubled": sum(1 for count in effects.values() if count > 1),
         "unasked": len(effects.keys() - asked),
+        "ids_twice": len(accepted) - len(set(accepted.values())),
         "summed": summed,
         "counted": counters.get("applied", 0),
     }
     total = sum(effects.values())
-    is_right = not (verdict["lost"] or verdict["doubled"] or verdict["unasked"])
+    is_right = not any(verdict[name] for name in ("lost", "doubled", "unasked", "ids_twice"))
     if not is_right or not summed == verdict["counted"] == total or len(accepted) < ACCEPTED_MIN:
         raise Wrong(json.dumps(verdict))
     return verdict
@@ -270,7 +271,7 @@ def opened(engine: str) -> Iterator[Place]:
             bus, sink = f"sqlite:{folder}/bus.db", f"sqlite:{folder}/sink.db"
             yield Place(engine, folder, bus, sink)
             return
-        with PostgresServer() as server:
+        with PostgresServer(durable=True) as server:
             bus, sink = (server.create_database(one) for one in ("bus", "sink"))
             yield Place(engine, folder, bus, sink, server)
 

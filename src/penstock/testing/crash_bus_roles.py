@@ -39,15 +39,17 @@ ASKED, ACCEPTED, END = "ask", "ok", "."
 stopping = threading.Event()
 
 
-def history_read(path: Path) -> tuple[set[int], set[int]]:
-    """(numbers asked, numbers accepted); a line that a kill cut short says nothing."""
-    found: dict[str, set[int]] = {ASKED: set(), ACCEPTED: set()}
+def history_read(path: Path) -> tuple[set[int], dict[int, int]]:
+    """(numbers asked, message ids of those accepted); a line cut short says nothing."""
+    found: dict[str, dict[int, int]] = {ASKED: {}, ACCEPTED: {}}
     text = path.read_text() if path.exists() else ""
     for line in text.splitlines():
         word, *numbers = line.split() or [""]
         if word in found and numbers[-1:] == [END]:
-            found[word].update(map(int, numbers[:-1]))
-    return found[ASKED], found[ACCEPTED]
+            for one in numbers[:-1]:
+                n, _, message_id = one.partition("=")
+                found[word][int(n)] = int(message_id or 0)
+    return set(found[ASKED]), found[ACCEPTED]
 
 
 def publisher(url: str, key: str, history: Path, first: int, step: int) -> None:
@@ -56,18 +58,18 @@ def publisher(url: str, key: str, history: Path, first: int, step: int) -> None:
     written = os.open(history, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
     os.write(written, b"\n")  # ends a line that was cut short
     for batch in _batches(history, first, step):
-        _say(written, ASKED, batch)
-        while not _published(url, key, batch):
+        _say(written, ASKED, [str(n) for n in batch])
+        while not (ids := _published(url, key, batch)):
             # A stop waits for the answer, so that the last batch is known, too.
             clock.sleep(REST_SECONDS)
-        _say(written, ACCEPTED, batch)
+        _say(written, ACCEPTED, [f"{n}={one}" for n, one in zip(batch, ids, strict=True)])
         if stopping.wait(REST_SECONDS):
             return
 
 
 def _batches(history: Path, first: int, step: int) -> Iterator[list[int]]:
     asked, accepted = history_read(history)
-    open_ones = sorted(asked - accepted)
+    open_ones = sorted(asked - accepted.keys())
     for at in range(0, len(open_ones), BATCH):
         yield open_ones[at : at + BATCH]
     after = max(asked, default=first - step) + step
@@ -76,11 +78,12 @@ def _batches(history: Path, first: int, step: int) -> Iterator[list[int]]:
         after += step * BATCH
 
 
-def _say(written: int, word: str, numbers: list[int]) -> None:
-    os.write(written, f"{word} {' '.join(map(str, numbers))} {END}\n".encode())
+def _say(written: int, word: str, numbers: list[str]) -> None:
+    os.write(written, f"{word} {' '.join(numbers)} {END}\n".encode())
 
 
-def _published(url: str, key: str, numbers: list[int]) -> bool:
+def _published(url: str, key: str, numbers: list[int]) -> list[str]:
+    """The message ids of a batch that was accepted; none when that is not known."""
     messages = [
         {
             "data": base64.b64encode(json.dumps({"n": n}).encode()).decode(),
@@ -96,14 +99,15 @@ def _published(url: str, key: str, numbers: list[int]) -> bool:
     )
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - as above
-            return len(json.load(answer)["message_ids"]) == len(numbers)
+            ids: list[str] = json.load(answer)["message_ids"]
+            return ids
     except urllib.error.HTTPError as error:
         with error:
             if error.code < 500 and error.code != 429:
                 sys.stderr.write(f"publishing refused: {error.code} {error.read()[:300]!r}\n")
-        return False
+        return []
     except (OSError, ValueError, KeyError):
-        return False  # killed, starting, or cut off in the middle of its answer
+        return []  # killed, starting, or cut off in the middle of its answer
 
 
 class SlowToAck(EmbeddedBus):
