@@ -54,7 +54,7 @@ class TestDefaults:
             assert setting.variable == PREFIX + setting.name.upper()
             assert setting.help.endswith((".", "…")), setting.name
             assert setting.help[0].isupper() or setting.help.startswith(("human", "debug"))
-            if setting.kind in ("text", "list"):
+            if setting.kind in ("text", "list", "table"):
                 assert setting.low is None
                 assert setting.high is None
             else:

@@ -17,6 +17,7 @@ from penstock.http.access import PUBLIC, ROUTES, SIGNED
 from penstock.http.examples import EXAMPLES
 from penstock.http.models.common import FieldError, Problem
 from penstock.http.models.configs import BulkItem, BulkOutcome
+from penstock.http.models.push import PushedMessageIn, PushEnvelopeIn
 from penstock.http.problems import MEDIA_TYPE
 
 SECURITY = {
@@ -63,7 +64,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
     schemas = made["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    for model in (BulkItem, BulkOutcome, FieldError, Problem):
+    for model in (BulkItem, BulkOutcome, FieldError, Problem, PushedMessageIn, PushEnvelopeIn):
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schema.pop("$defs", None)
         schemas[model.__name__] = schema

@@ -82,6 +82,15 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "OverrideRevokeIn": {"reason": "the data has come"},
     "PauseIn": {"scope": "customer", "subject": "acme", "reason": "migration"},
     "PreviewIn": {"schedule_cron": "0 2 * * *", "timezone": "Europe/Berlin", "n": 3},
+    "PushEnvelopeIn": {
+        "message": {
+            "messageId": "136969346945",
+            "data": "aGVsbG8=",
+            "attributes": {"kind": "order"},
+            "publishTime": "2026-11-15T16:00:00.123Z",
+        },
+        "subscription": "projects/my-project/subscriptions/orders",
+    },
     "ReportsIn": {
         "worker_id": _WORKER,
         "completions": [{"run_id": "run_7h2kq0v3", "fencing_token": 4711, **_DONE}],

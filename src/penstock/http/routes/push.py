@@ -27,28 +27,7 @@ routes = APIRouter(tags=["push"])
 _BODY: Final[dict[str, Any]] = {
     "required": True,
     "description": "Google's push envelope.",
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object",
-                "required": ["message", "subscription"],
-                "properties": {
-                    "message": {"type": "object", "description": "The message."},
-                    "subscription": {"type": "string", "description": "Its full name."},
-                    "deliveryAttempt": {"type": "integer", "description": "From 1."},
-                },
-            },
-            "example": {
-                "message": {
-                    "data": "aGVsbG8=",
-                    "messageId": "136969346945",
-                    "publishTime": "2026-11-15T16:00:00.123Z",
-                    "attributes": {"kind": "order"},
-                },
-                "subscription": "projects/my-project/subscriptions/orders",
-            },
-        }
-    },
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/PushEnvelopeIn"}}},
 }
 
 
