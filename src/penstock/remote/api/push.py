@@ -5,8 +5,7 @@ Written by `python -m penstock.remote.generate docs/reference/openapi.json`; do 
 
 from __future__ import annotations
 
-from typing import Any
-
+from penstock.remote.shapes.push import PushEnvelopeIn
 from penstock.remote.transport import Transport, quoted
 
 
@@ -16,7 +15,7 @@ class PushApi:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def receive_push(self, subscription: str, body: dict[str, Any]) -> None:
+    def receive_push(self, subscription: str, body: PushEnvelopeIn) -> None:
         """Take in a message that a subscription elsewhere pushes, in Google's envelope.
 
         `POST /pubsub/push/{subscription}`
