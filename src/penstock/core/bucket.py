@@ -12,10 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.clock import Micros
+from penstock.core.clock import MILLISECOND, SECOND, Micros
 
 TOKEN: Final = 10**12
 """Parts of a token."""
+LATENESS: Final = 50 * MILLISECOND
+"""A token may be used this much later than it was there. What comes in that time is not saved up,
+so that even those who are late do not exceed burst + rate × t where it matters: at the resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,12 @@ class Bucket:
 
 
 def bucket_of(rate: float, burst: int, level: int | None, at: Micros | None, now: Micros) -> Bucket:
-    """Return the bucket of a stored limit; a new one is full."""
+    """Return the bucket of a stored limit; a new one is full. `burst` as configured."""
     rate_micro = max(1, round(rate * 1_000_000))
+    saved = burst - min(burst - 1, int(rate * LATENESS / SECOND))
     if level is None or at is None:
-        return Bucket(rate_micro, burst, burst * TOKEN, now)
-    return Bucket(rate_micro, burst, min(level, burst * TOKEN), at)
+        return Bucket(rate_micro, saved, saved * TOKEN, now)
+    return Bucket(rate_micro, saved, min(level, saved * TOKEN), at)
 
 
 def take(
@@ -45,10 +49,10 @@ def take(
 ) -> tuple[Bucket, Micros] | None:
     """Take `n` tokens; returns the bucket afterwards and how long to wait before using them.
 
-    None, and nothing is taken, when the wait would be longer than `within`. At most `burst` tokens
-    can be taken at once: more would be there at no time.
+    None, and nothing is taken, when the wait would be longer than `within`. The caller sees to it
+    that `n` is not more than the burst as configured.
     """
-    assert 1 <= n <= bucket.burst, (n, bucket.burst)
+    assert n >= 1, n
     level = bucket.level_at(now) - n * TOKEN
     at = max(now, bucket.at)
     # Rounded up, and counted from the latest time the bucket has seen.

@@ -269,12 +269,12 @@ class Broker:
                 continue
             held = Held(desk, lease, began)
             self.holdings.add(held)
-            waiter.grant(held, served.waits.get(request, 0))
+            waiter.grant(held, served.waits.get(request, 0), began)
             woken.append(waiter)
         for request, wait in served.waits.items():
             waiter = None if request in served.leases else desk.pop(request)
             if waiter is not None:
-                waiter.grant(None, wait)
+                waiter.grant(None, wait, began)
                 woken.append(waiter)
         for request, reason in served.refused.items():
             waiter = desk.pop(request)

@@ -56,8 +56,8 @@ class Waiter:
     """Somebody who wants a slot, and what came of it."""
 
     __slots__ = (
-        "_notify", "asked_at", "desk", "error", "held", "reason", "state", "told_at", "wait_us",
-        "want",
+        "_notify", "asked_at", "desk", "error", "held", "reason", "state", "sure_at", "told_at",
+        "wait_us", "want",
     )  # fmt: skip
 
     def __init__(self, desk: Desk, want: Want, notify: Callable[[], None]) -> None:
@@ -67,6 +67,7 @@ class Waiter:
         self.state = State.ASKED
         self.held: Held | None = None
         self.wait_us = 0
+        self.sure_at = 0.0
         self.reason = ""
         self.error: BaseException | None = None
         self.asked_at: int | None = None
@@ -83,10 +84,14 @@ class Waiter:
         """Whether nothing more will happen."""
         return self.state not in (State.ASKED, State.WAITING)
 
-    def grant(self, held: Held | None, wait_us: int) -> None:
-        """It is its turn, after `wait_us`; held: None when a rate is all there is."""
+    def grant(self, held: Held | None, wait_us: int, began: float) -> None:
+        """It is its turn, after `wait_us`; held: None when a rate is all there is.
+
+        `began`: the monotonic time before the turn, so no token was there before `sure_at`.
+        """
         self.state = State.GRANTED
         self.held, self.wait_us = held, wait_us
+        self.sure_at = began + wait_us / SECOND
 
     def queue(self, asked_at: int, now: int) -> None:
         """It has a ticket since `asked_at`, as of the store's `now`."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
+from penstock.core.bucket import LATENESS
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import InvalidInput, LimitTimeout, RunSnoozed, SlotLost
 from penstock.core.ids import encode
@@ -31,6 +32,8 @@ from penstock.store.limit_rows import Want
 from penstock.store.limit_turn import SNOOZE_US
 
 TIMEOUT_DEFAULT: Final = 5 * MINUTE
+LATE_MAX: Final = 4
+"""How many tokens of a rate are let go because they came to be used too late."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -57,6 +60,7 @@ class Slot:
         self.lost = threading.Event() if waiter.held is None else waiter.held.lost
         """Set when the slot may be somebody else's; a holder should stop then."""
         self.waited_us = waiter.wait_us
+        self._sure_at = waiter.sure_at
         if waiter.held is not None:
             self.waited_us = waiter.held.lease.since_at - waiter.held.lease.asked_at
 
@@ -67,6 +71,15 @@ class Slot:
         0 for a limit that is a rate and nothing else: nobody holds that.
         """
         return 0 if self._held is None else self._held.lease.token
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a token of a rate was waited for so long that using it now may be one too many.
+
+        Judged where it is about to be used; a limit that is a rate and nothing else.
+        """
+        late = self._broker.clock.monotonic() - self._sure_at
+        return self._held is None and late > LATENESS / SECOND
 
     def check(self) -> None:
         """Raise SlotLost when the slot may be somebody else's."""
@@ -164,6 +177,21 @@ class SlotRequest:
 
     def acquire(self) -> Slot:
         """Wait for a slot; LimitTimeout when none came in time. The caller releases it."""
+        for _ in range(LATE_MAX):
+            slot = self._acquire()
+            if not slot.is_late:
+                break
+        return slot
+
+    async def acquire_async(self) -> Slot:
+        """Like `acquire`, without blocking the loop."""
+        for _ in range(LATE_MAX):
+            slot = await self._acquire_async()
+            if not slot.is_late:
+                break
+        return slot
+
+    def _acquire(self) -> Slot:
         event = threading.Event()
         ask = _Ask(self._find(), self.options, event.set)
         waiter, broker = ask.waiter, ask.broker
@@ -187,8 +215,7 @@ class SlotRequest:
             ask.abandon()
             raise
 
-    async def acquire_async(self) -> Slot:
-        """Like `acquire`, without blocking the loop."""
+    async def _acquire_async(self) -> Slot:
         loop = asyncio.get_running_loop()
         event = asyncio.Event()
 

@@ -239,7 +239,8 @@ class _Line:
         """How long the rate makes somebody wait; None: longer than they would."""
         if self.bucket is None:
             return 0
-        taken = bucket.take(self.bucket, min(weight, self.bucket.burst), self.look.now, within)
+        most = self.limit.terms.burst_now
+        taken = bucket.take(self.bucket, min(weight, most), self.look.now, within)
         if taken is None:
             return None
         self.bucket, self.has_taken = taken[0], True

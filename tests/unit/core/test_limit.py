@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.bucket import TOKEN, Bucket, bucket_of, take
+from penstock.core.bucket import LATENESS, TOKEN, Bucket, bucket_of, take
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import InvalidInput
 from penstock.core.limit import (
@@ -122,6 +122,16 @@ def test_a_full_round_of_successes_adds_one() -> None:
     assert lowered(10, 5.0, 4) == 4.0
 
 
+def _no_window_is_over(used: list[tuple[int, int]], burst: int, rate_micro: int) -> None:
+    for first in range(len(used)):
+        total = 0
+        for last in range(first, len(used)):
+            total += used[last][1]
+            # Times are whole microseconds: a window may be cut short by less than one.
+            window = used[last][0] - used[first][0] + 1
+            assert total * TOKEN <= burst * TOKEN + rate_micro * window
+
+
 class TestBucket:
     """Tokens per second, in whole numbers."""
 
@@ -129,13 +139,19 @@ class TestBucket:
         st.floats(0.01, 10_000, allow_nan=False),
         st.integers(1, 50),
         st.lists(st.tuples(st.integers(0, 3 * SECOND), st.integers(1, 5)), max_size=60),
+        st.data(),
     )
     def test_no_window_has_more_than_burst_and_rate(
-        self, rate: float, burst: int, asks: list[tuple[int, int]]
+        self, rate: float, burst: int, asks: list[tuple[int, int]], chance: st.DataObject
     ) -> None:
-        """In no window of length t do more than burst + rate × t tokens go; order is kept."""
+        """In no window of length t do more than burst + rate × t tokens go; order is kept.
+
+        When what comes in the time one may be late is a whole number of tokens, not even if some
+        are late.
+        """
         bucket = bucket_of(rate, burst, None, None, 0)
         now, used = 0, []
+        lateness = chance.draw(st.lists(st.integers(0, LATENESS), min_size=60, max_size=60))
         for gap, n in asks:
             now += gap
             count = min(n, burst)
@@ -144,14 +160,23 @@ class TestBucket:
             bucket, wait = taken
             used.append((now + wait, count))
         assert [at for at, _ in used] == sorted(at for at, _ in used)
-        for first in range(len(used)):
-            total = 0
-            for last in range(first, len(used)):
-                total += used[last][1]
-                # Times are whole microseconds: a window may be cut short by less than one.
-                window = used[last][0] - used[first][0] + 1
-                allowed = burst * TOKEN + bucket.rate_micro * window
-                assert total * TOKEN <= allowed
+        _no_window_is_over(used, burst, bucket.rate_micro)
+        if rate * LATENESS % SECOND == 0 and rate * LATENESS / SECOND < burst:
+            late = [(at + more, n) for (at, n), more in zip(used, lateness, strict=False)]
+            _no_window_is_over(sorted(late), burst, bucket.rate_micro)
+
+    def test_a_whole_rate_may_be_late(self) -> None:
+        """A hundred a second, used up to 50 ms late, still keeps to the burst of twenty."""
+        bucket = bucket_of(100.0, 20, None, None, 0)
+        used = []
+        for number in range(200):
+            taken = take(bucket, 1, 0)
+            assert taken is not None
+            bucket, wait = taken
+            used.append((wait + (LATENESS if number % 3 == 0 else 0), 1))
+        _no_window_is_over(sorted(used), 20, bucket.rate_micro)
+        on_time = sum(1 for at, _ in used if at == 0)
+        assert on_time + sum(1 for at, _ in used if at == LATENESS) >= 15
 
     def test_nothing_is_lost_by_rounding(self) -> None:
         """A rate of three per second lets exactly three million go in a million seconds."""
