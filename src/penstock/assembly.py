@@ -17,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 from penstock.client import Client
 from penstock.client.binder import Binder
 from penstock.client.names import PipelineInfo
+from penstock.client.replayer import Replayer
 from penstock.config import (
     Settings,
     key_file,
@@ -45,7 +46,12 @@ from penstock.engine.upkeep import Pruner, Relay, Sealer
 from penstock.engine.worker import Worker
 from penstock.events import Events
 from penstock.probes.looking import Probes
-from penstock.pushwork import build_pusher, push_faults, rotate_signing_key
+from penstock.pushwork import (
+    build_health_check,
+    build_pusher,
+    push_faults,
+    rotate_signing_key,
+)
 from penstock.serving import build_api
 from penstock.store.admission import Pause
 from penstock.store.alerts import AlertRow
@@ -264,6 +270,7 @@ def services(
         build_pusher(store, settings, events, jitter=jitter, clock=clock),
         Relay(store),
         Binder(store, jitter=jitter),
+        Replayer(store, build_health_check(settings)),
         Sealer(store),
         Pruner(store, retention=retention),
     ]
@@ -283,6 +290,7 @@ def scheduler_loops(
         _beat(SECOND, "push"),
         _beat(SECOND, "outbox"),
         _beat(SECOND, "bound"),
+        _beat(60 * SECOND),
         _beat(settings.seal_interval),
         _beat(settings.prune_interval),
     )

@@ -19,7 +19,7 @@ from penstock.core.incoming import IncomingPush, parse_incoming
 from penstock.core.oidc import SigningKey
 from penstock.core.pushing import load_push
 from penstock.egress.keyset import fetching
-from penstock.egress.pinned import Egress
+from penstock.egress.pinned import Egress, Failed, Request
 from penstock.egress.posting import posting
 from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
 from penstock.engine.pusher import Pusher, PusherOptions
@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from penstock.http.receiving import Receiving
 
 __all__ = [
-    "build_egress", "build_pusher", "build_receiving", "push_faults", "rotate_signing_key",
-    "signing_keys",
+    "build_egress", "build_health_check", "build_pusher", "build_receiving", "push_faults",
+    "rotate_signing_key", "signing_keys",
 ]  # fmt: skip
 
 CHECKED_MAX: Final = 10_000
+HEALTH_SECONDS: Final = 5.0
 
 
 def build_egress(settings: Settings) -> Egress:
@@ -52,6 +53,20 @@ def build_egress(settings: Settings) -> Egress:
                 type(error).__name__,
             ) from None  # fmt: skip
     return Egress(SystemClock(), egress_rules(settings), tls=tls)
+
+
+def build_health_check(settings: Settings) -> Callable[[str], bool]:
+    """Asks whether a consumer is well: a GET that is answered 2xx within seconds."""
+    egress = build_egress(settings)
+
+    def is_healthy(url: str) -> bool:
+        try:
+            reply = egress.send(Request(method="GET", url=url, seconds=HEALTH_SECONDS))
+        except (InvalidInput, Failed):
+            return False
+        return 200 <= reply.status < 300
+
+    return is_healthy
 
 
 def build_pusher(

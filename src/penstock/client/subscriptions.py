@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from penstock.bus.embedded import EmbeddedBus
 from penstock.client.names import Names, check_limit
 from penstock.core import busrules, strictjson
+from penstock.core.autoreplay import parse_auto_replay
 from penstock.core.binding import parse_binding
+from penstock.core.egress import EgressRules
 from penstock.core.errors import InvalidInput, StaleVersion
 from penstock.core.message import Delivery, Nack, Settling, SubscriptionSpec
 from penstock.core.message import TopicSpec as Topic
@@ -39,6 +41,7 @@ from penstock.store.topics import (
 __all__ = ["Extras", "SubscriptionDetail", "Subscriptions"]
 
 STEP = 500
+ANYWHERE = EgressRules(allow_http=True, allow_private=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +252,10 @@ def _checked(extras: Extras) -> Extras:
         if (text is not None) != (name == wanted):
             expected = f"something for kind {extras.kind}" if name == wanted else "nothing"
             raise InvalidInput(name, f"{expected} (kind {extras.kind})", text)
+    if extras.auto_replay is not None:
+        # Where its URL may point is judged when it is asked, by that process's rules.
+        wish = parse_auto_replay(strictjson.parse(extras.auto_replay.encode()), ANYWHERE)
+        extras = replace(extras, auto_replay=wish.dump())
     if extras.binding is not None:
         binding = parse_binding(strictjson.parse(extras.binding.encode()))
         return replace(extras, binding=binding.dump())

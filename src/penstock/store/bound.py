@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.store.api import Tx, one
-from penstock.store.topics import Topic
+from penstock.store.topics import Subscription, Topic, subscription_of_row
 
 
 def topics_unbound(tx: Tx, n: int) -> list[Topic]:
@@ -28,6 +28,11 @@ def config_event_list(
 def config_skip_event(tx: Tx, config_id: int) -> None:
     """Write down that a message did not start a config, because its run has not ended."""
     tx.run("config_skip_event", {"config_id": config_id})
+
+
+def subscriptions_auto(tx: Tx, n: int) -> list[Subscription]:
+    """Subscriptions whose dead letters are replayed by themselves, and that have some."""
+    return [subscription_of_row(row) for row in tx.rows("subscriptions_auto", {"n": n})]
 
 
 def customer_name(tx: Tx, customer: int) -> str:

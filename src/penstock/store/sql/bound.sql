@@ -34,3 +34,12 @@ ON CONFLICT (config_id, slot_from) DO UPDATE SET slots = ledger.slots + 1;
 -- A customer's name.
 -- scope: system (the caller serves that customer)
 SELECT customer_id FROM customers WHERE customer = :customer;
+
+-- name: subscriptions_auto
+-- Subscriptions whose dead letters are replayed by themselves, and that have some.
+-- scope: system (services)
+SELECT {{subscription_columns}} FROM subscriptions s {{subscription_joins}}
+WHERE s.deleted_at IS NULL AND s.auto_replay IS NOT NULL AND NOT s.is_paused
+    AND EXISTS (SELECT 1 FROM dead_letters d WHERE d.subscription = s.subscription
+        AND d.kind = 'delivery' AND d.status = 'open')
+ORDER BY s.subscription LIMIT :n;

@@ -1,0 +1,57 @@
+"""When dead letters of a subscription are replayed without a person: what may be said about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core.clock import MINUTE, SECOND, Micros, parse_duration
+from penstock.core.egress import STRICT, EgressRules, parse_target
+from penstock.core.errors import InvalidInput
+
+AFTER_DEFAULT: Final = 10 * MINUTE
+AFTER_MIN: Final = 10 * SECOND
+RATE_DEFAULT: Final = 10.0
+RATE_MAX: Final = 1_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoReplay:
+    """Letters at least `after_us` old are replayed while a GET of `health_url` answers 2xx."""
+
+    health_url: str
+    after_us: Micros = AFTER_DEFAULT
+    rate: float = RATE_DEFAULT
+
+    def dump(self) -> str:
+        """As a subscription keeps it."""
+        said = {
+            "health_url": self.health_url,
+            "after": f"{self.after_us // SECOND}s",
+            "rate": self.rate,
+        }
+        return json.dumps(said, sort_keys=True, separators=(",", ":"))
+
+
+def parse_auto_replay(
+    value: object, rules: EgressRules = STRICT, field: str = "auto_replay"
+) -> AutoReplay:
+    """What somebody asks for, checked; InvalidInput names the field."""
+    if not isinstance(value, Mapping):
+        raise InvalidInput(field, 'an object such as {"health_url": "https://…"}', value)
+    unknown = sorted(set(value) - {"health_url", "after", "rate"})
+    if unknown:
+        raise InvalidInput(f"{field}.{unknown[0]}", "health_url, after or rate", unknown[0])
+    url = value.get("health_url")
+    parse_target(url, rules, f"{field}.health_url")
+    after = AFTER_DEFAULT
+    if "after" in value:
+        after = parse_duration(value["after"], f"{field}.after")
+    if after < AFTER_MIN:
+        raise InvalidInput(f"{field}.after", "10s or longer", value["after"])
+    rate = value.get("rate", RATE_DEFAULT)
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= RATE_MAX:
+        raise InvalidInput(f"{field}.rate", f"more than 0, at most {RATE_MAX:g} a second", rate)
+    return AutoReplay(health_url=str(url), after_us=after, rate=float(rate))

@@ -1,0 +1,80 @@
+"""Dead letters that are replayed without a person: only old ones, only while it is healthy."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock.client.inbox import LetterFilter
+from penstock.client.replayer import Replayer
+from penstock.client.subscriptions import Extras
+from penstock.core.errors import InvalidInput
+from penstock.core.message import ErrorKind, Nack, Outgoing, SubscriptionSpec
+from penstock.engine.courier import Courier
+from tests.desk import Desk
+
+URL = "https://consumer.example/healthz"
+SPEC = SubscriptionSpec(name="reader", topic="events", dead_letter_topic="reader.dlq")
+
+
+def wish(**more: object) -> Extras:
+    """A subscription that wants it."""
+    return Extras(auto_replay=json.dumps({"health_url": URL, **more}), replays_max=2)
+
+
+def die(desk: Desk) -> None:
+    """Let everything that waits die."""
+    Courier(desk.store, jitter=lambda: 0.0).run_once()
+    nacks = [
+        Nack(ack_id=one.ack_id, kind=ErrorKind.POISON)
+        for one in desk.client.subscriptions.pull("reader")
+    ]
+    desk.client.subscriptions.nack("reader", nacks)
+
+
+def test_old_ones_while_healthy(desk: Desk) -> None:
+    """Not before their time, not while unhealthy, under the name auto, and up to the cap."""
+    desk.client.topics.create("events")
+    desk.client.subscriptions.declare(SPEC, wish(after="5m"))
+    desk.client.topics.publish("events", [Outgoing(data=b"x")] * 3)
+    die(desk)
+    healthy, asked = [False], list[str]()
+
+    def check(url: str) -> bool:
+        asked.append(url)
+        return healthy[0]
+
+    replayer = Replayer(desk.store, check)
+    assert replayer.run_once().asked == 0, "they died just now"
+    desk.clock.advance(seconds=301)
+    told = replayer.run_once()
+    assert (told.asked, told.healthy, asked) == (1, 0, [URL])
+    healthy[0] = True
+    assert replayer.run_once().replayed == 3
+    assert replayer.run_once().asked == 0
+    closed = desk.client.dead_letters.find(LetterFilter(status="replayed"))
+    assert {letter.resolved_by for letter in closed} == {"auto"}
+    for _ in range(2):
+        desk.clock.advance(seconds=400)
+        die(desk)
+        desk.clock.advance(seconds=400)
+        replayer.run_once()
+    assert desk.client.dead_letters.count() == 3, "what keeps dying waits for a person"
+    assert replayer.run_once().replayed == 0
+
+
+def test_nobody_who_did_not_ask(desk: Desk) -> None:
+    """A subscription without the wish is left alone; a wish that makes no sense is refused."""
+    desk.client.topics.create("events")
+    desk.client.subscriptions.declare(SPEC)
+    desk.client.topics.publish("events", [Outgoing(data=b"x")])
+    die(desk)
+    desk.clock.advance(seconds=10_000)
+    assert Replayer(desk.store, lambda _: True).run_once().asked == 0
+    for field, more in (
+        ("after", {"after": "1s"}), ("rate", {"rate": 0}), ("other", {"other": 1}),
+        ("health_url", {"health_url": "ftp://x"}),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput, match=f"auto_replay.{field}"):
+            desk.client.subscriptions.declare(SPEC, wish(**more))
