@@ -36,7 +36,7 @@ _BODY: Final[dict[str, Any]] = {
     status_code=204,
     response_class=Response,
     responses={
-        **{status: PROBLEMS[status] for status in (400, 401, 403, 408, 413, 415, 503)},
+        **{status: PROBLEMS[status] for status in (400, 401, 403, 404, 408, 413, 415, 503)},
         204: {"description": "It is stored."},
     },
     openapi_extra={"requestBody": _BODY},
