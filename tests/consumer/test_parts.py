@@ -1,15 +1,17 @@
 """The parts of the kit: declarations, options, errors, gates, the log and the alarm."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
+from dataclasses import fields
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import register_error
+from penstock import consumer, register_error
 from penstock.consumer import (
     Alert,
     Consumer,
@@ -327,3 +329,10 @@ class TestHousekeeping:
         app.close()
         names = {thread.name for thread in threading.enumerate()}
         assert not any(name.startswith("penstock-consumer") for name in names)
+
+
+def test_the_reference_is_complete() -> None:
+    """Every public name and every option is on the reference page."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "consumer.md").read_text("utf-8")
+    names = [*consumer.__all__, *(field.name for field in fields(ConsumerOptions))]
+    assert [name for name in names if not re.search(rf"[`# ]{name}\b", page)] == []

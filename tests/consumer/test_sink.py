@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from penstock.core.clock import DAY
@@ -18,6 +19,7 @@ from penstock.sinks.opening import open_sink as open_url
 from penstock.sinks.sqlite import SqliteSink
 from penstock.store.sqlite import SqliteStore
 from penstock.testing.clock import VirtualClock
+from penstock.testing.postgres import DatabaseServer
 from tests.consumer.conftest import OpenSink
 
 SUB = "beats"
@@ -403,6 +405,17 @@ class TestOpening:
         sink.close()
 
     @pytest.mark.postgres
+    def test_commits_are_durable(self, pg_server: DatabaseServer, pg_dsn: str) -> None:
+        """A database that is set to forget a little in a crash is asked not to, here."""
+        name = pg_dsn.rpartition("/")[2].partition("?")[0]
+        with psycopg.connect(pg_server.dsn(), autocommit=True) as connection:
+            connection.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+        sink = open_url(pg_dsn)
+        shown = sink.transact(lambda tx: tx.execute("SHOW synchronous_commit"))
+        sink.close()
+        assert shown == [("on",)]
+
+    @pytest.mark.postgres
     def test_databases_that_let_nobody_in(self, pg_dsn: str) -> None:
         """A database that is not there is a matter of settings; a server that is away is not."""
         head, _, rest = pg_dsn.rpartition("/")
@@ -410,8 +423,6 @@ class TestOpening:
         missing = open_url(f"{head}/nowhere?{query}" if query else f"{head}/nowhere")
         with pytest.raises(SettingsError, match="lets this service in"):
             missing.check()
-        import psycopg  # only here: the sink itself must load it by itself
-
         away = open_url("postgresql://127.0.0.1:1/x")
         with pytest.raises(psycopg.OperationalError):
             away.check()

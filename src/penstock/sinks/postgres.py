@@ -35,6 +35,11 @@ SESSION: Final = (
     "-c idle_in_transaction_session_timeout=300000 -c statement_timeout=120000 "
     "-c lock_timeout=60000 -c jit=off"
 )
+# A message is acknowledged after its commit: a commit that a crash may undo would lose it.
+_DURABLE: Final = (
+    "SELECT set_config('synchronous_commit', 'on', false) "
+    "WHERE current_setting('synchronous_commit') = 'off'"
+)
 _SETTINGS: Final = (
     "authentication failed", "no pg_hba.conf entry", "does not exist", "invalid connection option",
     "missing \"=\"", "permission denied",
@@ -165,13 +170,15 @@ class PostgresSink:
                 "sink", "psycopg to be installed", "none", "pip install 'penstock[postgres]'"
             ) from None
         try:
-            return psycopg.connect(
+            connection = psycopg.connect(
                 self._url,
                 autocommit=True,  # transactions are begun by name
                 connect_timeout=CONNECT_SECONDS,
                 application_name="penstock-sink",
                 options=SESSION,
             )
+            connection.execute(_DURABLE)
+            return connection
         except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
             text = redact_text(str(error))[:300]
             if any(sign in text for sign in _SETTINGS):
