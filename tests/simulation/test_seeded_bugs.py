@@ -63,7 +63,7 @@ def test_completion_after_the_lease_expired_is_accepted() -> None:
 
 def test_a_flow_that_does_not_wait_its_turn() -> None:
     with patched("flow_lock_many", "CASE WHEN w.is_ordered", "CASE WHEN FALSE"):
-        seed = first_caught("I22", first=35)
+        seed = first_caught("I22", first=140)
     run_seed(seed)
 
 
