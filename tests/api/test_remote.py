@@ -103,6 +103,7 @@ def test_every_method(served: Served, api: Api) -> None:
     _keys(ask)
     _bus(ask)
     _limits(ask, served)
+    _push(ask)
     assert ask.all() - ask.called == set()
 
 
@@ -254,6 +255,14 @@ def _limits(ask: Recorder, served: Served) -> None:
     assert ask(limits.list_limits, limit=1)["items"]
     assert ask(limits.get_limit, name=held.limit)["holders"][0]["lease_id"] == held.lease
     ask(limits.release_slot, {"lease_id": held.lease, "reason": "stuck"})
+
+
+def _push(ask: Recorder) -> None:
+    """A push is opened by a token from elsewhere; the client's key does not open it."""
+    message: Any = {"messageId": "1", "data": "aGk="}
+    with pytest.raises(Unauthorised):
+        ask.api.push.receive_push("orders", {"message": message, "subscription": "orders"})
+    ask.called.add("receive_push")
 
 
 def _bus(ask: Recorder) -> None:

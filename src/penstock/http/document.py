@@ -87,6 +87,7 @@ def _finish(operation: dict[str, Any], method: str, path: str) -> None:
         operation["security"] = []
     elif f"{method.upper()} {path}" in SIGNED:
         operation["security"] = [{"oidc": []}]
+        operation["responses"].pop("422", None)
     else:
         operation["security"] = [{"key": []}]
         operation["x-power"] = ROUTES[f"{method.upper()} {path}"].value
