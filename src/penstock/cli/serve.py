@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 AT_ONCE = 130
-SERVICES = "scheduler, orchestrator, admitter, sweeper, courier, relay, binder, sealer, pruner"
+SERVICES = (
+    "scheduler, orchestrator, admitter, sweeper, courier, pusher, relay, binder, replayer, sealer, "
+    "pruner"
+)
 
 
 def _worker_options(function: F) -> F:
