@@ -160,6 +160,7 @@ class Broker:
         is_due = is_woken or now >= self._looks_at
         if is_due:
             self._looks_at = FOREVER
+        self._linger()
         try:
             self._take_turns(lambda desk: desk.has_work or (is_due and bool(desk.waiting)))
         finally:
@@ -202,6 +203,13 @@ class Broker:
         except StoreError:
             # What was brought is back on the desk, or whoever waits was told.
             log.debug("a turn at limit %s failed", desk.limit.name, exc_info=True)
+
+    def _linger(self) -> None:
+        """Where many come and go, let them speak before the next turn: one for five costs little
+        more than one for two (twice the pairs a second; sleeping longer wins nothing).
+        """
+        if any(desk.has_work and len(desk.waiting) > 1 for desk in list(self._desks.values())):
+            self.clock.sleep(0.0)
 
     def _take_turns(self, wants: Callable[[Desk], bool]) -> None:
         for desk in list(self._desks.values()):
