@@ -216,7 +216,7 @@ NOTHING: dict[str, Call] = {
 }
 """With somebody else's things: nothing, as with things that do not exist."""
 
-ANYBODYS = {"configs.check", "configs.preview_of", "views.now", "views.pipelines",
+ANYBODYS = {"configs.check", "configs.preview_of", "views.now", "views.answers", "views.pipelines",
             "keys.authenticate", *ANYBODYS_FLOWS}  # fmt: skip
 """About no customer's things."""
 

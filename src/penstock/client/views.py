@@ -43,6 +43,10 @@ class Views:
         """The time the store judges by."""
         return self._store.read(lambda tx: tx.now())
 
+    def answers(self) -> None:
+        """Return when the store answers; StoreError when it does not."""
+        self._store.read(lambda tx: tx.rows("store_ping"))
+
     def next_slot(self) -> tuple[int | None, int]:
         """(the earliest slot that has not started, now); a confined caller learns only now."""
         if self._names.customer_id is not None:

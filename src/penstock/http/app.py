@@ -41,6 +41,7 @@ from penstock.http.routes import (
     gates,
     keys,
     letters,
+    limits,
     push,
     runs,
     scheduler,
@@ -61,6 +62,7 @@ SUBJECTS = (
     letters,
     topics,
     subscriptions,
+    limits,
     flows,
     gates,
     views,
@@ -210,7 +212,7 @@ def _plain_routes(app: FastAPI) -> None:
                 request_id=problems.request_id_of(request), headers={"Retry-After": "1"},
             )  # fmt: skip
         try:
-            request.app.state.client.views.now()
+            request.app.state.client.views.answers()
         except StoreError:
             return problems.problem(
                 503, "store.unavailable", "The store does not answer.",

@@ -136,3 +136,8 @@ SELECT 'configs', count(*) FROM configs
 UNION ALL SELECT 'runs', count(*) FROM runs
 UNION ALL SELECT 'sessions', count(*) FROM sessions
 UNION ALL SELECT 'outbox', count(*) FROM outbox;
+
+-- name: store_ping
+-- Whether anybody is there.
+-- scope: system (no rows of anybody)
+SELECT 1;
