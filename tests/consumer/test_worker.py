@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.consumer import Consumer, ConsumerOptions, Message, Upsert
+from penstock.consumer import Batch, Consumer, ConsumerOptions, Message, Upsert
 from penstock.consumer.disposition import Disposition, Outcome
 from penstock.consumer.pulling import SETTLE_TRIES, Clerk
 from penstock.core.errors import StoreUnavailable
@@ -209,6 +209,27 @@ class TestLoop:
         assert not stopping.is_alive()
         assert len(live.acks) == len(handler.begun)
         assert len(live.acks) + len(live.nacks) == 4
+        app.close()
+
+    def test_a_stop_does_not_wait_for_full_batches(self, sink: Sink, live: ListenedBus) -> None:
+        """What is gathered when the worker stops is handled and acked."""
+        app = make(sink)
+        gathered = threading.Event()
+
+        def newer(_: Message) -> tuple[str, int]:
+            gathered.set()
+            return "guards/1", 1
+
+        @app.collect(max=100, wait="1h", newer=newer)
+        def load(_: Batch) -> None: ...
+
+        publish(live, 3)
+        worker = app.worker(live)
+        worker.start()
+        assert gathered.wait(PATIENCE)
+        assert worker.stop()
+        assert len(live.acks) + len(live.nacks) == 3
+        assert app.counters() == {"applied": len(live.acks)}
         app.close()
 
     def test_a_stop_waits_only_so_long(self, sink: Sink, live: ListenedBus) -> None:

@@ -215,6 +215,11 @@ class Consumer:
         self._pool().submit(self._refuse, Item(message, end), reason)
         return end
 
+    def hurry(self) -> None:
+        """Handle what is gathered, without waiting for more."""
+        for collector in self._collectors.values():
+            collector.hurry()
+
     def adopt(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run async handlers on this loop."""
         self._loops.adopt(loop)

@@ -212,6 +212,12 @@ class Collector:
                 self._full.set()
             self._some.set()
 
+    def hurry(self) -> None:
+        """Hand over what is gathered."""
+        with self._lock:
+            if self._items:
+                self._full.set()
+
     def close(self) -> None:
         """Hand over what is gathered, and end."""
         with self._lock:

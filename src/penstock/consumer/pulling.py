@@ -40,6 +40,7 @@ SETTLE_TRIES: Final = 5
 SETTLE_MAX: Final = 500
 """How many are settled or renewed in one call."""
 LEASE_SECONDS_MIN: Final = 2.0
+DRAIN_LOOK_SECONDS: Final = 0.2
 
 
 @dataclass(slots=True)
@@ -98,6 +99,14 @@ class Clerk:
         """Wait until nothing is in hand; False when it took too long."""
         with self._lock:
             return self._lock.wait_for(lambda: not self._held, seconds)
+
+    def finish(self) -> None:
+        """Settle until nothing is in hand, on the caller's thread."""
+        while self._held:
+            # Woken by whatever ends; the timeout is for leases that come due meanwhile.
+            self._more.wait(LEASE_SECONDS_MIN / 2)
+            self._more.clear()
+            self.step()
 
     def loop(self) -> None:
         """Settle and renew until told to stop."""
@@ -206,10 +215,7 @@ class PullWorker:
         self._clerk.hold(deliveries)
         for delivery in deliveries:
             self._begin(delivery)
-        for future in list(self._futures.values()):
-            future.result()
-            self._clerk.step()
-        self._clerk.step()
+        self._clerk.finish()
         return len(deliveries)
 
     def start(self) -> None:
@@ -231,7 +237,7 @@ class PullWorker:
             if future.cancel():
                 self._futures.pop(ack_id, None)
                 self._clerk.end(ack_id, None)
-        is_idle = self._clerk.wait_until_idle(self._consumer.options.seconds("drain"))
+        is_idle = self._drained()
         self._clerk.stop()
         settling.join()
         self._threads = []
@@ -270,6 +276,14 @@ class PullWorker:
                 self._begin(delivery)
             if not deliveries and self._clock.monotonic() - began < IDLE_SECONDS:
                 self._clock.wait(self._stop, IDLE_SECONDS)
+
+    def _drained(self) -> bool:
+        """Wait for what was begun, as long as is allowed; batches are not waited full for."""
+        for _ in range(1 + int(self._consumer.options.seconds("drain") / DRAIN_LOOK_SECONDS)):
+            self._consumer.hurry()
+            if self._clerk.wait_until_idle(DRAIN_LOOK_SECONDS):
+                return True
+        return False
 
     def _begin(self, delivery: Delivery) -> None:
         future = self._consumer.submit(of_delivery(delivery))
