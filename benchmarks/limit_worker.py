@@ -27,6 +27,7 @@ def main() -> None:
     place = Place(cast("Engine", job["engine"]), "limit", job["where"], job["where"])
     store = place.store()
     limits.use(store)
+    store.verify()  # a process that serves is connected before its work comes
     print("ready", flush=True)
     sys.stdin.readline()
     answer = MODES[job["mode"]](job, store)

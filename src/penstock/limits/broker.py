@@ -30,7 +30,7 @@ from penstock.limits.desk import Desk, Held, Waiter
 from penstock.limits.holdings import Holdings
 from penstock.limits.pulse import FOREVER, PAUSE_SECONDS, Pulse
 from penstock.store.api import Store
-from penstock.store.limit_rows import Lease, Leave, Release, Served, Turn, channel
+from penstock.store.limit_rows import Lease, Leave, Release, Turn, channel
 from penstock.store.limit_turn import limit_serve
 from penstock.store.limits import (
     Quota,
@@ -244,7 +244,10 @@ class Broker:
             raise
         with self._lock:
             desk.is_busy = False
-            woken = self._apply(desk, served, began)
+            woken = desk.apply(served, began)
+            for waiter in woken:
+                if waiter.held is not None:
+                    self.holdings.add(waiter.held)
             has_more, has_waiters = desk.has_work, bool(desk.waiting)
         _wake(woken)
         if served.channels:
@@ -265,41 +268,6 @@ class Broker:
                 lease, name = held.lease, held.desk.limit.name
                 waited = lease.since_at - lease.asked_at
                 self.events.emit(SlotTaken(name, lease.holder, lease.token, waited))
-
-    def _apply(self, desk: Desk, served: Served, began: float) -> list[Waiter]:
-        """Take over what a turn answered; returns the waiters to be woken."""
-        desk.limit = served.limit
-        woken: list[Waiter] = []
-        for request, lease in served.leases.items():
-            waiter = desk.pop(request)
-            if waiter is None:  # granted to somebody who left
-                desk.releases.append(Release(lease.lease_id, lease.token, False))
-                continue
-            held = Held(desk, lease, began)
-            self.holdings.add(held)
-            waiter.grant(held, served.waits.get(request, 0), began)
-            woken.append(waiter)
-        for request, wait in served.waits.items():
-            waiter = None if request in served.leases else desk.pop(request)
-            if waiter is not None:
-                waiter.grant(None, wait, began)
-                woken.append(waiter)
-        for request, reason in served.refused.items():
-            waiter = desk.pop(request)
-            if waiter is not None:
-                waiter.fail(reason)
-                woken.append(waiter)
-        for request, (_, asked_at) in served.tickets.items():
-            waiter = desk.asked.pop(request, None)
-            if waiter is not None:
-                waiter.queue(asked_at, served.now)
-                desk.waiting[request] = waiter
-                if waiter.want.is_repeated:
-                    woken.append(waiter)  # it may have waited for long before
-            elif request not in desk.waiting:
-                desk.leaves.append(Leave(request))
-        desk.ask_again()
-        return woken
 
     def _check(self) -> None:
         if os.getpid() != self.pid:

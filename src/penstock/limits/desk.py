@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from penstock.core.clock import SECOND
 from penstock.core.errors import PenstockError
-from penstock.store.limit_rows import Lease, Leave, Limit, Release, Want
+from penstock.store.limit_rows import Lease, Leave, Limit, Release, Served, Want
 
 
 class State(StrEnum):
@@ -175,6 +175,43 @@ class Desk:
                 waiter.want = replace(waiter.want, is_repeated=True)
                 again.append(waiter)
         self.wants[:0] = again
+        return woken
+
+    def apply(self, served: Served, began: float) -> list[Waiter]:
+        """Take over what a turn answered; returns the waiters to be woken.
+
+        `began`: the monotonic time before the turn.
+        """
+        self.limit = served.limit
+        woken: list[Waiter] = []
+        for request, lease in served.leases.items():
+            waiter = self.pop(request)
+            if waiter is None:  # granted to somebody who left
+                self.releases.append(Release(lease.lease_id, lease.token, False))
+                continue
+            held = Held(self, lease, began)
+            waiter.grant(held, served.waits.get(request, 0), began)
+            woken.append(waiter)
+        for request, wait in served.waits.items():
+            waiter = None if request in served.leases else self.pop(request)
+            if waiter is not None:
+                waiter.grant(None, wait, began)
+                woken.append(waiter)
+        for request, reason in served.refused.items():
+            waiter = self.pop(request)
+            if waiter is not None:
+                waiter.fail(reason)
+                woken.append(waiter)
+        for request, (_, asked_at) in served.tickets.items():
+            waiter = self.asked.pop(request, None)
+            if waiter is not None:
+                waiter.queue(asked_at, served.now)
+                self.waiting[request] = waiter
+                if waiter.want.is_repeated:
+                    woken.append(waiter)  # it may have waited for long before
+            elif request not in self.waiting:
+                self.leaves.append(Leave(request))
+        self.ask_again()
         return woken
 
     def pop(self, request: str) -> Waiter | None:
