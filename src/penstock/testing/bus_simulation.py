@@ -1,0 +1,245 @@
+"""Deterministic simulation of the bus: publishers, consumers, couriers and operators under faults.
+
+One thread; the seed decides who acts next, what fails and when. The invariants of the bus are
+judged after every commit; then everything is healed, and every accepted message must end. The same
+seed gives the same history, proven by the hash of its trace.
+
+    python -m penstock.testing.bus_simulation --seed 42
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import random
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
+from penstock.core.errors import StoreError
+from penstock.engine.courier import Courier
+from penstock.store.sqlite import SqliteStore
+from penstock.testing.clock import VirtualClock
+from penstock.testing.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
+from penstock.testing.invariants import Violation
+from penstock.testing.invariants_bus import BusChecks
+from penstock.testing.sim_actors import Actor, ServiceActor
+from penstock.testing.sim_bus import SPECS, BusOperator, Consumer, Publisher, declare
+
+START = 1_767_225_600 * SECOND
+DEPTH_MAX = 3
+HEAL_ROUNDS = 300
+NEST_ODDS = 0.08
+
+
+@dataclass(slots=True, kw_only=True)
+class BusReport:
+    """What a history was like."""
+
+    seed: int
+    steps: int = 0
+    commits: int = 0
+    checks: int = 0
+    messages: int = 0
+    ended: int = 0
+    dead: int = 0
+    digest: str = ""
+    faults: Counter[str] = field(default_factory=Counter)
+
+
+class BusSimulationFailed(AssertionError):
+    """A seed broke an invariant (or the product raised); says how to see it again."""
+
+    def __init__(self, report: BusReport, steps: int, invariant: str, detail: str) -> None:
+        self.report = report
+        self.invariant = invariant
+        super().__init__(
+            f"bus seed {report.seed}, step {report.steps}: {invariant}: {detail}\n"
+            f"faults so far: {dict(report.faults)}\n"
+            "reproduce: python -m penstock.testing.bus_simulation "
+            f"--seed {report.seed} --steps {steps}"
+        )
+
+
+class BusWorld:
+    """One history."""
+
+    def __init__(self, seed: int, steps: int, fault_odds: float) -> None:
+        self.report = BusReport(seed=seed)
+        self.rng = random.Random(seed)  # noqa: S311 - chance from a seed is the point
+        self.clock = VirtualClock(START + self.rng.randrange(360) * DAY)
+        self.delivered: list[int] = []
+        self.accepted: list[int] = []
+        self._steps = steps
+        self._fault_odds = fault_odds
+        self._store = SqliteStore(":memory:", self.clock)
+        self._store.migrate()
+        self._trace = hashlib.sha256()
+        self._stack: list[Actor] = []
+        self._crashes: Counter[str] = Counter()
+        self._is_healing = False
+        subs = self._store.write(declare)
+        self._taken = [sub.subscription for sub in subs if sub.name != "letters"]
+        self.checks = BusChecks(self._store, subs)
+        self.actors = {actor.name: actor for actor in self._cast()}
+
+    def _cast(self) -> list[Actor]:
+        cast: list[Actor] = [Publisher(self, f"publisher-{n}") for n in range(2)]
+        cast += [Consumer(self, f"{spec.name}-{n}", spec.name) for spec in SPECS for n in range(2)]
+        cast += [BusOperator(self, "operator")]
+        cast += [
+            ServiceActor(
+                self, f"courier-{n}", 30 * SECOND, "courier",
+                lambda store: Courier(store, jitter=self.rng.random, batch=3),
+            )
+            for n in range(2)
+        ]  # fmt: skip
+        return cast
+
+    def run(self) -> BusReport:
+        """Chaos, then healing, then the reckoning."""
+        try:
+            while self.report.steps < self._steps:
+                self._surroundings()
+                self._act(self._next())
+            self._heal()
+            self.checks.finish(self.accepted, self._taken)
+        except Violation as error:
+            raise self._failed(error.invariant, error.detail) from error
+        except (Crash, Exception) as error:
+            raise self._failed("unexpected", repr(error)) from error
+        finally:
+            self._store.close()
+        self.report.checks = self.checks.checks
+        self.report.messages = len(set(self.accepted))
+        self.report.ended = len(self.checks.ended)
+        self.report.dead = len(self.checks.deaths)
+        self.report.digest = self._trace.hexdigest()
+        return self.report
+
+    def _failed(self, invariant: str, detail: str) -> BusSimulationFailed:
+        return BusSimulationFailed(self.report, self._steps, invariant, detail)
+
+    # What actors and their stores ask (Stage, Director)
+
+    def store_for(self, actor: str) -> FaultyStore:
+        """The way to the store for one actor."""
+        return FaultyStore(self._store, actor, self)
+
+    def strikes(self, fault: Fault, odds: float) -> bool:
+        """Whether a fault of the surroundings happens now."""
+        hit = self.rng.random() < odds
+        if self._is_healing or not self._fault_odds or not hit:
+            return False
+        self.report.faults[fault] += 1
+        return True
+
+    def between(self, actor: str) -> None:
+        """Others may act before this transaction, or the process stands still for long."""
+        if self._is_healing or len(self._stack) >= DEPTH_MAX or not self._stack:
+            return
+        crashes = self._crashes[actor]
+        if self.strikes(Fault.PAUSE, 0.01):
+            until = self.clock.now() + self.rng.randrange(MINUTE, 12 * MINUTE)
+            for _ in range(40):
+                if self.clock.now() >= until:
+                    break
+                self._act(self._next())
+            self.clock.advance_to(until)
+        elif self.rng.random() < NEST_ODDS:
+            for _ in range(self.rng.randint(1, 3)):
+                self._act(self._next())
+        if self._crashes[actor] != crashes:
+            raise Crash
+
+    def draw(self, actor: str) -> tuple[Fault | None, int]:
+        """The fault of the next transaction."""
+        if self._is_healing or self.rng.random() >= self._fault_odds:
+            return None, 0
+        fault = self.rng.choice(OF_TRANSACTIONS)
+        self.report.faults[fault] += 1
+        self._note("fault", actor, fault)
+        return fault, self.rng.randrange(6)
+
+    def committed(self, actor: str, statements: Sequence[str]) -> None:
+        """Judge every commit."""
+        self._note("commit", actor, " ".join(statements))
+        self.report.commits += 1
+        self.checks.committed(self.clock.now(), statements)
+
+    # The course of things
+
+    def _next(self) -> Actor:
+        idle = [actor for actor in self.actors.values() if actor not in self._stack]
+        return min(idle, key=lambda actor: actor.next_at)
+
+    def _act(self, actor: Actor) -> None:
+        self.clock.advance_to(actor.next_at)
+        self.report.steps += 1
+        self._stack.append(actor)
+        crashes = self._crashes[actor.name]
+        try:
+            actor.step()
+            actor.later()
+        except Crash:
+            if crashes == self._crashes[actor.name]:
+                self._crashes[actor.name] += 1
+                self._note("crash", actor.name, "")
+                actor.start()
+                actor.next_at = self.clock.now() + self.rng.randrange(5 * MINUTE)
+        except StoreError as error:
+            self._note("error", actor.name, type(error).__name__)
+            actor.later()
+        finally:
+            self._stack.pop()
+
+    def _surroundings(self) -> None:
+        if self.strikes(Fault.CLOCK_JUMP, 0.005):
+            self.clock.advance(self.rng.randrange(20 * MINUTE))
+        if self.strikes(Fault.DOWNTIME, 0.001):
+            self.clock.advance(self.rng.randrange(2 * HOUR, 26 * HOUR))
+
+    def _heal(self) -> None:
+        """No more faults: everything that was accepted must come to its end."""
+        self._is_healing = True
+        for _ in range(HEAL_ROUNDS):
+            for actor in self.actors.values():
+                actor.is_healing = True
+                actor.next_at = self.clock.now()
+                self._act(actor)
+            if not self.checks.open:
+                self._note("quiet", "", str(len(self.checks.ended)))
+                return
+            self.clock.advance(MINUTE)
+        raise Violation("liveness", f"still open: {list(self.checks.open.values())[:3]}")
+
+    def _note(self, what: str, actor: str, detail: str) -> None:
+        self._trace.update(f"{self.clock.now()}|{what}|{actor}|{detail}\n".encode())
+
+
+def run_bus_seed(seed: int, steps: int = 300, fault_odds: float = 0.03) -> BusReport:
+    """Run one history; raises BusSimulationFailed with the way to see it again."""
+    return BusWorld(seed, steps, fault_odds).run()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one seed twice (it must give the same trace) and say what it was like."""
+    parser = argparse.ArgumentParser(description="Run one simulated history of the bus.")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--steps", type=int, default=300)
+    given = parser.parse_args(arguments)
+    try:
+        first = run_bus_seed(given.seed, given.steps)
+        second = run_bus_seed(given.seed, given.steps)
+    except BusSimulationFailed as error:
+        sys.stdout.write(f"{error}\n")
+        return 1
+    assert first.digest == second.digest, "the same seed gave two histories"
+    sys.stdout.write(f"{first}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,263 @@
+"""The invariants of the bus, judged on the rows after every commit of a simulated history.
+
+I1  every round of every accepted message is in exactly one place; sums agree with rows
+I3  one lease per delivery; I4 the epoch rises by one with each handing-over, and only then
+I5  nothing is handed over while it is out or after it was acked
+I6  attempts are handings-over of this round; a failure leaves them as they are
+I7  a dead letter has its copy (same bytes, attributes kept), once per round, and a reason
+I8  after a failure a message waits at least its backoff
+I9  one head per ordering key, and no message before an earlier one of its key
+I12 a new round begins only where somebody asked for it, one after the last, within the cap
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from penstock.core.message import ORIGIN_MESSAGE_ID, SOURCE_DELIVERY_COUNT
+from penstock.core.redelivery import backoff
+from penstock.store.sqlite import SqliteStore
+from penstock.store.topics import Subscription
+from penstock.testing.invariants import Violation
+
+READY, LEASED, DELAYED, BEHIND = range(4)
+PARENTS = frozenset({"bus_deliveries_put", "bus_round_add"})
+
+
+class Open(NamedTuple):
+    """A delivery that is not settled."""
+
+    subscription: int
+    message_id: int
+    state: int
+    due_at: int
+    until_at: int | None
+    round: int
+    replays: int
+    attempt: int
+    epoch: int
+    ordering_key: str | None
+
+
+class Ended(NamedTuple):
+    """A round that is settled."""
+
+    subscription: int
+    message_id: int
+    round: int
+    epoch: int
+    attempts: int
+    outcome: str
+
+
+Key = tuple[int, int]
+
+
+class BusChecks:
+    """Follows one bus through one history."""
+
+    def __init__(self, store: SqliteStore, subs: Sequence[Subscription]) -> None:
+        self._store = store
+        self._subs = {sub.subscription: sub for sub in subs}
+        self._settled_to = 0
+        self.open: dict[Key, Open] = {}
+        self.ended: dict[tuple[int, int, int], Ended] = {}
+        self.deaths: set[tuple[int, int, int]] = set()
+        self.acks: set[tuple[int, int, int]] = set()
+        """(subscription, message, epoch) that consumers have presented as handled, ever."""
+        self.nacks: set[tuple[int, int, int]] = set()
+        """The same, as refused."""
+        self.checks = 0
+
+    def rows(self, text: str, *params: object) -> list[tuple[Any, ...]]:
+        """A query beside the history."""
+        return self._store._writer.execute(text, params).fetchall()
+
+    def committed(self, now: int, statements: Sequence[str]) -> None:
+        """Judge one commit."""
+        if not any(name.startswith("bus_") for name in statements):
+            return
+        before, after = self.open, self._look()
+        new_ends = self._ends()
+        changed = [row for key, row in after.items() if before.get(key) != row]
+        for row in changed:
+            self._moved(before.get((row.subscription, row.message_id)), row, now, statements)
+        for key, row in before.items():
+            if key not in after or after[key].round != row.round:
+                self._left(row, new_ends, now)
+        self._places(changed)
+        self._keys(after)
+        self.open = after
+        self.checks += 1
+
+    def _look(self) -> dict[Key, Open]:
+        text = (
+            "SELECT subscription, message_id, state, due_at, until_at, round, replays, attempt, "
+            "epoch, ordering_key FROM deliveries ORDER BY subscription, message_id"
+        )
+        found = [Open._make(row) for row in self.rows(text)]
+        return {(row.subscription, row.message_id): row for row in found}
+
+    def _ends(self) -> dict[Key, list[Ended]]:
+        """Rounds that ended with this commit."""
+        text = (
+            "SELECT rowid, subscription, message_id, round, epoch, attempts, outcome FROM settled "
+            "WHERE rowid > ? ORDER BY rowid"
+        )
+        found: dict[Key, list[Ended]] = {}
+        for place, *fields in self.rows(text, self._settled_to):
+            end = Ended._make(fields)
+            self._settled_to = place
+            name = (end.subscription, end.message_id, end.round)
+            if name in self.ended:
+                raise Violation("I1", f"a round ended twice: {end}")
+            self.ended[name] = end
+            found.setdefault((end.subscription, end.message_id), []).append(end)
+        return found
+
+    def _moved(self, old: Open | None, new: Open, now: int, statements: Sequence[str]) -> None:
+        if old is None or old.round != new.round:
+            self._began(new, statements)
+            return
+        handed = new.epoch - old.epoch
+        if handed not in (0, 1) or (handed == 1) != (new.attempt == old.attempt + 1):
+            raise Violation("I4", f"{old} became {new}")
+        if handed:
+            due = old.state == DELAYED and old.due_at <= now
+            if (old.state != READY and not due) or new.state != LEASED:
+                raise Violation("I5", f"{old} was handed over as {new}")
+            if new.until_at is None or new.until_at <= now:
+                raise Violation("I3", f"a lease that is over when it begins: {new}")
+            self._first_of_key(new)
+        elif old.state == LEASED and new.state != LEASED:
+            if new.state != DELAYED:
+                raise Violation("I8", f"{old} became {new}")
+            self._given_back(old, now)
+            sub = self._subs[new.subscription]
+            if new.due_at - now < backoff(sub.policy, new.attempt, 0.0):
+                raise Violation("I8", f"{new} waits too short from {now}")
+        elif (old.state, new.state) not in _QUIET:
+            raise Violation("I1", f"{old} became {new}")
+        elif old.state == DELAYED and new.state == READY and old.due_at > now:
+            raise Violation("I8", f"{old} was ready early, at {now}")
+
+    def _began(self, new: Open, statements: Sequence[str]) -> None:
+        if not PARENTS & set(statements):
+            raise Violation("I12", f"{new} came from nowhere: {statements}")
+        if new.round > 1:
+            last = self.ended.get((new.subscription, new.message_id, new.round - 1))
+            if last is None or new.epoch - last.epoch not in (0, 1):
+                raise Violation("I12", f"{new} does not follow {last}")
+            if new.replays > self._subs[new.subscription].replays_max:
+                raise Violation("I12", f"{new} was replayed too often")
+
+    def _left(self, old: Open, ends: dict[Key, list[Ended]], now: int) -> None:
+        key = (old.subscription, old.message_id)
+        mine = [end for end in ends.get(key, []) if end.round == old.round]
+        if len(mine) != 1:
+            raise Violation("I1", f"{old} left to {mine}")
+        end = mine[0]
+        if end.outcome == "acked" and (
+            old.state != LEASED or (old.subscription, old.message_id, old.epoch) not in self.acks
+        ):
+            raise Violation("I4", f"{old} was acked by somebody who does not hold it: {end}")
+        if end.outcome == "expired" and old.state == LEASED and (old.until_at or 0) > now:
+            raise Violation("I5", f"{old} expired in somebody's hands")
+        if end.outcome == "dead_lettered":
+            self._given_back(old, now)
+            self._died(old, end)
+
+    def _given_back(self, old: Open, now: int) -> None:
+        """I4, I5: only its holder gives a message back before its deadline."""
+        ticket = (old.subscription, old.message_id, old.epoch)
+        late = old.until_at is not None and old.until_at <= now
+        if old.state != LEASED or (ticket not in self.nacks and not late):
+            raise Violation("I4", f"{old} was given back by somebody who does not hold it")
+
+    def _died(self, old: Open, end: Ended) -> None:
+        """I7: once per round, with its reason, and the copy's bytes and attributes are its own."""
+        sub = self._subs[old.subscription]
+        text = (
+            "SELECT d.error_kind, d.attempts, c.data = m.data, c.attributes, m.attributes "
+            "FROM dead_letters d JOIN messages c ON c.message_id = d.subject "
+            "JOIN messages m ON m.message_id = d.message_id "
+            "WHERE d.subscription = ? AND d.message_id = ? AND d.round = ?"
+        )
+        found = self.rows(text, old.subscription, old.message_id, old.round)
+        if len(found) != 1:
+            raise Violation("I7", f"{len(found)} letters of {end}")
+        kind, attempts, same, copied, own = found[0]
+        mine, theirs = json.loads(own), json.loads(copied)
+        if not same or not mine.items() <= theirs.items() or attempts != end.attempts:
+            raise Violation("I7", f"the letter of {end} is not its message's: {found}")
+        if theirs[SOURCE_DELIVERY_COUNT] != str(end.attempts):
+            raise Violation("I7", f"{theirs} counts other attempts than {end}")
+        if theirs[ORIGIN_MESSAGE_ID] != str(old.message_id):
+            raise Violation("I7", f"{theirs} names another message than {end}")
+        if kind != "poison" and end.attempts < sub.max_attempts:
+            raise Violation("I7", f"{end} died with attempts left")
+        self.deaths.add((old.subscription, old.message_id, old.round))
+
+    def _places(self, changed: Sequence[Open]) -> None:
+        """I1: an open delivery is the round after all that ended, and none is missing."""
+        for row in changed:
+            sub, message = row.subscription, row.message_id
+            if (sub, message, row.round) in self.ended:
+                raise Violation("I1", f"{row} is open and ended")
+            if any((sub, message, n) not in self.ended for n in range(1, row.round)):
+                raise Violation("I1", f"a round before {row} is missing")
+
+    def _keys(self, after: dict[Key, Open]) -> None:
+        heads: dict[tuple[int, str], int] = {}
+        for row in after.values():
+            if row.ordering_key is not None:
+                name = (row.subscription, row.ordering_key)
+                heads[name] = heads.get(name, 0) + (row.state != BEHIND)
+        wrong = {name: count for name, count in heads.items() if count != 1}
+        if wrong:
+            raise Violation("I9", f"keys with no head, or with more than one: {wrong}")
+
+    def _first_of_key(self, new: Open) -> None:
+        """I9: nothing of the same key that was published earlier waits in its first round."""
+        if new.ordering_key is None or new.round > 1:
+            return
+        for row in self.open.values():
+            same = (row.subscription, row.ordering_key) == (new.subscription, new.ordering_key)
+            if same and row.message_id < new.message_id and row.round == 1:
+                raise Violation("I9", f"{new} overtook {row}")
+
+    def finish(self, accepted: Sequence[int], taken: Sequence[int]) -> None:
+        """I1, I2, I11: what was accepted is there and ended, sums agree, nothing is there twice."""
+        known = {row[0] for row in self.rows("SELECT message_id FROM messages")}
+        lost = set(accepted) - known
+        if lost:
+            raise Violation("I2", f"accepted and lost: {sorted(lost)}")
+        for sub in taken:
+            settled = {end.message_id for end in self.ended.values() if end.subscription == sub}
+            missing = set(accepted) - settled
+            if missing:
+                raise Violation("I1", f"subscription {sub} never had {sorted(missing)}")
+        counted = self.rows(
+            "SELECT sum(acked), sum(dead_lettered), sum(expired), sum(purged) FROM delivery_sums"
+        )[0]
+        outcomes = [end.outcome for end in self.ended.values()]
+        names = ("acked", "dead_lettered", "expired", "purged")
+        if list(counted) != [outcomes.count(name) for name in names]:
+            raise Violation("I1", f"sums {counted} disagree with rows")
+        letters = self.rows("SELECT count(*) FROM dead_letters WHERE subscription IS NOT NULL")
+        if letters[0][0] != len(self.deaths):
+            raise Violation("I7", f"{letters[0][0]} letters of {len(self.deaths)} deaths")
+        twice = self.rows(
+            "SELECT attributes FROM messages WHERE attributes LIKE '%\"once\"%' "
+            "AND attributes NOT LIKE '%CloudPubSub%' GROUP BY attributes HAVING count(*) > 1"
+        )
+        if twice:
+            raise Violation("I11", f"published twice under one dedupe id: {twice}")
+
+
+_QUIET = {
+    (READY, READY), (LEASED, LEASED), (DELAYED, DELAYED), (BEHIND, BEHIND), (DELAYED, READY),
+    (BEHIND, READY), (BEHIND, LEASED),
+}  # fmt: skip

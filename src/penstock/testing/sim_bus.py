@@ -1,0 +1,199 @@
+"""Simulated publishers, consumers and operators of the bus, on virtual time.
+
+Publishers repeat what was not answered under the same dedupe ids. Consumers ack, refuse, extend,
+forget, die holding messages, and ack what is no longer theirs. Operators replay, seek, purge, pause
+and change subscriptions while everything goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, Protocol
+
+from penstock.core.clock import HOUR, SECOND
+from penstock.core.errors import Conflict, NotFound, StoreError
+from penstock.core.message import ErrorKind, Outgoing, SubscriptionSpec, TopicSpec
+from penstock.store import deliveries, messages, rounds, topics
+from penstock.store.api import Tx
+from penstock.store.deliveries import Handed, Refusal
+from penstock.store.topics import Subscription
+from penstock.testing.faults import Fault
+from penstock.testing.invariants import Violation
+from penstock.testing.invariants_bus import BusChecks
+from penstock.testing.sim_actors import Actor, Stage
+
+TOPIC: Final = "events"
+DEAD: Final = "events.dlq"
+SPECS: Final = (
+    SubscriptionSpec(name="plain", topic=TOPIC, dead_letter_topic=DEAD),
+    SubscriptionSpec(name="ordered", topic=TOPIC, dead_letter_topic=DEAD, is_ordered=True),
+    SubscriptionSpec(name="endless", topic=TOPIC, max_backoff_us=60 * SECOND),
+    SubscriptionSpec(name="letters", topic=DEAD),
+)
+
+
+class BusStage(Stage, Protocol):
+    """What an actor sees of a history of the bus."""
+
+    checks: BusChecks
+
+
+def declare(tx: Tx) -> list[Subscription]:
+    """Topics and subscriptions of a history."""
+    for name in (TOPIC, DEAD):
+        topics.topic_declare(tx, TopicSpec(name=name))
+    return [topics.subscription_declare(tx, spec) for spec in SPECS]
+
+
+class Publisher(Actor):
+    """Publishes small batches; what was not answered is published again, under the same ids."""
+
+    kind = "publisher"
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        super().__init__(stage, name, 60 * SECOND)
+        self._count = 0
+        self._pending: list[Outgoing] = []
+
+    def step(self) -> None:
+        """The next batch, or the last one again."""
+        rng = self.stage.rng
+        if self.is_healing and not self._pending:
+            return
+        if not self._pending:
+            for _ in range(rng.randint(1, 3)):
+                self._count += 1
+                mark = f"{self.name}-{self._count}"
+                self._pending.append(
+                    Outgoing(
+                        data=mark.encode(),
+                        attributes={"once": mark},
+                        ordering_key=rng.choice((None, "a", "a", "b", "c")),
+                        dedupe_id=mark,
+                    )
+                )
+        batch = self._pending
+        done = self.store.write(lambda tx: messages.message_publish(tx, TOPIC, batch))
+        self.stage.accepted += done.message_ids
+        if self.stage.strikes(Fault.DUPLICATE, 0.1):
+            again = self.store.write(lambda tx: messages.message_publish(tx, TOPIC, batch))
+            if again.message_ids != done.message_ids or again.new:
+                raise Violation("I11", f"{again} is not {done}")
+        self._pending = []
+
+
+class Consumer(Actor):
+    """Pulls, and does with what it holds what consumers do."""
+
+    kind = "consumer"
+
+    def __init__(self, stage: BusStage, name: str, subscription: str) -> None:
+        super().__init__(stage, name, 20 * SECOND)
+        self._subscription = subscription
+        self._checks = stage.checks
+        self.start()
+
+    def start(self) -> None:
+        """A fresh process holds nothing; what the old one held lapses."""
+        self.held: list[Handed] = []
+        self.spent: list[Handed] = []
+
+    def step(self) -> None:
+        """One thing or another; while healing, take and ack."""
+        sub = self.store.read(lambda tx: topics.subscription_get(tx, self._subscription))
+        if self.is_healing:
+            self._settle(sub, self._pull(sub))
+            return
+        rng = self.stage.rng
+        deed = rng.choice(
+            ("pull", "pull", "ack", "ack", "nack", "nack", "nack", "extend", "forget", "late")
+        )
+        if deed == "pull":
+            self.held += self._pull(sub)
+        elif deed == "late" and self.spent:
+            late = [rng.choice(self.spent)]
+            (self._settle if rng.random() < 0.5 else self._refuse)(sub, late)
+        elif self.held:
+            some = [self.held.pop(rng.randrange(len(self.held)))]
+            self.spent = [*self.spent[-5:], *some]
+            if deed == "ack":
+                self._settle(sub, some)
+            elif deed == "nack":
+                self._refuse(sub, some)
+            elif deed == "extend":
+                self._extend(sub, some)
+
+    def _pull(self, sub: Subscription) -> list[Handed]:
+        n = self.stage.rng.randint(1, 4)
+        return self.store.write(lambda tx: deliveries.delivery_pull(tx, sub, n, self.name))
+
+    def _settle(self, sub: Subscription, some: list[Handed]) -> None:
+        tickets = [(one.message_id, one.epoch) for one in some]
+        self._checks.acks |= {(sub.subscription, *ticket) for ticket in tickets}
+        done = self.store.write(lambda tx: deliveries.delivery_ack(tx, sub, tickets))
+        if not done <= set(tickets):
+            raise Violation("I4", f"{tickets} settled {done}")
+
+    def _refuse(self, sub: Subscription, some: list[Handed]) -> None:
+        rng = self.stage.rng
+        kind = rng.choice((ErrorKind.TRANSIENT, ErrorKind.POISON))
+        refusals = [Refusal(one.message_id, one.epoch, kind, "Boom", "simulated") for one in some]
+        self._checks.nacks |= {(sub.subscription, one.message_id, one.epoch) for one in some}
+        self.store.write(lambda tx: deliveries.delivery_nack(tx, sub, refusals, rng.random))
+
+    def _extend(self, sub: Subscription, some: list[Handed]) -> None:
+        tickets = [(one.message_id, one.epoch) for one in some]
+        length = self.stage.rng.choice((1, 30, 600)) * SECOND
+        self.store.write(lambda tx: deliveries.delivery_extend(tx, sub, tickets, length))
+        self.held += some
+
+
+class BusOperator(Actor):
+    """Replays, seeks, purges, pauses and changes."""
+
+    kind = "operator"
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        super().__init__(stage, name, 90 * SECOND)
+
+    def step(self) -> None:
+        """One intervention."""
+        rng = self.stage.rng
+        sub = self.store.read(
+            lambda tx: topics.subscription_get(tx, rng.choice(("plain", "ordered")))
+        )
+        if self.is_healing:
+            for spec in SPECS:
+                self._pause(spec.name, is_paused=False)
+            return
+        deed = rng.choice(("replay", "replay", "replay", "seek", "purge", "pause", "change"))
+        if deed == "replay" and self.stage.accepted:
+            self._replay(sub, rng.choice(self.stage.accepted))
+        elif deed == "seek":
+            self._seek(sub)
+        elif deed == "purge":
+            self.store.write(lambda tx: rounds.delivery_purge(tx, sub, n=2, actor=self.name))
+        elif deed == "pause":
+            self._pause(sub.name, is_paused=rng.random() < 0.4)
+        elif deed == "change":
+            spec = next(spec for spec in SPECS if spec.name == sub.name)
+            wanted = replace(spec, ack_deadline_us=rng.choice((10, 60, 300)) * SECOND)
+            self.store.write(lambda tx: topics.subscription_declare(tx, wanted))
+
+    def _replay(self, sub: Subscription, message_id: int) -> None:
+        try:
+            self.store.write(lambda tx: rounds.delivery_replay(tx, sub, message_id, self.name))
+        except (Conflict, NotFound):
+            return
+
+    def _seek(self, sub: Subscription) -> None:
+        to = self.stage.clock.now() - self.stage.rng.randrange(HOUR)
+        seek = self.store.write(lambda tx: rounds.seek_begin(tx, sub, to, self.name))
+        while not seek.is_done:
+            try:
+                seek = self.store.write(lambda tx, s=seek: rounds.seek_step(tx, sub, s, 3))  # type: ignore[misc]
+            except StoreError:
+                return  # given up half way: what was done stands
+
+    def _pause(self, name: str, *, is_paused: bool) -> None:
+        self.store.write(lambda tx: topics.subscription_pause(tx, name, is_paused=is_paused))
