@@ -167,39 +167,6 @@ class PushAccepted(Event):
     outcome: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushPosted(Event):
-    """A message was posted to an endpoint; `outcome` is ack, nack or gone, or stale."""
-
-    subscription: str
-    customer_id: str
-    message_id: int
-    attempt: int
-    outcome: str
-    status: int | None
-    failure: str
-    seconds: float
-    window: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushRefused(Event):
-    """A push from elsewhere was not accepted; the reason is for operators only."""
-
-    subscription: str
-    status: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushAccepted(Event):
-    """A push from elsewhere is stored: published, a duplicate, or kept as poison."""
-
-    subscription: str
-    message_id: str
-    outcome: str
-
-
 @dataclass(frozen=True, slots=True)
 class ServiceError(Event):
     """A service's step failed; it backs off and tries again."""
