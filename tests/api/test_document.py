@@ -13,7 +13,19 @@ from penstock.http.access import PUBLIC, ROUTES, SIGNED
 from penstock.http.app import outline
 from penstock.http.document import describe
 from penstock.http.examples import EXAMPLES
-from penstock.http.models import common, configs, flows, gates, push, runs, views, work
+from penstock.http.models import (
+    bus,
+    common,
+    configs,
+    flows,
+    gates,
+    letters,
+    limits,
+    push,
+    runs,
+    views,
+    work,
+)
 from penstock.http.problems import MEDIA_TYPE
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
@@ -27,7 +39,7 @@ OPERATIONS = {
 }
 MODELS = {
     name: model
-    for module in (common, configs, flows, gates, push, runs, views, work)
+    for module in (bus, common, configs, flows, gates, letters, limits, push, runs, views, work)
     for name, model in vars(module).items()
     if isinstance(model, type) and issubclass(model, BaseModel)
 }

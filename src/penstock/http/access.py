@@ -35,6 +35,10 @@ EVERYBODY: Final = frozenset(
         "GET /api/v1/pipeline-runs",
         "GET /api/v1/sessions",
         "GET /metrics",
+        "GET /api/v1/limits",
+        "GET /api/v1/limits/detail",
+        "POST /api/v1/limits",
+        "POST /api/v1/limits/release",
     }
 )
 """What looks or reaches across customers: a key bound to one of them may not."""
@@ -108,6 +112,10 @@ ROUTES: Final[Mapping[str, Power]] = {
     "POST /api/v1/subscriptions/{name}/pause": OPERATE,
     "POST /api/v1/subscriptions/{name}/seek": OPERATE,
     "POST /api/v1/subscriptions/{name}/purge": OPERATE,
+    "GET /api/v1/limits": READ,
+    "GET /api/v1/limits/detail": READ,
+    "POST /api/v1/limits": OPERATE,
+    "POST /api/v1/limits/release": OPERATE,
     "GET /api/v1/dead-letters": READ,
     "GET /api/v1/dead-letters/groups": READ,
     "POST /api/v1/dead-letters/replay": OPERATE,

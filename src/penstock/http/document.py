@@ -42,6 +42,7 @@ TAGS = {
     "runs": "Submit, list, cancel and retry runs.",
     "topics": "Topics and messages: publish, find a message again.",
     "subscriptions": "Subscriptions: pull, ack, nack; pause, seek, purge.",
+    "limits": "Shared capacity and rates: holders, the line, learning.",
     "letters": "Dead letters of runs and deliveries: look, replay, discard.",
     "flows": "Flows: trigger, report, explain, why, trace, cancel.",
     "gates": "Gates: check, history, what-if; overrides and interventions.",

@@ -11,6 +11,7 @@ from penstock.remote.api.gates import GatesApi
 from penstock.remote.api.health import HealthApi
 from penstock.remote.api.keys import KeysApi
 from penstock.remote.api.letters import LettersApi
+from penstock.remote.api.limits import LimitsApi
 from penstock.remote.api.push import PushApi
 from penstock.remote.api.runs import RunsApi
 from penstock.remote.api.scheduler import SchedulerApi
@@ -34,6 +35,7 @@ class Api:
         self.runs = RunsApi(transport)
         self.topics = TopicsApi(transport)
         self.subscriptions = SubscriptionsApi(transport)
+        self.limits = LimitsApi(transport)
         self.letters = LettersApi(transport)
         self.flows = FlowsApi(transport)
         self.gates = GatesApi(transport)

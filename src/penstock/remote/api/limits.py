@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import cast
 
 from penstock.remote.shapes.limits import LeaseOut, LimitDetailOut, LimitIn, LimitPage, ReleaseIn
-
 from penstock.remote.transport import Transport
 
 
