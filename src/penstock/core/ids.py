@@ -18,7 +18,21 @@ from penstock.core.errors import InvalidInput
 RandomBytes: TypeAlias = Callable[[int], bytes]
 
 KINDS: Final = frozenset(
-    {"run", "cfg", "flow", "alert", "dl", "ses", "evt", "audit", "key", "ovr", "int", "dec", "lease"}
+    {
+        "run",
+        "cfg",
+        "flow",
+        "alert",
+        "dl",
+        "ses",
+        "evt",
+        "audit",
+        "key",
+        "ovr",
+        "int",
+        "dec",
+        "lease",
+    }
 )
 ID_MAX: Final = 2**63 - 1
 
