@@ -20,7 +20,9 @@ from penstock.store.limits import (
     limit_renew_many,
 )
 from penstock.testing.interleaving import Act, Outcome, exhaust, explore
+from penstock.testing.interleaving import Scene as PlayedScene
 from tests.interleaving.stage import Stage
+from tests.interleaving.test_seeded_bugs import SEEDS, caught, patched
 
 pytestmark = pytest.mark.postgres
 
@@ -68,8 +70,8 @@ class Scene:
         return self.stage.store.read(lambda tx: look(tx, self.id))  # type: ignore[operator]
 
 
-def test_the_last_slot_goes_to_one(stage: Stage) -> None:
-    """Of three who ask for the last slot at once, one holds and two wait, in every order."""
+def last_slot(stage: Stage) -> PlayedScene:
+    """Three ask for the one slot there is."""
 
     def scene():  # type: ignore[no-untyped-def]
         made = Scene(stage, 1)
@@ -82,7 +84,18 @@ def test_the_last_slot_goes_to_one(stage: Stage) -> None:
 
         return [made.ask(f"r{n}", broker=f"b{n}") for n in range(3)], check
 
-    assert explore(stage.arena, scene, range(30)) > 5
+    return scene
+
+
+def test_the_last_slot_goes_to_one(stage: Stage) -> None:
+    """Of three who ask for the last slot at once, one holds and two wait, in every order."""
+    assert explore(stage.arena, last_slot(stage), range(30)) > 5
+
+
+def test_judging_without_the_lock_is_caught(stage: Stage) -> None:
+    """Counting and then inserting, each right by itself, lets two into one slot."""
+    with patched("limit_lock", ("FOR NO KEY UPDATE", "")):
+        assert caught(stage, last_slot(stage)) <= len(SEEDS)
 
 
 def test_two_who_ask_in_every_order(stage: Stage) -> None:

@@ -138,3 +138,15 @@ def test_more_let_through_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(Room, "lacks", lambda *_: False)
         seed = first_caught("I29")
     run_seed(seed)
+
+
+def test_a_slot_that_is_given_back_without_its_token() -> None:
+    with patched("limit_release_one", "AND token = :token", ""):
+        seed = first_caught("I31", "I30", "I32")
+    run_seed(seed)
+
+
+def test_a_slot_that_lapses_while_it_is_held() -> None:
+    with patched("limit_expired", ":grace_us <=", ":grace_us - 90000000 <="):
+        seed = first_caught("I30", "I32")
+    run_seed(seed)
