@@ -137,13 +137,13 @@ def populate(ways: Pair) -> dict[str, str]:
     ]
     for args in (["customer", "acme"], ["pipeline", "pair"], ["config", ids["daily"]]):
         ways.near("pause", *args, "--reason", "works")
-    for args in (
+    for said in (
         ("limits", "set", "bq:t", "--capacity", "3", "--adaptive"),
         ("topics", "create", "rosters"),
         ("subscriptions", "create", "reader", "--topic", "rosters", "--ordered"),
         ("topics", "publish", "rosters", '{"n": 1}', "two", "--attribute", "k=v"),
     ):
-        ways.near(*args)
+        ways.near(*said)
     ids["message"] = ways.near("topics", "publish", "rosters", "x", "--json").json["message_ids"][0]
     pulled = ways.near("subscriptions", "pull", "reader", "--json").json["received_messages"]
     ways.near("subscriptions", "nack", "reader", pulled[0]["ack_id"], "--poison")

@@ -51,7 +51,7 @@ def parse_binding(value: object, field: str = "binding") -> Binding:
     if unknown:
         raise InvalidInput(f"{field}.{unknown[0]}", "to, pipeline or processor", unknown[0])
     try:
-        bound = Bound(value.get("to"))
+        bound = Bound(str(value.get("to")))
     except ValueError:
         expected = ", ".join(Bound)
         raise InvalidInput(f"{field}.to", f"one of {expected}", value.get("to")) from None

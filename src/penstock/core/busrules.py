@@ -134,7 +134,7 @@ def check_subscription(spec: SubscriptionSpec) -> None:
     _between(spec.min_backoff_us, 1, 600 * SECOND, "min_backoff")
     _between(spec.max_backoff_us, spec.min_backoff_us, 600 * SECOND, "max_backoff")
     _between(spec.retention_us, RETENTION_MIN, RETENTION_MAX, "retention")
-    attempts = spec.max_attempts
+    attempts: object = spec.max_attempts
     if isinstance(attempts, bool) or not isinstance(attempts, int) or not 5 <= attempts <= 100:
         raise InvalidInput("max_attempts", "a whole number from 5 to 100", attempts)
     if spec.filter is not None:

@@ -43,7 +43,7 @@ class Policy:
 def backoff(policy: Policy, attempt: int, jitter: float) -> Micros:
     """How long to wait after the n-th attempt failed; `jitter` in [0, 1) lengthens by a quarter."""
     exponent = min(max(attempt - 1, 0), 40)
-    base = min(policy.min_backoff_us * 2**exponent, policy.max_backoff_us)
+    base = min(policy.min_backoff_us << exponent, policy.max_backoff_us)
     return base + int(base * JITTER_SHARE * min(max(jitter, 0.0), 1.0))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.store.api import Store, Tx
 from penstock.store.deliveries import SWEEP, delivery_due, delivery_lapse
@@ -79,12 +80,12 @@ class Courier:
         return total, dead
 
     def _expire(self) -> int:
-        return sum(
-            self._repeat(lambda tx, n=number: self._expire_step(tx, n), CHUNK)
-            for number in self._store.read(delivery_overripe)
-        )
+        total = 0
+        for number in self._store.read(delivery_overripe):
+            total += self._repeat(partial(self._expire_step, number), CHUNK)
+        return total
 
-    def _expire_step(self, tx: Tx, number: int) -> int:
+    def _expire_step(self, number: int, tx: Tx) -> int:
         sub = subscription_read(tx, number)
         return 0 if sub is None else delivery_expire(tx, sub)
 

@@ -144,6 +144,11 @@ class Guard:
             access.seconds = self._clock.monotonic() - started
             self._record(access)
 
+    @property
+    def active(self) -> int:
+        """How many requests are worked on now; those that wait are not."""
+        return self._line.active
+
     def step_aside(self) -> None:
         """A request begins to wait on purpose: it no longer counts as work."""
         self._line.leave()

@@ -199,11 +199,11 @@ def _refuse(
         sums = [(sub.subscription, sub.customer, 0, nacked, late, 0)]
         tx.run("bus_sums_add", batch=sums)
     wake = set(buried.wake)
-    if buried.count:
+    if buried.letters:
         tickets = [(d.message_id, d.epoch) for d in dying]
         settle(tx, sub, tickets, "dead_lettered")
         wake.add(channel(sub.subscription))
-    return Refused({(row[0], row[1]) for row in held}, buried.count, wake)
+    return Refused({(row[0], row[1]) for row in held}, buried.letters, wake)
 
 
 def _told(why: Refusal) -> str:

@@ -41,22 +41,22 @@ class Buried(NamedTuple):
     """What burying did; `is_done` is False when there was nowhere to bury."""
 
     is_done: bool
-    count: int
+    letters: int
     wake: set[str]
 
 
 def bury(tx: Tx, sub: Subscription, dying: Sequence[Dying]) -> Buried:
     """Forward held deliveries to the dead-letter topic; the caller then settles them."""
     if not dying:
-        return Buried(is_done=True, count=0, wake=set())
+        return Buried(is_done=True, letters=0, wake=set())
     topic = None if sub.dead_letter_topic is None else topic_open(tx, sub.dead_letter_topic)
     if topic is None:
         _alarm(tx, sub)
-        return Buried(is_done=False, count=0, wake=set())
+        return Buried(is_done=False, letters=0, wake=set())
     contents = message_headers(tx, [d.copy_id or d.message_id for d in dying])
     if len(contents) < len({d.copy_id or d.message_id for d in dying}):
         # Retention took a content: there is nothing left to put away, the next pull ends it.
-        return Buried(is_done=False, count=0, wake=set())
+        return Buried(is_done=False, letters=0, wake=set())
     copies = [_copy(sub, d, contents[d.copy_id or d.message_id]) for d in dying]
     published = message_copy_to(tx, topic, copies)
     params = {"subscription": sub.subscription, "topic": sub.topic, "customer": sub.customer}
@@ -75,7 +75,7 @@ def bury(tx: Tx, sub: Subscription, dying: Sequence[Dying]) -> Buried:
             for d in dying
         ],
     )  # fmt: skip
-    return Buried(is_done=True, count=len(dying), wake=published.wake)
+    return Buried(is_done=True, letters=len(dying), wake=published.wake)
 
 
 def _copy(sub: Subscription, d: Dying, content: Header) -> Copy:

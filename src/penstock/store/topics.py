@@ -210,7 +210,8 @@ def _opened(rows: list[Row]) -> OpenTopic | None:
     takers = tuple(
         Taker(row[4], row[5], row[6], bool(row[7]), row[8]) for row in rows if row[4] is not None
     )
-    return OpenTopic(*rows[0][:4], takers)
+    topic, customer, name, retention_us = rows[0][:4]
+    return OpenTopic(topic, customer, name, retention_us, takers)
 
 
 # -- subscriptions -----------------------------------------------------------------------------
