@@ -226,11 +226,14 @@ class Consumer:
 
     def close(self) -> None:
         """Finish what is in hand, and release the sink; the consumer may be used again."""
-        for collector in self._collectors.values():
-            collector.close()
-        with self._lock:
-            threads, self._threads = self._threads, None
-        if threads is not None:
+        while True:
+            for collector in self._collectors.values():
+                collector.close()
+            with self._lock:
+                threads, self._threads = self._threads, None
+            if threads is None:
+                break
+            # What was being handled may have gathered more, or begun to prune: look again.
             threads.shutdown(wait=True)
         self._loops.close()
         self.sink.close()

@@ -227,6 +227,12 @@ class Collector:
             thread = self._thread
         if thread is not None:
             thread.join()
+        with self._lock:
+            self._is_closed = False
+            if not self._items:
+                self._some.clear()
+            if len(self._items) < self._most:
+                self._full.clear()
 
     def _gather(self) -> None:
         while True:
