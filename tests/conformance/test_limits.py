@@ -360,6 +360,7 @@ class TestRate:
         assert desk.ask("r5").waits == {"r5": 250_000}
         assert desk.ask("r6", within_us=100_000).refused == {"r6": "rate"}
         assert desk.ask("r7").waits == {"r7": 350_000}
+        assert desk.ask("r8", weight=3).refused == {"r8": "burst"}
         assert desk.holders == []
 
     def test_slot_and_rate_together(self, store: Store, clock: VirtualClock) -> None:

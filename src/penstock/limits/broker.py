@@ -106,9 +106,10 @@ class Broker:
             waiter.leave()
             desk.asked.pop(waiter.request, None)
             desk.waiting.pop(waiter.request, None)
-            if waiter in desk.wants and not waiter.want.is_repeated:
+            if waiter in desk.wants:
                 desk.wants.remove(waiter)
-                return True
+                if not waiter.want.is_repeated:
+                    return True  # the store has never heard of it
             desk.leaves.append(Leave(waiter.request, outcome))
         self._pulse.rouse()
         return True

@@ -266,7 +266,7 @@ class _Ask:
         self.options = options
         self.run = PRESENT.get()
         self.desk = broker.desk(options.name, options.terms)
-        self.waiter = Waiter(self.desk, _want(broker, self.desk, options, self.run), notify)
+        self.waiter = Waiter(self.desk, _want(broker, options, self.run), notify)
         self.began = self._here_since = broker.clock.monotonic()
         self._is_left = False
 
@@ -305,6 +305,10 @@ class _Ask:
             raise waiter.error
         if waiter.reason == "weight":
             weight_check(options.weight, self.desk.limit.capacity, options.name)
+        if waiter.reason == "burst":
+            most = f"at most {self.desk.limit.terms.burst_now}, the burst of {options.name}"
+            fix = "Ask for less, or raise the burst of the limit."
+            raise InvalidInput("weight", most, options.weight, fix)
         message, detail = timeout_message(self.broker.store, waiter, options.timeout_us)
         raise LimitTimeout(message, detail=detail) from self.desk.last_error
 
@@ -335,18 +339,15 @@ def _snoozed(name: str, delay_us: int) -> RunSnoozed:
     return RunSnoozed(f"the run waits for limit {name} without its worker", delay_us=delay_us)
 
 
-def _want(broker: Broker, desk: Desk, options: SlotOptions, run: PresentRun | None) -> Want:
-    weight = weight_check(options.weight, desk.limit.capacity, options.name)
+def _want(broker: Broker, options: SlotOptions, run: PresentRun | None) -> Want:
+    # Whether there is that much of it, the store says: what is known here may be old.
+    weight = weight_check(options.weight, None, options.name)
     request, run_id = broker.next_request(), None
     if run is not None:
         # The n-th slot of this limit in this run: after a snooze the same question again.
         number = run.asked[options.name] = run.asked.get(options.name, 0) + 1
         run_id = run.held.run_id
         request = f"run:{run_id}:{number}"
-    burst = desk.limit.terms.burst_now if desk.limit.rate is not None else weight
-    if weight > burst:
-        fix = "Ask for less, or raise the burst of the limit."
-        raise InvalidInput("weight", f"at most {burst}, the burst of {options.name}", weight, fix)
     return Want(
         request=request,
         holder=_holder(run),

@@ -324,6 +324,8 @@ def _grant_wants(line: _Line, wants: list[Want]) -> list[Want]:
     for want in wants:
         if limit.capacity and want.weight > limit.capacity:
             served.refused[want.request] = "weight"
+        elif limit.rate is not None and want.weight > limit.terms.burst_now:
+            served.refused[want.request] = "burst"
         else:
             fine.append(want)
     count = line.fitting([want.weight for want in fine])

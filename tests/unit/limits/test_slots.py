@@ -98,6 +98,10 @@ class TestHolding:
         """What could never be granted is refused at once, with field and fix."""
         with pytest.raises(InvalidInput, match="weight: expected at most 2"):
             limits.slot("x", weight=3, capacity=2).acquire()
+        with pytest.raises(InvalidInput, match="weight: expected at most 5, the burst of r"):
+            limits.rate("r", 10, burst=5, weight=6).acquire()
+        with pytest.raises(InvalidInput, match="weight: expected a whole number"):
+            limits.slot("x", weight=0).acquire()
 
     def test_declared_changes_take_effect(self, live: Store) -> None:
         """A waiter is let in when the capacity is raised."""
