@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from penstock.core.clock import MINUTE, SECOND
+from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.model import Finish, HeldRun
 from penstock.core.pipeline import Pipeline
 from penstock.engine.admitter import Admitter
+from penstock.engine.upkeep import Pruner
 from penstock.store import admission, leases, lines, runs
 from penstock.store.declare import pipeline_register
 from tests.conformance.world import World
@@ -480,3 +481,22 @@ def test_entering_is_bounded_and_complete(hall: Hall) -> None:
     assert hall.world.marks(ids) == [READY] * 2 + [LIMITED] * 9
     assert hall.world.read(lines.lines_look) == ([], None)
     hall.check()
+
+
+def test_limits_of_keys_that_no_longer_come_are_forgotten(hall: Hall) -> None:
+    """Not while anybody uses them, and not what a person has set."""
+    hall.declare(keyed={"per_key": "{table}"})
+    names = ["idle", "used", "kept"]
+    for name in names:
+        hall.put("keyed", parameters=table(name))
+    hall.admit()
+    hall.world.complete(*[h for h in hall.world.claim() if "used" not in (h.parameters or "")])
+    hall.world.sql("UPDATE limits SET updated_by = 'ann' WHERE name LIKE '%kept'")
+    assert Pruner(hall.world.store).run_once().removed["limits"] == 0
+    hall.world.clock.advance(8 * DAY)
+    assert Pruner(hall.world.store).run_once().removed["limits"] == 1
+    left = [row[0].rpartition(":")[2] for row in hall.world.sql("SELECT name FROM limits")]
+    assert sorted(left) == ["kept", "used"]
+    hall.put("keyed", parameters=table("idle"))
+    hall.admit()
+    assert hall.world.value("SELECT count(*) FROM limits") == 3

@@ -13,6 +13,8 @@ from penstock.store.api import Tx, first, one
 
 FOLD_BEHIND_US = 10 * MINUTE
 CHUNK = 5_000
+IDLE_LIMIT_US = 7 * DAY
+"""So long a limit that runs made by its name is kept without being used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,7 @@ def prune(tx: Tx, retention: Retention) -> dict[str, int]:
         "ledger": tx.run("ledger_prune", {"before": now - retention.ledger_us, **chunk}),
         "flows": tx.run("flows_prune", {"before": now - retention.flows_us, **chunk}),
         "requests": tx.run("requests_prune"),
+        "limits": tx.run("line_limits_prune", {"before": now - IDLE_LIMIT_US, **chunk}),
         "messages": tx.run("bus_messages_prune", {"before": now, **chunk}),
         "settled": tx.run("bus_settled_prune", {"before": now - retention.settled_us, **chunk}),
         "marks": tx.run("bus_marks_prune", {"before": now - retention.marks_us, **chunk}),

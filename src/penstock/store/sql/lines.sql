@@ -364,3 +364,19 @@ WHERE run_id IN (
     SELECT min(w.run_id) FROM run_limits w {{pg:JOIN}}{{lite:CROSS JOIN}} runs r ON r.run_id = w.run_id
     WHERE w.is_waiting AND w.lined_at <= {{now}} - :after_us AND r.limits > 1
     GROUP BY w.limit_id HAVING max(w.level) < 11);
+
+-- fragment: idle_limits
+-- Limits that runs made by their names, which nobody has held or waited for since.
+SELECT l.limit_id FROM limits l
+WHERE l.updated_by = 'declaration' AND l.updated_at < :before AND l.learned IS NULL
+    AND NOT EXISTS (SELECT 1 FROM limit_leases e WHERE e.limit_id = l.limit_id)
+    AND NOT EXISTS (SELECT 1 FROM run_limits w WHERE w.limit_id = l.limit_id)
+    AND NOT EXISTS (SELECT 1 FROM limit_tickets t WHERE t.limit_id = l.limit_id)
+    AND NOT EXISTS (SELECT 1 FROM limit_history h WHERE h.limit_id = l.limit_id AND h.at >= :before)
+ORDER BY l.limit_id LIMIT :n
+
+-- name: line_limits_prune
+-- Forget the limits of keys that no longer come, with their history; a run makes its own again.
+-- scope: system (retention)
+DELETE FROM limit_history WHERE limit_id IN ({{idle_limits}});
+DELETE FROM limits WHERE limit_id IN ({{idle_limits}});
