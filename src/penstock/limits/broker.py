@@ -61,6 +61,7 @@ class Broker:
         self.holdings = Holdings(store, self.clock, self.events)
         self._pulse = Pulse(store, channel(self.id), self.clock, self)
         self._lock = threading.Lock()
+        self._making = threading.Lock()
         self._requests = itertools.count(1)
         self._desks: dict[tuple[int, str], Desk] = {}
         self._tickets_at = FOREVER
@@ -71,12 +72,16 @@ class Broker:
         """The desk of a limit, which is made with these terms if nobody has made it before."""
         self._check()
         found = self._desks.get((customer, name))
-        if found is None:
-            limit = self.store.write(
-                lambda tx: limit_ensure(tx, name, terms, customer=customer, actor=actor)
-            )
-            with self._lock:
-                found = self._desks.setdefault((customer, name), Desk(limit))
+        if found is not None:
+            return found
+        with self._making:  # a thousand who come at once need one connection, not all there are
+            found = self._desks.get((customer, name))
+            if found is None:
+                limit = self.store.write(
+                    lambda tx: limit_ensure(tx, name, terms, customer=customer, actor=actor)
+                )
+                with self._lock:
+                    found = self._desks[customer, name] = Desk(limit)
         return found
 
     def next_request(self) -> str:

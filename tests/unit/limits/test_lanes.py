@@ -1,0 +1,58 @@
+"""Slots in a worker's lanes: threads and tasks know the run they execute, and its store."""
+
+import threading
+
+import pytest
+
+from penstock import limits
+from penstock.core.pipeline import Pipeline
+from penstock.core.present import PRESENT
+from penstock.engine.context import RunContext
+from penstock.events import RunEnded
+from penstock.limits.brokers import broker_of
+from tests.conftest import OpenStore
+from tests.unit.engine.worker_kit import Running, run_of, submit
+from tests.unit.limits.kit import Sight, until
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("lane", ["thread", "loop"])
+def test_runs_hold_slots_of_the_workers_store(open_store: OpenStore, lane: str) -> None:
+    """Without `limits.use`, the slot is in the worker's store, and the run is named as holder."""
+    store = open_store(clock=None)
+    pipeline = Pipeline("laned")
+    holders: list[str] = []
+
+    if lane == "thread":
+
+        @pipeline.processor
+        def work(_: RunContext) -> None:
+            with limits.slot("x", capacity=1):
+                holders.extend(Sight(store, "x").holders)
+
+    else:
+
+        @pipeline.processor
+        async def work_async(_: RunContext) -> None:
+            async with limits.slot("x", capacity=1):
+                holders.extend(Sight(store, "x").holders)
+
+    with Running(store, [pipeline], slots=2) as running:
+        ids = submit(store, pipeline, 4)
+        running.heard.until(RunEnded, 4)
+    assert {run_of(store, run_id).state for run_id in ids} == {"COMPLETED"}
+    assert len(holders) == 4
+    assert all(holder.startswith("run_") and holder.endswith("(acme)") for holder in holders)
+    until(lambda: Sight(store, "x").holders == [])
+    broker_of(store).close()
+
+
+def test_a_thread_of_a_processor_is_in_no_run() -> None:
+    """What a processor starts by itself cannot be snoozed, and is not taken for the run."""
+    found: list[object] = []
+    token = PRESENT.set(object())  # type: ignore[arg-type]
+    thread = threading.Thread(target=lambda: found.append(PRESENT.get()))
+    thread.start()
+    thread.join()
+    PRESENT.reset(token)
+    assert found == [None]
