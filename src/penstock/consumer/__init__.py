@@ -13,6 +13,7 @@ from penstock.consumer.logline import Alert
 from penstock.consumer.message import Message, Payload
 from penstock.consumer.options import ConsumerOptions
 from penstock.consumer.pulling import PullWorker
+from penstock.consumer.senders import signed_by
 from penstock.sinks.api import Document, Sink, SinkTx, StaleFence, Upsert, doc_path
 from penstock.sinks.opening import open_sink
 
@@ -35,4 +36,5 @@ __all__ = [
     "Upsert",
     "doc_path",
     "open_sink",
+    "signed_by",
 ]

@@ -13,6 +13,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from penstock.consumer import signed_by
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
 from penstock.core.oidc import (
@@ -345,3 +346,16 @@ class TestKeys:
             {**good, "d": "x"}, {"kty": "RSA"}, 7, {**good, "kid": ["a"]},
         ]  # fmt: skip
         assert list(read_keys(json.dumps({"keys": [*odd, good]}).encode())) == ["a"]
+
+
+def test_a_consumers_door(issuer: Issuer, clock: VirtualClock) -> None:
+    """The kit's verifier lets in exactly the sender it was told of."""
+    door = signed_by(audience=AUDIENCE, email=EMAIL, clock=clock, fetch=issuer.fetch)
+    good = sign(claims(), key())
+    door({"authorization": f"Bearer {good}"})
+    other = sign(claims(email="other@project.iam.gserviceaccount.com"), key())
+    for header in ("", good, f"Basic {good}", "Bearer ", f"Bearer {other}", f"Bearer {good[:-4]}"):
+        with pytest.raises(Untrusted):
+            door({"authorization": header})
+    with pytest.raises(Untrusted):
+        door({})

@@ -1,0 +1,40 @@
+"""Who may push: tokens that Google (or another issuer) signs for a push subscription.
+
+    app = Consumer(..., verify=signed_by(audience="https://my.service/pubsub/push",
+                                         email="pusher@project.iam.gserviceaccount.com"))
+
+Needs `penstock[oidc]`; keys are fetched from public addresses only, rarely, and kept for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.oidc import GOOGLE, Expected, Untrusted, keys_url_of
+from penstock.egress.keyset import Fetch, fetching
+from penstock.egress.pinned import Egress
+from penstock.egress.tokens import Verifier
+
+
+def signed_by(
+    *,
+    audience: str,
+    email: str,
+    issuer: str = GOOGLE,
+    clock: Clock | None = None,
+    fetch: Fetch | None = None,
+) -> Callable[[Mapping[str, str]], None]:
+    """Accept pushes whose bearer token says exactly this; everybody else is refused."""
+    judging = clock or SystemClock()
+    verifier = Verifier(fetch or fetching(Egress(judging)), judging)
+    expected = Expected(issuer=issuer, audience=audience, email=email)
+    keys_url = keys_url_of(issuer)
+
+    def verify(headers: Mapping[str, str]) -> None:
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            raise Untrusted("no bearer token")
+        verifier.verify(token.strip(), expected, keys_url)
+
+    return verify
