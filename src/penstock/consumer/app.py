@@ -123,19 +123,10 @@ class Consumer:
         that is older than the document is ignored before the handler is asked.
         """
 
+        made = partial(Route, when=when, shape=shape, newer=newer, gate=gate)
+
         def declared(handler: H) -> H:
-            self._router.add(
-                Route(
-                    name=getattr(handler, "__name__", "handler"),
-                    handler=handler,
-                    event_types=event_types,
-                    when=when,
-                    schema=None if schema is None else str(schema),
-                    shape=shape,
-                    newer=newer,
-                    gate=gate,
-                )
-            )
+            self._router.add(made(**_facts(handler, event_types, schema)))
             return handler
 
         return declared
@@ -154,18 +145,10 @@ class Consumer:
         if isinstance(max, bool) or not 1 <= max <= COLLECT_MAX:
             raise SettingsError("max", f"a whole number from 1 to {COLLECT_MAX}", max)
         collecting = Collecting(most=max, wait_us=parse_duration(wait, "wait"))
+        made = partial(Route, when=when, shape=shape, newer=newer, collecting=collecting)
 
         def declared(handler: H) -> H:
-            route = Route(
-                name=getattr(handler, "__name__", "handler"),
-                handler=handler,
-                event_types=event_types,
-                when=when,
-                schema=None if schema is None else str(schema),
-                shape=shape,
-                newer=newer,
-                collecting=collecting,
-            )
+            route = made(**_facts(handler, event_types, schema))
             self._router.add(route)
             flush = partial(self._flush, route)
             self._collectors[route.name] = Collector(collecting, flush, self.options.clock)
@@ -308,3 +291,15 @@ class Consumer:
             self.sink.prune(self.options.micros("marks_kept"))
         except Exception:
             log.exception("pruning the sink's marks failed; it is tried again in an hour")
+
+
+def _facts(
+    handler: Callable[..., Any], event_types: tuple[str, ...], schema: int | str | None
+) -> dict[str, Any]:
+    """What every route says of its handler."""
+    return {
+        "name": getattr(handler, "__name__", "handler"),
+        "handler": handler,
+        "event_types": event_types,
+        "schema": None if schema is None else str(schema),
+    }
