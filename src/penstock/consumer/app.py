@@ -122,7 +122,6 @@ class Consumer:
         payload, raising what it cannot take. newer: (document path, version) of a message; one
         that is older than the document is ignored before the handler is asked.
         """
-
         made = partial(Route, when=when, shape=shape, newer=newer, gate=gate)
 
         def declared(handler: H) -> H:
