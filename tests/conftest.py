@@ -50,11 +50,24 @@ def pg_dsn(pg_server: DatabaseServer) -> Iterator[str]:
 def pg_template(pg_server: DatabaseServer) -> Iterator[str]:
     """The name of a migrated database from which tests clone theirs."""
     name = f"{_database_name()}_template"
-    store = PostgresStore(pg_server.create_database(name))
+    dsn = pg_server.create_database(name)
+    store = PostgresStore(dsn)
     store.migrate()
     store.close()
+    _drop_weeks(dsn)
     yield name
     pg_server.drop_database(name)
+
+
+def _drop_weeks(dsn: str) -> None:
+    """Tests live in weeks of their own clock: without today's a third fewer files are copied."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        weeks = connection.execute(
+            "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
+            "WHERE c.relkind = 'r' AND c.relname !~ '_rest$'"
+        ).fetchall()
+        for (week,) in weeks:
+            connection.execute(f'DROP TABLE "{week}"')
 
 
 @pytest.fixture(scope="session")

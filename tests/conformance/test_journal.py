@@ -35,6 +35,7 @@ def slow_transaction(store: Store, body: Callable[[Tx], object]) -> Iterator[thr
 
     def held_open(tx: Tx) -> None:
         body(tx)
+        tx.rows("store_ping")  # writes wait for the next answer: this sends them
         wrote.set()
         assert let_go.wait(30)
 
