@@ -313,13 +313,15 @@ class TestOverlap:
         ledger_is_complete(world, config, first, HOUR)
 
     def test_queue_with_several_processors(self, world: World) -> None:
-        """queue: all entry runs of one slot start together, the next slot's wait behind them."""
+        """queue: all entry runs of one slot start together, the next slot's flow waits behind."""
         world.pipeline = world.pipeline_add("many", ["a", "b"], has_flow=True)
         config = world.config(overlap="queue")
         self.next_slot(world)
         assert [row[3] for row in world.runs_of(config)] == [READY, READY]
         counts = self.next_slot(world)
-        assert (counts.runs, counts.overlapped) == (2, 0)
+        assert (counts.runs, counts.overlapped) == (0, 0)
+        assert len(world.runs_of(config)) == 2
+        assert len(world.dump("flows")) == 2
 
     def test_cancelled_runs_do_not_overlap(self, world: World) -> None:
         """A cancelled run is over: the next slot starts."""
