@@ -321,7 +321,7 @@ class TestOverlap:
         counts = self.next_slot(world)
         assert (counts.runs, counts.overlapped) == (0, 0)
         assert len(world.runs_of(config)) == 2
-        assert len(world.dump("flows")) == 2
+        assert len(world.dump("flows")["flows"]) == 2
 
     def test_cancelled_runs_do_not_overlap(self, world: World) -> None:
         """A cancelled run is over: the next slot starts."""

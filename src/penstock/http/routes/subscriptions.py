@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
@@ -16,7 +16,7 @@ from penstock.client.bus_shapes import (
     subscription_detail_shape,
     subscription_shape,
 )
-from penstock.core.errors import InvalidInput
+from penstock.core.message import Delivery
 from penstock.core.pushing import parse_push
 from penstock.http.answers import Pages, answer, once, remembered
 from penstock.http.models.bus import (
@@ -120,15 +120,19 @@ async def pull_messages(
     """Take messages under lease, waiting for some when there are none."""
     customer = whose(by, customer_id)
 
-    def attempt() -> Response:
-        taken = by.client.subscriptions.pull(
-            name, max_messages=body.max_messages, customer=customer
-        )
-        return answer({"received_messages": [delivery_shape(one) for one in taken]})
+    def taken() -> list[Delivery]:
+        return by.client.subscriptions.pull(name, max_messages=body.max_messages, customer=customer)
 
+    def told(found: list[Delivery]) -> Any:
+        return {"received_messages": [delivery_shape(one) for one in found]}
+
+    # With a key the first answer is the answer: there is nothing to wait for.
     if key is not None:
-        fix = "A lost answer's messages come again by themselves: leave the key out."
-        raise InvalidInput("Idempotency-Key", "none on a pull", key, fix)
+        return await run_in_threadpool(lambda: remembered(request, by, taken, told))
+
+    def attempt() -> Response:
+        return answer(told(taken()))
+
     if body.wait_seconds == 0:
         return await run_in_threadpool(attempt)
     number = await run_in_threadpool(
