@@ -211,8 +211,8 @@ class Broker:
             log.debug("a turn at limit %s failed", desk.limit.name, exc_info=True)
 
     def _linger(self) -> None:
-        """Where many come and go, let them speak before the next turn: one for five costs little
-        more than one for two (twice the pairs a second; sleeping longer wins nothing).
+        """Where many come and go, let them speak before the next turn: one turn for five costs
+        little more than one for two.
         """
         if any(desk.has_work and len(desk.waiting) > 1 for desk in list(self._desks.values())):
             self.clock.sleep(0.0)

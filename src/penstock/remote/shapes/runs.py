@@ -44,7 +44,7 @@ class RunOut(TypedDict):
     execution_priority: int  # 1 to 10, 10 first.
     state: str  # PENDING, CLAIMED, RUNNING, COMPLETED, FAILED, TIMEOUT or CANCELLED.
     state_updated_at: str  # Since when.
-    waits: str | None  # Why it is pending: ready, later, paused, blocked.
+    waits: str | None  # Why it is pending: ready, later, paused, blocked, limited.
     execution_start_time: str | None  # When it started.
     execution_end_time: str | None  # When it ended.
     execution_duration_seconds: float | None  # How long it took.
