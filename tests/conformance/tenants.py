@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
-import psycopg
 import pytest
 
 from penstock.client import Client
@@ -31,6 +30,7 @@ from penstock.store.registry import processor_list
 from penstock.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer
+from tests.conftest import Admin
 from tests.desk import Desk, gated
 
 PASSWORD = "only-for-tests"
@@ -163,7 +163,7 @@ class Tenants:
         return self.store.write(lambda tx: run_claim(tx, claim))
 
 
-def plain_user(admin: psycopg.Connection, suffix: str) -> str:
+def plain_user(admin: Admin, suffix: str) -> str:
     """An ordinary user who may log in and nothing else; returns its name."""
     name = f"penstock_test_{suffix}_{os.getpid()}"
     admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}'")
@@ -178,12 +178,12 @@ def dsn_as(dsn: str, user: str) -> str:
 
 @pytest.fixture(scope="session")
 def pg_plain(
-    pg_server: DatabaseServer, pg_admin: psycopg.Connection, pg_template: str
+    pg_server: DatabaseServer, pg_admin: Admin, pg_template: str
 ) -> Iterator[tuple[str, str]]:
     """(user, template database) of an ordinary user who was granted the tenant role."""
     assert pg_template, "its migration made the role"
     user, template = plain_user(pg_admin, "plain"), f"penstock_plain_{os.getpid()}"
-    set_too = " WITH INHERIT FALSE, SET TRUE" if pg_admin.info.server_version >= 160_000 else ""
+    set_too = " WITH INHERIT FALSE, SET TRUE" if pg_admin.server_version >= 160_000 else ""
     pg_admin.execute(f"GRANT penstock_tenant TO {user}{set_too}")
     pg_admin.execute(f"CREATE DATABASE {template} TEMPLATE template0 OWNER {user}")
     store = PostgresStore(dsn_as(pg_server.dsn(template), user))
@@ -196,7 +196,7 @@ def pg_plain(
 
 @pytest.fixture
 def pg_plain_dsn(
-    pg_server: DatabaseServer, pg_admin: psycopg.Connection, pg_plain: tuple[str, str]
+    pg_server: DatabaseServer, pg_admin: Admin, pg_plain: tuple[str, str]
 ) -> Iterator[str]:
     """The URL of a migrated database that belongs to an ordinary user."""
     user, template = pg_plain

@@ -23,6 +23,7 @@ from penstock.store.scoped import confining
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer
 from tests.conformance.tenants import Tenants, dsn_as, plain_user
+from tests.conftest import Admin
 from tests.desk import pipelines
 from tests.dump import raw, tables
 
@@ -268,7 +269,7 @@ def test_writes_touch_own_rows_only(tenants: Tenants) -> None:
 
 
 def test_without_the_right_to_the_role(
-    pg_server: DatabaseServer, pg_admin: psycopg.Connection, pg_template: str, clock: VirtualClock
+    pg_server: DatabaseServer, pg_admin: Admin, pg_template: str, clock: VirtualClock
 ) -> None:
     """A user who may not use the role gets the first wall, is told so, and can be helped later."""
     assert pg_template, "the role exists"
@@ -298,7 +299,7 @@ def test_without_the_right_to_the_role(
 
 
 def test_a_user_who_does_not_own_the_tables(
-    pg_server: DatabaseServer, pg_admin: psycopg.Connection, pg_migrated_dsn: str
+    pg_server: DatabaseServer, pg_admin: Admin, pg_migrated_dsn: str
 ) -> None:
     """Somebody else than the owner is confined by row-level security, and doctor would say so."""
     user = plain_user(pg_admin, "guest")

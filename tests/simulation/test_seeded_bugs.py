@@ -146,6 +146,7 @@ def test_a_slot_that_is_given_back_without_its_token() -> None:
     run_seed(seed)
 
 
+@pytest.mark.slow
 def test_a_slot_that_lapses_while_it_is_held() -> None:
     with patched("limit_expired", ":grace_us <=", ":grace_us - 90000000 <="):
         seed = first_caught("I30", "I32")

@@ -17,7 +17,7 @@ LIMIT = click.IntRange(1, 10_000)
 
 @click.group(cls=Group)
 def limits() -> None:
-    """Limits: list, show, set, release."""
+    """Shared capacity and rates: who holds, who waits, what was learned."""
 
 
 @limits.command("list")

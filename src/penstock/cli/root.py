@@ -47,7 +47,7 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "pauses": ("pauses", "List the pauses in force."),
     "alerts": ("alerts", "What needs somebody's attention."),
     "keys": ("keys", "API keys: create, list, rotate, revoke."),
-    "db": ("db", "The database: migrate, verify, path."),
+    "db": ("db", "The database: migrate, verify, path; the key that signs pushes."),
     "doctor": ("doctor", "Check the installation and say how to mend what is wrong."),
     "simulate": ("simulate", "Run pipelines under seeded faults and check that nothing breaks."),
     "demo": ("demo", "Watch a day of a pipeline in about a minute, with failures."),

@@ -16,7 +16,7 @@ from penstock.core.clock import SECOND, iso, parse_duration
 
 @click.group(cls=Group)
 def subscriptions() -> None:
-    """Subscriptions: list, show, create, pull, ack, nack, pause, seek, purge, delete."""
+    """Who takes messages: create, look, pull, seek, pause."""
 
 
 @subscriptions.command("list")

@@ -22,7 +22,7 @@ WHOSE = click.option("--customer", metavar="ID", help="This customer's; the hous
 
 @click.group(cls=Group)
 def topics() -> None:
-    """Topics: list, show, create, publish, find a message, delete."""
+    """Topics: create, publish, find a message again."""
 
 
 @topics.command("list")

@@ -33,7 +33,7 @@ def test_a_small_day(tmp_path: Path) -> None:
     assert len(record["disabled_configs"]) == 2
 
     assert shell.json("status")["pending_runs"] == 0
-    assert shell.json("runs", "dead")["dead_letters"]
+    assert shell.json("dlq", "list")["dead_letters"]
     assert {alert["severity"] for alert in shell.json("alerts", "list")["alerts"]} == {"HIGH"}
     assert shell.json("doctor")["is_healthy"]
     assert "is on" in shell.ok("configs", "enable", record["disabled_configs"][0])

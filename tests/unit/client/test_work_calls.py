@@ -1,6 +1,7 @@
 """Work done outside, call by call: what is told, kept, retried, held and ended."""
 
 import itertools
+import json
 from typing import Any
 
 import pytest
@@ -227,7 +228,9 @@ class TestEnding:
         again = desk.client.work.complete(one.run.run_id, W1, token=one.run.token)
         assert again == end._replace(is_repeat=True)
         row = desk.sql("SELECT result, records, bytes, stages, claimed_by FROM history")
-        assert row == [('{"records_loaded": 5}', 5, 500, '{"load": 1500000}', "w1")]
+        ((result, *rest),) = row
+        assert json.loads(result) == {"records_loaded": 5}
+        assert rest == [5, 500, '{"load": 1500000}', "w1"]
         journal = [j.action for j in desk.client.runs.detail(one.run.run_id).journal]
         assert sorted(journal) == ["created", "ended"]
 

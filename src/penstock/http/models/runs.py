@@ -28,7 +28,9 @@ class RunOut(Told):
         description="PENDING, CLAIMED, RUNNING, COMPLETED, FAILED, TIMEOUT or CANCELLED."
     )
     state_updated_at: Time = Field(description="Since when.")
-    waits: str | None = Field(description="Why it is pending: ready, later, paused, blocked, limited.")
+    waits: str | None = Field(
+        description="Why it is pending: ready, later, paused, blocked, limited."
+    )
     execution_start_time: Time | None = Field(description="When it started.")
     execution_end_time: Time | None = Field(description="When it ended.")
     execution_duration_seconds: float | None = Field(description="How long it took.")
