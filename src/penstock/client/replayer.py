@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from penstock.client import Client
 from penstock.client.inbox import LetterFilter
 from penstock.core.autoreplay import AutoReplay, parse_auto_replay
-from penstock.core.egress import EgressRules
+from penstock.core.egress import ANYWHERE
 from penstock.core.strictjson import parse
 from penstock.store.api import Store, Tx
 from penstock.store.bound import customer_name, subscriptions_auto
@@ -22,8 +22,6 @@ from penstock.store.topics import HOUSE, Subscription
 ACTOR = "auto"
 LOOK = 1_000
 STEP = 100
-ANYWHERE = EgressRules(allow_http=True, allow_private=True)
-"""Where a URL may point is judged again when it is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from penstock.client.names import Names, check_limit
 from penstock.core import busrules, strictjson
 from penstock.core.autoreplay import parse_auto_replay
 from penstock.core.binding import parse_binding
-from penstock.core.egress import EgressRules
+from penstock.core.egress import ANYWHERE
 from penstock.core.errors import InvalidInput, StaleVersion
 from penstock.core.message import Delivery, Nack, Settling, SubscriptionSpec
 from penstock.core.message import TopicSpec as Topic
@@ -41,7 +41,6 @@ from penstock.store.topics import (
 __all__ = ["Extras", "SubscriptionDetail", "Subscriptions"]
 
 STEP = 500
-ANYWHERE = EgressRules(allow_http=True, allow_private=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,6 +77,8 @@ class EgressRules:
 
 
 STRICT: Final = EgressRules()
+ANYWHERE: Final = EgressRules(allow_http=True, allow_private=True)
+"""For reading what is stored: where it may point is judged again when it is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from penstock.core import strictjson, webhook
 from penstock.core.clock import MINUTE, SECOND, Micros, from_datetime, iso
-from penstock.core.egress import STRICT, EgressRules, parse_target
+from penstock.core.egress import ANYWHERE, STRICT, EgressRules, parse_target
 from penstock.core.envelope import HEADER, Pushed, encode
 from penstock.core.errors import InvalidInput
 from penstock.core.message import Delivery
@@ -160,8 +160,7 @@ def dump_push(spec: PushSpec) -> str:
 
 def load_push(text: str) -> PushSpec:
     """The stored spec; where it may point is judged again when it is used."""
-    anywhere = EgressRules(allow_http=True, allow_private=True)
-    return parse_push(strictjson.parse(text.encode(), "push"), anywhere)
+    return parse_push(strictjson.parse(text.encode(), "push"), ANYWHERE)
 
 
 def compose(spec: PushSpec, delivery: Delivery, *, subscription: str, has_policy: bool) -> Posting:
