@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from penstock.consumer import Consumer, ConsumerOptions, Message, Upsert
@@ -170,7 +170,7 @@ class TestBounds:
 
             async def one(number: int) -> None:
                 async def receive() -> dict[str, Any]:
-                    return {"type": "http.request", "body": envelope(b"1", id=str(number))}
+                    return {"type": "http.request", "body": envelope(b"{}", id=str(number))}
 
                 async def send(event: Any) -> None:
                     if event["type"] == "http.response.start":
@@ -243,10 +243,10 @@ class TestHandlers:
             seen.append(threading.current_thread().name)
 
         served = app.asgi()
-        assert request(served, envelope(b"1", {"event_type": "async"})).status == 200
-        assert request(served, envelope(b"1", {"event_type": "sync"}, id="2")).status == 200
+        assert request(served, envelope(b"{}", {"event_type": "async"})).status == 200
+        assert request(served, envelope(b"{}", {"event_type": "sync"}, id="2")).status == 200
         # Without a running server, as in a pull worker, there is a loop of the consumer's own.
-        alone = Message(id="3", data=b"1", attributes={"event_type": "async"}, subscription=SUB)
+        alone = Message(id="3", data=b"{}", attributes={"event_type": "async"}, subscription=SUB)
         assert app.handle(alone).outcome == "applied"
         assert seen[0] is not seen[2]
         assert seen[1].startswith("penstock-consumer")
@@ -273,6 +273,12 @@ class TestCorpus:
     @settings(
         max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
     )
+    @example(body=b"", data=b"0")
+    @example(body=b"0", data=b"[]")
+    @example(body=b"null", data=b"null")
+    @example(body=b"[]", data=b'"text"')
+    @example(body=b"{}", data=b"{}")
+    @example(body=b"{}", data=b"true")
     @given(body=st.binary(max_size=200), data=st.binary(max_size=100))
     def test_any_bytes(self, app: Consumer, body: bytes, data: bytes) -> None:
         """Any body, and any data in a good envelope, has an answer that is no 5xx."""

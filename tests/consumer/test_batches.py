@@ -93,7 +93,7 @@ class TestGathering:
         def load(batch: Batch) -> None:
             assert len(batch) == 1
 
-        future = app.submit(Message(id="1", data=b"1", subscription=SUB))
+        future = app.submit(Message(id="1", data=b"{}", subscription=SUB))
         assert begun.wait(WAIT)
         closing = threading.Thread(target=app.close)
         closing.start()

@@ -4,7 +4,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -317,6 +317,28 @@ class TestHousekeeping:
         assert app.handle(bad).outcome == "poison"
         assert seen == ["{not json"]
         app.close()
+
+    @pytest.mark.parametrize(
+        ("data", "got"),
+        [
+            (b"0", "a number"), (b"1.5", "a number"), (b"true", "a boolean"), (b"null", "null"),
+            (b'"x"', "a string"), (b'[{"p": 1}]', "an array"),
+        ],
+    )  # fmt: skip
+    def test_no_object(self, sink: SqliteSink, clock: VirtualClock, data: bytes, got: str) -> None:
+        """Handlers ask payloads for names, so what is no object is poison, unless it is wanted."""
+        app, other = make(sink, clock), make(sink, clock, options={"payload": "json"})
+        given = Message(id="1", data=data, attributes={"event_type": "x"}, subscription=SUB)
+        for one in (app, other):
+            one.on("x")(lambda _: None)
+        refused = app.handle(given)
+        assert refused.outcome == "poison"
+        assert refused.failure is not None
+        assert refused.failure.error == f"data: expected a JSON object, got {got}"
+        again = replace(given, id="2")
+        assert other.handle(again).outcome == "applied"
+        app.close()
+        other.close()
 
     def test_used_again_after_closing(self, sink: SqliteSink, clock: VirtualClock) -> None:
         """A closed consumer opens what it needs again; closing twice is fine."""

@@ -93,6 +93,7 @@ ROWS = {
     "NaN": poison(data=b'{"v": NaN}', is_malformed=True),
     "names twice": poison(data=b'{"v": 1, "v": 2}', is_malformed=True),
     "nothing": poison(data=b"", is_malformed=True),
+    "no object": poison(data=b"0"),
     "unroutable": poison(kind="nobody"),
     "another schema": poison(schema="2"),
     "required field missing": poison(payload={"v": 5}),

@@ -47,7 +47,10 @@ def live(open_store: OpenStore) -> ListenedBus:
 def publish(bus: ListenedBus, n: int, start: int = 0) -> list[str]:
     return bus.publish(
         TOPIC,
-        [Outgoing(data=b"%d" % k, attributes={"n": str(k)}) for k in range(start, start + n)],
+        [
+            Outgoing(data=b'{"k": %d}' % k, attributes={"n": str(k)})
+            for k in range(start, start + n)
+        ],
     )
 
 
@@ -134,7 +137,7 @@ class TestSettling:
 
         @app.on()
         def count(message: Message) -> Upsert:
-            return Upsert(path="sums/1", add={"n": 1}, fields={"last": message.json})
+            return Upsert(path="sums/1", add={"n": 1}, fields={"last": message.json["k"]})
 
         publish(bus, 40)
         assert app.worker(bus).run_once() == 40

@@ -47,8 +47,8 @@ class Handling:
         """Everything before the handler: a route, or the end."""
         handler: str | None = None
         try:
-            if self.options.payload == "json":
-                read_payload(message)
+            if self.options.payload != "bytes":
+                read_payload(message, is_object=self.options.payload == "object")
             read_kind(message)
             route = self.router.find(message)
             handler = route.name

@@ -113,14 +113,16 @@ def of_push(
     )
 
 
-def read_payload(message: Message) -> None:
-    """Parse the data as strict JSON into `message.json`; Reject when it is none."""
+def read_payload(message: Message, *, is_object: bool = True) -> None:
+    """Parse the data as strict JSON into `message.json`; Reject when it is none, or no object."""
     if not message.data:
         raise Reject("data: expected a JSON document, got nothing", is_malformed=True)
     try:
         message.json = _payloads(parse(message.data, "data"), "data")
     except InvalidInput as error:
         raise Reject(error.message, is_malformed=True) from None
+    if is_object and not isinstance(message.json, dict):
+        raise Reject(f"data: expected a JSON object, got {_kind(message.json)}")
 
 
 def read_kind(message: Message) -> None:
@@ -139,6 +141,15 @@ def _found(message: Message, attributes: tuple[str, ...], names: tuple[str, ...]
             if isinstance(value, str | int) and not isinstance(value, bool):
                 return str(value)
     return None
+
+
+def _kind(value: object) -> str:
+    """What JSON calls a value that is no object."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else "a boolean"
+    if isinstance(value, str):
+        return "a string"
+    return "an array" if isinstance(value, list) else "a number"
 
 
 def _payloads(value: Any, place: str) -> Any:

@@ -21,12 +21,12 @@ class ConsumerOptions:
 
     service, env, version: who logs (service: the consumer's name). concurrency: messages handled
     at the same time. outstanding: messages held in all, waiting and gathered ones included.
-    payload: "bytes" leaves the data unread. path: where pushes arrive. is_unwrapped: the body is
-    the data. body_max: bytes of a push. prefix: of the sink's tables. marks_kept: how long a
-    message is remembered; longer than the broker may bring it back. audit_bytes_max: data kept of
-    a message that is given up. extend: to how far from now deadlines are moved while a message is
-    being handled, hold_max: for how long at most. drain: how long a stop waits. log: takes the
-    JSON lines.
+    payload: what the data must be, a JSON "object", any "json", or "bytes" that are left unread.
+    path: where pushes arrive. is_unwrapped: the body is the data. body_max: bytes of a push.
+    prefix: of the sink's tables. marks_kept: how long a message is remembered; longer than the
+    broker may bring it back. audit_bytes_max: data kept of a message that is given up. extend: to
+    how far from now deadlines are moved while a message is being handled, hold_max: for how long
+    at most. drain: how long a stop waits. log: takes the JSON lines.
     """
 
     service: str = ""
@@ -34,7 +34,7 @@ class ConsumerOptions:
     version: str = ""
     concurrency: int = 8
     outstanding: int = 0
-    payload: Literal["json", "bytes"] = "json"
+    payload: Literal["object", "json", "bytes"] = "object"
     path: str = "/pubsub/push"
     is_unwrapped: bool = False
     body_max: int = 14 * MIB
@@ -58,8 +58,8 @@ class ConsumerOptions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
                 raise SettingsError(name, f"a whole number from {low} to {high}", value)
-        if self.payload not in ("json", "bytes"):
-            raise SettingsError("payload", '"json" or "bytes"', self.payload)
+        if self.payload not in ("object", "json", "bytes"):
+            raise SettingsError("payload", '"object", "json" or "bytes"', self.payload)
         if not self.path.startswith("/"):
             raise SettingsError("path", "a path that begins with /", self.path)
         if self.micros("marks_kept") < HOUR:
