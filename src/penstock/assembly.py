@@ -64,7 +64,7 @@ from penstock.store.runs import RunFilter, run_count_ready
 from penstock.store.schedule import schedule_next_at
 from penstock.store.sqlite import SAFE_VERSION, SqliteStore
 from penstock.store.topics import subscriptions_without_dead_letters
-from penstock.store.upkeep import Retention
+from penstock.store.upkeep import Retention, disk_risks
 
 # Records that the edges show and may not fetch from the store's own modules.
 __all__ = [
@@ -203,6 +203,11 @@ def ready_count(store: Store, pool: int, limit: int = 10_000) -> int:
 def poison_traps(store: Store) -> list[str]:
     """Subscriptions in which poison would be retried for ever: no dead-letter topic."""
     return store.read(subscriptions_without_dead_letters)
+
+
+def forgetful(store: Store) -> list[str]:
+    """Settings of the database server under which a commit may be forgotten."""
+    return store.read(disk_risks)
 
 
 def sqlite_versions(store: Store) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

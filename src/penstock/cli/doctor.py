@@ -81,6 +81,7 @@ def examine(app: App, *, verify_journal: bool = True) -> Iterator[Finding]:
         with app.client(settings) as client:
             yield Finding("database", "OK", f"schema is current ({_where(settings)})")
             yield from _sqlite(client)
+            yield _disk(client)
             yield from _wall(client)
             yield _clock(client)
             yield from _processes(client)
@@ -132,6 +133,20 @@ def _sqlite(client: Client) -> Iterator[Finding]:
     else:
         says = f"library {mine} can corrupt a WAL when several processes write (fixed in {safe})"
         yield Finding("sqlite", "WARN", says, "pip install pysqlite3, or run a single process.")
+
+
+def _disk(client: Client) -> Finding:
+    """Whether what was committed is still there after the machine stops."""
+    # As above.
+    from penstock.assembly import forgetful
+
+    found = forgetful(client.store)
+    if not found:
+        return Finding("durability", "OK", "a commit waits for the disk")
+    says = f"the server runs with {', '.join(f'{name} = off' for name in found)}: "
+    says += "what was committed may be lost when it stops"
+    fix = f"In postgresql.conf: {', '.join(f'{name} = on' for name in found)}; then reload it."
+    return Finding("durability", "WARN", says, fix)
 
 
 def _wall(client: Client) -> Iterator[Finding]:

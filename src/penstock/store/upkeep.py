@@ -17,6 +17,11 @@ IDLE_LIMIT_US = 7 * DAY
 """So long a limit that runs made by its name is kept without being used."""
 
 
+def disk_risks(tx: Tx) -> list[str]:
+    """The server's settings that are off and would let a commit be forgotten."""
+    return [str(name) for (name,) in tx.rows("disk_risks")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """How long ended things are kept, in microseconds."""

@@ -21,6 +21,7 @@ from penstock.testing.bus_simulation import BusReport, BusSimulationFailed, run_
 from penstock.testing.simulation import Report, SimulationFailed, run_seed
 
 FAILURES_SHOWN = 20
+TELL_EVERY = 100
 
 
 def one(seed: int) -> Report | str:
@@ -68,7 +69,15 @@ def _many(kind: str, first: int, seeds: int, processes: int) -> int:
     faults = Counter[str]()
     failures: list[str] = []
     with multiprocessing.Pool(processes) as pool:
-        for found in pool.imap_unordered(make, range(first, first + seeds), chunksize=5):
+        histories = pool.imap_unordered(make, range(first, first + seeds), chunksize=5)
+        for number, found in enumerate(histories, 1):
+            if number % TELL_EVERY == 0 and number < seeds:
+                rate = number / (clock.monotonic() - began)
+                left = (seeds - number) / rate / 60
+                sys.stderr.write(
+                    f"{kind}: {number:,} of {seeds:,}, {len(failures)} failures, "
+                    f"{rate:.1f}/s, {left:.0f} min to go\n"
+                )
             if isinstance(found, str):
                 failures.append(found)
                 sys.stdout.write(f"{found}\n" if len(failures) <= FAILURES_SHOWN else "")

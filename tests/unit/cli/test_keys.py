@@ -89,12 +89,20 @@ def test_an_empty_list_says_what_to_do(shell: Shell) -> None:
 
 
 @pytest.mark.postgres
-def test_doctor_looks_at_the_wall(shell: Shell, pg_migrated_dsn: str) -> None:
-    """Doctor says whether the database itself keeps customers apart; of SQLite it says nothing."""
-    assert "isolation" not in {c["check"] for c in shell.json("doctor")["checks"]}
+def test_doctor_looks_at_the_server(shell: Shell, pg_migrated_dsn: str) -> None:
+    """Doctor says whether the database itself keeps customers apart, and whether it forgets."""
+    found = {c["check"]: c for c in shell.json("doctor")["checks"]}
+    assert "isolation" not in found
+    assert found["durability"]["verdict"] == "OK"
     shell.url = pg_migrated_dsn
+    with psycopg.connect(pg_migrated_dsn, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
     found = {c["check"]: c for c in shell("doctor", "--json").json()["checks"]}
     assert found["isolation"]["verdict"] == "OK"
+    assert found["durability"]["verdict"] == "WARN"
+    assert "synchronous_commit = off" in found["durability"]["says"]
+    assert "synchronous_commit = on" in found["durability"]["fix"]
     with psycopg.connect(pg_migrated_dsn, autocommit=True) as connection:
         connection.execute("DROP POLICY one_customer ON configs")
     found = {c["check"]: c for c in shell("doctor", "--json").json()["checks"]}

@@ -137,6 +137,18 @@ UNION ALL SELECT 'runs', count(*) FROM runs
 UNION ALL SELECT 'sessions', count(*) FROM sessions
 UNION ALL SELECT 'outbox', count(*) FROM outbox;
 
+-- name: disk_risks [postgres]
+-- Server settings under which a commit may be forgotten, or a page torn, when the machine stops.
+-- scope: system (no rows of anybody)
+SELECT name FROM pg_settings
+WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting = 'off'
+ORDER BY name;
+
+-- name: disk_risks [sqlite]
+-- differs because every connection insists on the disk by itself.
+-- scope: system (no rows of anybody)
+SELECT name FROM (SELECT 'synchronous' AS name) AS s WHERE FALSE;
+
 -- name: store_ping
 -- Whether anybody is there.
 -- scope: system (no rows of anybody)
