@@ -1,7 +1,5 @@
 """Fixtures shared by all tests: servers, databases, a store of each engine under a set clock."""
 
-import itertools
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,9 +13,8 @@ from penstock.store.postgres import PostgresStore
 from penstock.store.sqlite import SqliteStore
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer, open_server
+from tests.databases import Admin, Databases, database_name
 from tests.rules import tidy
-
-_database_numbers = itertools.count(1)
 
 CLOCK_START = 1_763_337_600_000_000
 """2025-11-17T00:00:00Z, a Monday."""
@@ -41,7 +38,7 @@ def pg_server() -> Iterator[DatabaseServer]:
 @pytest.fixture
 def pg_dsn(pg_server: DatabaseServer) -> Iterator[str]:
     """The URL of an empty database that belongs to this test alone."""
-    name = _database_name()
+    name = database_name()
     yield pg_server.create_database(name)
     pg_server.drop_database(name)
 
@@ -49,7 +46,7 @@ def pg_dsn(pg_server: DatabaseServer) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def pg_template(pg_server: DatabaseServer) -> Iterator[str]:
     """The name of a migrated database from which tests clone theirs."""
-    name = f"{_database_name()}_template"
+    name = f"{database_name()}_template"
     dsn = pg_server.create_database(name)
     store = PostgresStore(dsn)
     store.migrate()
@@ -70,38 +67,6 @@ def _drop_weeks(dsn: str) -> None:
             connection.execute(f'DROP TABLE "{week}"')
 
 
-class Admin:
-    """A connection that creates and drops databases; opened anew when the server was stopped."""
-
-    def __init__(self, server: DatabaseServer) -> None:
-        self._server = server
-        self._connection: psycopg.Connection | None = None
-
-    def execute(self, text: str) -> psycopg.Cursor:
-        """Run a statement, on a new connection if the old one is gone."""
-        try:
-            return self._open().execute(text)
-        except psycopg.OperationalError:
-            self.close()
-            return self._open().execute(text)
-
-    @property
-    def server_version(self) -> int:
-        """The server's version, as PostgreSQL counts."""
-        return self._open().info.server_version
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = None
-
-    def _open(self) -> psycopg.Connection:
-        if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self._server.dsn(), autocommit=True)
-        return self._connection
-
-
 @pytest.fixture(scope="session")
 def pg_admin(pg_server: DatabaseServer) -> Iterator[Admin]:
     """What creates and drops databases."""
@@ -110,15 +75,21 @@ def pg_admin(pg_server: DatabaseServer) -> Iterator[Admin]:
     admin.close()
 
 
+@pytest.fixture(scope="session")
+def pg_databases(
+    pg_server: DatabaseServer, pg_admin: Admin, pg_template: str
+) -> Iterator[Databases]:
+    """The migrated databases of this worker process."""
+    databases = Databases(pg_server, pg_admin, pg_template)
+    yield databases
+    databases.close()
+
+
 @pytest.fixture
-def pg_migrated_dsn(pg_server: DatabaseServer, pg_admin: Admin, pg_template: str) -> Iterator[str]:
+def pg_migrated_dsn(pg_server: DatabaseServer, pg_databases: Databases) -> Iterator[str]:
     """The URL of a migrated database that belongs to this test alone."""
-    name = _database_name()
-    # Copying files costs two thirds of writing every page to the log (100 against 156 ms).
-    quick = " STRATEGY FILE_COPY" if pg_admin.server_version >= 150_000 else ""
-    pg_admin.execute(f"CREATE DATABASE {name} TEMPLATE {pg_template}{quick}")
-    yield pg_server.dsn(name)
-    pg_admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with pg_databases.lent() as name:
+        yield pg_server.dsn(name)
 
 
 @pytest.fixture(scope="session")
@@ -185,8 +156,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name the modules that come close to the size limit, before they hit it."""
     for line in tidy.nearly_too_long(tidy.sources_read(Path(__file__).parents[1])):
         terminalreporter.write_line(f"close to the limit of {tidy.MODULE_LINES_MAX}: {line}")
-
-
-def _database_name() -> str:
-    # The process id keeps workers apart when they share a configured server.
-    return f"penstock_test_{os.getpid()}_{next(_database_numbers)}"

@@ -12,7 +12,8 @@ from penstock.store.postgres import PostgresStore
 from penstock.store.sqlite import SqliteStore
 from penstock.testing.clock import VirtualClock
 from tests.api.kit import Served
-from tests.conftest import CLOCK_START, ENGINES, _database_name
+from tests.conftest import CLOCK_START, ENGINES
+from tests.databases import Databases
 from tests.desk import Desk
 
 Serve = Callable[[str], AbstractContextManager[Served]]
@@ -42,11 +43,8 @@ def serve(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         with contextlib.ExitStack() as stack:
             store: Store
             if engine == "postgres":
-                admin = request.getfixturevalue("pg_admin")
-                template = request.getfixturevalue("pg_template")
-                name = _database_name()
-                admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-                stack.callback(admin.execute, f"DROP DATABASE {name} WITH (FORCE)")
+                databases: Databases = request.getfixturevalue("pg_databases")
+                name = stack.enter_context(databases.lent())
                 store = PostgresStore(request.getfixturevalue("pg_server").dsn(name), clock)
             else:
                 path = tmp_path_factory.mktemp("served") / "penstock.db"

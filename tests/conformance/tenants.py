@@ -30,7 +30,7 @@ from penstock.store.registry import processor_list
 from penstock.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer
-from tests.conftest import Admin
+from tests.databases import Admin
 from tests.desk import Desk, gated
 
 PASSWORD = "only-for-tests"

@@ -23,7 +23,7 @@ from penstock.store.scoped import confining
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer
 from tests.conformance.tenants import Tenants, dsn_as, plain_user
-from tests.conftest import Admin
+from tests.databases import Admin
 from tests.desk import pipelines
 from tests.dump import raw, tables
 
