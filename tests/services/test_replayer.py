@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from penstock.client import replayer as replayer_module
 from penstock.client.inbox import LetterFilter
 from penstock.client.replayer import Replayer
 from penstock.client.subscriptions import Extras
@@ -23,14 +25,14 @@ def wish(**more: object) -> Extras:
     return Extras(auto_replay=json.dumps({"health_url": URL, **more}), replays_max=2)
 
 
-def die(desk: Desk) -> None:
+def die(desk: Desk, customer: str | None = None) -> None:
     """Let everything that waits die."""
     Courier(desk.store, jitter=lambda: 0.0).run_once()
     nacks = [
         Nack(ack_id=one.ack_id, kind=ErrorKind.POISON)
-        for one in desk.client.subscriptions.pull("reader")
+        for one in desk.client.subscriptions.pull("reader", customer=customer)
     ]
-    desk.client.subscriptions.nack("reader", nacks)
+    desk.client.subscriptions.nack("reader", nacks, customer=customer)
 
 
 def test_old_ones_while_healthy(desk: Desk) -> None:
@@ -78,3 +80,49 @@ def test_nobody_who_did_not_ask(desk: Desk) -> None:
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=f"auto_replay.{field}"):
             desk.client.subscriptions.declare(SPEC, wish(**more))
+
+
+def test_only_its_own(desk: Desk) -> None:
+    """A customer's subscription of the same name did not ask, so its letters stay."""
+    for customer, extras in ((None, wish()), ("acme", Extras())):
+        desk.client.topics.create("events", customer=customer)
+        desk.client.subscriptions.declare(SPEC, extras, customer=customer)
+        desk.client.topics.publish("events", [Outgoing(data=b"x")], customer=customer)
+        die(desk, customer)
+    desk.clock.advance(seconds=10_000)
+    assert Replayer(desk.store, lambda _: True).run_once().replayed == 1
+    assert [letter.customer_id for letter in desk.client.dead_letters.find()] == ["acme"]
+
+
+def test_past_what_may_not_be_replayed_any_more(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Letters at their cap stay open in front of older ones, which have their turn all the same."""
+    monkeypatch.setattr(replayer_module, "STEP", 2)
+    desk.client.topics.create("events")
+    desk.client.subscriptions.declare(SPEC, replace(wish(), replays_max=1))
+    desk.client.topics.publish("events", [Outgoing(data=b"old")])
+    die(desk)
+    desk.client.topics.publish("events", [Outgoing(data=b"new")] * 2)
+    die(desk)
+    for letter in desk.client.dead_letters.find(limit=2):
+        desk.client.dead_letters.replay(letter.dead_letter_id)
+    die(desk)
+    desk.clock.advance(seconds=10_000)
+    replayer = Replayer(desk.store, lambda _: True)
+    assert [replayer.run_once().replayed for _ in range(3)] == [0, 1, 0]
+    assert [one.data for one in desk.client.subscriptions.pull("reader")] == [b"old"]
+
+
+def test_the_rate_holds_from_pass_to_pass(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is replayed waits for its time, and the next pass waits for all of them."""
+    monkeypatch.setattr(replayer_module, "STEP", 2)
+    desk.client.topics.create("events")
+    desk.client.subscriptions.declare(SPEC, wish(rate=1))
+    desk.client.topics.publish("events", [Outgoing(data=b"x")] * 4)
+    die(desk)
+    desk.clock.advance(seconds=10_000)
+    replayer = Replayer(desk.store, lambda _: True)
+    assert [replayer.run_once().replayed for _ in range(2)] == [2, 0]
+    desk.clock.advance(seconds=2)
+    assert replayer.run_once().replayed == 2

@@ -40,19 +40,23 @@ __all__ = ["FAR", "DeadLetters", "Edit", "LetterDetail", "LetterFilter", "Refuse
 STATUSES = ("open", "replayed", "discarded")
 KINDS = ("run", "delivery")
 STEP_MAX = 500
-RATE_MAX = 10_000.0
+RATE_MIN, RATE_MAX = 0.001, 10_000.0
 REPLAYS_MAX = 3
 """How often a run's dead letters are replayed by filter; a person may retry one more often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterFilter:
-    """Which dead letters are meant; None means any. `since` and `until` in micros."""
+    """Which dead letters are meant; None means any. `since` and `until` in micros.
+
+    `subscription` is a name, which customers may share; `subscription_number` is one of them.
+    """
 
     status: str | None = "open"
     kind: str | None = None
     customer: str | None = None
     subscription: str | None = None
+    subscription_number: int | None = None
     topic: str | None = None
     pipeline: str | None = None
     processor: str | None = None
@@ -194,8 +198,8 @@ class DeadLetters:
         asked = _checked(replace(asked, status="open"))
         if not 1 <= limit <= STEP_MAX:
             raise InvalidInput("limit", f"1 to {STEP_MAX}", limit)
-        if rate is not None and not 0 < rate <= RATE_MAX:
-            raise InvalidInput("rate", f"more than 0 and at most {RATE_MAX:g} a second", rate)
+        if rate is not None and not RATE_MIN <= rate <= RATE_MAX:
+            raise InvalidInput("rate", f"{RATE_MIN:g} to {RATE_MAX:,.0f} a second", rate)
         who = actor or self._actor
 
         def body(tx: Tx) -> Replay:
@@ -297,6 +301,7 @@ class DeadLetters:
             kind=asked.kind,
             customer=self._names.customer(tx, asked.customer),
             subscription=asked.subscription,
+            subscription_number=asked.subscription_number,
             topic=asked.topic,
             pipeline=asked.pipeline,
             processor=asked.processor,

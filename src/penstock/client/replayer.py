@@ -11,17 +11,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.client import Client
-from penstock.client.inbox import LetterFilter
+from penstock.client.inbox import FAR, LetterFilter
 from penstock.core.autoreplay import AutoReplay, parse_auto_replay
 from penstock.core.egress import ANYWHERE
 from penstock.core.strictjson import parse
-from penstock.store.api import Store, Tx
-from penstock.store.bound import customer_name, subscriptions_auto
-from penstock.store.topics import HOUSE, Subscription
+from penstock.store.api import Store
+from penstock.store.bound import subscriptions_auto
+from penstock.store.topics import Subscription
 
 ACTOR = "auto"
 LOOK = 1_000
 STEP = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """How far a subscription's letters were gone through, and when its rate allows more."""
+
+    before: int = FAR
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,29 +51,47 @@ class Replayer:
         self._store = store
         self._client = Client(store, actor=ACTOR)
         self._is_healthy = is_healthy
+        self._after = 0
+        self._places: dict[int, _Place] = {}
 
     def run_once(self) -> Replays:
         """One bounded pass: a health check and a step for each subscription that has letters."""
         asked = healthy = replayed = 0
-        for sub in self._store.read(lambda tx: subscriptions_auto(tx, LOOK)):
+        start = self._after
+        now, subs = self._store.read(lambda tx: (tx.now(), subscriptions_auto(tx, LOOK, start)))
+        self._after = subs[-1].subscription if len(subs) == LOOK else 0
+        for sub in subs:
             wish = parse_auto_replay(parse((sub.auto_replay or "null").encode()), ANYWHERE)
-            wanted = self._store.read(lambda tx, s=sub, w=wish: _wanted(tx, s, w))  # type: ignore[misc]
-            if not self._client.dead_letters.count(wanted):
+            place = self._places.get(sub.subscription, _Place())
+            wanted = _wanted(sub, wish, now)
+            if now < place.at or not self._client.dead_letters.count(wanted):
                 continue
             asked += 1
             if not self._is_healthy(wish.health_url):
                 continue
             healthy += 1
-            step = self._client.dead_letters.replay_matching(wanted, limit=STEP, rate=wish.rate)
-            replayed += len(step.replayed)
+            replayed += self._step(sub, wish, wanted, place.before)
+        self._places = {
+            number: one for number, one in self._places.items() if one.before != FAR or one.at > now
+        }
         return Replays(asked=asked, healthy=healthy, replayed=replayed)
 
+    def _step(self, sub: Subscription, wish: AutoReplay, wanted: LetterFilter, before: int) -> int:
+        """Replay the next letters of a subscription. Those that may not be replayed any more stay
+        open, so the next step goes on after these, and begins anew after the last.
+        """
+        step = self._client.dead_letters.replay_matching(
+            wanted, limit=STEP, rate=wish.rate, before=before
+        )
+        self._places[sub.subscription] = _Place(
+            before=FAR if step.next_before is None else step.next_before,
+            at=(step.next_at or 0) if step.replayed else 0,
+        )
+        return len(step.replayed)
 
-def _wanted(tx: Tx, sub: Subscription, wish: AutoReplay) -> LetterFilter:
-    customer = None if sub.customer == HOUSE else customer_name(tx, sub.customer)
+
+def _wanted(sub: Subscription, wish: AutoReplay, now: int) -> LetterFilter:
+    """Those of this subscription alone: others may have one of the same name."""
     return LetterFilter(
-        kind="delivery",
-        subscription=sub.name,
-        customer=customer,
-        until=tx.now() - wish.after_us,
+        kind="delivery", subscription_number=sub.subscription, until=now - wish.after_us
     )

@@ -14,6 +14,7 @@ from penstock.core.errors import InvalidInput
 AFTER_DEFAULT: Final = 10 * MINUTE
 AFTER_MIN: Final = 10 * SECOND
 RATE_DEFAULT: Final = 10.0
+RATE_MIN: Final = 0.001
 RATE_MAX: Final = 1_000.0
 
 
@@ -52,6 +53,10 @@ def parse_auto_replay(
     if after < AFTER_MIN:
         raise InvalidInput(f"{field}.after", "10s or longer", value["after"])
     rate = value.get("rate", RATE_DEFAULT)
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= RATE_MAX:
-        raise InvalidInput(f"{field}.rate", f"more than 0, at most {RATE_MAX:g} a second", rate)
+    if (
+        isinstance(rate, bool)
+        or not isinstance(rate, int | float)
+        or not RATE_MIN <= rate <= RATE_MAX
+    ):
+        raise InvalidInput(f"{field}.rate", f"{RATE_MIN:g} to {RATE_MAX:g} a second", rate)
     return AutoReplay(health_url=str(url), after_us=after, rate=float(rate))

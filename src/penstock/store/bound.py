@@ -30,9 +30,10 @@ def config_skip_event(tx: Tx, config_id: int) -> None:
     tx.run("config_skip_event", {"config_id": config_id})
 
 
-def subscriptions_auto(tx: Tx, n: int) -> list[Subscription]:
-    """Subscriptions whose dead letters are replayed by themselves, and that have some."""
-    return [subscription_of_row(row) for row in tx.rows("subscriptions_auto", {"n": n})]
+def subscriptions_auto(tx: Tx, n: int, after: int = 0) -> list[Subscription]:
+    """Subscriptions that replay their dead letters by themselves and have some, by number."""
+    rows = tx.rows("subscriptions_auto", {"n": n, "after": after})
+    return [subscription_of_row(row) for row in rows]
 
 
 def customer_name(tx: Tx, customer: int) -> str:

@@ -23,6 +23,7 @@ class Wanted:
     kind: str | None = None
     customer: int | None = None
     subscription: str | None = None
+    subscription_number: int | None = None
     topic: str | None = None
     pipeline: str | None = None
     processor: str | None = None

@@ -40,6 +40,7 @@ SELECT customer_id FROM customers WHERE customer = :customer;
 -- scope: system (services)
 SELECT {{subscription_columns}} FROM subscriptions s {{subscription_joins}}
 WHERE s.deleted_at IS NULL AND s.auto_replay IS NOT NULL AND NOT s.is_paused
+    AND s.subscription > :after
     AND EXISTS (SELECT 1 FROM dead_letters d WHERE d.subscription = s.subscription
         AND d.kind = 'delivery' AND d.status = 'open')
 ORDER BY s.subscription LIMIT :n;

@@ -13,6 +13,7 @@ LEFT JOIN topics t ON t.topic = s.topic
     AND (CAST(:kind AS text) IS NULL OR d.kind = :kind)
     AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer)
     AND (CAST(:subscription AS text) IS NULL OR s.name = :subscription)
+    AND (CAST(:subscription_number AS bigint) IS NULL OR d.subscription = :subscription_number)
     AND (CAST(:topic AS text) IS NULL OR t.name = :topic)
     AND (CAST(:pipeline AS text) IS NULL OR l.name = :pipeline)
     AND (CAST(:processor AS text) IS NULL OR p.name = :processor)
