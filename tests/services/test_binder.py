@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from penstock.client import binder as binder_module
 from penstock.client.binder import Binder
 from penstock.client.subscriptions import Extras
 from penstock.core.errors import InvalidInput
@@ -77,6 +78,25 @@ class TestRuns:
         letters = desk.client.dead_letters.find()
         assert {letter.error_kind for letter in letters} == {"poison"}
         assert len(letters) == 3
+
+    def test_a_customer_that_cannot_be_spoils_nothing(self, desk: Desk, binder: Binder) -> None:
+        """Whose it is may be said by the message: nonsense there is a dead letter, not a stop."""
+        bound(desk, {"to": "runs", "pipeline": "nightly"})
+        publish(desk, {"days": 1}, customer_id="no such name!")
+        publish(desk, {"days": 2}, customer_id="acme")
+        told = binder.run_once()
+        assert (told.done, told.refused) == (1, 1)
+        assert [letter.error_kind for letter in desk.client.dead_letters.find()] == ["poison"]
+
+    def test_everybody_is_served(
+        self, desk: Desk, binder: Binder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """However many subscriptions there are, of whatever names."""
+        monkeypatch.setattr(binder_module, "LOOK", 2)
+        for customer in ("a", "b", "c", "d", "e"):
+            bound(desk, {"to": "runs", "pipeline": "nightly"}, customer=customer)
+            publish(desk, {"days": 1}, customer=customer)
+        assert binder.run_once().done == 5
 
     def test_a_crash_leaves_both_or_neither(self, desk: Desk, binder: Binder) -> None:
         """A transaction that does not commit leaves the message to be taken again."""
@@ -161,6 +181,20 @@ class TestConfigs:
         assert desk.client.views.overview().pending == 1
         (entry,) = desk.client.configs.ledger(config.config_id)
         assert entry.outcome == "skipped_overlap"
+
+    def test_a_name_without_room_stops_nobody(self, desk: Desk, binder: Binder) -> None:
+        """What listens is called after its topic: a name too long for that is refused, or left."""
+        longest = "t" * 255
+        with pytest.raises(InvalidInput, match="243 characters"):
+            desk.config(event_topic=longest)
+        desk.config(event_topic="feed")
+        desk.config("globex", event_topic="old")
+        desk.sql(f"UPDATE configs SET event_topic = '{longest}' WHERE event_topic = 'old'")
+        desk.client.topics.create(longest, customer="globex")
+        desk.client.topics.create("feed")
+        assert binder.run_once().bound == 1
+        publish(desk, {})
+        assert binder.run_once().done == 1
 
     def test_one_customers_topic(self, desk: Desk, binder: Binder) -> None:
         """A customer's own topic starts its own configs alone; a named customer only theirs."""

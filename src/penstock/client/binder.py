@@ -10,7 +10,8 @@ and the message is acked after the last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.client import Client
@@ -22,6 +23,7 @@ from penstock.client.within import Within
 from penstock.core import filters
 from penstock.core.binding import CONFIGS_SUFFIX, TO_CONFIGS, Binding, Bound, message_object
 from penstock.core.binding import parse_binding as parse
+from penstock.core.drafts import check_customer
 from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
 from penstock.core.message import DEAD_LETTER_SUFFIX, ErrorKind, SubscriptionSpec, TopicSpec
 from penstock.core.strictjson import parse as parse_json
@@ -36,14 +38,13 @@ from penstock.store.deliveries import (
     delivery_nack,
     delivery_pull,
 )
+from penstock.store.pushes import push_ready
 from penstock.store.topics import (
     HOUSE,
     Extras,
     Subscription,
-    SubscriptionFilter,
     Topic,
     subscription_declare,
-    subscription_list,
     topic_declare,
 )
 
@@ -78,12 +79,20 @@ class Binder:
     def run_once(self) -> BoundWork:
         """Bind topics that configs wait for; then serve what is ready, a batch of each."""
         made = self._store.write(_bind_topics)
-        done = refused = 0
-        wanted = SubscriptionFilter(kind="bound", limit=LOOK)
-        for sub in self._store.read(lambda tx: subscription_list(tx, wanted)):
-            more = self._serve(sub)
-            done, refused = done + more.done, refused + more.refused
-        return BoundWork(bound=made, done=done, refused=refused)
+        parts = [self._serve(sub) for sub in self._ready()]
+        return replace(_summed(parts), bound=made)
+
+    def _ready(self) -> Iterator[Subscription]:
+        """Every bound subscription with something ready, however many there are."""
+        after = 0
+        while True:
+            found = self._store.read(
+                lambda tx, at=after: push_ready(tx, kind="bound", after=at, limit=LOOK)  # type: ignore[misc]
+            )
+            yield from (one.subscription for one in found)
+            if len(found) < LOOK:
+                return
+            after = found[-1].subscription.subscription
 
     def _serve(self, sub: Subscription) -> BoundWork:
         handed = self._store.write(lambda tx: delivery_pull(tx, sub, self._batch, ACTOR))
@@ -104,6 +113,7 @@ class Binder:
         for one in handed:
             try:
                 wanted = addressed(self._names, _submission(binding, one, customer))
+                check_customer(wanted.customer)
                 good.append((one, check_many(self._names, [wanted])[0]))
             except PenstockError as error:
                 refused += self._refuse(sub, one, error).refused
@@ -200,10 +210,13 @@ class Binder:
 
 def _bind_topics(tx: Tx) -> int:
     """Give topics that configs wait for the subscription that starts them."""
-    topics = topics_unbound(tx, LOOK)
-    for topic in topics:
-        bind_configs(tx, topic)
-    return len(topics)
+    made = 0
+    for topic in topics_unbound(tx, LOOK):
+        # One whose name leaves no room for the subscription's would stop everybody's.
+        with contextlib.suppress(InvalidInput):
+            bind_configs(tx, topic)
+            made += 1
+    return made
 
 
 def bind_configs(tx: Tx, topic: Topic) -> Subscription:

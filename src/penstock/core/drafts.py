@@ -176,8 +176,9 @@ def _minutes_us(value: Any) -> int:
 
 
 def _topic(value: Any) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9._~%+-]{2,254}", value):
-        raise InvalidInput("event_topic", "a topic name of 3 to 255 characters", value)
+    # Room is left for the names of what listens to it: <topic>.configs and its dead letters.
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9._~%+-]{2,242}", value):
+        raise InvalidInput("event_topic", "a topic name of 3 to 243 characters", value)
     return value
 
 
