@@ -125,6 +125,25 @@ def test_a_replay_at_a_rate(served: Served) -> None:
     assert seen == [1, 1, 1]
 
 
+def test_looking_at_a_built_in_topic(served: Served) -> None:
+    """It is there for whoever asks, also before anybody subscribed to it."""
+    viewer = served.by("viewer")
+    assert viewer.ok("GET", "/subscriptions?topic=penstock.alerts")["items"] == []
+    assert viewer.ok("GET", "/topics/penstock.alerts")["subscriptions"] == []
+    assert viewer.get("/subscriptions?topic=nobodys").status == 404
+
+
+def test_a_purge_is_on_record(served: Served) -> None:
+    """Who dropped messages is in the journal."""
+    made(served)
+    published(served, "one", "two")
+    told = served.by("operator").ok("POST", f"{READER}/purge")
+    assert told == {"purged": 2}
+    found = served.desk.sql("SELECT actor, why FROM journal WHERE action = 'purged'")
+    assert [row[1] for row in found] == ["2 messages of reader"]
+    assert "operator" in found[0][0]
+
+
 def test_metrics(served: Served) -> None:
     """Backlogs, dead letters and limits are told to Prometheus."""
     made(served)

@@ -15,7 +15,7 @@ from penstock.core import busrules, strictjson
 from penstock.core.autoreplay import parse_auto_replay
 from penstock.core.binding import parse_binding
 from penstock.core.egress import ANYWHERE
-from penstock.core.errors import InvalidInput, StaleVersion
+from penstock.core.errors import InvalidInput, NotFound, StaleVersion
 from penstock.core.message import Delivery, Nack, Settling, SubscriptionSpec
 from penstock.core.message import TopicSpec as Topic
 from penstock.store.api import Store, Tx
@@ -28,6 +28,7 @@ from penstock.store.topics import (
     Subscription,
     SubscriptionFilter,
     channel,
+    is_builtin,
     subscription_declare,
     subscription_delete,
     subscription_find,
@@ -35,6 +36,7 @@ from penstock.store.topics import (
     subscription_list,
     subscription_pause,
     topic_declare,
+    topic_find,
     topic_get,
 )
 
@@ -107,7 +109,14 @@ class Subscriptions:
 
         def body(tx: Tx) -> list[Subscription]:
             number = self._whose(tx, customer)
-            of = None if topic is None else topic_get(tx, topic, number).topic
+            of = None
+            if topic is not None:
+                found = topic_find(tx, topic, number)
+                if found is None:
+                    if number == HOUSE and is_builtin(tx, topic):
+                        return []  # nobody has subscribed to it yet
+                    raise NotFound("topic", topic)
+                of = found.topic
             wanted = SubscriptionFilter(
                 customer=number, topic=of, kind=kind, after=after, limit=limit
             )
@@ -166,12 +175,14 @@ class Subscriptions:
             seek = self._store.write(lambda tx, at=seek: seek_step(tx, sub, at, STEP))  # type: ignore[misc]
         return seek
 
-    def purge(self, name: str, *, customer: str | None = None) -> int:
-        """Drop everything that waits; returns how much."""
+    def purge(self, name: str, *, customer: str | None = None, actor: str | None = None) -> int:
+        """Drop everything that waits by now; returns how much."""
+        who = actor or self._actor
+        before = self._store.read(lambda tx: tx.now()) + 1
 
         def step(tx: Tx) -> int:
             sub = subscription_get(tx, name, self._whose(tx, customer))
-            return delivery_purge(tx, sub, n=STEP)
+            return delivery_purge(tx, sub, before=before, n=STEP, actor=who)
 
         total = 0
         while count := self._store.write(step):

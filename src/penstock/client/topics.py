@@ -24,6 +24,7 @@ from penstock.store.topics import (
     subscription_list,
     topic_declare,
     topic_delete,
+    topic_find,
     topic_get,
     topic_list,
 )
@@ -87,14 +88,20 @@ class Topics:
     def get(self, name: str, *, customer: str | None = None) -> TopicDetail:
         """A topic with its subscriptions."""
 
-        def body(tx: Tx) -> TopicDetail:
-            topic = topic_get(tx, name, self._whose(tx, customer))
+        def body(tx: Tx) -> TopicDetail | None:
+            topic = topic_find(tx, name, self._whose(tx, customer))
+            if topic is None:
+                return None
             wanted = SubscriptionFilter(
                 customer=topic.customer, topic=topic.topic, limit=TAKERS_SHOWN
             )
             return TopicDetail(topic=topic, subscriptions=subscription_list(tx, wanted))
 
-        return self._store.read(body)
+        found = self._store.read(body)
+        if found is not None:
+            return found
+        made = self._store.write(lambda tx: topic_get(tx, name, self._whose(tx, customer)))
+        return TopicDetail(topic=made, subscriptions=[])
 
     def delete(self, name: str, *, customer: str | None = None, actor: str | None = None) -> None:
         """Delete a topic; its subscriptions keep what they were given and get nothing more."""

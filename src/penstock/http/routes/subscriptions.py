@@ -229,6 +229,8 @@ def purge_subscription(
     return remembered(
         request,
         by,
-        lambda: by.client.subscriptions.purge(name, customer=whose(by, customer_id)),
+        lambda: by.client.subscriptions.purge(
+            name, customer=whose(by, customer_id), actor=by.actor
+        ),
         lambda count: {"purged": count},
     )
