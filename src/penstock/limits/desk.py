@@ -7,12 +7,42 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final, NamedTuple
 
 from penstock.core.clock import SECOND
 from penstock.core.errors import PenstockError
 from penstock.store.limit_rows import Lease, Leave, Limit, Release, Served, Want
+
+_making: Final = threading.Lock()
+
+
+class Bell:
+    """An event that is made when somebody first asks for it: most are never waited for."""
+
+    __slots__ = ("_event", "is_rung")
+
+    def __init__(self) -> None:
+        self.is_rung = False
+        self._event: threading.Event | None = None
+
+    @property
+    def event(self) -> threading.Event:
+        """What to wait for; set if the bell was rung before."""
+        with _making:
+            if self._event is None:
+                self._event = threading.Event()
+                if self.is_rung:
+                    self._event.set()
+        return self._event
+
+    def ring(self) -> None:
+        """Set the event, now or when it is made."""
+        with _making:
+            self.is_rung = True
+            event = self._event
+        if event is not None:
+            event.set()
 
 
 class State(StrEnum):
@@ -36,7 +66,7 @@ class Held:
         self.desk = desk
         self.lease = lease
         self.seconds = lease.lease_us / SECOND
-        self.lost = threading.Event()
+        self.lost = Bell()
         self.renew_at = 0.0
         self.safe_until = 0.0
         self.renewed(began)
@@ -112,8 +142,7 @@ class Waiter:
         self._notify()
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """What one turn takes from the desk."""
 
     wants: list[Waiter]
@@ -172,7 +201,7 @@ class Desk:
                 waiter.fail("error", error)
                 woken.append(waiter)
             else:
-                waiter.want = replace(waiter.want, is_repeated=True)
+                waiter.want = waiter.want._replace(is_repeated=True)
                 again.append(waiter)
         self.wants[:0] = again
         return woken
@@ -225,7 +254,7 @@ class Desk:
             waiter = self.waiting.pop(request, None)
             if waiter is not None:
                 asked_at = waiter.asked_at
-                waiter.want = replace(waiter.want, is_repeated=True, asked_at=asked_at)
+                waiter.want = waiter.want._replace(is_repeated=True, asked_at=asked_at)
                 self.asked[request] = waiter
                 self.wants.append(waiter)
         self.missing = set()

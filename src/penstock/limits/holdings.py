@@ -74,6 +74,6 @@ class Holdings:
     def _lose(self, lost: Sequence[Held]) -> None:
         for held in lost:
             if self.pop(held):
-                held.lost.set()
+                held.lost.ring()
                 lease = held.lease
                 self._events.emit(SlotLost(held.desk.limit.name, lease.holder, lease.token))

@@ -25,7 +25,7 @@ from penstock.core.ids import encode
 from penstock.core.limit import LimitTerms, weight_check
 from penstock.core.present import PRESENT, PresentRun
 from penstock.limits.broker import Broker
-from penstock.limits.desk import Desk, Held, State, Waiter
+from penstock.limits.desk import Bell, Desk, Held, State, Waiter
 from penstock.limits.predicates import quota_kind
 from penstock.limits.telling import timeout_message
 from penstock.store.limit_rows import Want
@@ -56,9 +56,8 @@ class Slot:
         self._desk = waiter.desk
         self._held: Held | None = waiter.held
         self._is_good = True
+        self._lost = Bell() if waiter.held is None else waiter.held.lost
         self.limit = waiter.desk.limit.name
-        self.lost = threading.Event() if waiter.held is None else waiter.held.lost
-        """Set when the slot may be somebody else's; a holder should stop then."""
         self.waited_us = waiter.wait_us
         self._sure_at = waiter.sure_at
         if waiter.held is not None:
@@ -73,17 +72,23 @@ class Slot:
         return 0 if self._held is None else self._held.lease.token
 
     @property
+    def lost(self) -> threading.Event:
+        """Set when the slot may be somebody else's; a holder should stop then."""
+        return self._lost.event
+
+    @property
     def is_late(self) -> bool:
         """Whether a token of a rate was waited for so long that using it now may be one too many.
 
         Judged where it is about to be used; a limit that is a rate and nothing else.
         """
-        late = self._broker.clock.monotonic() - self._sure_at
-        return self._held is None and late > LATENESS / SECOND
+        if self._held is not None:
+            return False
+        return self._broker.clock.monotonic() - self._sure_at > LATENESS / SECOND
 
     def check(self) -> None:
         """Raise SlotLost when the slot may be somebody else's."""
-        if self.lost.is_set():
+        if self._lost.is_rung:
             raise SlotLost(f"the slot of limit {self.limit} (token {self.token}) is lost")
 
     def quota_error(self) -> None:
@@ -192,8 +197,8 @@ class SlotRequest:
         return slot
 
     def _acquire(self) -> Slot:
-        event = threading.Event()
-        ask = _Ask(self._find(), self.options, event.set)
+        bell = Bell()
+        ask = _Ask(self._find(), self.options, bell.ring)
         waiter, broker = ask.waiter, ask.broker
         try:
             broker.ask(waiter, direct=True)
@@ -201,6 +206,7 @@ class SlotRequest:
                 seconds = ask.seconds()
                 if seconds <= 0 and ask.is_up():
                     break
+                event = bell.event
                 broker.clock.wait(event, max(0.0, min(seconds, 1.0) if ask.run else seconds))
                 event.clear()
                 if ask.run is not None:
@@ -380,8 +386,6 @@ def _machine() -> str:
 
 def _place() -> object:
     """The task, else the thread, that enters and leaves."""
-    with contextlib.suppress(RuntimeError):
-        task = asyncio.current_task()
-        if task is not None:
-            return task
-    return threading.get_ident()
+    loop = asyncio._get_running_loop()  # unlike the other one, it does not raise without a loop
+    task = None if loop is None else asyncio.current_task(loop)
+    return threading.get_ident() if task is None else task

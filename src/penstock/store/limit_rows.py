@@ -102,8 +102,7 @@ class Ticket(NamedTuple):
     until_at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Want:
+class Want(NamedTuple):
     """Somebody asks for a slot.
 
     request: names the asking for ever; with `is_repeated` it may have been answered before. waits:
@@ -136,8 +135,7 @@ class Leave(NamedTuple):
     outcome: str = "abandoned"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(NamedTuple):
     """What a broker brings to a turn; an empty one only looks after the line."""
 
     broker: str

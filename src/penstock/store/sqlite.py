@@ -14,7 +14,7 @@ import queue
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -41,6 +41,12 @@ BUSY_SECONDS = 20.0
 READERS_MAX = 8
 SAFE_VERSION = (3, 51, 3)
 
+# Both are bound as they are; unless this is said, whoever else may want to translate them is looked
+# for at every binding, which takes ten times as long as the binding.
+_NULL: dict[None, None] = {}
+sqlite3.register_adapter(bool, int)
+sqlite3.register_adapter(type(None), _NULL.get)
+
 
 class _Job(Generic[T]):
     """A transaction body waiting for its turn, and what came of it."""
@@ -60,6 +66,26 @@ class _Job(Generic[T]):
         return cast("T", self.value)
 
 
+class _Turns:
+    """The writing connection, to one thread at a time, until the store is closed."""
+
+    def __init__(self) -> None:
+        self.holder: int | None = None
+        self.is_closed = False
+        self.lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        if self.is_closed:
+            self.lock.release()
+            raise StoreUnavailable("the store is closed")
+        self.holder = threading.get_ident()
+
+    def __exit__(self, *_: object) -> None:
+        self.holder = None
+        self.lock.release()
+
+
 class SqliteStore:
     """Penstock's state in one SQLite file (or in memory, for tests and simulation)."""
 
@@ -73,10 +99,8 @@ class SqliteStore:
         self._hub = WakeHub()
         self._bell: SocketBell | None = None
         self._relay: Relay | None = None
-        self._closed = False
         self._jobs: deque[_Job[Any]] = deque()
-        self._writing = threading.Lock()
-        self._holder: int | None = None
+        self._writing = _Turns()
         self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
         self._reader_count = 0
         self._reader_lock = threading.Lock()
@@ -107,9 +131,11 @@ class SqliteStore:
 
     def read(self, body: Callable[[Tx], T]) -> T:
         """Run `body` in a read-only transaction (a snapshot, beside the writer)."""
-        assert self._holder != threading.get_ident(), "a transaction body must not open another"
+        assert self._writing.holder != threading.get_ident(), (
+            "a transaction body must not open another"
+        )
         if self._is_memory:
-            with self._exclusive(), _query_only(self._writer):
+            with self._writing, _query_only(self._writer):
                 return body(SqliteTx(self._writer, self.now))
         connection = self._take_reader()
         try:
@@ -125,11 +151,13 @@ class SqliteStore:
 
     def write(self, body: Callable[[Tx], T]) -> T:
         """Run `body` in one durable transaction, perhaps together with others' bodies."""
-        assert self._holder != threading.get_ident(), "a transaction body must not open another"
+        assert self._writing.holder != threading.get_ident(), (
+            "a transaction body must not open another"
+        )
         job = _Job(body)
         self._jobs.append(job)
         while not job.is_done:
-            with self._exclusive():
+            with self._writing:
                 if not job.is_done:
                     self._commit_group()
         return job.result()
@@ -146,7 +174,7 @@ class SqliteStore:
         """Tell waiters here and in other processes that there may be work."""
         names = list(channels)
         is_heard = self._hub.notify(names)
-        if self.capabilities.cross_process_wake and not self._closed:
+        if self.capabilities.cross_process_wake and not self._writing.is_closed:
             self._open_bell()
             assert self._relay is not None
             self._relay.ask(names, is_heard=is_heard)
@@ -159,18 +187,12 @@ class SqliteStore:
 
     def migrate(self) -> list[str]:
         """Apply missing migrations; return their names."""
-        with self._exclusive(), self._transaction():
-            self._writer.execute(migrate.BOOKKEEPING)
-            pending = migrate.missing("sqlite", self._writer.execute(migrate.APPLIED).fetchall())
-            for migration in pending:
-                for text in migrate.split_script(migration.script, sqlite3.complete_statement):
-                    self._writer.execute(text)
-                self._writer.execute(migrate.record_sql(migration, self._system.now()))
-        return [f"{m.number:04d}_{m.name}" for m in pending]
+        with self._writing:
+            return self._transact(self._apply_missing)
 
     def verify(self) -> list[str]:
         """Names of missing migrations."""
-        with self._exclusive():
+        with self._writing:
             try:
                 applied = self._writer.execute(migrate.APPLIED).fetchall()
             except sqlite3.OperationalError:
@@ -179,9 +201,9 @@ class SqliteStore:
 
     def close(self) -> None:
         """Release every connection; idempotent."""
-        if self._closed:
+        if self._writing.is_closed:
             return
-        self._closed = True
+        self._writing.is_closed = True
         if self._relay is not None:
             self._relay.close()
         if self._bell is not None:
@@ -189,7 +211,7 @@ class SqliteStore:
         with contextlib.suppress(queue.Empty):
             while True:
                 self._readers.get_nowait().close()
-        with self._writing:
+        with self._writing.lock:
             self._writer.close()
 
     def _open_bell(self) -> None:
@@ -199,7 +221,7 @@ class SqliteStore:
                 self._relay = Relay(self._bell.ring, "penstock-wake")
 
     def _take_reader(self) -> sqlite3.Connection:
-        if self._closed:
+        if self._writing.is_closed:
             raise StoreUnavailable("the store is closed")
         with contextlib.suppress(queue.Empty):
             return self._readers.get_nowait()
@@ -213,31 +235,20 @@ class SqliteStore:
         except queue.Empty:
             raise StoreBusy from None
 
-    @contextlib.contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        with self._writing:
-            if self._closed:
-                raise StoreUnavailable("the store is closed")
-            self._holder = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._holder = None
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transact(self, body: Callable[[], T]) -> T:
         self._begin()
         try:
-            yield
+            value = body()
             self._writer.execute("COMMIT")
         except BaseException:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
             raise
+        return value
 
     def _begin(self) -> None:
         """BEGIN IMMEDIATE, polling briefly while another process writes."""
-        deadline = self._system.monotonic() + BUSY_SECONDS
+        deadline = None
         pause = 0.0003
         while True:
             try:
@@ -246,10 +257,21 @@ class SqliteStore:
             except sqlite3.OperationalError as error:
                 if "locked" not in str(error) and "busy" not in str(error):
                     raise _translated(error) from error
-                if self._system.monotonic() > deadline:
+                now = self._system.monotonic()
+                deadline = deadline or now + BUSY_SECONDS
+                if now > deadline:
                     raise StoreBusy from error
                 self._system.sleep(pause)
                 pause = min(pause * 1.5, 0.004)
+
+    def _apply_missing(self) -> list[str]:
+        self._writer.execute(migrate.BOOKKEEPING)
+        pending = migrate.missing("sqlite", self._writer.execute(migrate.APPLIED).fetchall())
+        for migration in pending:
+            for text in migrate.split_script(migration.script, sqlite3.complete_statement):
+                self._writer.execute(text)
+            self._writer.execute(migrate.record_sql(migration, self._system.now()))
+        return [f"{m.number:04d}_{m.name}" for m in pending]
 
     def _commit_group(self) -> None:
         """Run the oldest waiting bodies and commit them with one fsync."""
@@ -257,9 +279,7 @@ class SqliteStore:
         while self._jobs and len(group) < GROUP_MAX:
             group.append(self._jobs.popleft())
         try:
-            with self._transaction():
-                for job in group:
-                    self._attempt(job, nested=len(group) > 1)
+            self._transact(lambda: self._attempt_all(group))
         except BaseException as error:
             known = error if isinstance(error, PenstockError) else _translated(error)
             for job in group:
@@ -268,6 +288,10 @@ class SqliteStore:
         finally:
             for job in group:
                 job.is_done = True
+
+    def _attempt_all(self, group: Sequence[_Job[Any]]) -> None:
+        for job in group:
+            self._attempt(job, nested=len(group) > 1)
 
     def _attempt(self, job: _Job[Any], *, nested: bool) -> None:
         tx = SqliteTx(self._writer, self.now, self.wake)

@@ -52,6 +52,8 @@ class SqliteTx:
         """A transaction on `connection` that judges by `clock`."""
         self._wake = wake
         self._connection = connection
+        # One for all statements: each is read to its end before the next begins.
+        self._cursor = connection.cursor()
         self._clock = clock
         self.callbacks: list[Callable[[], None]] = []
 
@@ -91,8 +93,10 @@ class SqliteTx:
         cursor = self._execute(name, params, batch)
         if cursor is None:
             return Answer([], 0)
-        rows = cast("list[Row]", cursor.fetchall()) if cursor.description else []
-        return Answer(rows, len(rows) if cursor.description else cursor.rowcount)
+        if not cursor.description:
+            return Answer([], cursor.rowcount)
+        rows = cast("list[Row]", cursor.fetchall())
+        return Answer(rows, len(rows))
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call once the transaction is durable."""
@@ -110,18 +114,18 @@ class SqliteTx:
         batch: Sequence[Sequence[Any]] | None,
     ) -> sqlite3.Cursor | None:
         statement = load("sqlite")[name]
-        bound: dict[str, Any] = {
-            key: msgspec.json.encode(value).decode() if isinstance(value, (list, tuple)) else value
-            for key, value in (params or {}).items()
-        }
+        bound: dict[str, Any] = dict(params) if params else {}
         bound["now"] = self._clock()
+        for key, value in bound.items():
+            if isinstance(value, (list, tuple)):
+                bound[key] = msgspec.json.encode(value).decode()
         if statement.batch:
             if not batch:
                 return None
             self._fill(statement, batch)
-        cursor = None
+        cursor = self._cursor
         for text in statement.texts:
-            cursor = self._connection.execute(text, bound)
+            cursor.execute(text, bound)
         return cursor
 
     def _fill(self, statement: Statement, batch: Sequence[Sequence[Any]]) -> None:

@@ -118,7 +118,7 @@ class SlotHolder(Actor):
         if not self._wants:
             return
         wants = list(self._wants.values())
-        self._wants = {name: replace(want, is_repeated=True) for name, want in self._wants.items()}
+        self._wants = {name: want._replace(is_repeated=True) for name, want in self._wants.items()}
         served = self._turn(Turn(broker=self._broker, wants=wants))
         for want in wants:
             self._wants.pop(want.request, None)
@@ -132,7 +132,7 @@ class SlotHolder(Actor):
             self._turn(Turn(broker=self._broker, collects=True))
             for request, want in list(self._waiting.items()):
                 if request not in there:  # its place was lost, or it is being granted: ask again
-                    self._wants[request] = replace(want, is_repeated=True)
+                    self._wants[request] = want._replace(is_repeated=True)
                     del self._waiting[request]
 
     def _give(self) -> None:
@@ -215,7 +215,7 @@ class SlotHolder(Actor):
             if turn.collects:
                 # Granted without our learning it: asking again under the same name finds it.
                 self._wants |= {
-                    name: replace(want, is_repeated=True) for name, want in self._waiting.items()
+                    name: want._replace(is_repeated=True) for name, want in self._waiting.items()
                 }
                 self._waiting = {}
             raise
