@@ -16,7 +16,7 @@ from penstock.consumer import (
     SinkTx,
     Upsert,
 )
-from penstock.core.errors import DeclarationError, SettingsError
+from penstock.core.errors import DeclarationError
 from penstock.core.message import Outgoing
 from penstock.sinks.api import Sink
 from penstock.store.api import Store
@@ -72,7 +72,7 @@ class TestGathering:
         app = make(sink, concurrency=2)
         sizes: list[int] = []
 
-        @app.collect(max=30, wait="1h")
+        @app.collect(max=30, wait="60s")
         def load(batch: Batch) -> None:
             sizes.append(len(batch))
 
@@ -89,7 +89,7 @@ class TestGathering:
             begun.set()
             return "guards/1", 1
 
-        @app.collect(max=30, wait="1h", newer=newer)
+        @app.collect(max=30, wait="60s", newer=newer)
         def load(batch: Batch) -> None:
             assert len(batch) == 1
 
@@ -104,7 +104,7 @@ class TestGathering:
         """An async handler may gather, too."""
         app = make(sink)
 
-        @app.collect(max=2, wait="1h")
+        @app.collect(max=2, wait="60s")
         async def load(batch: Batch) -> dict[str, Upsert]:
             return {message.id: row(message) for message in batch}
 
@@ -112,11 +112,13 @@ class TestGathering:
         app.close()
 
     def test_declarations(self, sink: Sink) -> None:
-        """A batch has a size."""
+        """A batch has a size and waits a bounded time: by the same rules as collected runs."""
         app = make(sink)
-        for bad in (0, 10_001, True):
-            with pytest.raises(SettingsError):
+        for bad in (0, 1_001, True):
+            with pytest.raises(DeclarationError, match=r"collect\.max"):
                 app.collect(max=bad)
+        with pytest.raises(DeclarationError, match=r"collect\.wait"):
+            app.collect(wait="61s")
 
 
 def returned(batch: Batch) -> Any:
@@ -169,7 +171,7 @@ class TestEnds:
 
         sink.transact(prepare)
         app = make(sink)
-        app.collect(max=4, wait="1h")(handler)
+        app.collect(max=4, wait="60s")(handler)
         assert ends(app, ["a", "b", "c", "d"]) == ["applied", "poison", "retry", "applied"]
         assert app.counters() == {"applied": 2, "poison": 1}
         assert [record.message_id for record in sink.audits(SUB)] == ["b"]
@@ -192,7 +194,7 @@ class TestEnds:
         app = make(sink)
         answers = iter([wrong])
 
-        @app.collect(max=3, wait="1h")
+        @app.collect(max=3, wait="60s")
         def load(_: Batch) -> Any:
             answer = next(answers, None)
             if isinstance(answer, Exception):
@@ -209,7 +211,7 @@ class TestEnds:
         app = make(sink)
         seen: list[str] = []
 
-        @app.collect(max=3, wait="1h")
+        @app.collect(max=3, wait="60s")
         def load(batch: Batch) -> None:
             seen.extend(message.id for message in batch)
 

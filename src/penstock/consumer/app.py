@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.bus.transport import Transport
 from penstock.consumer.asgi import PushApp
@@ -31,7 +31,6 @@ from penstock.consumer.message import Message
 from penstock.consumer.options import ConsumerOptions
 from penstock.consumer.pulling import PullWorker
 from penstock.consumer.router import (
-    Collecting,
     Gate,
     Guard,
     Predicate,
@@ -39,7 +38,8 @@ from penstock.consumer.router import (
     Router,
     Shape,
 )
-from penstock.core.clock import HOUR, Micros, parse_duration
+from penstock.core.clock import HOUR, Micros
+from penstock.core.collect import Collect
 from penstock.core.errors import SettingsError
 from penstock.sinks.api import Sink
 from penstock.sinks.opening import open_sink
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 H = TypeVar("H", bound=Callable[..., Any])
-
-COLLECT_MAX: Final = 10_000
 
 
 class Consumer:
@@ -141,16 +139,14 @@ class Consumer:
         newer: Guard | None = None,
     ) -> Callable[[H], H]:
         """Declare a handler that takes up to `max` messages at once, after `wait` at the latest."""
-        if isinstance(max, bool) or not 1 <= max <= COLLECT_MAX:
-            raise SettingsError("max", f"a whole number from 1 to {COLLECT_MAX}", max)
-        collecting = Collecting(most=max, wait_us=parse_duration(wait, "wait"))
-        made = partial(Route, when=when, shape=shape, newer=newer, collecting=collecting)
+        collect = Collect(max, wait)
+        made = partial(Route, when=when, shape=shape, newer=newer, collect=collect)
 
         def declared(handler: H) -> H:
             route = made(**_facts(handler, event_types, schema))
             self._router.add(route)
             flush = partial(self._flush, route)
-            self._collectors[route.name] = Collector(collecting, flush, self.options.clock)
+            self._collectors[route.name] = Collector(collect, flush, self.options.clock)
             return handler
 
         return declared
@@ -159,9 +155,9 @@ class Consumer:
     def outstanding(self) -> int:
         """How many messages are held at most: enough for full batches and busy threads."""
         gathered = sum(
-            2 * route.collecting.most
+            2 * route.collect.max
             for route in self._router.routes.values()
-            if route.collecting is not None
+            if route.collect is not None
         )
         return self.options.outstanding or 4 * self.options.concurrency + gathered
 
@@ -235,7 +231,7 @@ class Consumer:
             begun = self._handling.begin(item.message)
             if isinstance(begun, Disposition):
                 self._conclude(item, begun)
-            elif begun.collecting is not None:
+            elif begun.collect is not None:
                 self._collectors[begun.name].add(item)
             else:
                 self._conclude(item, self._handling.finish(item.message, begun))

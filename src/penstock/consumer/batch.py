@@ -18,8 +18,9 @@ from penstock.consumer.disposition import Disposition, Outcome
 from penstock.consumer.failure import Failure, failure_of
 from penstock.consumer.handling import Handling, Opened, writes_of
 from penstock.consumer.message import Message
-from penstock.consumer.router import Collecting, Route
+from penstock.consumer.router import Route
 from penstock.core.clock import SECOND, Clock
+from penstock.core.collect import Collect
 from penstock.core.errors import DeclarationError
 from penstock.core.message import ErrorKind
 from penstock.sinks.api import SinkTx, is_conflict
@@ -185,11 +186,9 @@ def _everybodys(failure: Failure) -> Failure:
 class Collector:
     """Gathers the messages of one route on a thread of its own."""
 
-    def __init__(
-        self, collecting: Collecting, flush: Callable[[list[Item]], None], clock: Clock
-    ) -> None:
-        self._most = collecting.most
-        self._wait = collecting.wait_us / SECOND
+    def __init__(self, collect: Collect, flush: Callable[[list[Item]], None], clock: Clock) -> None:
+        self._most = collect.max
+        self._wait = collect.wait_us / SECOND
         self._flush = flush
         self._clock = clock
         self._lock = threading.Lock()

@@ -56,7 +56,7 @@ class Handling:
             gate = route.gate or self.gate
             # A handler inside the transaction is asked after it has judged: no look is needed,
             # unless there is something to do before.
-            is_direct = route.takes_tx and gate is None and route.collecting is None
+            is_direct = route.takes_tx and gate is None and route.collect is None
             early = None if is_direct else self._look(message, route)
             if early is not None:
                 return early

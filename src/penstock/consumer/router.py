@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from penstock.consumer.failure import Reject
 from penstock.consumer.message import Message
 from penstock.core.classify import classify
-from penstock.core.clock import Micros
+from penstock.core.collect import Collect
 from penstock.core.errors import DeclarationError, PenstockError
 from penstock.core.retry import ErrorType
 from penstock.sinks.api import Version
@@ -21,14 +21,6 @@ Gate: TypeAlias = Callable[[Message], Any]
 Shape: TypeAlias = Callable[[Any], Any]
 
 SHOWN_MAX: Final = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collecting:
-    """How messages are gathered before they are handled together."""
-
-    most: int
-    wait_us: Micros
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +35,7 @@ class Route:
     shape: Shape | None = None
     newer: Guard | None = None
     gate: Gate | None = None
-    collecting: Collecting | None = None
+    collect: Collect | None = None
     is_async: bool = field(init=False)
     takes_tx: bool = field(init=False)
 
