@@ -10,7 +10,8 @@ import pytest
 from penstock.http import guard
 from penstock.http.protocol import HEAD_MAX
 from tests.api.conftest import Serve
-from tests.api.kit import Reply, Served
+from tests.api.kit import Served
+from tests.api.pair import Pair, verdict
 from tests.api.scene import NIGHTLY, Scene, scene
 
 PATIENCE = 2.0
@@ -119,28 +120,13 @@ PATHS = (
 METHODS = ("HEAD", "OPTIONS", "TRACE", "PUT", "CONNECT", "PROPFIND", "SEARCH", "PURGE")
 
 
-class Both:
-    """The same house on both engines."""
+class Both(Pair):
+    """A customer with something of everything, on both engines."""
 
     def __init__(self, sqlite: Served, postgres: Served) -> None:
-        self.sqlite, self.postgres = sqlite, postgres
         self.scene: Scene = scene(sqlite.desk, "acme")
         assert scene(postgres.desk, "acme") == self.scene
-        self._counts = [served.desk.counts() for served in (sqlite, postgres)]
-
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
-        """The same call on both: the same verdict, no 5xx, nothing changed by a refusal."""
-        verdicts = []
-        for place, served in enumerate((self.sqlite, self.postgres)):
-            reply = served.by("admin").call(method, path, body, _dashed(headers))
-            assert reply.status < 500, (path, reply.body)
-            counts = served.desk.counts()
-            if reply.status >= 400:
-                assert counts == self._counts[place], (path, "a refusal changed something")
-            self._counts[place] = counts
-            verdicts.append(reply)
-        assert _verdict(verdicts[0]) == _verdict(verdicts[1]), path
-        return verdicts[0]
+        super().__init__(sqlite, postgres)
 
 
 @pytest.fixture(scope="module")
@@ -290,7 +276,7 @@ def test_the_fast_lane_judges_alike(both: Both) -> None:
             for number, body in enumerate(bodies):
                 quick = both.ask("POST", path, body)
                 slow = both.ask("POST", path, body, Idempotency_Key=f"{verb}{run}{number}")
-                assert _verdict(quick) == _verdict(slow), (path, body)
+                assert verdict(quick) == verdict(slow), (path, body)
                 assert quick.status >= 400, (path, body)
 
 
@@ -418,19 +404,8 @@ def raw(served: Served, text: str) -> tuple[int, bytes]:
     return status, got
 
 
-def _verdict(reply: Reply) -> tuple[int, str]:
-    """What an answer says to programs."""
-    if reply.headers.get("content-type", "").startswith("application/problem+json") and reply.body:
-        return reply.status, str(json.loads(reply.body)["code"])
-    return reply.status, ""
-
-
 def _encoded(text: str) -> str:
     """As a client would put it into a URL, reserved characters left alone."""
     return "".join(
         c if " " < c < "\x7f" else "".join(f"%{b:02x}" for b in c.encode()) for c in text
     )
-
-
-def _dashed(headers: dict[str, str]) -> dict[str, str]:
-    return {name.replace("_", "-"): value for name, value in headers.items()}
