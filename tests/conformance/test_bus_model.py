@@ -13,7 +13,7 @@ from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict
 from penstock.core.message import ErrorKind
 from penstock.store.api import Store
-from penstock.store.deliveries import Handed, delivery_extend
+from penstock.store.deliveries import Handed, delivery_extend, delivery_release
 from penstock.store.rounds import delivery_purge
 from penstock.store.sqlite import SqliteStore
 from penstock.testing.clock import VirtualClock
@@ -23,7 +23,7 @@ from tests.conftest import CLOCK_START
 Step = tuple[str, int]
 NAMES = (
     "publish", "publish", "publish", "pull", "pull", "pull", "ack", "ack", "nack", "poison",
-    "extend", "stale", "advance", "advance", "replay", "seek", "purge",
+    "extend", "release", "stale", "advance", "advance", "replay", "seek", "purge",
 )  # fmt: skip
 steps: st.SearchStrategy[Step] = st.tuples(st.sampled_from(NAMES), st.integers(0, 9))
 histories = st.lists(steps, min_size=15, max_size=60)
@@ -75,6 +75,12 @@ class Model:
         taken = row.key is not None and any(self.rows[m].key == row.key for m in self.open())
         row.state = "behind" if taken else "ready"
         self.rows[message] = row
+        for m in self.open():
+            other = self.rows[m]
+            waits = other.state == "ready" and other.attempt == 0
+            if row.key is not None and other.key == row.key and m > message and waits:
+                other.state = "behind"
+                self.promote(row.key)
 
     def fail(self, message: int, *, poison: bool) -> None:
         """A delivery was refused or lapsed."""
@@ -187,6 +193,18 @@ class Play:
         assert done == ({ticket} if self._is_current(handed) else set())
         if done:
             self.model.rows[handed.message_id].at = self.model.now + extend
+
+    def do_release(self, n: int) -> None:
+        """Give one back that nobody tried: no attempt, no wait."""
+        if (handed := self._one(n)) is None:
+            return
+        ticket = (handed.message_id, handed.epoch)
+        done = self.world.write(lambda tx: delivery_release(tx, self.sub, [ticket]))
+        assert done == ({ticket} if self._is_current(handed) else set())
+        if done:
+            row = self.model.rows[handed.message_id]
+            row.state, row.held = "ready", None
+            row.attempt -= 1
 
     def do_stale(self, n: int) -> None:
         """An epoch from the future or the past changes nothing."""

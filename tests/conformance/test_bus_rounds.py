@@ -182,9 +182,44 @@ class TestReplay:
         assert [one.data for one in bus.pull(ordered)] == [b"3"]
         bus.checked()
 
+    def test_an_ordered_replay_goes_before_those_that_wait(self, bus: BusWorld) -> None:
+        """Also before the first of them, when nobody was handed it yet; at a rate, in its time."""
+        ordered = bus.subscribe("ordered", dead_letter_topic="work.dlq", is_ordered=True)
+        (first,) = bus.publish("1", ordering_key="k")
+        bus.nack(ordered, *bus.pull(ordered), kind=ErrorKind.POISON)
+        bus.publish("2", "3", ordering_key="k")
+        bus.replay(ordered, first)
+        (again,) = bus.pull(ordered)
+        assert again.data == b"1"
+        bus.nack(ordered, again, kind=ErrorKind.POISON)
+        bus.replay(ordered, first, due_at=bus.clock.now() + 60 * SECOND)
+        (second,) = bus.pull(ordered)
+        assert second.data == b"2"
+        bus.ack(ordered, second)
+        assert bus.pull(ordered) == []
+        bus.checked()
+        bus.pass_seconds(60)
+        assert [one.data for one in bus.pull(ordered)] == [b"1"]
+        bus.checked()
+
 
 class TestSeek:
     """By time, in steps, of one subscription."""
+
+    def test_in_order_of_keys(self, bus: BusWorld) -> None:
+        """What comes again goes before later messages of its key that nobody was handed yet."""
+        ordered = bus.subscribe("ordered", is_ordered=True)
+        bus.publish(*"12345", ordering_key="k")
+        for _ in range(3):
+            bus.ack(ordered, *bus.pull(ordered))
+        bus.pass_seconds(1)
+        bus.seek(ordered, 0, n=2)
+        seen = []
+        while got := bus.pull(ordered):
+            seen += [one.data for one in got]
+            bus.checked()
+            bus.ack(ordered, *got)
+        assert b"".join(seen) == b"12345"
 
     def test_forth_and_back(self, bus: BusWorld) -> None:
         """What is older is purged, what is newer comes again in order; others are untouched."""

@@ -82,6 +82,8 @@ def delivery_replay(
     new = _Round(message_id, *again, published_at, content_id, key, due_at=due_at)
     if not _add(tx, sub, [new]):
         raise Conflict(f"message {message_id} was replayed by somebody else just now")
+    if due_at is None or due_at <= tx.now():
+        _in_order(tx, sub, [key])
     _keep(tx, sub, [(content.message_id, content.published_at)])
     tx.run("bus_sums_add", batch=[(sub.subscription, sub.customer, 0, 0, 0, 1)])
     note(tx, ("delivery", message_id, sub.customer), "replayed", actor, sub.name)
@@ -91,6 +93,13 @@ def delivery_replay(
 def _add(tx: Tx, sub: Subscription, rounds: Sequence[_Round]) -> set[int]:
     params = {"subscription": sub.subscription, "customer": sub.customer}
     return {row[0] for row in tx.rows("bus_round_add", params, batch=rounds)}
+
+
+def _in_order(tx: Tx, sub: Subscription, keys: Sequence[str | None]) -> None:
+    """Let what came again go before later ones of its key that wait; the keys are locked."""
+    batch = [(key,) for key in sorted({key for key in keys if key})]
+    if batch and tx.run("bus_step_back", {"subscription": sub.subscription}, batch=batch):
+        tx.rows("bus_move_up", {"subscription": sub.subscription}, batch=batch)
 
 
 def _keep(tx: Tx, sub: Subscription, messages: Sequence[tuple[int, int]]) -> None:
@@ -144,6 +153,7 @@ def seek_step(tx: Tx, sub: Subscription, seek: Seek, n: int = CHUNK) -> Seek:
         if mine is not None:
             seen.add(mine)
     added = _add(tx, sub, rounds)
+    _in_order(tx, sub, [new.ordering_key for new in rounds])
     _keep(tx, sub, [(row[0], row[1]) for row in rows])
     last = rows[-1]
     return _further(

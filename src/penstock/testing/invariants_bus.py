@@ -3,7 +3,7 @@
 I1  every round of every accepted message is in exactly one place; sums agree with rows
 I3  one lease per delivery; I4 the epoch rises by one with each handing-over, and only then
 I5  nothing is handed over while it is out or after it was acked
-I6  attempts are handings-over of this round; a failure leaves them as they are
+I6  attempts are handings-over of this round without those given back untried by their holder
 I7  a dead letter has its copy (same bytes, attributes kept), once per round, and a reason
 I8  after a failure a message waits at least its backoff
 I9  one head per ordering key, and no message before an earlier one of its key
@@ -69,6 +69,8 @@ class BusChecks:
         """(subscription, message, epoch) that consumers have presented as handled, ever."""
         self.nacks: set[tuple[int, int, int]] = set()
         """The same, as refused."""
+        self.releases: set[tuple[int, int, int]] = set()
+        """The same, as not tried."""
         self.checks = 0
 
     def rows(self, text: str, *params: object) -> list[tuple[Any, ...]]:
@@ -131,6 +133,12 @@ class BusChecks:
             if new.until_at is None or new.until_at <= now:
                 raise Violation("I3", f"a lease that is over when it begins: {new}")
             self._first_of_key(new)
+        elif old.state == LEASED and new.state == READY:
+            ticket = (old.subscription, old.message_id, old.epoch)
+            if ticket not in self.releases or new.attempt != old.attempt - 1:
+                raise Violation("I6", f"{old} was given back as {new}")
+        elif new.attempt != old.attempt:
+            raise Violation("I6", f"{old} became {new}")
         elif old.state == LEASED and new.state != LEASED:
             if new.state != DELAYED:
                 raise Violation("I8", f"{old} became {new}")
@@ -259,5 +267,5 @@ class BusChecks:
 
 _QUIET = {
     (READY, READY), (LEASED, LEASED), (DELAYED, DELAYED), (BEHIND, BEHIND), (DELAYED, READY),
-    (BEHIND, READY), (BEHIND, LEASED),
+    (BEHIND, READY), (BEHIND, LEASED), (BEHIND, DELAYED), (READY, BEHIND),
 }  # fmt: skip

@@ -46,6 +46,19 @@ FROM {{batch}} WHERE TRUE ORDER BY ord
 ON CONFLICT (subscription, message_id) DO NOTHING
 RETURNING message_id;
 
+-- name: bus_step_back
+-- A message that is ready but was never handed over lets an earlier one of its key go first.
+-- scope: system (the caller holds the keys' locks)
+-- batch: ordering_key text
+UPDATE deliveries SET state = 3
+WHERE subscription = :subscription AND ordering_key IS NOT NULL AND state <> 3
+    AND state = 0 AND attempt = 0
+    AND ordering_key IN (SELECT batch.ordering_key FROM {{batch}})
+    AND message_id > (
+        SELECT b.message_id FROM deliveries b WHERE b.subscription = :subscription
+            AND b.ordering_key = deliveries.ordering_key AND b.state = 3
+        ORDER BY b.message_id LIMIT 1);
+
 -- name: bus_keep_longer
 -- A message that is delivered again is kept at least as long as its delivery.
 -- scope: system (the caller found the messages among its own)

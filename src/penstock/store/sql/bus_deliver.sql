@@ -155,6 +155,16 @@ WHERE deliveries.subscription = :subscription AND deliveries.message_id = batch.
     {{pg:AND deliveries.message_id = ANY(:b_message_id::bigint[])}}
     AND deliveries.epoch = batch.epoch AND deliveries.state = 1;
 
+-- name: bus_release
+-- Held deliveries that nobody tried are as they were before they were taken; the epoch stays spent.
+-- scope: system (rows the transaction holds)
+-- batch: message_id bigint, epoch bigint
+UPDATE deliveries SET state = 0, attempt = deliveries.attempt - 1, until_at = NULL, holder = NULL
+FROM {{batch}}
+WHERE deliveries.subscription = :subscription AND deliveries.message_id = batch.message_id
+    {{pg:AND deliveries.message_id = ANY(:b_message_id::bigint[])}}
+    AND deliveries.epoch = batch.epoch AND deliveries.state = 1;
+
 -- name: bus_lapsed
 -- Deliveries whose deadline has passed; looked at without a lock, the caller holds them by epoch.
 -- scope: system (sweep; a subscription narrows it)
@@ -206,7 +216,8 @@ UPDATE deliveries SET state = 0 WHERE rowid IN (
 -- The next message of each key moves up when nobody is in front of it.
 -- scope: system (the caller holds the keys' locks)
 -- batch: ordering_key text
-UPDATE deliveries SET state = 0, due_at = {{now}}
+UPDATE deliveries SET state = CASE WHEN due_at > {{now}} THEN 2 ELSE 0 END,
+    due_at = greatest(due_at, {{now}})
 WHERE subscription = :subscription AND state = 3 AND message_id = ANY(ARRAY(
     SELECT {{next_of_key}} FROM (SELECT DISTINCT batch.ordering_key FROM {{batch}}) AS k
     WHERE {{head_of_key}} IS NULL))
@@ -216,7 +227,8 @@ RETURNING message_id;
 -- differs because SQLite has no arrays.
 -- scope: system (the caller holds the keys' locks)
 -- batch: ordering_key text
-UPDATE deliveries SET state = 0, due_at = {{now}}
+UPDATE deliveries SET state = CASE WHEN due_at > {{now}} THEN 2 ELSE 0 END,
+    due_at = greatest(due_at, {{now}})
 WHERE subscription = :subscription AND state = 3 AND message_id IN (
     SELECT {{next_of_key}} FROM (SELECT DISTINCT batch.ordering_key FROM {{batch}}) AS k
     WHERE {{head_of_key}} IS NULL)
