@@ -256,7 +256,7 @@ class Broker:
                     self.holdings.add(waiter.held)
             has_more, has_waiters = desk.has_work, bool(desk.waiting)
         _wake(woken)
-        if served.channels:
+        if served.brokers or served.admits:
             self.store.wake(served.channels)
         self._follow_up(woken, has_more=has_more, has_waiters=has_waiters)
 

@@ -67,6 +67,9 @@ def broker_here(client: Client | None = None) -> Broker:
 def broker_of(store: Store, clock: Clock | None = None) -> Broker:
     """The one broker of a store in this process; clock: whose time a new one waits by."""
     here = _own()
+    found = here.brokers.get(store)
+    if found is not None:
+        return found
     if getattr(store, "customer", None) is not None:
         raise Conflict(
             "a client that is confined to one customer cannot judge capacity: "

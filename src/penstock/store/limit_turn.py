@@ -34,6 +34,12 @@ _GRANT: Final = (
 )  # fmt: skip
 
 
+class _Given(NamedTuple):
+    weight: int
+    token: int
+    since_at: int
+
+
 class _Look(NamedTuple):
     held: int
     least: int | None
@@ -54,24 +60,37 @@ def limit_serve(tx: Tx, limit_id: int, turn: Turn) -> Served:
     What needs no answer in between travels together with the lock: each statement still looks for
     itself, after the lock was granted.
     """
+    is_plain = not turn.leaves and not any(want.is_repeated for want in turn.wants)
+    if is_plain and tx.engine == "sqlite":
+        return _serve_seen(tx, limit_id, turn)
     lock = tx.later("limit_lock", {"limit_id": limit_id})
     given = _releasing(tx, limit_id, turn.releases, "released")
-    is_plain = not turn.leaves and not any(want.is_repeated for want in turn.wants)
     early = _looking(tx, limit_id, with_line=turn.collects) if is_plain else None
     row = first(lock.rows())
     if row is None:
         raise NotFound("limit", limit_id)
-    return _serve(tx, Limit._make(row), turn, _leases(given), early)
+    return _serve(tx, Limit._make(row), turn, _given(given), early)
+
+
+def _serve_seen(tx: Tx, limit_id: int, turn: Turn) -> Served:
+    """The same on SQLite, whose transaction is the lock: the limit and its holders in one look."""
+    given = _releasing(tx, limit_id, turn.releases, "released")
+    looking = _looking(tx, limit_id, with_line=turn.collects, verb="limit_see")
+    row = first(looking.look.rows())
+    if row is None:
+        raise NotFound("limit", limit_id)
+    limit = Limit._make(row[len(_Look._fields) :])
+    return _serve(tx, limit, turn, _given(given), looking)
 
 
 def serve(tx: Tx, limit: Limit, turn: Turn) -> Served:
     """One turn of a limit whose row is locked already."""
     given = _releasing(tx, limit.limit_id, turn.releases, "released")
-    return _serve(tx, limit, turn, _leases(given), None)
+    return _serve(tx, limit, turn, _given(given), None)
 
 
 def _serve(
-    tx: Tx, limit: Limit, turn: Turn, given: Sequence[Lease], early: _Looking | None
+    tx: Tx, limit: Limit, turn: Turn, given: Sequence[_Given], early: _Looking | None
 ) -> Served:
     served = Served(limit=limit, released=len(given))
     if turn.leaves:
@@ -85,13 +104,16 @@ def _serve(
         look = _looked(looking)
     served.now = look.now
     served.limit = limit = _learn_success(tx, limit, turn, given, look)
-    line = _Line(limit, turn.broker, look, served)
-    _grant(tx, line, wants, looking.line)
+    line = None
+    if wants or look.has_line or look.has_runs:
+        line = _Line(limit, turn.broker, look, served)
+        _grant(tx, line, wants, looking.line)
     collected = None
     if turn.collects:
         params = {"limit_id": limit.limit_id, "broker": turn.broker}
         collected = tx.later("limit_collect", params)
-    line.tell()
+    if line is not None:
+        line.tell()
     for row in collected.rows() if collected is not None else ():
         _told(served, Lease._make(row))
     return served
@@ -118,8 +140,8 @@ def _releasing(
     return tx.later("limit_release_many", params, batch)
 
 
-def _leases(answer: Later | None) -> list[Lease]:
-    return [] if answer is None else [Lease._make(row) for row in answer.rows()]
+def _given(answer: Later | None) -> list[_Given]:
+    return [] if answer is None else [_Given._make(row) for row in answer.rows()]
 
 
 def _leave(tx: Tx, limit: Limit, leaves: Sequence[Leave]) -> None:
@@ -135,7 +157,7 @@ def _leave(tx: Tx, limit: Limit, leaves: Sequence[Leave]) -> None:
 def _expire(tx: Tx, limit: Limit) -> int:
     params = {"limit_id": limit.limit_id, "grace_us": limit.grace_us}
     gone = [(row[0], row[1]) for row in tx.rows("limit_expired", params)]
-    return len(_leases(_releasing(tx, limit.limit_id, gone, "expired")))
+    return len(_given(_releasing(tx, limit.limit_id, gone, "expired")))
 
 
 def _adopt(tx: Tx, limit: Limit, turn: Turn, served: Served) -> list[Want]:
@@ -160,14 +182,14 @@ class _Looking(NamedTuple):
     line: Later | None
 
 
-def _looking(tx: Tx, limit_id: int, *, with_line: bool) -> _Looking:
+def _looking(tx: Tx, limit_id: int, *, with_line: bool, verb: str = "limit_look") -> _Looking:
     """Look at a limit, and at once at its line when there is likely to be one."""
-    look = tx.later("limit_look", {"limit_id": limit_id})
+    look = tx.later(verb, {"limit_id": limit_id})
     return _Looking(look, _page(tx, limit_id, 0) if with_line else None)
 
 
 def _looked(looking: _Looking) -> _Look:
-    held, least, now, has_runs, has_line = looking.look.rows()[0]
+    held, least, now, has_runs, has_line = looking.look.rows()[0][: len(_Look._fields)]
     return _Look(int(held), least, now, bool(has_runs), bool(has_line))
 
 
@@ -175,7 +197,7 @@ def _page(tx: Tx, limit_id: int, after: int) -> Later:
     return tx.later("limit_line", {"limit_id": limit_id, "after": after, "n": PAGE})
 
 
-def _learn_success(tx: Tx, limit: Limit, turn: Turn, given: Sequence[Lease], look: _Look) -> Limit:
+def _learn_success(tx: Tx, limit: Limit, turn: Turn, given: Sequence[_Given], look: _Look) -> Limit:
     """Raise an adaptive capacity for what went well while the limit was fully used."""
     if not limit.is_adaptive or limit.learned is None or limit.capacity is None or not given:
         return limit
@@ -203,6 +225,7 @@ class _Line:
         self.look = look
         self.served = served
         self.held = look.held
+        self.effective = limit.effective
         self.rows: list[tuple[Any, ...]] = []
         self.waits: dict[str, int] = {}
         self.grants: Later | None = None
@@ -215,9 +238,8 @@ class _Line:
         """How many of the next in line go now."""
         if self.is_blocked:
             return 0
-        limit = self.limit
         count = rules.granted(
-            weights, held=self.held, effective=limit.effective, capacity=limit.capacity
+            weights, held=self.held, effective=self.effective, capacity=self.limit.capacity
         )
         self.held += sum(weights[:count])
         self.is_blocked = count < len(weights)
@@ -269,7 +291,7 @@ def _grant(tx: Tx, line: _Line, wants: list[Want], first_page: Later | None) -> 
         tx.later("limit_level_put", params)
     if late:
         _enqueue(tx, line, late)
-    room = limit.effective is None or line.held < limit.effective
+    room = line.effective is None or line.held < line.effective
     served.admits = served.admits or (line.look.has_runs and room and not line.is_blocked)
 
 

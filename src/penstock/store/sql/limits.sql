@@ -11,6 +11,10 @@ l.last_quota_at, l.is_declared, l.version, l.created_at, l.updated_at, l.updated
 lease_id, limit_id, weight, token, broker, holder, request, run_id, is_taken,
 lease_us, asked_at, since_at, until_at
 
+-- fragment: given_columns
+-- What a lease that was given back says about the limit, in the order of limit_turn._Given.
+weight, token, since_at
+
 -- fragment: ticket_columns
 -- Who waits, in the order of limits.Ticket.
 ticket, weight, broker, holder, request, run_id, lease_us, asked_at, until_at
@@ -50,6 +54,17 @@ SELECT coalesce(sum(e.weight), 0), min(e.until_at), {{now}},
     EXISTS (SELECT 1 FROM run_limits r WHERE r.limit_id = :limit_id AND r.is_waiting),
     EXISTS (SELECT 1 FROM limit_tickets t WHERE t.limit_id = :limit_id)
 FROM limit_leases e WHERE e.limit_id = :limit_id;
+
+-- name: limit_see
+-- A limit and what is held of it at once, where the transaction is the lock and nobody else writes.
+-- scope: system (capacity is judged over everybody's leases)
+SELECT h.held, h.least, {{now}},
+    EXISTS (SELECT 1 FROM run_limits r WHERE r.limit_id = :limit_id AND r.is_waiting),
+    EXISTS (SELECT 1 FROM limit_tickets t WHERE t.limit_id = :limit_id),
+    {{limit_columns}}
+FROM limits l, (SELECT coalesce(sum(e.weight), 0) AS held, min(e.until_at) AS least
+    FROM limit_leases e WHERE e.limit_id = :limit_id) AS h
+WHERE l.limit_id = :limit_id;
 
 -- name: limit_line
 -- The next in line.
@@ -123,7 +138,7 @@ told AS (INSERT INTO limit_history (limit_id, customer, holder, run_id, token, w
         asked_at, since_at, at)
     SELECT e.limit_id, e.customer, e.holder, e.run_id, e.token, e.weight,
         CAST(:outcome AS text), e.asked_at, e.since_at, {{now}} FROM e)
-SELECT {{lease_columns}} FROM e;
+SELECT {{given_columns}} FROM e;
 
 -- name: limit_release_one [sqlite]
 -- differs because SQLite cannot change rows inside WITH.
@@ -133,7 +148,7 @@ INSERT INTO limit_history (limit_id, customer, holder, run_id, token, weight, ou
 SELECT limit_id, customer, holder, run_id, token, weight, :outcome, asked_at, since_at, {{now}}
 FROM limit_leases WHERE lease_id = :lease_id AND token = :token AND limit_id = :limit_id;
 DELETE FROM limit_leases WHERE lease_id = :lease_id AND token = :token AND limit_id = :limit_id
-RETURNING {{lease_columns}};
+RETURNING {{given_columns}};
 
 -- name: limit_release_many [postgres]
 -- Holders give back by (lease, token); a late, second or foreign release changes nothing.
@@ -147,7 +162,7 @@ told AS (INSERT INTO limit_history (limit_id, customer, holder, run_id, token, w
         asked_at, since_at, at)
     SELECT e.limit_id, e.customer, e.holder, e.run_id, e.token, e.weight,
         CAST(:outcome AS text), e.asked_at, e.since_at, {{now}} FROM e ORDER BY e.lease_id)
-SELECT {{lease_columns}} FROM e ORDER BY e.lease_id;
+SELECT {{given_columns}} FROM e ORDER BY e.lease_id;
 
 -- name: limit_release_many [sqlite]
 -- differs because SQLite cannot change rows inside WITH.
@@ -161,7 +176,7 @@ FROM {{batch}} JOIN limit_leases e ON e.lease_id = batch.lease_id AND e.token = 
 WHERE e.limit_id = :limit_id ORDER BY e.lease_id;
 DELETE FROM limit_leases WHERE limit_id = :limit_id
     AND (lease_id, token) IN (SELECT batch.lease_id, batch.token FROM {{batch}})
-RETURNING {{lease_columns}};
+RETURNING {{given_columns}};
 
 -- name: limit_expired
 -- Leases of a limit that ran out, and the grace with them; to be released under the limit's lock.
