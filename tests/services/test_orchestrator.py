@@ -235,6 +235,43 @@ class TestGates:
         audit = stage.sql("SELECT action, actor, reason FROM audit")
         assert ("OVERRIDE_GRANTED", "dana", approval.reason) in audit
 
+    def test_a_person_asked_at_once(self, store: Store, clock: VirtualClock) -> None:
+        """A mode that does not wait asks at once; once the days are there, nobody is asked."""
+        stage = Stage(store, clock, gated(historical("raw.box", days=10)))
+        stage.open(mode="manual")
+        stage.complete()
+        stage.step()
+        (item,) = stage.client.interventions.page()
+        assert item.tries == 0
+        stage.days["raw.box"] = 10
+        stage.client.interventions.resolve(item.intervention_id, "backfilled")
+        stage.sql("UPDATE interventions SET status = 'open'")
+        assert stage.step().triggers == 1
+        assert stage.client.interventions.page() == []
+
+    @pytest.mark.parametrize("how", ["cancelled", "failed"])
+    def test_nobody_is_asked_about_what_is_over(
+        self, store: Store, clock: VirtualClock, how: str
+    ) -> None:
+        """A flow that ended needs no person any more, and its gate no attention when cancelled."""
+        stage = Stage(store, clock, gated(historical("raw.box", days=10)))
+        opened = stage.open(mode="manual" if how == "cancelled" else "same_day")
+        stage.complete()
+        for _ in range(4):
+            stage.step()
+            clock.advance(25 * MINUTE)
+        assert len(stage.client.interventions.page()) == 1
+        if how == "cancelled":
+            stage.client.flows.cancel(opened.flow.flow_id)
+        else:
+            clock.advance(4 * HOUR)
+            stage.step()
+        assert stage.client.interventions.page() == []
+        ((word,),) = stage.sql("SELECT resolution FROM interventions")
+        assert how in word.lower()
+        still = {row[0] for row in stage.sql("SELECT rule FROM alerts WHERE state = 'open'")}
+        assert still == (set() if how == "cancelled" else {"gate_fail", "flow_failed"})
+
     def test_a_dead_looker_is_replaced(self, store: Store, clock: VirtualClock) -> None:
         """Who leases a look and is never heard of again costs the lease, nothing else."""
         stage = Stage(store, clock, gated(same_day("raw.box")))
@@ -363,6 +400,7 @@ class TestTrouble:
         stage.complete()
         assert stage.step().triggers == 1
         assert stage.states(opened) == {"raw": "COMPLETE", "analytics": "IN_PROGRESS"}
+        assert stage.sql("SELECT state FROM alerts") == [("resolved",)], "it is whole after all"
 
     def test_breaker(self, store: Store, clock: VirtualClock) -> None:
         """Five failures open the breaker of a phase; an hour later it lets one probe through."""

@@ -64,6 +64,7 @@ from penstock.store.gates import DecisionFilter, DecisionRow, Trigger, decision_
 from penstock.store.journal import Entry, JournalRow, journal_append_many, journal_for
 from penstock.store.logs import Execution, execution_list
 from penstock.store.opening import Opening, opening_lock
+from penstock.store.people import flow_dismiss
 from penstock.store.scheduled import mode_and_partition
 
 __all__ = ["CompletionReport", "FlowDetail", "FlowRequest", "Flows", "Opened", "Reception"]
@@ -283,12 +284,14 @@ class Flows:
             flow = locked.flow
             if not flow.is_open:
                 raise IllegalTransition("flow", encode("flow", flow_id), flow.state, "CANCELLED")
+            known = phases_of(tx, [flow_id])[flow_id]
             rows = [
                 row._replace(state=PhaseState.SKIPPED.value, look_at=None, look_again=False)
-                for row in phases_of(tx, [flow_id])[flow_id]
+                for row in known
                 if row.state not in ENDED
             ]
             phase_update_many(tx, rows)
+            flow_dismiss(tx, known, who)
             state = FlowState.CANCELLED.value
             flow_end_many(tx, [(flow_id, state, flow.is_degraded, flow.missing, True)])
             nudge_next_of_configs(tx, [flow.config_id])

@@ -56,6 +56,7 @@ class Book:
     seen: list[Seen]
     overrides: tuple[Override, ...] = ()
     breakers: dict[str, Breaker] = field(default_factory=dict)
+    """By phase; shared by the books of one partition."""
     behind: int | None = None
     """The earlier flow of its config whose end it waits for before anything of it starts."""
     changed: set[tuple[str, str]] = field(default_factory=set)
@@ -111,6 +112,7 @@ class Book:
                 state=PhaseState.SKIPPED if self._is_over else PhaseState.COMPLETE,
                 ended_at=self.flow.created_at,
                 seen=dict.fromkeys(expected, Completion.SUCCESS),
+                degraded=row.is_degraded,
             )
         each = self.planned.plan.phase(phase).terms.on == "each"
         return Progress(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from penstock.core.breaker import Breaker
 from penstock.core.clock import MINUTE
 from penstock.store.api import Tx
 from penstock.store.book import Book, LookOrder, Stir
@@ -27,7 +28,12 @@ from penstock.store.flows import (
     phases_ask,
     processors_ask,
 )
-from penstock.store.gates import breakers_of, look_lease_many, look_release_many
+from penstock.store.gates import (
+    breaker_lock_many,
+    breakers_of,
+    look_lease_many,
+    look_release_many,
+)
 from penstock.store.judging import judge
 from penstock.store.opening import flow_rerun
 from penstock.store.people import overrides_of
@@ -75,6 +81,9 @@ def advance(
     if not locked:
         return Advanced()
     _drop_stale(tx, stirs)
+    broken = [one.flow.flow_id for one in locked if one.has_breakers]
+    if broken:
+        breaker_lock_many(tx, broken)
     books = _books(tx, locked, stirs, read())
     changes = Changes(actor, known)
     for book in books:
@@ -86,7 +95,7 @@ def advance(
     processors = find()
     run_ids = _run(tx, starts, processors, actor)
     stopped = sum(_stop(tx, flow_id, actor) for flow_id in changes.overdue)
-    reruns = sum(flow_rerun(tx, book, source, late, actor) for book, source, late in changes.late)
+    reruns = sum(flow_rerun(tx, late, actor) for late in changes.late)
     return Advanced(
         flows=len(books),
         decisions=len(changes.decisions),
@@ -135,6 +144,10 @@ def _books(
     overrides = overrides_of(tx, approved) if approved else {}
     broken = [one.flow.flow_id for one in locked if one.has_breakers]
     breakers = breakers_of(tx, broken) if broken else {}
+    shared: dict[tuple[int, int, str], dict[str, Breaker]] = {}
+    for one in locked:
+        mine = {p: b for (flow, p), b in breakers.items() if flow == one.flow.flow_id}
+        shared.setdefault(one.flow.place, {}).update(mine)
     return [
         Book(
             flow=one.flow,
@@ -143,7 +156,7 @@ def _books(
             rows={(row.phase, row.processor): row for row in rows[one.flow.flow_id]},
             seen=seen[one.flow.flow_id],
             overrides=overrides.get(one.flow.flow_id, ()),
-            breakers={p: b for (flow, p), b in breakers.items() if flow == one.flow.flow_id},
+            breakers=shared[one.flow.place],
             behind=one.behind,
         )
         for one in locked

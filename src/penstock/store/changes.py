@@ -16,13 +16,14 @@ from typing import Any, Final, TypeAlias
 from penstock.core.cascade import Ask, FlowState, Progress, is_set_complete
 from penstock.core.evidence import Sighting
 from penstock.core.model import Alert, NewRun
+from penstock.core.phases import ENDED, PhaseState
 from penstock.core.plan import PhasePlan
 from penstock.core.record import dumps
 from penstock.core.verdict import Decision, GateInput, Verdict
 from penstock.store.alerts import alert_open
 from penstock.store.api import Tx
 from penstock.store.book import Book, Wanted
-from penstock.store.completions import nudge_next_of_configs
+from penstock.store.completions import nudge_next_of_configs, nudge_partition
 from penstock.store.flow_words import (
     about,
     detail_of,
@@ -30,9 +31,11 @@ from penstock.store.flow_words import (
     gate_alert,
     gate_key,
     gate_said,
+    needs_person,
     phase_alert,
+    phase_key,
 )
-from penstock.store.flows import Phase, flow_end_many, phase_update_many
+from penstock.store.flows import LATE_DATA, Flow, Phase, flow_end_many, phase_update_many
 from penstock.store.gates import (
     NewDecision,
     NewTrigger,
@@ -41,6 +44,7 @@ from penstock.store.gates import (
     trigger_put_many,
 )
 from penstock.store.journal import Entry, journal_append_many
+from penstock.store.late import Late
 from penstock.store.logs import (
     CheckLine,
     PhaseLine,
@@ -88,7 +92,9 @@ class Changes:
     actor: str
     known: Known | None = None
     wanted: list[Wanted] = field(default_factory=list)
-    late: list[tuple[Book, str, tuple[str, ...]]] = field(default_factory=list)
+    late: list[Late] = field(default_factory=list)
+    closed: list[Flow] = field(default_factory=list)
+    """Flows whose probe closed a breaker: what it kept waiting is judged again."""
     starts: list[Start] = field(default_factory=list)
     ended: int = 0
     overdue: list[int] = field(default_factory=list)
@@ -144,7 +150,7 @@ class Changes:
                     before.tries, flow.correlation_id,
                 )
             )  # fmt: skip
-        elif before.tries and decision.verdict.starts:
+        elif decision.verdict.starts and needs_person(before):
             self._closed.append((*place, f"its gate says {decision.verdict}"))
 
     def started(self, book: Book, ask: Ask, decision: Decision, source: str) -> None:
@@ -154,7 +160,7 @@ class Changes:
         asked = (processor,) if processor else plan.expected
         names = tuple(name for name in asked if book.runs(name, plan))
         is_entry = book.begins_with(ask)
-        is_observed = book.is_observed and not is_entry
+        is_observed = book.is_observed and (not is_entry or flow.trigger_source == LATE_DATA)
         runs = 0 if is_observed else len(names)
         self._triggers.append(
             NewTrigger(
@@ -210,11 +216,14 @@ class Changes:
         self._tell(book, f"{flow.pipeline}.{phase.name}.complete", phase.name, body)
         if not is_set_complete(phase, progress):
             self._alerts.append(phase_alert(book, phase, missing))
+        elif progress.state in ENDED:
+            self._resolved.append(phase_key(flow.flow_id, phase.name))
 
     def flow_ended(self, book: Book, state: FlowState) -> None:
         """A flow ended."""
         flow = book.flow
-        told = [row.told for row in book.rows.values() if row.gate is not None]
+        ran = [row for row in book.rows.values() if row.state != PhaseState.SKIPPED]
+        told = [row.told for row in ran if row.gate is not None]
         missing = sorted({item for gate in told for item in gate.get("missing", ())})
         is_degraded = state is not FlowState.COMPLETE
         self.ended += 1
@@ -226,6 +235,11 @@ class Changes:
         )  # fmt: skip
         self._tell(book, STATUS_TOPIC, "", {"status": state.value.lower(), "missing": missing})
         self._lines.append(flow.config_id)
+        self._closed += [
+            (flow.flow_id, phase, processor, f"its flow ended {state}")
+            for (phase, processor), row in book.rows.items()
+            if needs_person(row)
+        ]
         if state is FlowState.FAILED:
             self.overdue.append(flow.flow_id)
             self._alerts.append(flow_alert(book))
@@ -249,6 +263,8 @@ class Changes:
         decision_put_many(tx, self.decisions)
         flow_end_many(tx, self._flows)
         nudge_next_of_configs(tx, self._lines)
+        for customer, pipeline, partition in sorted({f.place for f in self.closed}):
+            nudge_partition(tx, customer, pipeline, partition)
         phase_log_put_many(tx, self._phase_lines)
         phase_log_triggered_many(tx, self._downstream)
         check_log_put_many(tx, self._check_lines)

@@ -1,6 +1,6 @@
 """What is said about flows: in messages, journal lines and alerts. Words only, nothing is written.
 
-One place, so that the same flow is called the same everywhere. `changes` is the only caller.
+One place, so that the same flow is called the same everywhere, by `changes` and by `people`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from penstock.core.cascade import Ask
 from penstock.core.ids import encode
 from penstock.core.model import Alert
 from penstock.core.plan import PhasePlan
-from penstock.core.verdict import AlertLevel, Decision, Verdict
+from penstock.core.verdict import AlertLevel, Decision, GateStatus, Verdict
 from penstock.store.book import Book
+from penstock.store.flows import Phase
 
 SEVERITIES: Final = {
     AlertLevel.INFO: "INFO",
@@ -27,6 +28,16 @@ SEVERITIES: Final = {
 def gate_key(flow_id: int, phase: str, processor: str, verdict: Verdict) -> str:
     """The dedupe key of the alert about what a gate said: a verdict that follows is news."""
     return f"gate:{flow_id}:{phase}:{processor}:{verdict.lower()}"
+
+
+def phase_key(flow_id: int, phase: str) -> str:
+    """The dedupe key of the alert about a phase that ended without everybody."""
+    return f"phase:{flow_id}:{phase}"
+
+
+def needs_person(gate: Phase) -> bool:
+    """Whether a gate may have asked for a person: it counted tries, or gave up at once."""
+    return bool(gate.tries) or gate.told.get("status") == GateStatus.MISSING_HISTORICAL
 
 
 def gate_said(state: str) -> Verdict | None:
@@ -90,7 +101,7 @@ def phase_alert(book: Book, phase: PhasePlan, missing: Sequence[str]) -> Alert:
     flow = book.flow
     return Alert(
         rule="phase_incomplete",
-        dedupe_key=f"phase:{flow.flow_id}:{phase.name}",
+        dedupe_key=phase_key(flow.flow_id, phase.name),
         severity="HIGH",
         customer=flow.customer,
         subject_kind="flow",

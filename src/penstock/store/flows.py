@@ -15,6 +15,8 @@ from penstock.core.phases import ENDED, PhaseState
 from penstock.store.api import Tx, first
 
 FAR_FUTURE: Final = 2**62
+LATE_DATA: Final = "late_data"
+"""The trigger source of a generation that late data started."""
 
 
 class Flow(NamedTuple):
@@ -53,6 +55,11 @@ class Flow(NamedTuple):
     def key(self) -> tuple[int, int, int, str, str]:
         """What its generations have in common."""
         return self.customer, self.pipeline_no, self.config_id, self.partition, self.mode
+
+    @property
+    def place(self) -> tuple[int, int, str]:
+        """What its breakers belong to: customer, pipeline, partition."""
+        return self.customer, self.pipeline_no, self.partition
 
     @property
     def is_open(self) -> bool:

@@ -141,6 +141,11 @@ def breakers_of(tx: Tx, ids: Sequence[int]) -> dict[tuple[int, str], Breaker]:
     }
 
 
+def breaker_lock_many(tx: Tx, ids: Sequence[int]) -> None:
+    """Lock the breakers of flows before they are read to be changed: one probe, not two."""
+    tx.rows("breaker_lock_for_flows", {"ids": list(ids)})
+
+
 def breaker_put_many(tx: Tx, breakers: Sequence[tuple[tuple[int, int, str, str], Breaker]]) -> None:
     """Write breakers by (customer, pipeline, partition, phase)."""
     batch: list[tuple[Any, ...]] = [

@@ -16,12 +16,10 @@ from penstock.core.cascade import (
     Ask,
     Completion,
     FlowState,
-    Progress,
     deadline_states,
     evaluable,
     flow_state,
     is_set_complete,
-    late_start,
     phase_end,
     straggler_deadline,
 )
@@ -32,6 +30,7 @@ from penstock.core.phases import DONE, WAITS_FOR_GATE, PhaseState, gate_state
 from penstock.core.verdict import Decision, Effect, GateInput, GateStatus, Verdict
 from penstock.store.book import Book, Evidence, Stir, Wanted
 from penstock.store.changes import Changes
+from penstock.store.late import late_data
 from penstock.store.rings import ring_of
 
 CASCADE: Final = "orchestrator"
@@ -40,7 +39,7 @@ _OVER: Final = frozenset({*DONE, PhaseState.SKIPPED})
 
 def judge(book: Book, stir: Stir, changes: Changes) -> None:
     """Bring one flow as far as it goes."""
-    _count_failures(book, stir)
+    _count_ends(book, stir, changes)
     if _is_idle(book, stir):
         return
     if book.flow.is_open:
@@ -48,9 +47,11 @@ def judge(book: Book, stir: Stir, changes: Changes) -> None:
         if not _end_flow(book, changes):
             if book.behind is None:
                 _ask_gates(book, stir, changes)
-            _keep_watch(book)
+            _keep_watch(book, stir)
             _end_flow(book, changes)
-    _late_data(book, stir, changes)
+    late = late_data(book, stir)
+    if late is not None:
+        changes.late.append(late)
 
 
 def _is_idle(book: Book, stir: Stir) -> bool:
@@ -73,12 +74,25 @@ def _is_idle(book: Book, stir: Stir) -> bool:
     return book.flow.deadline_at is not None and book.now < book.flow.deadline_at
 
 
-def _count_failures(book: Book, stir: Stir) -> None:
-    """Dead runs count against the breaker of their phase."""
+def _count_ends(book: Book, stir: Stir, changes: Changes) -> None:
+    """Dead runs count against the breaker of their phase; a probe that completes closes it."""
     for phase, count in stir.failures.items():
         for _ in range(count):
             failed = breakers.report(book.breaker(phase), Effect.FAILURE, book.now)
             book.breaker_put(phase, failed)
+    for phase in sorted(stir.phases - set(stir.failures)):
+        since = book.breaker(phase).probe_at
+        done = [seen.at for seen in book.seen_of([phase]) if seen.status != Completion.FAILED]
+        if since is not None and max(done, default=-1) >= since:
+            _close_breaker(book, phase, changes)
+
+
+def _close_breaker(book: Book, phase: str, changes: Changes) -> None:
+    """The work of a phase came to something: its failures in a row are over."""
+    before = book.breaker(phase)
+    book.breaker_put(phase, breakers.report(before, Effect.SUCCESS, book.now))
+    if before.opened_at is not None:
+        changes.closed.append(book.flow)
 
 
 def _end_phases(book: Book, changes: Changes) -> None:
@@ -113,6 +127,8 @@ def _end_phases(book: Book, changes: Changes) -> None:
         if end is not None:
             book.put(phase.name, state=end.value, ended_at=book.now, look_at=None)
             changes.phase_ended(book, phase, progress)
+            if end in DONE:
+                _close_breaker(book, phase.name, changes)
 
 
 def _end_flow(book: Book, changes: Changes) -> bool:
@@ -134,8 +150,14 @@ def _end_flow(book: Book, changes: Changes) -> bool:
     return True
 
 
-def _keep_watch(book: Book) -> None:
-    """Phases in progress are looked at again when their stragglers are due."""
+def _keep_watch(book: Book, stir: Stir) -> None:
+    """Phases in progress are looked at again when their stragglers are due.
+
+    What was due and could not be asked is awaited no more: its phase went on without it.
+    """
+    for (name, processor), gate in list(book.rows.items()):
+        if gate.gate_id in stir.due and gate.look_at is not None and gate.look_at <= book.now:
+            book.put(name, processor, look_at=None, look_again=False)
     for phase in book.planned.plan.phases:
         row = book.row(phase.name)
         if row.state == PhaseState.IN_PROGRESS:
@@ -248,12 +270,15 @@ def _apply(
     """Write a decision into the book: the phase, the breaker, what starts."""
     processor = ask.processor or ""
     row = book.row(ask.phase, processor)
+    starts = decision.verdict.starts
     _, asked = breakers.ask(book.breaker(ask.phase), book.now)
-    book.breaker_put(ask.phase, breakers.report(asked, decision.effect, book.now))
+    # What starts has come to nothing yet: its runs tell the breaker, or the end of its phase.
+    book.breaker_put(
+        ask.phase, asked if starts else breakers.report(asked, decision.effect, book.now)
+    )
     short = decision.status is GateStatus.MISSING_HISTORICAL
     seen = {a.key: [a.rows, a.expected, a.days_present, str(a.status)] for a in given.assessments}
     told = told_of(book, ask, decision)
-    starts = decision.verdict.starts
     waits = decision.verdict is Verdict.WAIT
     book.put(
         ask.phase,
@@ -325,8 +350,10 @@ def _mirror(book: Book, ask: Ask) -> None:
     if any(row.started_at is not None for row in gates):
         if phase.state in WAITS_FOR_GATE:
             book.put(ask.phase, state=PhaseState.IN_PROGRESS.value, started_at=book.now)
-        if any(row.is_degraded for row in gates if row.started_at is not None):
-            book.put(ask.phase, is_degraded=True, gate=book.row(ask.phase, ask.processor).gate)
+        lacking = [row.told for row in gates if row.started_at is not None and row.is_degraded]
+        if lacking:
+            together = json.dumps(_together(lacking), sort_keys=True)
+            book.put(ask.phase, is_degraded=True, gate=together)
         return
     states = {row.state for row in gates}
     state = PhaseState.WAITING if PhaseState.WAITING in states else PhaseState.BLOCKED
@@ -334,27 +361,14 @@ def _mirror(book: Book, ask: Ask) -> None:
         book.put(ask.phase, state=state.value)
 
 
-def _late_data(book: Book, stir: Stir, changes: Changes) -> None:
-    """Something completed after what follows it had started without it."""
-    plan = book.planned.plan
-    known: dict[str, Progress] | None = None
-    for source in sorted(stir.phases):
-        if all(phase.name != source for phase in plan.phases):
-            continue
-        known = book.known() if known is None else known
-        starts = late_start(plan, source, known, 0)
-        late = [name for name in starts if _is_late(book, source, name)]
-        if late:
-            changes.late.append((book, source, tuple(late)))
-
-
-def _is_late(book: Book, source: str, phase: str) -> bool:
-    """Whether somebody completed whom the phase was told it starts without."""
-    missing = book.row(phase).told.get("missing", ())
-    return any(
-        seen.processor in missing and seen.status != Completion.FAILED
-        for seen in book.seen_of([source])
-    )
+def _together(told: list[dict[str, Any]]) -> dict[str, Any]:
+    """What several gates of one phase said, as the phases behind it are to hear it."""
+    said = dict(told[0])
+    for name in ("missing", "stale", "reasons", "warnings"):
+        said[name] = list(dict.fromkeys(item for one in told for item in one.get(name, ())))
+    for name in ("completeness", "quality"):
+        said[name] = min(one[name] for one in told)
+    return said
 
 
 def is_done(state: str) -> bool:

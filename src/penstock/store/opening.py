@@ -11,12 +11,10 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from penstock.core.cascade import LATE_RERUNS_MAX, flow_deadline
+from penstock.core.cascade import LATE_RERUNS_MAX, FlowState, flow_deadline, inherited
 from penstock.core.phases import DONE, PhaseState
 from penstock.store.api import Tx
-from penstock.store.book import Book
 from penstock.store.completions import (
     Reported,
     Seen,
@@ -25,10 +23,12 @@ from penstock.store.completions import (
     nudge_put_many,
 )
 from penstock.store.flows import (
+    LATE_DATA,
     Flow,
     NewFlow,
     NewPhase,
     Phase,
+    flow_get,
     flow_insert_many,
     generation_get,
     generation_next_many,
@@ -36,10 +36,9 @@ from penstock.store.flows import (
     phases_of,
 )
 from penstock.store.journal import Entry, journal_append_many
+from penstock.store.late import Late
 from penstock.store.plans import Planned, planned
 from penstock.store.runs import ordering_key_lock
-
-LATE_DATA: Final = "late_data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,18 +113,18 @@ def flow_open_many(tx: Tx, openings: Sequence[Opening]) -> list[int | None]:
     return ids
 
 
-def flow_rerun(tx: Tx, book: Book, source: str, starts: tuple[str, ...], actor: str) -> int:
-    """Late data of `source` starts what follows it anew; returns how many flows were opened.
+def flow_rerun(tx: Tx, late: Late, actor: str) -> int:
+    """Late data starts what follows it anew; returns how many flows were opened.
 
-    When a newer generation is there, it gets the news instead. At most three per partition.
+    The newest generation answers for it: when there is one, it gets the news instead. At most three
+    per partition.
     """
-    flow = book.flow
+    flow = late.book.flow
     newest, reruns = generation_get(tx, flow.key)
-    if newest > flow.generation:
-        _pass_on(tx, book, source, newest)
+    if newest > flow.generation and _pass_on(tx, late, newest):
         return 0
     if reruns >= LATE_RERUNS_MAX:
-        note = f"late data of {source} ignored: {reruns} reruns already"
+        note = f"late data of {', '.join(late.sources)} ignored: {reruns} reruns already"
         entry = Entry("flow", flow.flow_id, flow.customer, "late_ignored", actor, why=note)
         journal_append_many(tx, [entry])
         return 0
@@ -142,8 +141,9 @@ def flow_rerun(tx: Tx, book: Book, source: str, starts: tuple[str, ...], actor: 
         slot=flow.slot + 1,
         priority=flow.priority,
         parameters=flow.parameters,
-        starts=starts,
+        starts=late.starts,
         parent=flow,
+        no_downstream=flow.no_downstream,
         reruns=1,
     )
     (flow_id,) = flow_open_many(tx, [opening])
@@ -153,9 +153,13 @@ def flow_rerun(tx: Tx, book: Book, source: str, starts: tuple[str, ...], actor: 
     return 1
 
 
-def _pass_on(tx: Tx, book: Book, source: str, generation: int) -> None:
-    """Hand what completed late to the newest generation, which inherited the rest before."""
-    flow = book.flow
+def _pass_on(tx: Tx, late: Late, generation: int) -> bool:
+    """Hand what completed late to the newest generation; False when nobody is there to hear it.
+
+    What that one does itself it needs no news of. Of the rest it is told even what it knows: it
+    took over work that was begun without it, and is the one to have that done again.
+    """
+    flow = late.book.flow
     customer, pipeline, config_id, partition, mode = flow.key
     params = {
         "customer": customer,
@@ -166,9 +170,17 @@ def _pass_on(tx: Tx, book: Book, source: str, generation: int) -> None:
         "generation": generation,
     }
     rows = tx.rows("flow_of_generation", params)
-    if rows:
-        later = [s for s in book.seen if s.phase == source]
-        completion_put_many(tx, [_copy(rows[0][0], flow.customer, s) for s in later])
+    newest = flow_get(tx, rows[0][0]) if rows else None
+    if newest is None or newest.state == FlowState.CANCELLED:
+        return False
+    plan = planned(tx, newest.pipeline_no, newest.digest, newest.mode).plan
+    entries = [phase.name for phase in plan.phases if not phase.after]
+    begins = newest.start_phase.split(",") if newest.start_phase else entries
+    kept = [source for source in late.sources if source in inherited(plan, begins)]
+    seen = [_copy(newest.flow_id, customer, s) for s in late.book.seen_of(kept)]
+    completion_put_many(tx, seen, nudge=False)
+    nudge_put_many(tx, [(newest.flow_id, customer, source, False) for source in kept])
+    return True
 
 
 def _row(opening: Opening, plan: Planned, generation: int, now: int) -> NewFlow:
@@ -201,7 +213,8 @@ def _phases(
 ) -> list[NewPhase]:
     """The rows of a new flow: skipped, inherited, or still to come."""
     customer = opening.customer
-    done = {row.phase: row for row in parent if not row.processor and row.state in DONE}
+    begun = {row.phase: row for row in parent if not row.processor and row.started_at is not None}
+    done = {name: row for name, row in begun.items() if row.state in DONE}
     begins = opening.starts or tuple(p.name for p in plan.plan.phases if not p.after)
     behind = {later for name in begins for later in plan.plan.downstream(name)}
     anew = set(begins) if opening.no_downstream else {*begins, *behind}
@@ -221,7 +234,15 @@ def _phases(
                 )
             )  # fmt: skip
         else:
-            rows.append(NewPhase(flow_id, customer, phase.name, state=PhaseState.SKIPPED.value))
+            # Begun and not ended by the parent: what that began without may still come late.
+            was = begun.get(phase.name) if phase.name not in behind else None
+            rows.append(
+                NewPhase(
+                    flow_id, customer, phase.name, state=PhaseState.SKIPPED.value,
+                    is_degraded=was is not None and was.is_degraded,
+                    gate=None if was is None else was.gate,
+                )
+            )  # fmt: skip
         if phase.name in anew and phase.terms.on == "each":
             rows += [NewPhase(flow_id, customer, phase.name, name) for name in phase.expected]
     return rows

@@ -12,7 +12,11 @@ from typing import Any, NamedTuple
 
 from penstock.core.ids import encode
 from penstock.core.override import Override
+from penstock.core.verdict import Verdict
 from penstock.store.api import Tx, first, one
+from penstock.store.flow_words import gate_key, needs_person
+from penstock.store.flows import Phase
+from penstock.store.logs import alert_resolve_many
 
 FAR_FUTURE = 2**62
 
@@ -138,6 +142,15 @@ def intervention_put_many(tx: Tx, items: Sequence[NewIntervention]) -> None:
 def intervention_close_many(tx: Tx, rows: Sequence[tuple[int, str, str, str]]) -> None:
     """Close the open items of (flow, phase, processor) with a resolution."""
     tx.later("intervention_close_many", batch=rows)
+
+
+def flow_dismiss(tx: Tx, gates: Sequence[Phase], actor: str) -> None:
+    """A flow was cancelled: nobody is asked for anything of it any more, nor alerted."""
+    resolution = "its flow was cancelled"
+    asked = [gate for gate in gates if needs_person(gate)]
+    intervention_close_many(tx, [(g.flow_id, g.phase, g.processor, resolution) for g in asked])
+    keys = [gate_key(g.flow_id, g.phase, g.processor, v) for g in gates for v in Verdict]
+    alert_resolve_many(tx, keys, actor)
 
 
 def intervention_resolve(

@@ -86,11 +86,23 @@ DELETE FROM decisions WHERE decision_id IN (
 
 -- name: breaker_rows_for_flows
 -- Breakers of the partitions of flows.
--- scope: system (the caller locked the flows)
+-- scope: system (the caller locked or may see the flows)
 SELECT w.flow_id, b.phase, b.failures, b.opened_at, b.probe_at
 FROM flows w {{lite:CROSS}} JOIN breakers b ON b.customer = w.customer
     AND b.pipeline = w.pipeline AND b.partition = w.partition
 WHERE w.flow_id {{any ids}};
+
+-- name: breaker_lock_for_flows [postgres]
+-- Lock the breakers of the partitions of flows: all flows of a partition count into the same ones.
+-- scope: system (the caller locked the flows)
+SELECT b.phase FROM breakers b WHERE (b.customer, b.pipeline, b.partition) IN (
+    SELECT w.customer, w.pipeline, w.partition FROM flows w WHERE w.flow_id {{any ids}})
+ORDER BY b.customer, b.pipeline, b.partition, b.phase FOR UPDATE OF b;
+
+-- name: breaker_lock_for_flows [sqlite]
+-- differs because SQLite has one writer: nothing to lock.
+-- scope: system (the caller locked the flows)
+SELECT 1 WHERE FALSE AND 0 {{any ids}};
 
 -- name: breaker_put_many
 -- Breakers as they stand now.
