@@ -1,5 +1,6 @@
 """Fixtures shared by all tests: servers, databases, a store of each engine under a set clock."""
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,20 +28,25 @@ ALL_ENGINES = (*ENGINES, pytest.param("memory", id="sqlite-memory"))
 
 OpenStore = Callable[..., Store]
 
+MEMORY_FOLDER = Path("/dev/shm")
+MEMORY_NEEDED = 1 << 30
+
+
+def pytest_configure() -> None:
+    """Let `tmp_path` lie in memory where there is such a folder: SQLite waits for a disk.
+
+    A commit does the same there; it only returns at once. What passed leaves no files behind.
+    """
+    is_there = os.access(MEMORY_FOLDER, os.W_OK | os.X_OK)
+    if is_there and shutil.disk_usage(MEMORY_FOLDER).free >= MEMORY_NEEDED:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY_FOLDER))
+
 
 @pytest.fixture(scope="session")
 def pg_server() -> Iterator[DatabaseServer]:
     """The server of this (xdist) worker process, started by the first test that asks for it."""
     with open_server() as server:
         yield server
-
-
-@pytest.fixture
-def pg_dsn(pg_server: DatabaseServer) -> Iterator[str]:
-    """The URL of an empty database that belongs to this test alone."""
-    name = database_name()
-    yield pg_server.create_database(name)
-    pg_server.drop_database(name)
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +79,21 @@ def pg_admin(pg_server: DatabaseServer) -> Iterator[Admin]:
     admin = Admin(pg_server)
     yield admin
     admin.close()
+
+
+@pytest.fixture(scope="session")
+def pg_empty(pg_server: DatabaseServer, pg_admin: Admin) -> Iterator[Databases]:
+    """The empty databases of this worker process."""
+    databases = Databases(pg_server, pg_admin, "template1")
+    yield databases
+    databases.close()
+
+
+@pytest.fixture
+def pg_dsn(pg_server: DatabaseServer, pg_empty: Databases) -> Iterator[str]:
+    """The URL of an empty database that belongs to this test alone."""
+    with pg_empty.lent() as name:
+        yield pg_server.dsn(name)
 
 
 @pytest.fixture(scope="session")

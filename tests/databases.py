@@ -1,12 +1,13 @@
-"""Migrated PostgreSQL databases that tests use one after another: emptied, not made anew.
+"""PostgreSQL databases that tests use one after another: brought back, not made anew.
 
-To clone the migrated template and to drop the copy takes ten times what it takes to empty a
-database again. A test must not see the difference, so after each test:
+To clone a migrated template and to drop the copy takes ten times what it takes to empty the copy
+again. A test must not see the difference, so after each test:
 
 - every other connection is ended, and the database gets a new name: a thread that a test left
   behind finds nobody under the old one;
-- weekly partitions which the template does not have are dropped; rows are deleted wherever there
-  are any; the rows that the migrations wrote come back; sequences start again;
+- tables which the template does not have are dropped, weekly partitions above all; rows are
+  deleted wherever there are any; the rows that the migrations wrote come back; sequences start
+  again;
 - a fingerprint of the catalogs (who wrote which row) and of the planner's statistics is compared
   with a new clone's.
 
@@ -46,7 +47,7 @@ $end$
 
 TABLES = """
 SELECT relname::text FROM pg_class
-WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace ORDER BY 1
+WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace ORDER BY 1
 """
 
 # Triggers rest, foreign keys among them: the order of the tables does not matter.
@@ -56,18 +57,18 @@ SET LOCAL lock_timeout = '5s';
 SET LOCAL session_replication_role = replica;
 DO $clean$
 DECLARE
-    part text;
+    it text;
 BEGIN
-    FOR part IN SELECT relname FROM pg_class
-        WHERE relispartition AND relkind = 'r' AND relnamespace = 'public'::regnamespace
+    FOR it IN SELECT relname FROM pg_class
+        WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace
             AND relname <> ALL ('{kept}')
     LOOP
-        EXECUTE format('DROP TABLE %I', part);
+        EXECUTE format('DROP TABLE IF EXISTS %I CASCADE', it);
     END LOOP;
-    FOR part IN SELECT relname FROM pg_class
+    FOR it IN SELECT relname FROM pg_class
         WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND pg_relation_size(oid) > 0
     LOOP
-        EXECUTE format('DELETE FROM %I', part);
+        EXECUTE format('DELETE FROM %I', it);
     END LOOP;
     PERFORM setval(seqrelid, seqstart, false) FROM pg_sequence;
 END
@@ -158,17 +159,19 @@ class Admin:
 class Databases:
     """Copies of one template, lent to one test at a time."""
 
-    def __init__(self, server: DatabaseServer, admin: Admin, template: str) -> None:
+    def __init__(
+        self, server: DatabaseServer, admin: Admin, template: str, owner: str | None = None
+    ) -> None:
         self._server = server
         self._admin = admin
-        self._template = template
+        self._origin = f"TEMPLATE {template}" + (f" OWNER {owner}" if owner else "")
         self._free: list[str] = []
         self._empty = self._fingerprint = ""
         self.clones = 0
 
     @contextmanager
     def lent(self, *, new: bool = False) -> Iterator[str]:
-        """The name of a database as migrated; `new`: one that no test had before, for plans."""
+        """The name of a database like the template; `new`: one that no test had before."""
         name = self._free.pop() if self._free and not new else self._clone()
         try:
             yield name
@@ -184,7 +187,7 @@ class Databases:
         name = database_name()
         # Copying files costs two thirds of writing every page to the log (100 against 156 ms).
         quick = " STRATEGY FILE_COPY" if self._admin.server_version >= 150_000 else ""
-        self._admin.execute(f"CREATE DATABASE {name} TEMPLATE {self._template}{quick}")
+        self._admin.execute(f"CREATE DATABASE {name} {self._origin}{quick}")
         self.clones += 1
         if not self._empty:
             with psycopg.connect(self._server.dsn(name), autocommit=True) as connection:

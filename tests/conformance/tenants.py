@@ -30,7 +30,7 @@ from penstock.store.registry import processor_list
 from penstock.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer
-from tests.databases import Admin
+from tests.databases import Admin, Databases
 from tests.desk import Desk, gated
 
 PASSWORD = "only-for-tests"
@@ -179,8 +179,8 @@ def dsn_as(dsn: str, user: str) -> str:
 @pytest.fixture(scope="session")
 def pg_plain(
     pg_server: DatabaseServer, pg_admin: Admin, pg_template: str
-) -> Iterator[tuple[str, str]]:
-    """(user, template database) of an ordinary user who was granted the tenant role."""
+) -> Iterator[tuple[str, Databases]]:
+    """(user, databases) of an ordinary user who was granted the tenant role."""
     assert pg_template, "its migration made the role"
     user, template = plain_user(pg_admin, "plain"), f"penstock_plain_{os.getpid()}"
     set_too = " WITH INHERIT FALSE, SET TRUE" if pg_admin.server_version >= 160_000 else ""
@@ -189,18 +189,16 @@ def pg_plain(
     store = PostgresStore(dsn_as(pg_server.dsn(template), user))
     store.migrate()
     store.close()
-    yield user, template
+    databases = Databases(pg_server, pg_admin, template, owner=user)
+    yield user, databases
+    databases.close()
     pg_admin.execute(f"DROP DATABASE {template} WITH (FORCE)")
     pg_admin.execute(f"DROP ROLE {user}")
 
 
 @pytest.fixture
-def pg_plain_dsn(
-    pg_server: DatabaseServer, pg_admin: Admin, pg_plain: tuple[str, str]
-) -> Iterator[str]:
+def pg_plain_dsn(pg_server: DatabaseServer, pg_plain: tuple[str, Databases]) -> Iterator[str]:
     """The URL of a migrated database that belongs to an ordinary user."""
-    user, template = pg_plain
-    name = f"{template}_copy"
-    pg_admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} OWNER {user}")
-    yield dsn_as(pg_server.dsn(name), user)
-    pg_admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    user, databases = pg_plain
+    with databases.lent() as name:
+        yield dsn_as(pg_server.dsn(name), user)
