@@ -105,8 +105,9 @@ def test_dead_letters(served: Served) -> None:
     assert (refused.status, "replays_max 2" in refused.json["detail"]) == (409, True)
     step = operator.ok("POST", "/dead-letters/replay", {"subscription": "reader"})
     assert (step["replayed"], len(step["refused"])) == ([], 1)
-    bad = operator.post(f"/dead-letters/{last['dead_letter_id']}/replay", {"data": "*"})
-    assert (bad.status, bad.json["errors"][0]["field"]) == (400, "data")
+    for data in ("*", "é", "YQ", "a\u00adQ=="):
+        bad = operator.post(f"/dead-letters/{last['dead_letter_id']}/replay", {"data": data})
+        assert (bad.status, bad.json["errors"][0]["field"]) == (400, "data"), data
 
 
 def test_a_replay_at_a_rate(served: Served) -> None:

@@ -6,7 +6,6 @@ One mapping for the API and the command line: errors name the field as it is sai
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -25,17 +24,21 @@ from penstock.store.topics import Extras
 DAY_SECONDS: Final = 86_400
 
 
+def bytes_of(text: str, field: str) -> bytes:
+    """The bytes behind a text in base64."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:  # binascii.Error is one
+        raise InvalidInput(field, "base64", text) from None
+
+
 def outgoing_of(messages: Sequence[Mapping[str, Any]]) -> list[Outgoing]:
     """Messages to publish; data is base64."""
     made = []
     for place, one in enumerate(messages):
-        try:
-            data = base64.b64decode(one.get("data") or "", validate=True)
-        except (binascii.Error, ValueError):
-            raise InvalidInput(f"messages[{place}].data", "base64", one["data"]) from None
         made.append(
             Outgoing(
-                data=data,
+                data=bytes_of(one.get("data") or "", f"messages[{place}].data"),
                 attributes=one.get("attributes") or {},
                 ordering_key=one.get("ordering_key"),
                 dedupe_id=one.get("dedupe_id"),

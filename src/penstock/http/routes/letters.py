@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from fastapi import Depends, Path, Query, Request
 from starlette.responses import Response
 
+from penstock.client.bus_requests import bytes_of
 from penstock.client.inbox import FAR, Edit, LetterFilter
 from penstock.client.letter_shapes import (
     dead_letter_shape,
@@ -17,7 +16,7 @@ from penstock.client.letter_shapes import (
     letter_group_shape,
     replay_shape,
 )
-from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.errors import NotFound
 from penstock.core.ids import decode, encode
 from penstock.http.answers import Pages, answer, once
 from penstock.http.auth import Caller
@@ -204,8 +203,5 @@ def _number(by: Caller, text: str) -> int:
 def _edit(body: ReplayIn) -> Edit | None:
     edit = Edit(parameters=body.parameters, attributes=body.attributes)
     if body.data is not None:
-        try:
-            edit = replace(edit, data=base64.b64decode(body.data, validate=True))
-        except binascii.Error:
-            raise InvalidInput("data", "base64", body.data) from None
+        edit = replace(edit, data=bytes_of(body.data, "data"))
     return None if edit == Edit() else edit
