@@ -23,6 +23,7 @@ from penstock.core.errors import PenstockError, SchemaMismatch, StoreBusy, Store
 from penstock.store import migrate
 from penstock.store.api import Capabilities, Store, Tx
 from penstock.store.scoped import ScopedStore
+from penstock.store.sqlite_room import Room
 from penstock.store.sqlite_tx import SqliteTx
 from penstock.store.wake import HubWaiter, Relay, SocketBell, WakeHub, after_commit
 
@@ -39,6 +40,8 @@ T = TypeVar("T")
 GROUP_MAX = 64
 BUSY_SECONDS = 20.0
 READERS_MAX = 8
+CHECKPOINT_PAGES = 8_000
+"""Bulk transactions write thousands of pages: checkpoint every 32 MiB, not every 4."""
 SAFE_VERSION = (3, 51, 3)
 
 # Both are bound as they are; unless this is said, whoever else may want to translate them is looked
@@ -105,6 +108,10 @@ class SqliteStore:
         self._reader_count = 0
         self._reader_lock = threading.Lock()
         self._writer = _connect(self._path)
+        self._room = None
+        if not self._is_memory and hasattr(os, "pwrite"):
+            page = self._writer.execute("PRAGMA page_size").fetchone()[0]
+            self._room = Room(self._path.resolve(), page, CHECKPOINT_PAGES)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -212,6 +219,8 @@ class SqliteStore:
             while True:
                 self._readers.get_nowait().close()
         with self._writing.lock:
+            if self._room is not None:
+                self._room.close()
             self._writer.close()
 
     def _open_bell(self) -> None:
@@ -253,6 +262,8 @@ class SqliteStore:
         while True:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
+                if self._room is not None:
+                    self._room.make()
                 return
             except sqlite3.OperationalError as error:
                 if "locked" not in str(error) and "busy" not in str(error):
@@ -343,11 +354,13 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA cache_size = -65536")
-        # Bulk transactions write thousands of pages: checkpoint every 32 MiB, not every 4.
-        connection.execute("PRAGMA wal_autocheckpoint = 8000")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         connection.execute("PRAGMA busy_timeout = 0")
     except sqlite3.Error as error:
-        raise StoreUnavailable(f"cannot open {path}: {error}") from error
+        raise StoreUnavailable(
+            f"cannot open {path}: {error}. Name a SQLite file that Penstock made and that this "
+            "user may read and write, in a folder where it may write."
+        ) from error
     if read_only:
         connection.execute("PRAGMA query_only = ON")
     return connection

@@ -1,0 +1,88 @@
+"""Room in the write-ahead log: commits write into it, and neither a crash nor others mind it."""
+
+import itertools
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.store import sqlite_room
+from penstock.store.registry import customer_ensure_many
+from penstock.store.sqlite import SqliteStore
+
+CHUNK_BYTES = sqlite_room.CHUNK * (sqlite_room.FRAME_HEADER + 4096)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    made = SqliteStore(tmp_path / "a.db")
+    made.migrate()
+    yield made
+    made.close()
+
+
+def put(store: SqliteStore, *names: str) -> None:
+    """One small commit for each."""
+    for name in names:
+        store.write(lambda tx, name=name: customer_ensure_many(tx, [name]))  # type: ignore[misc]
+
+
+def log_size(store: SqliteStore) -> int:
+    return Path(f"{store._path}-wal").stat().st_size
+
+
+def customers(store: SqliteStore) -> set[str]:
+    return {row[0] for row in store._writer.execute("SELECT customer_id FROM customers").fetchall()}
+
+
+def test_commits_rarely_grow_the_log(store: SqliteStore) -> None:
+    sizes = []
+    for number in range(100):
+        put(store, f"c{number}")
+        sizes.append(log_size(store))
+    grown = [after - before for before, after in itertools.pairwise(sizes)]
+    # Every commit adds frames, but hardly ever to the file.
+    assert sum(1 for more in grown if more) <= 3 * (1 + (sizes[-1] - sizes[0]) // CHUNK_BYTES)
+    assert sizes[-1] - sizes[0] >= CHUNK_BYTES
+
+
+def test_a_crash_leaves_what_was_committed(store: SqliteStore, tmp_path: Path) -> None:
+    put(store, *(f"c{number}" for number in range(40)))
+    tail = Path(f"{store._path}-wal").read_bytes()[-CHUNK_BYTES // 2 :]
+    assert not any(tail), "there is no room at the end of this log"
+    for suffix in ("", "-wal"):  # as the disk has it when the process is gone
+        shutil.copy(f"{store._path}{suffix}", tmp_path / f"b.db{suffix}")
+    after = SqliteStore(tmp_path / "b.db")
+    assert customers(after) == customers(store) >= {"c0", "c39"}
+    assert after._writer.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    put(after, "later")
+    assert "later" in customers(after)
+    after.close()
+
+
+def test_two_writers_share_the_room(store: SqliteStore) -> None:
+    other = SqliteStore(store._path)
+    put(other, "first")  # it has seen the log as it was
+    put(store, *(f"c{number}" for number in range(20)))
+    size = log_size(store)
+    for number in range(10):
+        put(other, f"o{number}")
+        put(store, f"s{number}")
+    assert log_size(store) == size, "room that one made was taken for frames by the other"
+    assert customers(store) >= {"c19", "o9", "s9"}
+    other.close()
+
+
+def test_a_short_log_is_let_alone(store: SqliteStore) -> None:
+    store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    put(store, "one", "two", "three")
+    assert 0 < log_size(store) < sqlite_room.FIRST * 4096
+
+
+def test_no_log_is_no_fault(tmp_path: Path) -> None:
+    room = sqlite_room.Room(tmp_path / "none.db", 4096, 8_000)
+    room.make()
+    room.make()
+    room.close()
+    assert list(tmp_path.iterdir()) == [], "a log is SQLite's to make"
