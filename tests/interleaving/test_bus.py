@@ -272,6 +272,32 @@ def test_replaying_the_same_twice_at_once(stage: Stage) -> None:
     assert exhaust(stage.arena, scene, 30) > 1
 
 
+def test_a_replay_against_one_that_is_over_already(stage: Stage) -> None:
+    """A round that was begun and ended between a look and an insert is not begun twice."""
+
+    def scene():  # type: ignore[no-untyped-def]
+        bus = bus_on(stage)
+        (message,) = bus.publish("a")
+        bus.ack(bus.work, *bus.pull(bus.work))
+
+        def replay(store: Store) -> object:
+            try:
+                return store.write(
+                    lambda tx: rounds.delivery_replay(tx, bus.work, message, "tester")
+                )
+            except Conflict:
+                return None
+
+        def seek_and_consume(store: Store) -> object:
+            begun = store.write(lambda tx: rounds.seek_begin(tx, bus.work, 0, "tester"))
+            store.write(lambda tx: rounds.seek_step(tx, bus.work, begun))
+            return ack(bus.work, *pull(bus.work)(store))(store)
+
+        return [replay, seek_and_consume], lambda _: bus.checked()
+
+    assert explore(stage.arena, scene, range(30)) > 5
+
+
 class TestSeededBugs:
     """The scenes see what they are for."""
 

@@ -91,8 +91,17 @@ def delivery_replay(
 
 
 def _add(tx: Tx, sub: Subscription, rounds: Sequence[_Round]) -> set[int]:
+    """Begin rounds of settled deliveries; answers those that nobody else began meanwhile."""
     params = {"subscription": sub.subscription, "customer": sub.customer}
-    return {row[0] for row in tx.rows("bus_round_add", params, batch=rounds)}
+    added = {row[0] for row in tx.rows("bus_round_add", params, batch=rounds)}
+    if not added:
+        return added
+    mine = {"subscription": sub.subscription, "ids": sorted(added)}
+    undone = tx.rows("bus_round_undo", mine)
+    keys = sorted({key for _, key in undone if key is not None})
+    if keys:
+        tx.rows("bus_move_up", {"subscription": sub.subscription}, batch=[(k,) for k in keys])
+    return added - {message_id for message_id, _ in undone}
 
 
 def _in_order(tx: Tx, sub: Subscription, keys: Sequence[str | None]) -> None:

@@ -46,6 +46,15 @@ FROM {{batch}} WHERE TRUE ORDER BY ord
 ON CONFLICT (subscription, message_id) DO NOTHING
 RETURNING message_id;
 
+-- name: bus_round_undo
+-- Rounds that somebody else began and ended between our look and our insert: taken back. Asked in a
+-- statement after the insert, when nobody can begin one of these any more.
+-- scope: system (the caller just added the rounds)
+DELETE FROM deliveries WHERE subscription = :subscription AND message_id {{any ids}}
+    AND round <= (SELECT max(s.round) FROM settled s WHERE s.message_id = deliveries.message_id
+        AND s.subscription = :subscription)
+RETURNING message_id, ordering_key;
+
 -- name: bus_step_back
 -- A message that is ready but was never handed over lets an earlier one of its key go first.
 -- scope: system (the caller holds the keys' locks)
