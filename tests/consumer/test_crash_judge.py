@@ -1,49 +1,73 @@
 """The judge of the bus's crash test sees what is lost, doubled, invented or miscounted."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from penstock.sinks.api import Fate, SinkTx, Upsert
 from penstock.sinks.opening import open_sink
-from penstock.testing.crash_bus import PUBLISHERS, Place, Wrong, history_of, judge
-from penstock.testing.crash_bus_roles import KEYS, SUBSCRIPTION, history_read
+from penstock.testing.crash_bus import (
+    DATABASES,
+    PUBLISHERS,
+    Place,
+    Wrong,
+    history_of,
+    judge,
+)
+from penstock.testing.crash_bus_roles import (
+    KEYS,
+    PUSHED,
+    PUSHED_EVERY,
+    SUBSCRIPTION,
+    history_read,
+)
 
 N = 240
+Leg = tuple[str, str]
+PULLED: Leg = ("sink_url", SUBSCRIPTION)
+PUSHES: Leg = ("push_sink_url", PUSHED)
+"""(whose address in a place, the subscription)."""
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     """A play that went well: everything accepted was applied once."""
-    place = Place("sqlite", tmp_path, f"sqlite:{tmp_path}/bus.db", f"sqlite:{tmp_path}/sink.db")
+    bus, sink, pushed = (f"sqlite:{tmp_path}/{one}.db" for one in DATABASES)
+    place = Place("sqlite", tmp_path, bus, sink, pushed)
     for number in range(PUBLISHERS):
         mine = range(number, N, PUBLISHERS)
         asked, accepted = (
             " ".join(words) for words in (map(str, mine), (f"{n}={n}" for n in mine))
         )
         history_of(place, number).write_text(f"ask {asked} .\n\nok {accepted} .\nask 9999 .\nok 99")
-    sink = open_sink(place.sink_url)
-
-    def body(tx: SinkTx) -> None:
-        tx.execute("CREATE TABLE effects (n bigint NOT NULL, message_id text NOT NULL)")
-        for n in range(N):
-            apply(tx, n)
-
-    sink.transact(body)
-    sink.close()
+    for leg, every in ((PULLED, 1), (PUSHES, PUSHED_EVERY)):
+        change(
+            place, leg,
+            "CREATE TABLE effects (n bigint NOT NULL, message_id text NOT NULL)",
+            numbers=range(0, N, every),
+        )  # fmt: skip
     return place
 
 
-def apply(tx: SinkTx, n: int) -> None:
+def apply(tx: SinkTx, subscription: str, n: int) -> None:
     tx.execute("INSERT INTO effects (n, message_id) VALUES (:n, :id)", {"n": n, "id": str(n)})
-    tx.mark(SUBSCRIPTION, str(n), Fate.APPLIED)
+    tx.mark(subscription, str(n), Fate.APPLIED)
     tx.upsert(Upsert(path=f"keys/{n % KEYS}", add={"count": 1}))
-    tx.count(SUBSCRIPTION, str(n), "applied")
+    tx.count(subscription, str(n), "applied")
 
 
-def change(place: Place, body: Callable[[SinkTx], object]) -> None:
-    sink = open_sink(place.sink_url)
+def change(place: Place, leg: Leg, statement: str = "", numbers: Iterable[int] = ()) -> None:
+    """Run a statement in a leg's sink, and apply numbers there."""
+    url, subscription = leg
+
+    def body(tx: SinkTx) -> None:
+        if statement:
+            tx.execute(statement)
+        for n in numbers:
+            apply(tx, subscription, n)
+
+    sink = open_sink(getattr(place, url))
     sink.transact(body)
     sink.close()
 
@@ -59,24 +83,26 @@ def test_ids_are_never_given_twice(place: Place) -> None:
 def test_all_is_well(place: Place) -> None:
     """Lines that a kill cut short say nothing; what has no answer may be there or not."""
     told = judge(place)
-    assert (told["accepted"], told["applied"], told["asked"]) == (N, N, N + 1)
-    change(place, lambda tx: apply(tx, 9999))
-    assert judge(place)["applied"] == N + 1
+    assert (told["accepted"], told["asked"]) == (N, N + 1)
+    assert (told["pulled"]["applied"], told["pushed"]["applied"]) == (N, N // PUSHED_EVERY)
+    change(place, PULLED, numbers=[9999])
+    assert judge(place)["pulled"]["applied"] == N + 1
     assert history_read(history_of(place, 0))[1].keys() == set(range(0, N, PUBLISHERS))
 
 
+@pytest.mark.parametrize("leg", [PULLED, PUSHES], ids=["pulled", "pushed"])
 @pytest.mark.parametrize(
     ("statement", "sign"),
     [
-        ("DELETE FROM effects WHERE n = 3", '"lost": 1'),
-        ("INSERT INTO effects VALUES (3, 'x')", '"doubled": 1'),
+        ("DELETE FROM effects WHERE n = 4", '"lost": 1'),
+        ("INSERT INTO effects VALUES (4, 'x')", '"doubled": 1'),
         ("INSERT INTO effects VALUES (12345, 'x')", '"unasked": 1'),
         ("UPDATE penstock_counters SET value = value + 1", '"counted"'),
-        ("UPDATE penstock_documents SET fields = '{\"count\": 1}' WHERE path = 'keys/1'", "summed"),
+        ("UPDATE penstock_documents SET fields = '{\"count\": 1}' WHERE path = 'keys/4'", "summed"),
     ],
 )
-def test_what_is_wrong_is_seen(place: Place, statement: str, sign: str) -> None:
-    """Each kind of fault, alone, is enough."""
-    change(place, lambda tx: tx.execute(statement))
+def test_what_is_wrong_is_seen(place: Place, leg: Leg, statement: str, sign: str) -> None:
+    """Each kind of fault, alone, in either sink, is enough."""
+    change(place, leg, statement)
     with pytest.raises(Wrong, match=sign):
         judge(place)

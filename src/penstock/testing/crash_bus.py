@@ -1,10 +1,11 @@
 """Real crashes of the bus: publishers, consumers, the server and the database are killed at random.
 
 For a minute under load somebody is ended by SIGKILL every other second and started again: one of
-two publishers (over HTTP), one of two consumers (with an SQL sink), the server, on PostgreSQL also
-the whole database server. Then everything is left to finish, and judged from what the publishers
-wrote down: every number that was accepted has exactly one row in the sink, none has two, and none
-is there that nobody asked for; sums and counters agree.
+two publishers (over HTTP), one of two consumers (with an SQL sink), the receiver of pushes (with
+another), the server (which pushes), on PostgreSQL also the whole database server. Then everything
+is left to finish, and judged from what the publishers wrote down: every number that was accepted
+has exactly one row in each sink that it is for, none has two, and none is there that nobody asked
+for; sums and counters agree.
 
     python -m penstock.testing.crash_bus --engine sqlite --seconds 60 --seed 7
 """
@@ -13,15 +14,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,18 +31,30 @@ from penstock.assembly import connect
 from penstock.client import Client
 from penstock.core.clock import SECOND, SystemClock
 from penstock.core.message import SubscriptionSpec
+from penstock.core.pushing import PushSpec, dump_push
 from penstock.sinks.api import Sink
 from penstock.sinks.opening import open_sink
-from penstock.testing.crash_bus_roles import KEYS, SUBSCRIPTION, TOPIC, history_read
+from penstock.store.topics import Extras
+from penstock.testing.crash_bus_roles import (
+    KEYS,
+    PUSHED,
+    PUSHED_EVERY,
+    SUBSCRIPTION,
+    TOPIC,
+    history_read,
+)
 from penstock.testing.postgres import PostgresServer
 from penstock.testing.postgres_process import port_free
 
+DATABASES: Final = ("bus", "sink", "pushed")
 PUBLISHERS: Final = 2
 CONSUMERS: Final = 2
 PAUSE_SECONDS: Final = (0.2, 4.0)
 START_SECONDS: Final = 60
 DRAIN_SECONDS: Final = 300
 ACCEPTED_MIN: Final = 200
+LOOPBACK: Final = {"PENSTOCK_EGRESS_HTTP": "allowed", "PENSTOCK_EGRESS_PRIVATE": "allowed"}
+"""The receiver is on this machine, which nobody pushes to unless told that it is meant."""
 
 
 class Wrong(Exception):
@@ -49,12 +63,13 @@ class Wrong(Exception):
 
 @dataclass(slots=True)
 class Place:
-    """Where everything is: two databases, on PostgreSQL with the server that has them."""
+    """Where everything is: three databases, on PostgreSQL with the server that has them."""
 
     engine: str
     folder: Path
     database_url: str
     sink_url: str
+    push_sink_url: str
     server: PostgresServer | None = None
 
 
@@ -64,6 +79,7 @@ class Cast:
 
     place: Place
     port: int
+    push_port: int
     key: str
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     kills: Counter[str] = field(default_factory=Counter)
@@ -72,7 +88,12 @@ class Cast:
         """Everybody who may be killed."""
         people = [f"publisher-{n}" for n in range(PUBLISHERS)]
         people += [f"consumer-{n}" for n in range(CONSUMERS)]
-        return [*people, "server", *(["database"] if self.place.server is not None else [])]
+        return [
+            *people,
+            "receiver-0",
+            "server",
+            *(["database"] if self.place.server is not None else []),
+        ]
 
     def start(self, name: str) -> None:
         """Start a process (again); the database is started with its data as they are."""
@@ -82,7 +103,11 @@ class Cast:
             return
         with (self.place.folder / f"{name}.log").open("ab") as output:
             self.running[name] = subprocess.Popen(
-                self._command(name), cwd=self.place.folder, stdout=output, stderr=output
+                self._command(name),
+                cwd=self.place.folder,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **LOOPBACK},
             )
 
     def kill(self, name: str) -> None:
@@ -134,6 +159,8 @@ class Cast:
         given: dict[str, Any] = {
             "database_url": self.place.database_url,
             "sink_url": self.place.sink_url,
+            "push_sink_url": self.place.push_sink_url,
+            "push_port": self.push_port,
             "url": f"http://127.0.0.1:{self.port}",
             "key": self.key,
             "history": str(history_of(self.place, int(number))),
@@ -155,8 +182,8 @@ def history_of(place: Place, number: int) -> Path:
 def survive(place: Place, seconds: float, seed: int) -> dict[str, Any]:
     """Play, kill, finish, judge; raises Wrong when something is lost or doubled."""
     chance, clock = random.Random(seed), SystemClock()  # noqa: S311 - a play, not a secret
-    key = _prepare(place)
-    cast = Cast(place, port_free(), key)
+    push_port = port_free()
+    cast = Cast(place, port_free(), push_port, _prepare(place, push_port))
     try:
         for name in cast.names():
             cast.start(name)
@@ -172,6 +199,7 @@ def survive(place: Place, seconds: float, seed: int) -> dict[str, Any]:
         cast.stop("publisher")
         _drain(place, clock)
         cast.stop("consumer")
+        cast.stop("receiver")
         cast.stop("server")
     finally:
         cast.close()
@@ -179,57 +207,76 @@ def survive(place: Place, seconds: float, seed: int) -> dict[str, Any]:
 
 
 def judge(place: Place) -> dict[str, Any]:
-    """Compare the sink with the publishers' histories."""
+    """Compare the sinks with the publishers' histories."""
     asked: set[int] = set()
     accepted: dict[int, int] = {}
     for number in range(PUBLISHERS):
         more_asked, more_accepted = history_read(history_of(place, number))
         asked |= more_asked
         accepted |= more_accepted
-    sink = open_sink(place.sink_url)
-    effects = Counter(int(row[0]) for row in _rows(sink, "SELECT n FROM effects"))
-    counters = sink.counters(SUBSCRIPTION)
-    documents = [sink.document(f"keys/{key}") for key in range(KEYS)]
-    sink.close()
-    summed = sum(0 if one is None else int(one.fields["count"]) for one in documents)
-    verdict = {
+    verdict: dict[str, Any] = {
         "asked": len(asked),
         "accepted": len(accepted),
-        "applied": len(effects),
-        "duplicates": counters.get("duplicate", 0),
-        "lost": len(accepted.keys() - effects.keys()),
-        "doubled": sum(1 for count in effects.values() if count > 1),
-        "unasked": len(effects.keys() - asked),
         "ids_twice": len(accepted) - len(set(accepted.values())),
-        "summed": summed,
-        "counted": counters.get("applied", 0),
+        "pulled": _leg(place.sink_url, SUBSCRIPTION, asked, set(accepted)),
+        "pushed": _leg(place.push_sink_url, PUSHED, _pushed(asked), _pushed(accepted)),
     }
-    total = sum(effects.values())
-    is_right = not any(verdict[name] for name in ("lost", "doubled", "unasked", "ids_twice"))
-    if not is_right or not summed == verdict["counted"] == total or len(accepted) < ACCEPTED_MIN:
+    is_right = not verdict["ids_twice"] and len(accepted) >= ACCEPTED_MIN
+    for leg in (verdict["pulled"], verdict["pushed"]):
+        is_right &= not any(leg[name] for name in ("lost", "doubled", "unasked"))
+        is_right &= leg["summed"] == leg["counted"] == leg["rows"]
+    if not is_right:
         raise Wrong(json.dumps(verdict))
     return verdict
 
 
-def _prepare(place: Place) -> str:
-    """Databases, topic, subscription, table; the key of the publishers."""
+def _pushed(numbers: Iterable[int]) -> set[int]:
+    """Those that are pushed."""
+    return {n for n in numbers if n % PUSHED_EVERY == 0}
+
+
+def _leg(sink_url: str, subscription: str, asked: set[int], accepted: set[int]) -> dict[str, int]:
+    """What one sink has of what its subscription was to bring it."""
+    sink = open_sink(sink_url)
+    effects = Counter(int(row[0]) for row in _rows(sink, "SELECT n FROM effects"))
+    counters = sink.counters(subscription)
+    documents = [sink.document(f"keys/{key}") for key in range(KEYS)]
+    sink.close()
+    summed = sum(0 if one is None else int(one.fields["count"]) for one in documents)
+    return {
+        "applied": len(effects),
+        "duplicates": counters.get("duplicate", 0),
+        "lost": len(accepted - effects.keys()),
+        "doubled": sum(1 for count in effects.values() if count > 1),
+        "unasked": len(effects.keys() - asked),
+        "rows": sum(effects.values()),
+        "summed": summed,
+        "counted": counters.get("applied", 0),
+    }
+
+
+def _prepare(place: Place, push_port: int) -> str:
+    """Databases, topic, subscriptions, tables; the key of the publishers."""
+    spec = SubscriptionSpec(
+        name=SUBSCRIPTION,
+        topic=TOPIC,
+        ack_deadline_us=10 * SECOND,
+        min_backoff_us=SECOND // 10,
+        max_backoff_us=SECOND,
+    )
+    push = dump_push(PushSpec(endpoint=f"http://127.0.0.1:{push_port}/pubsub/push"))
     with connect(place.database_url) as client:
         client.topics.create(TOPIC)
+        client.subscriptions.declare(spec)
         client.subscriptions.declare(
-            SubscriptionSpec(
-                name=SUBSCRIPTION,
-                topic=TOPIC,
-                ack_deadline_us=10 * SECOND,
-                min_backoff_us=SECOND // 10,
-                max_backoff_us=SECOND,
-            )
+            replace(spec, name=PUSHED, filter='attributes.push = "yes"'),
+            Extras(kind="push", push=push),
         )
         key = client.keys.create("crashing", "worker", rate=10_000.0, actor="crashing").text
-    sink = open_sink(place.sink_url)
-    sink.transact(
-        lambda tx: tx.execute("CREATE TABLE effects (n bigint NOT NULL, message_id text NOT NULL)")
-    )
-    sink.close()
+    for url in (place.sink_url, place.push_sink_url):
+        sink = open_sink(url)
+        _rows(sink, "CREATE TABLE effects (n bigint NOT NULL, message_id text NOT NULL)")
+        sink.close()
     assert key is not None
     return key
 
@@ -244,7 +291,7 @@ def _await_first(place: Place, clock: SystemClock) -> None:
 
 
 def _drain(place: Place, clock: SystemClock) -> None:
-    """Wait until nothing waits in the subscription any more."""
+    """Wait until nothing waits in a subscription any more."""
     end = clock.monotonic() + DRAIN_SECONDS
     with connect(place.database_url) as client:
         while left := _waiting(client):
@@ -254,8 +301,8 @@ def _drain(place: Place, clock: SystemClock) -> None:
 
 
 def _waiting(client: Client) -> int:
-    backlog = client.subscriptions.get(SUBSCRIPTION).backlog
-    return backlog.ready + backlog.leased + backlog.delayed + backlog.behind
+    found = [client.subscriptions.get(name).backlog for name in (SUBSCRIPTION, PUSHED)]
+    return sum(one.ready + one.leased + one.delayed + one.behind for one in found)
 
 
 def _rows(sink: Sink, text: str) -> list[tuple[Any, ...]]:
@@ -268,12 +315,12 @@ def opened(engine: str) -> Iterator[Place]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if engine == "sqlite":
-            bus, sink = f"sqlite:{folder}/bus.db", f"sqlite:{folder}/sink.db"
-            yield Place(engine, folder, bus, sink)
+            bus, sink, pushed = (f"sqlite:{folder}/{one}.db" for one in DATABASES)
+            yield Place(engine, folder, bus, sink, pushed)
             return
         with PostgresServer(durable=True) as server:
-            bus, sink = (server.create_database(one) for one in ("bus", "sink"))
-            yield Place(engine, folder, bus, sink, server)
+            bus, sink, pushed = (server.create_database(one) for one in DATABASES)
+            yield Place(engine, folder, bus, sink, pushed, server)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,10 +1,10 @@
-"""The processes that `crash_bus` kills: publishers over HTTP, consumers with a SQL sink.
+"""The processes that `crash_bus` kills: publishers over HTTP, consumers that pull or are pushed to.
 
 A publisher writes into its history what it is about to publish, and then what was accepted; after
 its death the next one repeats what has no answer, under the same dedupe ids. A consumer inserts one
 row per message, without any constraint that would hide a second one, and adds to one document per
-key; it is slow to ack, so that death often comes between effect and ack. Both go on until they are
-told to stop.
+key; it is slow to ack, so that death often comes between effect and ack. A receiver does the same
+with what the server pushes to it. All go on until they are told to stop.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import uvicorn
+
 from penstock.assembly import open_store
 from penstock.bus.embedded import EmbeddedBus
 from penstock.config import load
@@ -30,6 +32,9 @@ from penstock.core.message import Settling
 
 TOPIC: Final = "crashing"
 SUBSCRIPTION: Final = "crashing-sink"
+PUSHED: Final = "crashing-push"
+PUSHED_EVERY: Final = 4
+"""Every so many is pushed as well: a push is a request of its own, and two cores carry fewer."""
 KEYS: Final = 20
 BATCH: Final = 50
 REST_SECONDS: Final = 0.25
@@ -87,7 +92,7 @@ def _published(url: str, key: str, numbers: list[int]) -> list[str]:
     messages = [
         {
             "data": base64.b64encode(json.dumps({"n": n}).encode()).decode(),
-            "attributes": {"event_type": "number"},
+            "attributes": {"event_type": "number", "push": "no" if n % PUSHED_EVERY else "yes"},
             "dedupe_id": f"n{n}",
         }
         for n in numbers
@@ -119,14 +124,9 @@ class SlowToAck(EmbeddedBus):
         return super().ack(subscription, ack_ids)
 
 
-def consumer(database_url: str, sink_url: str) -> None:
-    """Pull and apply until told to stop."""
-    app = Consumer(
-        SUBSCRIPTION,
-        sink=sink_url,
-        topic=TOPIC,
-        options=ConsumerOptions(concurrency=4, outstanding=64, extend="10s", log=lambda _: None),
-    )
+def applying(subscription: str, sink_url: str, options: ConsumerOptions) -> Consumer:
+    """One row per message and one sum per key, in one transaction."""
+    app = Consumer(subscription, sink=sink_url, topic=TOPIC, options=options)
 
     @app.on("number")
     def number(message: Message, tx: SinkTx) -> Upsert:
@@ -135,6 +135,23 @@ def consumer(database_url: str, sink_url: str) -> None:
                    {"n": n, "id": message.id})  # fmt: skip
         return Upsert(path=f"keys/{n % KEYS}", add={"count": 1})
 
+    return app
+
+
+def receiver(sink_url: str, port: int) -> None:
+    """Take pushes until told to stop; an answer is given a while after its effect is durable."""
+    options = ConsumerOptions(
+        concurrency=32, outstanding=256, log=lambda _: SystemClock().sleep(ACK_SECONDS)
+    )
+    app = applying(PUSHED, sink_url, options)
+    uvicorn.run(app.asgi(), host="127.0.0.1", port=port, log_level="warning", access_log=False)
+    app.close()
+
+
+def consumer(database_url: str, sink_url: str) -> None:
+    """Pull and apply until told to stop."""
+    options = ConsumerOptions(concurrency=4, outstanding=64, extend="10s", log=lambda _: None)
+    app = applying(SUBSCRIPTION, sink_url, options)
     store = open_store(load({"PENSTOCK_DATABASE_URL": database_url}))
     worker = app.worker(SlowToAck(store, actor=f"consumer-{os.getpid()}"))
     worker.start()
@@ -152,6 +169,8 @@ def main(arguments: list[str]) -> None:
     given: dict[str, Any] = json.loads(rest[0])
     if role == "publisher":
         publisher(given["url"], given["key"], Path(given["history"]), given["first"], given["step"])
+    elif role == "receiver":
+        receiver(given["push_sink_url"], given["push_port"])
     else:
         consumer(given["database_url"], given["sink_url"])
 
