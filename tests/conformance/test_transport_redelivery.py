@@ -184,6 +184,35 @@ def test_used_up_attempts_make_a_dead_letter(rig: Rig) -> None:
         assert rig.pull("work.dead") == rig.pull() == []
 
 
+def test_what_was_not_tried_is_given_back(rig: Rig) -> None:
+    """Ready at once, in its old place, for anybody; the ack id is spent, the attempt is not."""
+    topic = rig.declare()
+    rig.publish(topic, "a", "b")
+    if not rig.bus.capabilities.release_without_attempt:
+        rig.bus.release("work", [one.ack_id for one in rig.pull()])
+        rig.pass_seconds(60)
+        assert bodies(rig.pull()) == ["a", "b"]
+        return
+    for _ in range(7):  # more often than there are attempts
+        first, second = rig.pull()
+        assert (first.attempt, second.attempt) == (1, 1)
+        told = rig.bus.release("work", [first.ack_id, first.ack_id, second.ack_id])
+        assert told == [DONE, STALE, DONE]
+        assert rig.bus.release("work", [first.ack_id]) == [STALE]
+        assert rig.bus.ack("work", [first.ack_id]) == nack(rig, first) == [STALE]
+        assert rig.bus.extend("work", [first.ack_id], 60) == [STALE]
+    held = rig.other.pull("work")
+    assert bodies(held) == ["a", "b"]
+    nack(rig, held[0])
+    rig.bus.ack("work", [held[1].ack_id])
+    assert rig.bus.release("work", [held[0].ack_id, held[1].ack_id]) == [STALE, STALE]
+    rig.pass_seconds(600)
+    got = rig.one()
+    assert got.attempt == 2, "a failure counts, before and after"
+    assert rig.bus.release("work", [got.ack_id]) == [DONE]
+    assert rig.one().attempt == 2
+
+
 def test_poison_dies_at_once(rig: Rig) -> None:
     """No pointless retries, and nobody behind it waits."""
     if not rig.bus.capabilities.nack_with_error:

@@ -86,6 +86,7 @@ class ListenedBus(EmbeddedBus):
         self.acks: list[str] = []
         self.nacks: list[Nack] = []
         self.extended: list[int] = []
+        self.released: list[str] = []
 
     def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
         answers = super().ack(subscription, ack_ids)
@@ -100,6 +101,11 @@ class ListenedBus(EmbeddedBus):
     def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> list[Settling]:
         answers = super().extend(subscription, ack_ids, seconds)
         self.extended.append(seconds)
+        return answers
+
+    def release(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
+        answers = super().release(subscription, ack_ids)
+        self.released += ack_ids
         return answers
 
     def declare_all(self, *, dead_letters: bool) -> None:

@@ -197,7 +197,7 @@ class TestLoop:
         app.close()
 
     def test_stop(self, sink: Sink, live: ListenedBus) -> None:
-        """What was begun is finished and acked; what was not is given back, and not handled."""
+        """What was begun is finished and acked; the rest is given back as if it never was taken."""
         app = make(sink, concurrency=1, outstanding=4)
         handler = Gathering()
         app.on()(handler)
@@ -211,7 +211,11 @@ class TestLoop:
         stopping.join(PATIENCE)
         assert not stopping.is_alive()
         assert len(live.acks) == len(handler.begun)
-        assert len(live.acks) + len(live.nacks) == 4
+        assert len(live.acks) + len(live.released) == 4
+        again = live.pull(SUB)
+        assert [one.attempt for one in again] == [1] * len(live.released), "a stop costs no attempt"
+        assert len(again) == 4 - len(handler.begun)
+        assert live.ack(SUB, live.released) == [Settling.STALE] * len(live.released)
         app.close()
 
     def test_a_stop_does_not_wait_for_full_batches(self, sink: Sink, live: ListenedBus) -> None:
@@ -223,7 +227,7 @@ class TestLoop:
             gathered.set()
             return "guards/1", 1
 
-        @app.collect(max=100, wait="1h", newer=newer)
+        @app.collect(max=100, wait="60s", newer=newer)
         def load(_: Batch) -> None: ...
 
         publish(live, 3)
@@ -231,7 +235,7 @@ class TestLoop:
         worker.start()
         assert gathered.wait(PATIENCE)
         assert worker.stop()
-        assert len(live.acks) + len(live.nacks) == 3
+        assert len(live.acks) + len(live.released) == 3
         assert app.counters() == {"applied": len(live.acks)}
         app.close()
 

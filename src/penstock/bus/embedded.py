@@ -34,6 +34,7 @@ from penstock.store.deliveries import (
     delivery_lapse,
     delivery_nack,
     delivery_pull,
+    delivery_release,
 )
 from penstock.store.messages import message_publish
 from penstock.store.topics import (
@@ -57,6 +58,7 @@ CAPABILITIES: Final = TransportCapabilities(
     attribute_filters=True,
     seek_by_time=True,
     nack_with_error=True,
+    release_without_attempt=True,
     one_transaction_with_store=True,
 )
 
@@ -199,6 +201,17 @@ class EmbeddedBus:
         tickets = _decoded([nack.ack_id for nack in nacks])
         for nack in nacks:
             _check_reason(nack)
+        return self._store.write(body)
+
+    def release(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
+        """Give back what no handler has seen: ready at once, and no attempt is counted."""
+
+        def body(tx: Tx) -> list[Settling]:
+            sub = subscription_get(tx, subscription, self._customer)
+            tx.after_commit(lambda: self._wake({channel(sub.subscription)}))
+            return _told(sub, tickets, delivery_release(tx, sub, _tickets(sub, tickets)))
+
+        tickets = _decoded(ack_ids)
         return self._store.write(body)
 
     def close(self) -> None:

@@ -34,6 +34,7 @@ class TransportCapabilities:
     attribute_filters: bool
     seek_by_time: bool
     nack_with_error: bool
+    release_without_attempt: bool
     one_transaction_with_store: bool
 
 
@@ -71,6 +72,14 @@ class Transport(Protocol):
 
     def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[Settling]:
         """Give deliveries back, each with its reason; counts towards the dead letter."""
+        ...
+
+    def release(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
+        """Give back what no handler has seen: ready at once, for whoever pulls.
+
+        It costs no attempt; with a transport that cannot say so (`release_without_attempt`) it is
+        an extension by 0 seconds, which does.
+        """
         ...
 
     def close(self) -> None:

@@ -4,7 +4,8 @@
     clerk    tells the transport how messages ended, in batches, and moves deadlines meanwhile
 
 A settlement that is lost costs a redelivery, which the sink's mark makes harmless. A stop pulls no
-more, gives back what has not begun, waits for the rest, and settles it.
+more, gives back what has not begun (which costs those messages no attempt), waits for the rest, and
+settles it.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class Clerk:
             if nacks:
                 self._transport.nack(self._subscription, nacks)
             if back:
-                self._transport.extend(self._subscription, back, 0)
+                self._transport.release(self._subscription, back)
         except Exception:
             # Settling twice is harmless: the second time the ack id is stale.
             if self._tries + 1 >= SETTLE_TRIES:
@@ -233,10 +234,12 @@ class PullWorker:
             return True
         pulling, settling = self._threads
         pulling.join()
-        for ack_id, future in list(self._futures.items()):
-            if future.cancel():
-                self._futures.pop(ack_id, None)
-                self._clerk.end(ack_id, None)
+        untried = [ack_id for ack_id, future in list(self._futures.items()) if future.cancel()]
+        for ack_id in untried:
+            self._futures.pop(ack_id, None)
+            self._clerk.end(ack_id, None)
+        if untried:
+            log.info("%s messages of %s go back untried", len(untried), self._consumer.name)
         is_idle = self._drained()
         self._clerk.stop()
         settling.join()

@@ -145,6 +145,18 @@ def delivery_nack(
     return _refuse(tx, sub, by_ticket, jitter, lapsed=False)
 
 
+def delivery_release(tx: Tx, sub: Subscription, tickets: Sequence[Ticket]) -> set[Ticket]:
+    """Give back what was taken and never tried: ready at once, and no attempt is counted.
+
+    Returns the tickets that were current; they are stale from here on.
+    """
+    params = {"subscription": sub.subscription, "lapsed": False}
+    held = tx.rows("bus_hold", params, batch=sorted(set(tickets)))
+    current = [(row[0], row[1]) for row in held]
+    tx.run("bus_release", {"subscription": sub.subscription}, batch=current)
+    return set(current)
+
+
 def delivery_lapse(
     tx: Tx, jitter: Jitter, *, subscription: int | None = None, n: int = SWEEP
 ) -> tuple[int, int, set[str]]:

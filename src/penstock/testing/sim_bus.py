@@ -1,8 +1,8 @@
 """Simulated publishers, consumers and operators of the bus, on virtual time.
 
 Publishers repeat what was not answered under the same dedupe ids. Consumers ack, refuse, extend,
-forget, die holding messages, and ack what is no longer theirs. Operators replay, seek, purge, pause
-and change subscriptions while everything goes on.
+give back untried, forget, die holding messages, and ack what is no longer theirs. Operators replay,
+seek, purge, pause and change subscriptions while everything goes on.
 """
 
 from __future__ import annotations
@@ -106,13 +106,14 @@ class Consumer(Actor):
             return
         rng = self.stage.rng
         deed = rng.choice(
-            ("pull", "pull", "ack", "ack", "nack", "nack", "nack", "extend", "forget", "late")
-        )
+            ("pull", "pull", "ack", "ack", "nack", "nack", "nack", "extend", "release", "forget",
+             "late")
+        )  # fmt: skip
         if deed == "pull":
             self.held += self._pull(sub)
         elif deed == "late" and self.spent:
             late = [rng.choice(self.spent)]
-            (self._settle if rng.random() < 0.5 else self._refuse)(sub, late)
+            rng.choice((self._settle, self._refuse, self._release))(sub, late)
         elif self.held:
             some = [self.held.pop(rng.randrange(len(self.held)))]
             self.spent = [*self.spent[-5:], *some]
@@ -122,6 +123,8 @@ class Consumer(Actor):
                 self._refuse(sub, some)
             elif deed == "extend":
                 self._extend(sub, some)
+            elif deed == "release":
+                self._release(sub, some)
 
     def _pull(self, sub: Subscription) -> list[Handed]:
         n = self.stage.rng.randint(1, 4)
@@ -140,6 +143,12 @@ class Consumer(Actor):
         refusals = [Refusal(one.message_id, one.epoch, kind, "Boom", "simulated") for one in some]
         self._checks.nacks |= {(sub.subscription, one.message_id, one.epoch) for one in some}
         self.store.write(lambda tx: deliveries.delivery_nack(tx, sub, refusals, rng.random))
+
+    def _release(self, sub: Subscription, some: list[Handed]) -> None:
+        """Stopped before it began: as if it had not been taken."""
+        tickets = [(one.message_id, one.epoch) for one in some]
+        self._checks.releases |= {(sub.subscription, *ticket) for ticket in tickets}
+        self.store.write(lambda tx: deliveries.delivery_release(tx, sub, tickets))
 
     def _extend(self, sub: Subscription, some: list[Handed]) -> None:
         tickets = [(one.message_id, one.epoch) for one in some]
