@@ -2,7 +2,9 @@
 
 import pytest
 
+from penstock.client import Client
 from penstock.core import settle
+from penstock.core.errors import Conflict, IllegalTransition
 from penstock.core.model import Finished, HeldRun
 from penstock.engine.admitter import Admitter
 from penstock.engine.sweeper import Sweeper
@@ -10,7 +12,7 @@ from penstock.store.api import Store
 from penstock.store.ending import run_end_many
 from penstock.store.leases import session_beat, session_expire
 from penstock.store.runs import run_start_many
-from penstock.testing.interleaving import Outcome, exhaust, explore
+from penstock.testing.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import LEASE_US, Stage, claim_act, finish_act, submit_act
 
 pytestmark = pytest.mark.postgres
@@ -187,3 +189,42 @@ def test_turns_of_a_customer_are_given_once(stage: Stage) -> None:
         return [submit_act(stage, n=2)] * 3, check
 
     assert explore(stage.arena, scene, range(15)) > 3
+
+
+def test_trying_a_dead_run_again_by_several_at_once(stage: Stage) -> None:
+    """Replays of its letter, a person's retry, and a discard: one run tries it, or none."""
+
+    def told(act: Act) -> Act:
+        def safe(store: Store) -> object:
+            try:
+                return act(store)
+            except (Conflict, IllegalTransition):
+                return None
+
+        return safe
+
+    def scene():  # type: ignore[no-untyped-def]
+        stage.empty()
+        (run_id,) = stage.submit()
+        failure = settle.Failure(error_type="DATA_QUALITY", insist=False)
+        held = stage.claim(stage.session(), start=True)
+        ends = [settle.failed(run, failure, jitter=0.0) for run in held]
+        stage.store.write(lambda tx: run_end_many(tx, ends))
+        (letter,) = stage.client.dead_letters.find()
+        number = letter.dead_letter_id
+
+        def check(outcomes: list[Outcome]) -> None:
+            again = stage.value("SELECT count(*) FROM runs")
+            done = sum(outcome.value is not None for outcome in outcomes[:2])
+            assert (again, done) == ((1, 1) if outcomes[2].value is None else (again, again))
+            assert again <= 1
+            status = stage.value("SELECT status FROM dead_letters")
+            assert status == ("discarded" if outcomes[2].value else "replayed")
+
+        return [
+            told(lambda store: Client(store).dead_letters.replay(number)),
+            told(lambda store: Client(store).runs.retry(run_id)),
+            told(lambda store: Client(store).dead_letters.discard([number], "enough")),
+        ], check
+
+    assert explore(stage.arena, scene, range(20)) > 5

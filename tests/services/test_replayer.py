@@ -126,3 +126,16 @@ def test_the_rate_holds_from_pass_to_pass(desk: Desk, monkeypatch: pytest.Monkey
     assert [replayer.run_once().replayed for _ in range(2)] == [2, 0]
     desk.clock.advance(seconds=2)
     assert replayer.run_once().replayed == 2
+
+
+def test_a_refusal_writes_nothing(desk: Desk) -> None:
+    """A letter at its cap whose message is gone but for the copy is not copied once more."""
+    desk.client.topics.create("events")
+    desk.client.subscriptions.declare(SPEC, replace(wish(), replays_max=0))
+    desk.client.topics.publish("events", [Outgoing(data=b"x")])
+    die(desk)
+    desk.clock.advance(seconds=10_000)
+    desk.sql("DELETE FROM messages WHERE message_id = (SELECT min(message_id) FROM messages)")
+    replayer = Replayer(desk.store, lambda _: True)
+    assert [replayer.run_once().replayed for _ in range(2)] == [0, 0]
+    assert desk.column("SELECT count(*) FROM messages") == [1]

@@ -13,7 +13,7 @@ from penstock.core.ids import encode
 from penstock.core.model import Config, NewRun, ProcessorRow, Run
 from penstock.store.api import Store, Tx
 from penstock.store.configs import config_get, config_lock
-from penstock.store.inbox import dead_letter_get, dead_letter_resolve_many
+from penstock.store.inbox import dead_letter_get, dead_letter_resolve_many, run_again_lock
 from penstock.store.registry import customer_get
 from penstock.store.runs import RunFilter, run_get, run_insert_many, run_list_live
 from penstock.store.schedule import schedule_get
@@ -31,6 +31,7 @@ def run_again(
     parameters: str | None = None,
 ) -> int:
     """Insert the run that tries an ended one again; `parameters` (JSON) replace its own."""
+    run_again_lock(tx, run_id)
     old = run_get(tx, run_id, customer)
     if old is None:
         raise NotFound("run", encode("run", run_id))

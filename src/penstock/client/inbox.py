@@ -29,7 +29,9 @@ from penstock.store.inbox import (
     dead_letter_find,
     dead_letter_get,
     dead_letter_groups,
+    dead_letter_hold,
     dead_letter_resolve_many,
+    run_again_lock,
     run_replays,
 )
 from penstock.store.journal import Entry, journal_append_many
@@ -261,7 +263,11 @@ class DeadLetters:
     def _again(
         self, tx: Tx, letter: DeadLetter, edit: Edit | None, who: str, at: int | None
     ) -> str:
-        """Replay one open letter in this transaction and close it."""
+        """Replay one open letter in this transaction and close it; refused before any write."""
+        if letter.kind == "run":
+            run_again_lock(tx, letter.subject)
+        if not dead_letter_hold(tx, letter.dead_letter_id):
+            raise Conflict(f"{_name(letter)} is not open any more.")
         if letter.kind == "run":
             text = None
             if edit is not None:
@@ -276,8 +282,7 @@ class DeadLetters:
         else:
             told = delivery_again(tx, self._store, letter, edit, actor=who, at=at)
             closed = [(letter.dead_letter_id, f"replayed as {told}")]
-            if not dead_letter_resolve_many(tx, closed, status="replayed", actor=who):
-                raise Conflict(f"{_name(letter)} is not open any more.")
+            dead_letter_resolve_many(tx, closed, status="replayed", actor=who)
         _note(tx, [letter], "replayed", who, told)
         return told
 

@@ -18,7 +18,7 @@ from penstock.core.message import Outgoing
 from penstock.store.api import Store, Tx
 from penstock.store.inbox import DeadLetter
 from penstock.store.messages import Message, message_get, message_publish_to
-from penstock.store.rounds import delivery_replay
+from penstock.store.rounds import delivery_replay, delivery_replayable
 from penstock.store.topics import Subscription, subscription_read, topic_open
 
 ADDED = ("cloudpubsub", "penstock-")
@@ -64,6 +64,7 @@ def delivery_again(
         raise NotFound("message", str(letter.message_id))
     content = None
     if edit is not None or message.message_id != letter.message_id:
+        delivery_replayable(tx, sub, letter.message_id)  # or a refusal would leave the copy behind
         content = _stand_in(tx, sub, message, edit or Edit())
     done = delivery_replay(tx, sub, letter.message_id, actor, content_id=content, due_at=at)
     tx.after_commit(lambda: store.wake(sorted(done.wake)))

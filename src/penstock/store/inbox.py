@@ -131,6 +131,16 @@ def dead_letter_resolve_many(
     return {int(row[0]) for row in rows}
 
 
+def dead_letter_hold(tx: Tx, dead_letter_id: int) -> bool:
+    """Whether a dead letter is open; then nobody else closes it before the transaction ends."""
+    return bool(tx.rows("dead_letter_hold", {"dead_letter_id": dead_letter_id}))
+
+
+def run_again_lock(tx: Tx, run_id: int) -> None:
+    """Let nobody else try this run again before the transaction ends; look after this."""
+    tx.rows("run_again_lock", {"run_id": run_id})
+
+
 def run_replays(tx: Tx, run_id: int) -> int:
     """How often what this run was for has been replayed from a dead letter."""
     return int(one(tx.rows("run_replays", {"run_id": run_id}))[0])

@@ -45,6 +45,35 @@ class Replayed:
     wake: set[str]
 
 
+class Last(NamedTuple):
+    """How the last round of a delivery ended."""
+
+    round: int
+    epoch: int
+    attempts: int
+    replays: int
+    outcome: str
+    published_at: int
+    at: int
+
+
+def delivery_replayable(tx: Tx, sub: Subscription, message_id: int) -> Last:
+    """The last round of a delivery that may be replayed; Conflict or NotFound when it may not."""
+    params = {"subscription": sub.subscription, "message_id": message_id}
+    if first(tx.rows("bus_delivery_get", params)) is not None:
+        raise Conflict(f"message {message_id} is still under way in {sub.name}; nothing to replay")
+    row = first(tx.rows("bus_settled_last", params))
+    if row is None:
+        raise NotFound("delivery", f"{sub.name}/{message_id}")
+    last = Last._make(row)
+    if last.replays >= sub.replays_max:
+        raise Conflict(
+            f"message {message_id} was replayed {last.replays} times, as often as {sub.name} "
+            f"allows (replays_max {sub.replays_max}); raise that, or discard the message"
+        )
+    return last
+
+
 def delivery_replay(
     tx: Tx,
     sub: Subscription,
@@ -60,26 +89,15 @@ def delivery_replay(
     is the earliest time for it. Conflict while it is under way and when it was replayed as often
     as the subscription allows.
     """
-    params = {"subscription": sub.subscription, "message_id": message_id}
-    if first(tx.rows("bus_delivery_get", params)) is not None:
-        raise Conflict(f"message {message_id} is still under way in {sub.name}; nothing to replay")
-    last = first(tx.rows("bus_settled_last", params))
-    if last is None:
-        raise NotFound("delivery", f"{sub.name}/{message_id}")
-    number, epoch, _, replays, _, published_at, _ = last
-    if replays >= sub.replays_max:
-        raise Conflict(
-            f"message {message_id} was replayed {replays} times, as often as {sub.name} allows "
-            f"(replays_max {sub.replays_max}); raise that, or discard the message"
-        )
+    last = delivery_replayable(tx, sub, message_id)
     wanted = message_id if content_id is None else content_id
     content = message_headers(tx, [wanted]).get(wanted)
     if content is None:
         raise NotFound("message", wanted)
     key = content.ordering_key if sub.is_ordered else None
     lock_keys(tx, sub.topic, [key])
-    again = (number + 1, epoch, replays + 1)
-    new = _Round(message_id, *again, published_at, content_id, key, due_at=due_at)
+    again = (last.round + 1, last.epoch, last.replays + 1)
+    new = _Round(message_id, *again, last.published_at, content_id, key, due_at=due_at)
     if not _add(tx, sub, [new]):
         raise Conflict(f"message {message_id} was replayed by somebody else just now")
     if due_at is None or due_at <= tx.now():
