@@ -21,7 +21,14 @@ from penstock.client.starting import start
 from penstock.client.submission import Checked, Submission, addressed, check_many, insert
 from penstock.client.within import Within
 from penstock.core import filters
-from penstock.core.binding import CONFIGS_SUFFIX, TO_CONFIGS, Binding, Bound, message_object
+from penstock.core.binding import (
+    CONFIGS_SUFFIX,
+    TO_CONFIGS,
+    Binding,
+    Bound,
+    Origin,
+    message_object,
+)
 from penstock.core.binding import parse_binding as parse
 from penstock.core.drafts import check_customer
 from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
@@ -134,7 +141,11 @@ class Binder:
             if not delivery_ack(tx, sub, [(one.message_id, one.epoch)]):
                 return 0
             self._client.over(Within(self._store, tx)).flows.complete(
-                replace(report, customer=_owner(tx, sub) or report.customer)
+                replace(
+                    report,
+                    customer=_owner(tx, sub) or report.customer,
+                    origin=_origin(sub, one),
+                )
             )
             return 1
 
@@ -187,12 +198,12 @@ class Binder:
         )
         for config_id, filter_text in rows:
             if not filter_text or filters.parse(filter_text)(one.attributes):
-                self._start(tx, config_id, one)
+                self._start(tx, config_id, one, sub)
         going_on = rows[-1][0] if len(rows) == STEP else None
         request_answer(tx, scope, key, {"next": going_on})
         return going_on
 
-    def _start(self, tx: Tx, config_id: int, one: Handed) -> None:
+    def _start(self, tx: Tx, config_id: int, one: Handed, sub: Subscription) -> None:
         config_lock(tx, config_id)
         config = config_get(tx, config_id)
         if config is None or not config.is_active:
@@ -200,7 +211,7 @@ class Binder:
         info = self._names.pipeline(config.pipeline, tx=tx)
         channels = ["flows", *sorted({f"runs:{row.pool}" for row in info.entries})]
         try:
-            start(tx, config, info, ACTOR, "event", str(one.message_id))
+            start(tx, config, info, ACTOR, "event", _origin(sub, one))
         except Conflict:
             # As a slot that finds the run before not ended: it is skipped, and on record.
             config_skip_event(tx, config_id)
@@ -248,6 +259,10 @@ def _submission(binding: Binding, one: Handed, customer: str | None) -> Submissi
 def _owner(tx: Tx, sub: Subscription) -> str | None:
     """Whose runs a subscription's messages are; None when each message says it itself."""
     return None if sub.customer == HOUSE else customer_name(tx, sub.customer)
+
+
+def _origin(sub: Subscription, one: Handed) -> Origin:
+    return Origin(message_id=str(one.message_id), subscription=sub.name)
 
 
 def _summed(parts: Sequence[BoundWork]) -> BoundWork:

@@ -14,6 +14,7 @@ import penstock.client.changes as changes
 from penstock.client.description import as_draft, cadence_of, describe
 from penstock.client.names import Names, check_limit
 from penstock.client.starting import start
+from penstock.core.binding import Origin
 from penstock.core.drafts import ConfigDraft, check_customer, parse_draft
 from penstock.core.errors import NotFound, StaleVersion
 from penstock.core.ids import encode
@@ -204,7 +205,8 @@ class Configs:
             info = self._names.pipeline(config.pipeline, tx=tx)
             pools = ["flows", *sorted({f"runs:{row.pool}" for row in info.entries})]
             tx.after_commit(lambda: self._store.wake(pools))
-            return start(tx, config, info, who, trigger_source, message_id)
+            origin = None if message_id is None else Origin(message_id)
+            return start(tx, config, info, who, trigger_source, origin)
 
         return self._store.write(body)
 

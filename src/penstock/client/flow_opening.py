@@ -71,6 +71,7 @@ def flow_open_for(
         opened_by=who,
         starts=() if phase in entries else (phase,),
         parent=None if phase in entries else parent,
+        origin=report.origin,
     )
     (flow_id,) = flow_open_many(tx, [opening])
     assert flow_id is not None, "the next generation is always new"

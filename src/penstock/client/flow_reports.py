@@ -14,7 +14,7 @@ from penstock.store.completions import Reported
 from penstock.store.ending import run_cancel
 from penstock.store.flows import Flow, flow_runs_live
 from penstock.store.journal import Entry
-from penstock.store.logs import dead_report_put
+from penstock.store.logs import dead_report_put, execution_log_report
 
 
 def reported(flow: Flow, processor: int, now: int, report: CompletionReport) -> Reported:
@@ -48,9 +48,32 @@ def heard(flow: Flow, phase: str, report: CompletionReport, who: str) -> Entry:
                  None, None, text)  # fmt: skip
 
 
+def report_log(tx: Tx, flow: Flow, processor: int, report: CompletionReport, who: str) -> None:
+    """A report as a row of the execution log; what it is called outside is in its metadata."""
+    metadata = dict(report.metadata or {})
+    if report.execution_id is not None:
+        metadata["execution_id"] = report.execution_id
+    origin = report.origin
+    execution_log_report(
+        tx,
+        {
+            "flow_id": flow.flow_id,
+            "processor": processor,
+            "status": report.status,
+            "correlation_id": report.correlation_id,
+            "records": report.records,
+            "entities": None if report.entities is None else json.dumps(dict(report.entities)),
+            "message_id": None if origin is None else origin.message_id,
+            "subscription": None if origin is None else origin.subscription,
+            "metadata": json.dumps(metadata, sort_keys=True, default=str) if metadata else None,
+            "actor": who,
+        },
+    )
+
+
 def report_bury(tx: Tx, customer: int, report: CompletionReport) -> int:
     """Keep a report nobody can use; returns the dead letter's id."""
-    body = {name: getattr(report, name) for name in report.__slots__}
+    body = {name: getattr(report, name) for name in report.__slots__ if name != "origin"}
     return dead_report_put(
         tx,
         {

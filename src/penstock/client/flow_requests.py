@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.client.names import PipelineInfo
 from penstock.client.submission import check_text
+from penstock.core.binding import Origin
 from penstock.core.cascade import Completion
 from penstock.core.drafts import parameters_text
 from penstock.core.errors import InvalidInput
@@ -62,6 +63,8 @@ class CompletionReport:
     quality: float | None = None
     entities: Mapping[str, Sequence[str | int]] | None = None
     metadata: Mapping[str, Any] | None = None
+    origin: Origin | None = None
+    """The message it came with; told by whoever received it, never by the message."""
 
 
 def checked_request(info: PipelineInfo, wanted: FlowRequest) -> str | None:

@@ -22,6 +22,7 @@ from penstock.client.flow_opening import (
 from penstock.client.flow_reports import (
     heard,
     report_bury,
+    report_log,
     reported,
     run_stop_waiting,
 )
@@ -189,6 +190,7 @@ class Flows:
             news = completion_put_many(tx, [reported(flow, row.processor, tx.now(), report)])
             if news:
                 journal_append_many(tx, [heard(flow, row.phase, report, who)])
+                report_log(tx, flow, row.processor, report, who)
             if opened:
                 # With the report in the book: nothing is started that is done already.
                 flow_start(tx, self._store, info, flow.flow_id, who)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from penstock.client.description import cadence_of
 from penstock.client.names import PipelineInfo
+from penstock.core.binding import Origin
 from penstock.core.cadence import CatchUp, Overlap, latest_until
 from penstock.core.errors import Conflict
 from penstock.core.ids import encode
@@ -27,7 +28,7 @@ LOOK = 100
 
 
 def start(
-    tx: Tx, config: Config, info: PipelineInfo, who: str, source: str, message_id: str | None
+    tx: Tx, config: Config, info: PipelineInfo, who: str, source: str, origin: Origin | None = None
 ) -> list[int]:
     """Create the runs of one start now; Conflict when the config or its overlap forbids it."""
     name = encode("cfg", config.config_id)
@@ -43,7 +44,7 @@ def start(
     is_ordered = config.overlap != Overlap.ALLOW or config.catch_up == CatchUp.ALL
     slot = free_slot(tx, config, live)
     if info.has_flow:
-        return _start_flow(tx, config, info, slot, who, source)
+        return _start_flow(tx, config, info, slot, (who, source, origin))
     news = [
         NewRun(
             customer=config.customer,
@@ -56,7 +57,7 @@ def start(
             sla_us=config.sla_us,
             ordering_key=f"config:{config.config_id}:{row.processor}" if is_ordered else None,
             trigger_source=source,
-            trigger_message_id=message_id,
+            trigger_message_id=None if origin is None else origin.message_id,
         )
         for row in info.entries
     ]
@@ -66,9 +67,10 @@ def start(
 
 
 def _start_flow(
-    tx: Tx, config: Config, info: PipelineInfo, slot: int, who: str, source: str
+    tx: Tx, config: Config, info: PipelineInfo, slot: int, cause: tuple[str, str, Origin | None]
 ) -> list[int]:
     """Open a flow of the config's pipeline; returns the runs that start at once."""
+    who, source, origin = cause
     open_flow = flow_open_of_config(tx, config.config_id)
     if config.overlap == Overlap.SKIP and open_flow is not None:
         name = encode("flow", open_flow)
@@ -96,6 +98,7 @@ def _start_flow(
         slot=slot,
         priority=config.priority,
         is_ordered=is_ordered,
+        origin=origin,
     )
     (flow_id,) = flow_open_many(tx, [opening])
     assert flow_id is not None, "the next generation is always new"

@@ -153,6 +153,13 @@ class Book:
         """Whether the flow was told to begin with this phase: no cascade led to it."""
         return ask.upstream is None or ask.phase in (self.flow.start_phase or "").split(",")
 
+    def led_by(self, phase: str) -> str | None:
+        """Whose completion led to a start of the cascade: the last one of the phases before it."""
+        before = self.seen_of(self.planned.plan.phase(phase).after)
+        done = [seen for seen in before if seen.status != Completion.FAILED]
+        last = max(done, key=lambda seen: (seen.at, seen.number), default=None)
+        return None if last is None else f"{last.phase}.{last.processor}"
+
     @property
     def is_observed(self) -> bool:
         """Whether the cascade only watches this flow."""

@@ -62,6 +62,8 @@ from penstock.store.people import (
 
 STATUS_TOPIC: Final = "penstock.orchestration-status"
 FAILED_TOPIC: Final = "penstock.dependency-check-failed"
+CASCADE: Final = "orchestrator"
+"""The source of a start that a phase led to."""
 
 
 Known: TypeAlias = Callable[[Wanted], Mapping[str, Sighting] | None]
@@ -162,10 +164,11 @@ class Changes:
         is_entry = book.begins_with(ask)
         is_observed = book.is_observed and (not is_entry or flow.trigger_source == LATE_DATA)
         runs = 0 if is_observed else len(names)
+        cascaded = source in (CASCADE, LATE_DATA)
         self._triggers.append(
             NewTrigger(
                 flow.flow_id, ask.phase, processor, flow.customer, decision.verdict.value, source,
-                is_observed, runs,
+                is_observed, runs, book.led_by(ask.phase) if cascaded else None,
             )
         )  # fmt: skip
         if not is_observed:
@@ -363,6 +366,7 @@ def run_rows(
                     parameters=flow.parameters,
                     correlation_id=flow.correlation_id,
                     trigger_source=start.source,
+                    trigger_message_id=flow.message_id if start.is_entry else None,
                 )
             )
     return made

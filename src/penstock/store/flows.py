@@ -50,6 +50,8 @@ class Flow(NamedTuple):
     is_ordered: bool
     parameters: str | None
     opened_by: str
+    message_id: str | None = None
+    """The message that opened it."""
 
     @property
     def key(self) -> tuple[int, int, int, str, str]:
@@ -102,6 +104,8 @@ class NewFlow(NamedTuple):
     is_ordered: bool = False
     parameters: str | None = None
     opened_by: str = "scheduler"
+    message_id: str | None = None
+    subscription: str | None = None
 
     @property
     def key(self) -> tuple[int, int, int, str, str]:

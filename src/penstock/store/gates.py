@@ -26,6 +26,8 @@ class NewTrigger(NamedTuple):
     source: str
     is_observed: bool
     runs: int
+    parent_processor: str | None = None
+    """The processor whose completion led to it."""
 
 
 class Trigger(NamedTuple):

@@ -29,11 +29,10 @@ from penstock.core.gate import decide
 from penstock.core.phases import DONE, WAITS_FOR_GATE, PhaseState, gate_state
 from penstock.core.verdict import Decision, Effect, GateInput, GateStatus, Verdict
 from penstock.store.book import Book, Evidence, Stir, Wanted
-from penstock.store.changes import Changes
+from penstock.store.changes import CASCADE, Changes
 from penstock.store.late import late_data
 from penstock.store.rings import ring_of
 
-CASCADE: Final = "orchestrator"
 _OVER: Final = frozenset({*DONE, PhaseState.SKIPPED})
 
 

@@ -101,6 +101,17 @@ def check_log_put_many(tx: Tx, lines: Sequence[CheckLine]) -> None:
     tx.later("check_log_put_many", batch=lines)
 
 
+def execution_log_report(tx: Tx, params: dict[str, object]) -> None:
+    """Log an execution that somebody outside reported.
+
+    params: flow_id, processor, status, correlation_id, records, entities, message_id, subscription,
+    metadata, actor.
+    """
+    # Below zero, because runs have the numbers above it.
+    execution_id = -int(one(tx.rows("token_next"))[0])
+    tx.run("execution_log_from_report", {**params, "execution_id": execution_id})
+
+
 def execution_list(
     tx: Tx, correlation_id: str, customer: int | None = None, limit: int = 1_000
 ) -> list[Execution]:

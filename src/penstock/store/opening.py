@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock.core.binding import Origin
 from penstock.core.cascade import LATE_RERUNS_MAX, FlowState, flow_deadline, inherited
 from penstock.core.phases import DONE, PhaseState
 from penstock.store.api import Tx
@@ -68,6 +69,7 @@ class Opening:
     no_downstream: bool = False
     generation: int | None = None
     reruns: int = 0
+    origin: Origin | None = None
 
     @property
     def key(self) -> tuple[int, int, int, str, str]:
@@ -205,6 +207,8 @@ def _row(opening: Opening, plan: Planned, generation: int, now: int) -> NewFlow:
         is_ordered=opening.is_ordered,
         parameters=opening.parameters,
         opened_by=opening.opened_by,
+        message_id=None if opening.origin is None else opening.origin.message_id,
+        subscription=None if opening.origin is None else opening.origin.subscription,
     )
 
 

@@ -7,12 +7,13 @@ SELECT {{live_columns}} {{live_joins}}
 WHERE r.flow_id = :flow_id ORDER BY r.run_id LIMIT 1000;
 
 -- name: execution_list_of_flow
--- The ended executions of a flow, newest first; found by its cause, which is indexed.
+-- The ended runs of a flow, newest first; found by its cause, which is indexed. What was reported
+-- from outside (below zero) is told by its completions.
 -- scope: system (the caller may see the flow)
 SELECT e.execution_id, e.phase, e.processor, e.status, e.started_at, e.completed_at,
     e.error_type, e.error_message, e.retry_count
 FROM execution_log e
-WHERE e.correlation_id = :correlation_id AND e.flow_id = :flow_id
+WHERE e.correlation_id = :correlation_id AND e.flow_id = :flow_id AND e.execution_id > 0
 ORDER BY e.completed_at DESC, e.execution_id DESC LIMIT :limit;
 
 -- name: execution_flow_list

@@ -5,7 +5,7 @@
 w.flow_id, w.customer, c.customer_id, w.pipeline, l.name, w.config_id, w.partition, w.mode,
 w.generation, w.state, w.correlation_id, w.trigger_source, w.created_at, w.ended_at, w.digest,
 w.start_phase, w.parent_flow_id, w.deadline_at, w.no_downstream, w.is_degraded, w.missing, w.slot,
-w.start_at, w.start_gap, w.priority, w.is_ordered, w.parameters, w.opened_by
+w.start_at, w.start_gap, w.priority, w.is_ordered, w.parameters, w.opened_by, w.message_id
 
 -- fragment: flow_joins
 JOIN customers c ON c.customer = w.customer
@@ -64,14 +64,17 @@ WHERE customer = :customer AND pipeline = :pipeline AND config_id = :config_id
 -- batch: customer bigint, pipeline bigint, config_id bigint, partition text, mode text,
 --   generation bigint, correlation_id text, trigger_source text, digest text, start_phase text,
 --   parent_flow_id bigint, deadline_at bigint, no_downstream boolean, slot bigint,
---   start_at bigint, start_gap bigint, priority bigint, is_ordered boolean, parameters text, opened_by text
+--   start_at bigint, start_gap bigint, priority bigint, is_ordered boolean, parameters text, opened_by text,
+--   message_id text, subscription text
 INSERT INTO flows (customer, pipeline, config_id, partition, mode, generation, state,
     correlation_id, trigger_source, created_at, digest, start_phase, parent_flow_id, deadline_at,
-    no_downstream, slot, start_at, start_gap, priority, is_ordered, parameters, opened_by)
+    no_downstream, slot, start_at, start_gap, priority, is_ordered, parameters, opened_by, message_id,
+    subscription)
 SELECT batch.customer, batch.pipeline, batch.config_id, batch.partition, batch.mode,
     batch.generation, 'OPEN', batch.correlation_id, batch.trigger_source, {{now}}, batch.digest,
     batch.start_phase, batch.parent_flow_id, batch.deadline_at, batch.no_downstream, batch.slot,
-    batch.start_at, batch.start_gap, batch.priority, batch.is_ordered, batch.parameters, batch.opened_by
+    batch.start_at, batch.start_gap, batch.priority, batch.is_ordered, batch.parameters, batch.opened_by,
+    batch.message_id, batch.subscription
 FROM {{batch}} WHERE TRUE ORDER BY ord
 ON CONFLICT (customer, pipeline, config_id, partition, mode, generation) DO NOTHING
 RETURNING flow_id, customer, pipeline, config_id, partition, mode, generation;

@@ -36,10 +36,11 @@ DELETE FROM leases WHERE kind = 'look' AND subject {{any ids}};
 -- Start phases, or single processors, once per flow; answers those that are new.
 -- scope: system (the batch names its customers)
 -- batch: flow_id bigint, phase text, processor text, customer bigint, verdict text, source text,
---   is_observed boolean, runs bigint
-INSERT INTO triggers (flow_id, phase, processor, customer, at, verdict, source, is_observed, runs)
+--   is_observed boolean, runs bigint, parent_processor text
+INSERT INTO triggers (flow_id, phase, processor, customer, at, verdict, source, is_observed, runs,
+    parent_processor)
 SELECT batch.flow_id, batch.phase, batch.processor, batch.customer, {{now}}, batch.verdict,
-    batch.source, batch.is_observed, batch.runs
+    batch.source, batch.is_observed, batch.runs, batch.parent_processor
 FROM {{batch}} WHERE TRUE ORDER BY ord
 ON CONFLICT (flow_id, phase, processor) DO NOTHING
 RETURNING flow_id, phase, processor;

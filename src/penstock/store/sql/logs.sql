@@ -25,7 +25,7 @@ INSERT INTO execution_log (execution_id, source_execution_id, correlation_id, cu
     missing_dependencies, stale_dependencies, message_acknowledgment, manual_override_used,
     override_reason, error_type, error_message, retry_count, message_id, records_processed,
     trigger_source, alert_sent, alert_type, service, records_inserted, records_updated, revision,
-    metadata)
+    metadata, subscription, parent_processor)
 SELECT h.run_id, h.parent_run_id, coalesce(h.correlation_id, w.correlation_id), h.customer,
     p.pipeline, h.flow_id, p.phase, p.name,
     CASE WHEN h.final_state = 'COMPLETED' THEN p.phase || '_complete'
@@ -44,13 +44,44 @@ SELECT h.run_id, h.parent_run_id, coalesce(h.correlation_id, w.correlation_id), 
     h.trigger_source, h.is_dead, CASE WHEN h.is_dead THEN 'dead_letter' END,
     h.claimed_by, {{result_inserted}}, {{result_updated}}, substr(w.digest, 1, 12),
     CASE WHEN h.result IS NOT NULL
-        THEN {{pg:h.result::json}}{{lite:h.result}} ->> 'metadata' END
+        THEN {{pg:h.result::json}}{{lite:h.result}} ->> 'metadata' END,
+    CASE WHEN h.trigger_message_id IS NOT NULL THEN w.subscription END, t.parent_processor
 FROM {{batch}} {{lite:CROSS}} JOIN history h ON h.run_id = batch.run_id
     AND h.finished_at > {{now}} - 3600000000 {{pg:AND h.run_id = ANY(:b_run_id::bigint[])}}
 {{lite:CROSS}} JOIN flows w ON w.flow_id = h.flow_id
 {{lite:CROSS}} JOIN processors p ON p.processor = h.processor
 LEFT JOIN flow_phases g ON g.flow_id = h.flow_id AND g.phase = p.phase AND g.processor = ''
-LEFT JOIN flow_phases o ON o.flow_id = h.flow_id AND o.phase = p.phase AND o.processor = p.name;
+LEFT JOIN flow_phases o ON o.flow_id = h.flow_id AND o.phase = p.phase AND o.processor = p.name
+LEFT JOIN triggers t ON t.flow_id = h.flow_id AND t.phase = p.phase
+    AND t.processor = coalesce(o.processor, '');
+
+-- name: execution_log_from_report
+-- One row for an execution that somebody outside reported, with what the gate of its phase said.
+-- Ids of such executions are below zero, because they are no runs; theirs are in the metadata. The
+-- cause is the report's own, so that a trace of it leads to the flow.
+-- scope: system (the caller knows the flow)
+INSERT INTO execution_log (execution_id, correlation_id, customer, pipeline, flow_id, phase,
+    processor, event_type, partition, mode, affected_entities, status, completed_at,
+    dependencies_met, dependency_check_result, dependency_failure_type, missing_dependencies,
+    stale_dependencies, message_acknowledgment, manual_override_used, override_reason, retry_count,
+    message_id, subscription, records_processed, trigger_source, parent_processor, service,
+    revision, metadata)
+SELECT :execution_id, coalesce(CAST(:correlation_id AS text), w.correlation_id), w.customer,
+    w.pipeline, w.flow_id, p.phase, p.name,
+    p.phase || CASE WHEN :status = 'failed' THEN '_failed' ELSE '_complete' END,
+    w.partition, w.mode, CAST(:entities AS text),
+    CASE WHEN :status = 'failed' THEN 'failed' ELSE 'completed' END, {{now}},
+    {{gate_said}} IS NULL, coalesce({{gate_field}} ->> 'status', 'ready'),
+    {{gate_field}} ->> 'failure_type', {{gate_field}} ->> 'missing', {{gate_field}} ->> 'stale',
+    'ack', {{gate_field}} ->> 'overrides' IS NOT NULL, {{gate_field}} ->> 'override_reason', 0,
+    CAST(:message_id AS text), CAST(:subscription AS text), CAST(:records AS bigint), 'event',
+    t.parent_processor, CAST(:actor AS text), substr(w.digest, 1, 12), CAST(:metadata AS text)
+FROM flows w JOIN processors p ON p.processor = :processor
+LEFT JOIN flow_phases g ON g.flow_id = w.flow_id AND g.phase = p.phase AND g.processor = ''
+LEFT JOIN flow_phases o ON o.flow_id = w.flow_id AND o.phase = p.phase AND o.processor = p.name
+LEFT JOIN triggers t ON t.flow_id = w.flow_id AND t.phase = p.phase
+    AND t.processor = coalesce(o.processor, '')
+WHERE w.flow_id = :flow_id;
 
 -- name: execution_log_for_correlation
 -- The executions of one cause, in order.
