@@ -16,8 +16,9 @@ def alerts() -> None:
 @alerts.command("list")
 @click.option("--customer", metavar="ID", help="Only this customer's.")
 @click.option("--state", type=click.Choice(["open", "acknowledged", "resolved", "all"]),
-              default="open", show_default=True)  # fmt: skip
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+              default="open", show_default=True, help="Only of this state.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True,
+              help="At most so many.")  # fmt: skip
 @click.pass_obj
 def list_(app: App, customer: str | None, state: str, limit: int) -> None:
     """List alerts, newest first."""

@@ -174,12 +174,15 @@ class _Global(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self.help:  # docstrings are raw: there click's mark for lines as they stand is two signs
+            self.help = self.help.replace("\\b\n", "\b\n")
         self.global_options = _global_options()
         self.params.extend(self.global_options)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The command's options, then the global ones."""
-        own = [p for p in self.get_params(ctx) if p not in self.global_options]
+        """The command's options, then the global ones; arguments are in the line of usage."""
+        own = [p for p in self.get_params(ctx)
+               if p not in self.global_options and not isinstance(p, click.Argument)]  # fmt: skip
         for title, params in (("Options", own), ("Global options", self.global_options)):
             lines = [line for p in params if (line := p.get_help_record(ctx)) is not None]
             if lines:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import click
 from penstock.cli import shapes
 from penstock.cli.app import App, Group
 from penstock.cli.creation import create, fields_given, update_options
-from penstock.cli.given import CONFIG
+from penstock.cli.given import CONFIG, confirm
 from penstock.cli.usecases import Shape
 from penstock.core.errors import InvalidInput
 
@@ -139,7 +138,7 @@ def delete(app: App, config_id: str, yes: bool, reason: str) -> None:
         config = cases.config(config_id)
         if not yes and not app.is_json:
             whose = f"{config['pipeline_template']} of {config['customer_id']}"
-            _confirm(f"Delete {config_id} ({whose})?")
+            confirm(f"Delete {config_id} ({whose})?")
         cases.delete(config_id, reason)
     app.emit({"config_id": config_id, "outcome": "deleted"},
              lambda: click.echo(f"{config_id} is deleted."))  # fmt: skip
@@ -162,7 +161,8 @@ def start(app: App, config_id: str) -> None:
 
 @configs.command("preview")
 @click.argument("config_id", type=CONFIG)
-@click.option("-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True)
+@click.option("--limit", "-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True,
+              help="How many fires.")  # fmt: skip
 @click.pass_obj
 def preview(app: App, config_id: str, count: int) -> None:
     """Show the next fires, with notes where daylight saving plays in."""
@@ -241,18 +241,6 @@ def ledger(app: App, config_id: str, limit: int) -> None:
         )  # fmt: skip
 
     app.emit({"config_id": config_id, "ledger": found}, people)
-
-
-def _confirm(question: str) -> None:
-    """Go on only after a yes; where nobody can answer, say how to do without."""
-    try:
-        is_wanted = click.confirm(question)
-    except click.Abort:
-        if sys.stdin.isatty():
-            raise
-        raise click.UsageError("Nobody can be asked here: add --yes.") from None
-    if not is_wanted:
-        raise click.Abort
 
 
 def _switch(app: App, config_ids: Sequence[str], reason: str, *, is_active: bool) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +11,12 @@ import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Group
-from penstock.cli.given import JSON, moment, pairs, read_text
+from penstock.cli.deadletter import origin, print_letter
+from penstock.cli.given import JSON, confirm, moment, pairs, read_text
 from penstock.cli.letter_usecases import LetterCases, LettersAsked, Step
 from penstock.cli.usecases import Shape, UseCases
 from penstock.client.letters import Edit
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import Conflict, InvalidInput
 
 LIMIT = click.IntRange(1, 10_000)
 STEP = 100
@@ -46,7 +45,7 @@ def narrowing(command: Callable[..., Any]) -> Callable[..., Any]:
 
 STATUS = click.option(
     "--status", type=click.Choice(["open", "replayed", "discarded", "all"]), default="open",
-    show_default=True,
+    show_default=True, help="Only of this status.",
 )  # fmt: skip
 
 
@@ -75,7 +74,7 @@ def list_(app: App, /, limit: int, **given: Any) -> None:
             [
                 (
                     row["dead_letter_id"], shapes.brief(shapes.micros(row["died_at"]), now),
-                    row["customer_id"], _origin(row), row["attempts"], row["error_type"],
+                    row["customer_id"], origin(row), row["attempts"], row["error_type"],
                     shapes.first_line(shapes.error_message(row["error_details"]), WORDS),
                     None if given["status"] == "open" else row["status"],
                 )
@@ -108,7 +107,7 @@ def groups(app: App, /, limit: int, **given: Any) -> None:
             ("LETTERS", "WHAT", "ERROR", "FIRST", "LAST", "FOR EXAMPLE"),
             [
                 (
-                    group["count"], _origin(group), group["error_type"],
+                    group["count"], origin(group), group["error_type"],
                     shapes.brief(shapes.micros(group["first_at"]), now),
                     shapes.brief(shapes.micros(group["last_at"]), now), group["latest"],
                 )
@@ -128,7 +127,7 @@ def show(app: App, letter_id: str) -> None:
     with app.use_cases() as cases:
         detail = cases.letters.detail(letter_id)
         now = cases.now()
-    app.emit(detail, lambda: _show(detail, now))
+    app.emit(detail, lambda: print_letter(detail, now))
 
 
 @dlq.command("replay")
@@ -157,38 +156,87 @@ def replay(app: App, /, letter_ids: tuple[str, ...], **given: Any) -> None:
     """
     edit = _edit(given)
     with app.use_cases() as cases:
-        asked = replace(_asked(cases, given | {"status": "open"}))
-        is_narrow = asked != LettersAsked()
-        if letter_ids and (is_narrow or given["everything"]):
-            raise InvalidInput("ID", "either ids or a filter", letter_ids[0])
-        if letter_ids:
+        asked = _meant(cases, letter_ids, given)
+        if asked is None:
             if edit is not None and len(letter_ids) > 1:
                 raise InvalidInput("ID", "one id, to edit it", f"{len(letter_ids)} ids")
             _replay_these(app, cases.letters, letter_ids, edit, is_dry=given["dry_run"])
             return
-        if not is_narrow and not given["everything"]:
-            fix = "Name letters, narrow them down (--error TYPE …), or say --all."
-            raise InvalidInput("ID", "which dead letters", "none", fix)
         if edit is not None:
             raise InvalidInput("ID", "the one letter to edit", "a filter")
         _replay_matching(app, cases.letters, asked, given)
 
 
 @dlq.command("discard")
-@click.argument("letter_ids", nargs=-1, required=True, metavar="ID...")
+@click.argument("letter_ids", nargs=-1, metavar="[ID]...")
+@narrowing
+@click.option("--all", "everything", is_flag=True, help="All open ones that fit the options.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be discarded.")
+@click.option("--limit", type=LIMIT, default=1_000, show_default=True, metavar="N",
+              help="Discard at most so many.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Do not ask before discarding many.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why nobody will try it again.")
 @click.pass_obj
-def discard(app: App, letter_ids: tuple[str, ...], reason: str) -> None:
-    """Close dead letters without trying them again."""
+def discard(app: App, /, letter_ids: tuple[str, ...], reason: str, **given: Any) -> None:
+    r"""Close dead letters without trying them again: by ID, or all that fit the options.
+
+    \b
+    penstock dlq discard dl_5m7t0c2d --reason "a test"
+    penstock dlq discard --subscription rosters --error POISON --reason "a test" --dry-run
+    """
     with app.use_cases() as cases:
-        for letter_id in letter_ids:
+        asked = _meant(cases, letter_ids, given)
+        chosen = list(letter_ids)
+        if asked is not None:
+            chosen = [row["dead_letter_id"] for row in cases.letters.page(asked, given["limit"])]
+        elif given["dry_run"]:
+            chosen = [row["dead_letter_id"] for row in _open(cases.letters, letter_ids)]
+        if given["dry_run"]:
+            text = f"Would discard {shapes.plural(len(chosen), 'dead letter')}.{_none(chosen)}"
+            app.emit({"dry_run": True, "would_discard": chosen}, lambda: click.echo(text))
+            return
+        if asked is not None and len(chosen) > 1 and not given["yes"] and not app.is_json:
+            confirm(f"Discard {shapes.plural(len(chosen), 'dead letter')}?")
+        for letter_id in chosen:
             cases.letters.discard(letter_id, reason)
 
     def people() -> None:
-        for letter_id in letter_ids:
+        for letter_id in chosen:
             click.echo(f"{letter_id} is discarded.")
+        if not chosen:
+            click.echo(f"Nothing is discarded.{_none(chosen)}")
+        elif asked is not None and len(chosen) == given["limit"]:
+            app.say(f"{len(chosen)} are discarded, there may be more: say it again.")
 
-    app.emit({"discarded": list(letter_ids)}, people)
+    app.emit({"discarded": chosen}, people)
+
+
+def _meant(
+    cases: UseCases, letter_ids: tuple[str, ...], given: Mapping[str, Any]
+) -> LettersAsked | None:
+    """The filter that is meant, None when ids are; neither or both is refused."""
+    asked = _asked(cases, {**given, "status": "open"})
+    is_narrow = asked != LettersAsked()
+    if letter_ids and (is_narrow or given["everything"]):
+        raise InvalidInput("ID", "either ids or a filter", letter_ids[0])
+    if not letter_ids and not is_narrow and not given["everything"]:
+        fix = "Name letters, narrow them down (--error TYPE …), or say --all."
+        raise InvalidInput("ID", "which dead letters", None, fix)
+    return None if letter_ids else asked
+
+
+def _open(letters: LetterCases, ids: tuple[str, ...]) -> list[Shape]:
+    """The letters of these ids, all of them open; refused as the change itself would be."""
+    found = [letters.detail(letter_id)["dead_letter"] for letter_id in ids]
+    for row in found:
+        if row["status"] != "open":
+            raise Conflict(f"{row['dead_letter_id']} is not open: it was {row['status']}.")
+    return found
+
+
+def _none(chosen: Sequence[object]) -> str:
+    """Where to look when no letter fits."""
+    return "" if chosen else " No open one fits; penstock dlq groups shows which there are."
 
 
 def _asked(cases: UseCases, given: Mapping[str, Any]) -> LettersAsked:
@@ -216,8 +264,10 @@ def _replay_these(
     app: App, letters: LetterCases, ids: tuple[str, ...], edit: Edit | None, *, is_dry: bool
 ) -> None:
     if is_dry:
-        found = [letters.detail(letter_id)["dead_letter"] for letter_id in ids]
-        open_ones = [row["dead_letter_id"] for row in found if row["status"] == "open"]
+        found = _open(letters, ids)
+        for row in found:
+            _check_edit(edit, row["kind"])
+        open_ones = [row["dead_letter_id"] for row in found]
         text = f"Would replay {shapes.plural(len(open_ones), 'letter')}."
         app.emit({"dry_run": True, "would_replay": open_ones}, lambda: click.echo(text))
         return
@@ -232,6 +282,17 @@ def _replay_these(
     app.emit({"replayed": done}, people)
 
 
+def _check_edit(edit: Edit | None, kind: str) -> None:
+    """Refuse, before anything is tried, to edit what this kind of letter does not have."""
+    if edit is None:
+        return
+    if kind == "delivery" and edit.parameters is not None:
+        expected = "nothing, because a message died: --data, --attributes"
+        raise InvalidInput("param", expected, edit.parameters)
+    if kind == "run" and edit.parameters is None:
+        raise InvalidInput("data", "nothing, because a run died: --param", "an edited message")
+
+
 def _replay_matching(
     app: App, letters: LetterCases, asked: LettersAsked, given: Mapping[str, Any]
 ) -> None:
@@ -242,8 +303,12 @@ def _replay_matching(
     if given["dry_run"]:
         app.emit(would, lambda: _would(would, many))
         return
+    if not many:
+        text = f"Nothing is replayed.{_none(())}"
+        app.emit({"replayed": [], "refused": []}, lambda: click.echo(text))
+        return
     if many > 1 and not given["yes"] and not app.is_json:
-        click.confirm(f"Replay {shapes.plural(many, 'dead letter')}?", abort=True)
+        confirm(f"Replay {shapes.plural(many, 'dead letter')}?")
     done: list[Shape] = []
     refused: list[Shape] = []
     step = Step(rate=given["rate"])
@@ -268,7 +333,8 @@ def _replay_matching(
 
 
 def _would(would: Shape, many: int) -> None:
-    click.echo(f"Would replay {shapes.plural(many - len(would['refused']), 'dead letter')}.")
+    count = shapes.plural(many - len(would["refused"]), "dead letter")
+    click.echo(f"Would replay {count}.{_none(range(many))}")
     _print_refused(would["refused"])
 
 
@@ -277,58 +343,3 @@ def _print_refused(refused: list[Shape]) -> None:
         click.echo(f"  {one['dead_letter_id']}: {one['why']}")
     if len(refused) > 20:
         click.echo(f"  and {len(refused) - 20} more")
-
-
-def _origin(row: Mapping[str, Any]) -> str:
-    """Where a letter comes from: a subscription, or pipeline/phase/processor."""
-    if row["subscription"]:
-        return str(row["subscription"])
-    path = [row["pipeline_template"], row["phase"], row["processor"]]
-    return "/".join(part for part in path if part) or row["kind"]
-
-
-def _show(detail: Shape, now: int) -> None:
-    letter = detail["dead_letter"]
-    letter_id = letter["dead_letter_id"]
-    click.echo(f"{letter_id} · {_origin(letter)} · {letter['status']}")
-    details = letter["error_details"]
-    shapes.facts(
-        [
-            ("died", shapes.when(shapes.micros(letter["died_at"]), now)),
-            ("customer", letter["customer_id"] or "the house"),
-            ("run", letter["run_id"]),
-            ("message", letter["message_id"]),
-            ("topic", letter["topic"]),
-            ("partition", letter["partition"]),
-            ("correlation", letter["correlation_id"]),
-            ("attempts", letter["attempts"]),
-            ("replays", letter["replays"] or None),
-            ("error", f"{letter['error_type']}: {shapes.error_message(details)}"),
-            ("closed", _closed(letter, now)),
-        ]
-    )
-    if detail["message"] is not None:
-        _show_message(detail["message"])
-    if detail["run"] is not None and detail["run"].get("parameters"):
-        click.echo(f"  parameters  {json.dumps(detail['run']['parameters'], ensure_ascii=False)}")
-    if letter["status"] == "open":
-        click.echo(f"Try again: penstock dlq replay {letter_id}   ·   "
-                   f'give up: penstock dlq discard {letter_id} --reason "…"')  # fmt: skip
-
-
-def _show_message(message: Shape) -> None:
-    for name, value in sorted(message["attributes"].items()):
-        click.echo(f"  {shapes.printable(name)} = {shapes.printable(value)}")
-    text = message["text"]
-    if text is None:
-        size = len(base64.b64decode(message["data"]))
-        click.echo(f"  {size} bytes, not text (see --json)")
-    else:
-        click.echo(shapes.printable(text[:2000]) + ("…" if len(text) > 2000 else ""))
-
-
-def _closed(letter: Shape, now: int) -> str | None:
-    if letter["resolved_at"] is None:
-        return None
-    at = shapes.when(shapes.micros(letter["resolved_at"]), now)
-    return f"{letter['status']} {at} by {letter['resolved_by']}: {letter['resolution']}"

@@ -99,6 +99,17 @@ def flow_id(text: str) -> str:
     return encode("flow", decode("flow", text))
 
 
+def no_partition(thing: str) -> InvalidInput:
+    """The refusal of a name that stands where a pipeline and its partition are meant."""
+    if thing.startswith("dl_"):
+        fix = f"That is a dead letter: penstock dlq show {thing}"
+    elif thing.startswith(RUN_PREFIX):
+        fix = f"That is a run: penstock why {thing}"
+    else:
+        fix = f"Say which day, penstock … {thing} 2025-12-31, or a flow's id; flows list has them."
+    return InvalidInput("partition", "a slice of data, such as 2025-12-31", None, fix)
+
+
 def moment(text: str | None, field: str, now: int) -> int | None:
     """A time given as ISO 8601 with offset, or as a duration ago (`2h`, `3d`)."""
     if text is None:
@@ -139,6 +150,19 @@ def records(path: Path, field: str = "file") -> list[tuple[str, dict[str, Any]]]
         if not isinstance(item, dict):
             raise InvalidInput(f"{path.name} {where}", "an object", item)
     return found
+
+
+def confirm(question: str) -> None:
+    """Go on only after a yes; where nobody can answer, say how to do without."""
+    try:
+        is_wanted = click.confirm(question)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)  # the question stands on a line of its own
+        raise click.UsageError("Nobody can be asked here: add --yes.") from None
+    if not is_wanted:
+        raise click.Abort
 
 
 def read_text(path: Path, field: str) -> str:

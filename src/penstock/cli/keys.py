@@ -46,7 +46,8 @@ def create(
 @keys.command("list")
 @click.option("--customer", metavar="ID", help="Only keys bound to this customer.")
 @click.option("--all", "with_revoked", is_flag=True, help="Revoked ones too.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True,
+              help="At most so many.")  # fmt: skip
 @click.pass_obj
 def list_(app: App, customer: str | None, with_revoked: bool, limit: int) -> None:
     """List keys, oldest first; never their secrets."""

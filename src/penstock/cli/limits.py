@@ -8,6 +8,7 @@ import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Group
+from penstock.cli.given import confirm
 from penstock.cli.usecases import Shape
 from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput
@@ -41,6 +42,8 @@ def list_(app: App, limit: int) -> None:
                 for one in found
             ],
         )  # fmt: skip
+        if len(found) == limit:
+            app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
     app.emit({"limits": found}, people)
 
@@ -86,7 +89,7 @@ def set_(app: App, /, name: str, **given: Any) -> None:
 def release(app: App, lease_id: str, reason: str, yes: bool) -> None:
     """Take a slot from its holder and hand it on; its writes are refused by token from then on."""
     if not yes and not app.is_json:
-        click.confirm(f"Take {lease_id} from its holder?", abort=True)
+        confirm(f"Take {lease_id} from its holder?")
     with app.use_cases() as cases:
         lease = cases.limits.release(lease_id, reason)
     app.emit(lease, lambda: click.echo(f"{lease_id} was taken from {lease['holder']}."))
@@ -107,6 +110,8 @@ def _rate(limit: Shape) -> str | None:
 def _show(found: Shape, now: int) -> None:
     limit, waits = found["limit"], found["waits"]
     click.echo(f"{limit['name']} · {limit['held']} held of {_capacity(limit)}")
+    if limit["effective_capacity"] == 0:
+        click.echo(f"Nobody is let in: penstock limits set {limit['name']} --capacity N")
     rate = _rate(limit)
     quota = shapes.micros(limit["last_quota_error_at"])
     shapes.facts(

@@ -114,7 +114,7 @@ def _walk(path: str, command: click.Command) -> Iterator[tuple[str, click.Comman
 
 
 def _command(path: str, command: click.Command) -> list[str]:
-    lines = [cleandoc(command.help or "")]
+    lines = [_help(command)]
     if isinstance(command, click.Group):
         return lines
     arguments = " ".join(
@@ -125,6 +125,12 @@ def _command(path: str, command: click.Command) -> list[str]:
     lines += ["", f"`{path} [OPTIONS] {arguments}`".replace(" `", "`")]
     table = _table(command, own=True)
     return [*lines, "", *table] if len(table) > 2 else lines
+
+
+def _help(command: click.Command) -> str:
+    """What a command says of itself; its examples are what follows click's mark."""
+    told, _, examples = cleandoc(command.help or "").partition("\b\n")
+    return f"{told}```sh\n{examples.rstrip()}\n```" if examples else told
 
 
 def _table(command: click.Command, *, own: bool = False) -> list[str]:

@@ -154,7 +154,8 @@ def _hints(cases: UseCases, run: Shape) -> list[str]:
     """What can be done about a run, or what was done already."""
     run_id = run["run_id"]
     if run["execution_end_time"] is None:
-        return [f"Stop it: penstock runs cancel {run_id}"]
+        why = [f"What it waits for: penstock why {run_id}"] if run["state"] == "PENDING" else []
+        return [*why, f"Stop it: penstock runs cancel {run_id}"]
     if not run["is_dead"]:
         return []
     try:
@@ -182,7 +183,7 @@ def _replayed(cases: UseCases, run: Shape) -> str:
 
 @runs.command("submit")
 @click.argument("pipeline")
-@click.option("--customer", metavar="ID", default="default", show_default=True)
+@click.option("--customer", metavar="ID", default="default", show_default=True, help="Whose.")
 @click.option("--processor", metavar="NAME", help="Which one, when the pipeline has several.")
 @click.option("--partition", metavar="TEXT", help="The slice of data, usually a date.")
 @click.option("--param", "param", multiple=True, metavar="KEY=VALUE", help="One parameter.")

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Group
-from penstock.cli.given import JSON, moment
+from penstock.cli.bus_usecases import BusCases
+from penstock.cli.given import JSON, confirm, moment
 from penstock.cli.topics import LIMIT, WHOSE, content
 from penstock.cli.usecases import Shape
 from penstock.core.clock import SECOND, iso, parse_duration
+from penstock.core.egress import parse_target
+from penstock.core.errors import Forbidden, InvalidInput, NotFound
+
+NOT_TERMS = frozenset({"version", "created_at", "created_by", "is_paused"})
+"""What a subscription has that `create` does not set."""
 
 
 @click.group(cls=Group)
@@ -34,7 +41,7 @@ def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None
             app.say("No subscriptions. Make one: penstock subscriptions create NAME --topic TOPIC")
             return
         shapes.table(
-            ("SUBSCRIPTION", "TOPIC", "KIND", "DEADLINE", "DEAD LETTERS", ""),
+            ("SUBSCRIPTION", "TOPIC", "KIND", "DEADLINE", "DEAD LETTERS", "STATE"),
             [
                 (s["name"], s["topic"], s["kind"],
                  shapes.span(int(s["ack_deadline_seconds"] * SECOND)),
@@ -42,6 +49,8 @@ def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None
                 for s in found
             ],
         )  # fmt: skip
+        if len(found) == limit:
+            app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
     app.emit({"subscriptions": found}, people)
 
@@ -64,8 +73,10 @@ def show(app: App, name: str, customer: str | None) -> None:
 @WHOSE
 @click.option("--ack-deadline", default="60s", show_default=True, metavar="DURATION",
               help="How long a message is held.")  # fmt: skip
-@click.option("--min-backoff", default="10s", show_default=True, metavar="DURATION")
-@click.option("--max-backoff", default="10m", show_default=True, metavar="DURATION")
+@click.option("--min-backoff", default="10s", show_default=True, metavar="DURATION",
+              help="The first pause after a failure; doubled each time.")  # fmt: skip
+@click.option("--max-backoff", default="10m", show_default=True, metavar="DURATION",
+              help="The longest pause.")  # fmt: skip
 @click.option("--max-attempts", type=click.IntRange(5, 100), default=5, show_default=True,
               help="After so many it is a dead letter.")  # fmt: skip
 @click.option("--no-dead-letters", is_flag=True, help="Retry for ever; poison is then dropped.")
@@ -74,10 +85,11 @@ def show(app: App, name: str, customer: str | None) -> None:
 @click.option("--ordered", is_flag=True, help="One in flight per ordering key, in order.")
 @click.option("--push", type=JSON, help="Where and how messages are posted, as JSON.")
 @click.option("--binding", type=JSON, help='Such as {"to": "runs", "pipeline": "nba"}.')
-@click.option("--replays-max", type=click.IntRange(0, 100), default=3, show_default=True)
+@click.option("--replays-max", type=click.IntRange(0, 100), default=3, show_default=True,
+              help="How often one of its dead letters may be replayed.")  # fmt: skip
 @click.pass_obj
 def create(app: App, /, name: str, **given: Any) -> None:
-    """Make a subscription, or change it to what is said here."""
+    """Make a subscription, or change it to what is said here; what is not said is the default."""
     kind = "push" if given["push"] else "bound" if given["binding"] else "pull"
     body = {
         "name": name,
@@ -96,12 +108,17 @@ def create(app: App, /, name: str, **given: Any) -> None:
         "replays_max": given["replays_max"],
     }
     with app.use_cases() as cases:
+        before = _before(cases.bus, name, given["customer"])
         made = cases.bus.declare(body, given["customer"])
 
     def people() -> None:
         dead = made["dead_letter_topic"]
         click.echo(f"{name} takes from {made['topic']} ({made['kind']}).")
+        if before is not None:
+            app.say(_changes(before, made))
         app.say(f"Dead letters: {dead}" if dead else "No dead letters: poison will be dropped.")
+        if made["push"] is not None:
+            app.say(_reach(app, made["push"]["push_endpoint"]))
 
     app.emit(made, people)
 
@@ -114,7 +131,7 @@ def create(app: App, /, name: str, **given: Any) -> None:
 def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
     """Delete a subscription; what waits in it is purged."""
     if not yes and not app.is_json:
-        click.confirm(f"Delete the subscription {name} with what waits in it?", abort=True)
+        confirm(f"Delete the subscription {name} with what waits in it?")
     with app.use_cases() as cases:
         cases.bus.delete(name, customer)
     app.emit({"name": name, "outcome": "deleted"}, lambda: click.echo(f"{name} is deleted."))
@@ -154,7 +171,7 @@ def seek(app: App, name: str, when: str, customer: str | None, yes: bool) -> Non
         to = moment(when, "when", cases.now())
         assert to is not None
         if not yes and not app.is_json:
-            click.confirm(f"Deliver everything since {shapes.when(to)} again?", abort=True)
+            confirm(f"Deliver everything since {shapes.when(to)} again, and drop what is older?")
         told = cases.bus.seek(name, iso(to), customer)
     text = f"{told['delivered_again']} come again, {told['purged']} are purged."
     app.emit(told, lambda: click.echo(text))
@@ -168,7 +185,7 @@ def seek(app: App, name: str, when: str, customer: str | None, yes: bool) -> Non
 def purge(app: App, name: str, customer: str | None, yes: bool) -> None:
     """Drop everything that waits; it will not be delivered."""
     if not yes and not app.is_json:
-        click.confirm(f"Drop everything that waits in {name}?", abort=True)
+        confirm(f"Drop everything that waits in {name}?")
     with app.use_cases() as cases:
         count = cases.bus.purge(name, customer)
     text = f"{shapes.plural(count, 'message')} purged."
@@ -178,7 +195,8 @@ def purge(app: App, name: str, customer: str | None, yes: bool) -> None:
 @subscriptions.command("pull")
 @click.argument("name")
 @WHOSE
-@click.option("-n", "n", type=click.IntRange(1, 1_000), default=1, show_default=True)
+@click.option("--limit", "-n", "n", type=click.IntRange(1, 1_000), default=1, show_default=True,
+              help="At most so many.")  # fmt: skip
 @click.option("--wait", default="0s", metavar="DURATION", help="Wait for a message so long.")
 @click.option("--ack", "is_acked", is_flag=True, help="Settle them at once.")
 @click.pass_obj
@@ -189,10 +207,11 @@ def pull(app: App, name: str, customer: str | None, n: int, wait: str, is_acked:
         found = cases.bus.pull(name, n, seconds, customer)
         if found and is_acked:
             cases.bus.ack(name, [one["ack_id"] for one in found], customer)
+        why = "" if found or app.is_json else _why_nothing(cases.bus, name, customer)
 
     def people() -> None:
         if not found:
-            app.say("Nothing waits.")
+            app.say(why)
         for one in found:
             message = one["message"]
             click.echo(f"{message['message_id']} · try {one['delivery_attempt']} · "
@@ -234,6 +253,62 @@ def nack(
     app.emit({"outcomes": told}, lambda: click.echo(" ".join(told)))
 
 
+def _before(bus: BusCases, name: str, customer: str | None) -> Shape | None:
+    """The subscription as it is, if there is one."""
+    try:
+        found: Shape = bus.subscription(name, customer)["subscription"]
+    except (NotFound, InvalidInput):  # nobody has made it, or no name: `declare` says which
+        return None
+    return found
+
+
+def _changes(before: Shape, made: Shape) -> str:
+    """What became different; what is not named on the command line goes back to its default."""
+    names = [name for name in made if name not in NOT_TERMS and made[name] != before[name]]
+    if not names:
+        return "It was there already, just like this."
+    told = (f"{name} was {_value(before[name])}, is {_value(made[name])}" for name in names)
+    return f"It was there and is changed: {'; '.join(told)}."
+
+
+def _value(value: object) -> str:
+    if value is None or isinstance(value, str | dict):
+        return "none" if value is None else shapes.printable(_text(value))
+    return f"{value:g}" if isinstance(value, float) else str(value).lower()
+
+
+def _text(value: str | Shape) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _reach(app: App, endpoint: str) -> str:
+    """Where messages go, or why these settings refuse it; over a URL the API has refused it."""
+    # As in `App.settings`: help and completion need no settings.
+    from penstock.config import egress_rules
+
+    settings = app.settings()
+    if not settings.url:
+        try:
+            parse_target(endpoint, egress_rules(settings), "push_endpoint")
+        except InvalidInput as refused:
+            return f"Nothing will be posted under these settings: {refused.message}"
+    return f"Posted to: {endpoint}"
+
+
+def _why_nothing(bus: BusCases, name: str, customer: str | None) -> str:
+    """Why a pull came back empty: nothing is there, or nothing may be handed over now."""
+    try:
+        found = bus.subscription(name, customer)
+    except Forbidden:  # a worker's key takes messages and looks at nothing else
+        return "Nothing to hand over now."
+    waits = found["backlog"]
+    if found["subscription"]["is_paused"]:
+        return f"{name} is paused: penstock subscriptions resume {name}"
+    words = {"leased": "held", "delayed": "retrying", "behind_ordering_key": "behind a key"}
+    kept = ", ".join(f"{waits[state]} {word}" for state, word in words.items() if waits[state])
+    return f"Nothing to hand over now: {kept}." if kept else "Nothing waits."
+
+
 def _show(found: Shape, now: int) -> None:
     sub, waits, sums = found["subscription"], found["backlog"], found["sums"]
     state = " · paused" if sub["is_paused"] else ""
@@ -250,6 +325,9 @@ def _show(found: Shape, now: int) -> None:
             ("attempts", sub["max_delivery_attempts"]),
             ("dead letters", sub["dead_letter_topic"] or "none"),
             ("filter", sub["filter"]),
+            ("ordered", "by ordering key" if sub["enable_message_ordering"] else None),
+            ("pushed to", None if sub["push"] is None else sub["push"]["push_endpoint"]),
+            ("bound to", None if sub["binding"] is None else json.dumps(sub["binding"])),
             ("so far", ", ".join(f"{n} {word}" for word, n in sums.items() if n)),
         ]
     )

@@ -10,7 +10,7 @@ import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Group
-from penstock.cli.given import read_text
+from penstock.cli.given import confirm, read_text
 from penstock.cli.usecases import Shape
 from penstock.core.clock import SECOND, parse_duration
 from penstock.core.errors import InvalidInput
@@ -43,6 +43,8 @@ def list_(app: App, customer: str | None, limit: int) -> None:
             [(t["name"], shapes.span(t["retention_seconds"] * SECOND), t["created_by"])
              for t in found],
         )  # fmt: skip
+        if len(found) == limit:
+            app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
     app.emit({"topics": found}, people)
 
@@ -89,7 +91,7 @@ def create(app: App, name: str, customer: str | None, retention: str) -> None:
 def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
     """Delete a topic; its subscriptions keep what they were given and get nothing more."""
     if not yes and not app.is_json:
-        click.confirm(f"Delete the topic {name}?", abort=True)
+        confirm(f"Delete the topic {name}?")
     with app.use_cases() as cases:
         cases.bus.topic_delete(name, customer)
     app.emit({"name": name, "outcome": "deleted"}, lambda: click.echo(f"{name} is deleted."))
@@ -115,7 +117,7 @@ def publish(app: App, /, name: str, data: tuple[str, ...], **given: Any) -> None
     if given["file"] is not None:
         texts += [line for line in read_text(Path(given["file"]), "file").splitlines() if line]
     if not texts:
-        raise InvalidInput("data", "a message, or --file", "nothing")
+        raise InvalidInput("TEXT", "a message, or --file FILE", None)
     if given["dedupe_id"] is not None and len(texts) > 1:
         raise InvalidInput("dedupe_id", "one message", f"{len(texts)} messages")
     attributes = dict(_attribute(text) for text in given["attributes"])

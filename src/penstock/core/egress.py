@@ -76,6 +76,8 @@ class EgressRules:
     allow_private: bool = False
 
 
+HTTP_FIX: Final = "For development: egress_http=allowed (PENSTOCK_EGRESS_HTTP)."
+PRIVATE_FIX: Final = "For development: egress_private=allowed (PENSTOCK_EGRESS_PRIVATE)."
 STRICT: Final = EgressRules()
 ANYWHERE: Final = EgressRules(allow_http=True, allow_private=True)
 """For reading what is stored: where it may point is judged again when it is used."""
@@ -124,7 +126,7 @@ def parse_target(url: object, rules: EgressRules = STRICT, field: str = "url") -
         raise InvalidInput(field, f"{expected}, without a fragment", url)
     scheme = found[1].lower()
     if scheme == "http" and not rules.allow_http:
-        raise InvalidInput(field, "https", url, "Plain http is for development: egress_http.")
+        raise InvalidInput(field, "https", url, HTTP_FIX)
     if "@" in found[2]:
         raise InvalidInput(field, "no user or password in it", f"{scheme}://…@…")
     authority = _AUTHORITY.fullmatch(found[2])
@@ -155,8 +157,7 @@ def judge(address: str, rules: EgressRules = STRICT, field: str = "address") -> 
     if isinstance(found, ipaddress.IPv6Address) and found.scope_id is not None:
         raise InvalidInput(field, "an address without a zone", address)
     if not rules.allow_private and not is_public(found):
-        fix = "Private networks are for development: egress_private."
-        raise InvalidInput(field, "a public address", address, fix)
+        raise InvalidInput(field, "a public address", address, PRIVATE_FIX)
     return found
 
 
@@ -204,8 +205,7 @@ def _host(text: str, rules: EgressRules, field: str) -> str:
         fix = "No trailing dot, no empty or overlong part, no underscore."
         raise InvalidInput(field, "a host name", text, fix)
     if not rules.allow_private and (len(labels) == 1 or text.endswith(HOUSE_SUFFIXES)):
-        fix = "Private networks are for development: egress_private."
-        raise InvalidInput(field, "the name of a public host", text, fix)
+        raise InvalidInput(field, "the name of a public host", text, PRIVATE_FIX)
     return text
 
 

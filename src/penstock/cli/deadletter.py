@@ -1,0 +1,69 @@
+"""A dead letter as people read it: where it comes from, why it died, what is inside."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from penstock.cli import shapes
+from penstock.cli.usecases import Shape
+
+
+def origin(row: Mapping[str, Any]) -> str:
+    """Where a letter comes from: a subscription, or pipeline/phase/processor."""
+    if row["subscription"]:
+        return str(row["subscription"])
+    path = [row["pipeline_template"], row["phase"], row["processor"]]
+    return "/".join(part for part in path if part) or row["kind"]
+
+
+def print_letter(detail: Shape, now: int) -> None:
+    """One in full, with what can be done about it."""
+    letter = detail["dead_letter"]
+    letter_id = letter["dead_letter_id"]
+    click.echo(f"{letter_id} · {origin(letter)} · {letter['status']}")
+    details = letter["error_details"]
+    shapes.facts(
+        [
+            ("died", shapes.when(shapes.micros(letter["died_at"]), now)),
+            ("customer", letter["customer_id"] or "the house"),
+            ("run", letter["run_id"]),
+            ("message", letter["message_id"]),
+            ("topic", letter["topic"]),
+            ("partition", letter["partition"]),
+            ("correlation", letter["correlation_id"]),
+            ("attempts", letter["attempts"]),
+            ("replays", letter["replays"] or None),
+            ("error", f"{letter['error_type']}: {shapes.error_message(details)}"),
+            ("closed", _closed(letter, now)),
+        ]
+    )
+    if detail["message"] is not None:
+        _show_message(detail["message"])
+    if detail["run"] is not None and detail["run"].get("parameters"):
+        click.echo(f"  parameters  {json.dumps(detail['run']['parameters'], ensure_ascii=False)}")
+    if letter["status"] == "open":
+        click.echo(f"Try again: penstock dlq replay {letter_id}   ·   "
+                   f'give up: penstock dlq discard {letter_id} --reason "…"')  # fmt: skip
+
+
+def _show_message(message: Shape) -> None:
+    for name, value in sorted(message["attributes"].items()):
+        click.echo(f"  {shapes.printable(name)} = {shapes.printable(value)}")
+    text = message["text"]
+    if text is None:
+        size = len(base64.b64decode(message["data"]))
+        click.echo(f"  {size} bytes, not text (see --json)")
+    else:
+        click.echo(shapes.printable(text[:2000]) + ("…" if len(text) > 2000 else ""))
+
+
+def _closed(letter: Shape, now: int) -> str | None:
+    if letter["resolved_at"] is None:
+        return None
+    at = shapes.when(shapes.micros(letter["resolved_at"]), now)
+    return f"{letter['status']} {at} by {letter['resolved_by']}: {letter['resolution']}"
