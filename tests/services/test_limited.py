@@ -64,6 +64,8 @@ class TestWhy:
         name = "processor:limited/main/one"
         limit, holder = causes(desk.client, third)
         assert limit.text == (f"limit {name} has no room for it (1 of 1 held, 1 before it in line)")
+        assert limit.offer is not None
+        assert limit.offer.command == f"penstock limits show {name}"
         assert holder.text.startswith(
             f"{encode('run', first)} waits for a worker, holding it since"
         )
@@ -98,6 +100,8 @@ class TestWhy:
         admit(desk)
         (cause,) = causes(desk.client, run_id)
         assert cause.text == "nobody may hold limit api: its capacity is 0"
+        assert cause.offer is not None
+        assert cause.offer.command == "penstock limits set api --capacity N"
         assert cause.clears is Clears.PERSON
 
     def test_a_confined_caller_learns_nothing_of_others(self, desk: Desk) -> None:

@@ -7,9 +7,8 @@ import click
 from penstock.cli import shapes
 from penstock.cli.app import App, Command
 from penstock.cli.flow_usecases import Place
-from penstock.cli.given import FLOW_PREFIX, flow_id
+from penstock.cli.given import FLOW_PREFIX, flow_id, no_partition
 from penstock.cli.usecases import Shape
-from penstock.core.errors import InvalidInput
 
 COLOURS = {
     "complete": "green", "degraded": "yellow", "running": "cyan", "waiting": "yellow",
@@ -44,7 +43,7 @@ def explain(
         if partition is None and pipeline.startswith(FLOW_PREFIX):
             told = cases.flows.explain_flow(flow_id(pipeline))
         elif partition is None:
-            raise InvalidInput("partition", "a slice of data, such as 2025-12-31", "nothing")
+            raise no_partition(pipeline)
         else:
             place = Place(pipeline=pipeline, partition=partition, customer=customer, mode=mode,
                           generation=generation)  # fmt: skip

@@ -10,10 +10,29 @@ from typing import Any
 
 import click
 
-from penstock.core.errors import IllegalTransition, PenstockError
+from penstock.core.errors import (
+    ApiUnavailable,
+    IllegalTransition,
+    NotFound,
+    PenstockError,
+    StoreBusy,
+)
 
 INTERRUPTED = 130
 USAGE = 2
+LOOK = {
+    "topic": "Make it with `penstock topics create`; `penstock topics list` shows those there are.",
+    "subscription": "See `penstock subscriptions list`.",
+    "message": "Messages are forgotten when their topic's retention ends.",
+    "limit": "See `penstock limits list`.",
+    "lease": "It has ended, or never was; `penstock limits show LIMIT` lists those that are held.",
+    "run": "See `penstock runs list`.",
+    "flow": "See `penstock flows list`.",
+    "config": "See `penstock configs list`.",
+    "dead letter": "See `penstock dlq list --status all`.",
+    "trace": "It takes a correlation id, a flow or a run; `penstock flows list` has flows.",
+}
+"""Where to look when there is no such thing."""
 
 
 def report(error: Exception, *, is_json: bool, is_debug: bool) -> int:
@@ -38,7 +57,10 @@ def report(error: Exception, *, is_json: bool, is_debug: bool) -> int:
 def _described(error: Exception) -> tuple[int, dict[str, Any], str]:
     if isinstance(error, PenstockError):
         record = {**error.detail, "code": error.code, "message": error.message}
-        return error.exit_code, record, f"{error.message}{_way_out(error)}"
+        fix = _way_out(error)
+        if not fix:
+            return error.exit_code, record, error.message
+        return error.exit_code, {**record, "fix": fix}, f"{error.message} {fix}"
     if isinstance(error, click.UsageError):
         return _usage(error)
     if isinstance(error, click.ClickException):
@@ -50,13 +72,19 @@ def _described(error: Exception) -> tuple[int, dict[str, Any], str]:
 
 
 def _way_out(error: PenstockError) -> str:
-    """What to do about a run that is not in the state for this."""
+    """What to do next, where the error itself does not say it."""
+    if isinstance(error, NotFound):
+        return LOOK.get(error.kind, "")
+    if isinstance(error, StoreBusy):
+        return "If that does not help: does a backup, a shell or another program hold a lock on it?"
+    if isinstance(error, ApiUnavailable) and error.message.startswith("cannot reach"):
+        return "Does `penstock up` or `penstock api` run there? Check --url and PENSTOCK_URL."
     if not isinstance(error, IllegalTransition) or error.kind != "run":
         return ""
     if error.to_state.startswith("PENDING"):
-        return f" It has not ended: cancel it first (penstock runs cancel {error.subject})."
+        return f"It has not ended: cancel it first (penstock runs cancel {error.subject})."
     if error.to_state == "CANCELLED":
-        return " It is already cancelled." if error.from_state == "CANCELLED" else " It has ended."
+        return "It is already cancelled." if error.from_state == "CANCELLED" else "It has ended."
     return ""
 
 

@@ -7,9 +7,9 @@ import click
 from penstock.cli import shapes
 from penstock.cli.app import App, Command
 from penstock.cli.flow_usecases import Place
-from penstock.cli.given import FLOW_PREFIX, RUN_PREFIX, flow_id, run_id
+from penstock.cli.given import FLOW_PREFIX, RUN_PREFIX, flow_id, no_partition, run_id
 from penstock.cli.usecases import Shape
-from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.errors import NotFound
 
 CLEARS = {"event": "when something happens", "person": "needs a person", "time": "", "never": ""}
 
@@ -41,7 +41,7 @@ def why(
         elif thing.startswith(FLOW_PREFIX) and phase is None:
             proof = flows.why_flow(flow_id(thing), partition)
         elif partition is None:
-            raise InvalidInput("partition", "a slice of data, such as 2025-12-31", "nothing")
+            raise no_partition(thing)
         else:
             place = Place(pipeline=thing, partition=partition, customer=customer, mode=mode)
             found = flows.explain(place)["flow"]

@@ -149,3 +149,13 @@ def why_of(flow_id: str) -> Offer:
     """Ask for the proof of a flow by its id."""
     command = _said("why", flow_id)
     return Offer(command=command, does="see what stands in the way, as a tree")
+
+
+def show_limit(name: str) -> Offer:
+    """Look at a limit: its holders have leases that can be released."""
+    return Offer(command=_said("limits", "show", name), does="see who holds it and who waits")
+
+
+def open_limit(name: str) -> Offer:
+    """Let somebody in where the capacity is 0."""
+    return Offer(command=_said("limits", "set", name, "--capacity", "N"), does="let N in at a time")

@@ -307,14 +307,17 @@ def _limit_causes(run: RunFact, wall: Wall) -> Iterator[Cause]:
     for limit in lacking:
         if limit.most == 0:
             text = f"nobody may hold limit {limit.name}: its capacity is 0"
-            yield Cause(kind="limit", text=text, clears=Clears.PERSON)
+            offer = commands.open_limit(limit.name)
+            yield Cause(kind="limit", text=text, clears=Clears.PERSON, offer=offer)
         elif limit.tokens_at is not None:
             text = f"the rate of limit {limit.name} is used up{line_words(limit)}"
             at = limit.tokens_at
             yield Cause(kind="limit", text=text, clears=Clears.TIME, earliest_at=at)
         else:
             text = f"limit {limit.name} has no room for it{line_words(limit)}"
-            yield Cause(kind="limit", text=text, children=tuple(_holder_causes(limit, wall)))
+            holders = tuple(_holder_causes(limit, wall))
+            offer = commands.show_limit(limit.name)
+            yield Cause(kind="limit", text=text, children=holders, offer=offer)
 
 
 def _holder_causes(limit: LimitFact, wall: Wall) -> Iterator[Cause]:

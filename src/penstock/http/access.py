@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.core.keys import Power
+from penstock.core.keys import POWERS, Power, Role
 
 READ_RUNS, READ = Power.READ_RUNS, Power.READ
 WORK, OPERATE, ADMINISTER = Power.WORK, Power.OPERATE, Power.ADMINISTER
@@ -109,6 +109,7 @@ ROUTES: Final[Mapping[str, Power]] = {
     "POST /api/v1/subscriptions/{name}/ack": WORK,
     "POST /api/v1/subscriptions/{name}/nack": WORK,
     "POST /api/v1/subscriptions/{name}/extend": WORK,
+    "POST /api/v1/subscriptions/{name}/release": WORK,
     "POST /api/v1/subscriptions/{name}/pause": OPERATE,
     "POST /api/v1/subscriptions/{name}/seek": OPERATE,
     "POST /api/v1/subscriptions/{name}/purge": OPERATE,
@@ -148,3 +149,9 @@ _SHAPES: Final = [
     (method, re.compile(re.sub(r"\{\w+\}", "[^/]+", shape)))
     for method, _, shape in (name.partition(" ") for name in (*ROUTES, *sorted(SIGNED)))
 ]
+
+
+def forbidden(role: Role, power: Power) -> str:
+    """What a key is told whose role lacks a power: which roles have it."""
+    able = [one.value for one in Role if power in POWERS[one]]
+    return f"A key of role {role} may not do this; it takes {' or '.join(reversed(able))}."

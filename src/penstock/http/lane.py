@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope
 from penstock.client.work import Ask, Pulse
 from penstock.core import strictjson
 from penstock.core.errors import PenstockError
-from penstock.http.access import ROUTES
+from penstock.http.access import ROUTES, forbidden
 from penstock.http.answers import answer
 from penstock.http.auth import Caller, Keyring, bearer
 from penstock.http.batches import Batches
@@ -99,8 +99,9 @@ class Lane:
             known = await run_in_threadpool(self._keyring.learn, _key(headers))
         caller = self._keyring.admit(known)
         access.key = caller.principal.name
-        if not caller.principal.role.may(ROUTES[f"POST {route}"]):
-            raise Refused(403, f"A key of role {caller.principal.role} may not do this.")
+        power = ROUTES[f"POST {route}"]
+        if not caller.principal.role.may(power):
+            raise Refused(403, forbidden(caller.principal.role, power))
         body = await _body(receive)
         try:
             told = _read(VERBS[verb], headers, body)

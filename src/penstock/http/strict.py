@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from penstock.core import strictjson
 from penstock.core.errors import InvalidInput
-from penstock.http.access import EVERYBODY, ROUTES
+from penstock.http.access import EVERYBODY, ROUTES, forbidden
 from penstock.http.auth import Caller, Keyring, bearer, is_scheduler
 from penstock.http.guard import Access
 from penstock.http.problems import Refused
@@ -46,7 +46,7 @@ class StrictRoute(APIRoute):
             access.key = caller.principal.name
             access.customer = caller.customer
             if not caller.principal.role.may(power):
-                raise Refused(403, f"A key of role {caller.principal.role} may not do this.")
+                raise Refused(403, forbidden(caller.principal.role, power))
             if caller.customer is not None and name in EVERYBODY:
                 raise Refused(403, "This looks across customers: it takes a key without one.")
             request.state.caller = caller

@@ -54,7 +54,7 @@ class TestHelp:
         assert "Commands:" in done.stdout
 
     def test_every_command_has_help_and_json(self) -> None:
-        """Each command explains itself and accepts the global options."""
+        """Each command explains itself and its options, and accepts the global ones."""
         runner = CliRunner()
         context = click.Context(cli)
         paths: list[list[str]] = []
@@ -67,6 +67,18 @@ class TestHelp:
             result = runner.invoke(cli, [*path, "--help"])
             assert result.exit_code == 0, path
             assert "--json" in result.stdout, path
+            assert "\\b" not in result.stdout, path
+            command = cli.get_command(context, path[0])
+            if isinstance(command, click.Group) and path[1:]:
+                command = command.commands[path[1]]
+            assert command is not None
+            options = [param for param in command.params if isinstance(param, click.Option)]
+            assert all(option.help for option in options), path
+
+    def test_examples_stand_on_lines_of_their_own(self) -> None:
+        """What is to be copied is not wrapped into a paragraph."""
+        told = CliRunner().invoke(cli, ["dlq", "replay", "--help"]).stdout.splitlines()
+        assert "  penstock dlq replay dl_5m7t0c2d" in told
 
     def test_version(self) -> None:
         """The version is the package's."""
@@ -193,3 +205,44 @@ class TestPublicNames:
         assert sorted(penstock.__all__) == dir(penstock)
         with pytest.raises(AttributeError, match="nonsense"):
             penstock.nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+class TestWrongIds:
+    """What is asked of the wrong thing is answered with the right command."""
+
+    @pytest.mark.parametrize(
+        ("line", "code", "words"),
+        [
+            (["why", "dl_8fy089d6"], 2, "penstock dlq show dl_8fy089d6"),
+            (["explain", "run_8fy089d6"], 2, "penstock why run_8fy089d6"),
+            (["explain", "hello"], 2, "hello 2025-12-31, or a flow's id"),
+            (["trace", "nobody"], 3, "a correlation id, a flow or a run"),
+            (["topics", "publish", "rosters", "{}"], 3, "penstock topics create"),
+            (["subscriptions", "pull", "to-table"], 3, "penstock subscriptions list"),
+            (["limits", "show", "crm"], 3, "penstock limits list"),
+            (["dlq", "show", "dl_8fy089d7"], 3, "penstock dlq list --status all"),
+        ],
+    )
+    def test_the_next_step(self, shell: Shell, line: list[str], code: int, words: str) -> None:
+        """In the line for people and in the fix of the JSON."""
+        answer = shell(*line)
+        assert answer.code == code
+        assert words in answer.err
+        assert words in shell(*line, "--json").error()["fix"]
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    """It is named with what would do."""
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database at all, just some words\n" * 50)
+    answer = Shell(path)("status")
+    assert answer.code == 5
+    assert f"cannot open {path}" in answer.err
+    assert "Name a SQLite file that Penstock made" in answer.err
+
+
+def test_an_api_that_is_not_there() -> None:
+    """Nothing listens on port 1."""
+    result = CliRunner().invoke(cli, ["status", "--url", "http://127.0.0.1:1"])
+    assert result.exit_code == 5
+    assert "Does `penstock up` or `penstock api` run there?" in result.stderr
