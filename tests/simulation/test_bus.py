@@ -70,13 +70,18 @@ class TestSeededBugs:
 
     def test_keys_that_are_not_freed(self) -> None:
         """A settled head that nobody replaces."""
-        with patched("bus_move_up", "state = 0, due_at", "state = 3, due_at"):
+        with patched("bus_move_up", "THEN 2 ELSE 0 END", "THEN 2 ELSE 3 END"):
             assert caught("I9") >= 0
 
     def test_attempts_that_are_not_counted(self) -> None:
         """A poison loop for ever."""
         with patched("bus_pull", "attempt = attempt + 1", "attempt = attempt + 0"):
             assert caught("I4") >= 0
+
+    def test_a_release_that_costs_an_attempt(self) -> None:
+        """A worker that is stopped often enough buries what nobody tried."""
+        with patched("bus_release", "attempt = deliveries.attempt - 1", "due_at = 0"):
+            assert caught("I6") >= 0
 
     def test_no_backoff(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A hot loop."""
