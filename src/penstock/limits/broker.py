@@ -22,15 +22,15 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from penstock.core.clock import Clock, SystemClock
-from penstock.core.errors import Conflict, StoreError
+from penstock.core.errors import Conflict, NotFound, StoreError
 from penstock.core.ids import new_boot_id
 from penstock.core.limit import LimitTerms
 from penstock.events import Events, QuotaHit, SlotTaken
 from penstock.limits.desk import Desk, Held, Waiter
 from penstock.limits.holdings import Holdings
 from penstock.limits.pulse import FOREVER, PAUSE_SECONDS, Pulse
-from penstock.store.api import Store
-from penstock.store.limit_rows import Lease, Leave, Release, Turn, channel
+from penstock.store.api import Store, Tx
+from penstock.store.limit_rows import Lease, Leave, Limit, Release, Served, Turn, channel
 from penstock.store.limit_turn import limit_serve
 from penstock.store.limits import (
     Quota,
@@ -237,9 +237,8 @@ class Broker:
             leaves=work.leaves,
             collects=work.collects,
         )
-        limit_id = desk.limit.limit_id
         try:
-            served = self.store.write(lambda tx: limit_serve(tx, limit_id, turn))
+            served = self.store.write(lambda tx: _serve(tx, desk.limit, turn))
         except BaseException as error:
             with self._lock:
                 desk.is_busy = False
@@ -281,6 +280,17 @@ class Broker:
                 "this process was forked after its slots were opened: open a client of its own "
                 "after the fork (limits.use(client)), or start processes by spawn"
             )
+
+
+def _serve(tx: Tx, limit: Limit, turn: Turn) -> Served:
+    """A turn of a limit; one that upkeep forgot, because nobody used it, is made again."""
+    try:
+        return limit_serve(tx, limit.limit_id, turn)
+    except NotFound:
+        made = limit_ensure(
+            tx, limit.name, limit.terms, customer=limit.customer, actor=limit.updated_by
+        )
+        return limit_serve(tx, made.limit_id, turn)
 
 
 def _may_take(desk: Desk, *, asking: int) -> bool:

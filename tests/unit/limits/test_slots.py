@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,14 @@ from tests.conftest import OpenStore
 from tests.unit.limits.kit import WAIT, Sight, Troubled, until
 
 
+def forget(tx: Any, name: str) -> int:
+    """What upkeep does to a limit of a key that no longer comes."""
+    tx._connection.execute(f"UPDATE limits SET updated_by = 'declaration' WHERE name = '{name}'")
+    tx.run("line_limits_prune", {"before": 2**62, "n": 10})
+    found = tx._connection.execute(f"SELECT count(*) FROM limits WHERE name = '{name}'").fetchone()
+    return 1 - int(found[0])
+
+
 class TestHolding:
     """What holding a slot means."""
 
@@ -37,6 +46,19 @@ class TestHolding:
             one.check()
         until(lambda: sight.holders == [])
         assert sight.outcomes == ["released", "released"]
+
+    def test_a_limit_that_was_forgotten(self, live: Store) -> None:
+        """A limit that upkeep removed while nobody used it is made again by who comes back."""
+        with limits.slot("key:7", capacity=1):
+            pass
+        until(lambda: Sight(live, "key:7").holders == [])
+        gone = live.write(lambda tx: forget(tx, "key:7"))
+        assert gone == 1
+        with limits.slot("key:7", capacity=1) as slot:
+            assert len(Sight(live, "key:7").holders) == 1
+            slot.check()
+        with limits.slot("key:7"):
+            pass
 
     def test_release_is_idempotent(self, live: Store) -> None:
         """Releasing again, or late, changes nothing."""
