@@ -413,3 +413,14 @@ class TestLearning:
         """Errors are counted and shown; the capacity stays."""
         report = desk.store.write(lambda tx: limit_quota(tx, desk.id, holder="me"))
         assert (report.errors, report.effective) == (1, 2)
+
+
+def test_a_rate_promises_no_more_than_it_can_count(store: Store, clock: VirtualClock) -> None:
+    """Tokens by the million for minutes ahead: who would wait beyond that is refused."""
+    desk = Desk(store, clock, capacity=None, rate=1_000_000.0, burst=1_000_000)
+    for n in range(20):
+        served = desk.ask(f"r{n}", weight=1_000_000, within_us=300 * SECOND)
+        assert served.waits or served.refused == {f"r{n}": "rate"}
+    assert served.refused
+    clock.advance(seconds=60)
+    assert desk.ask("later", weight=900_000).waits == {"later": 0}

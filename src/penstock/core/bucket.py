@@ -16,6 +16,8 @@ from penstock.core.clock import MILLISECOND, SECOND, Micros
 
 TOKEN: Final = 10**12
 """Parts of a token."""
+OWED_MAX: Final = 2**62
+"""Parts of tokens that may be promised: more would not fit into the store's numbers."""
 LATENESS: Final = 50 * MILLISECOND
 """A token may be used this much later than it was there. What comes in that time is not saved up,
 so that even those who are late do not exceed burst + rate × t where it matters: at the resource."""
@@ -49,14 +51,15 @@ def take(
 ) -> tuple[Bucket, Micros] | None:
     """Take `n` tokens; returns the bucket afterwards and how long to wait before using them.
 
-    None, and nothing is taken, when the wait would be longer than `within`. The caller sees to it
-    that `n` is not more than the burst as configured.
+    None, and nothing is taken, when the wait would be longer than `within`, or when more is
+    promised already than can be counted; without `within` one waits all the same. The caller sees
+    to it that `n` is not more than the burst as configured.
     """
     assert n >= 1, n
     level = bucket.level_at(now) - n * TOKEN
     at = max(now, bucket.at)
     # Rounded up, and counted from the latest time the bucket has seen.
     wait = 0 if level >= 0 else at - now - (level // bucket.rate_micro)
-    if within is not None and wait > within:
+    if within is not None and (wait > within or level < -OWED_MAX):
         return None
-    return Bucket(bucket.rate_micro, bucket.burst, level, at), wait
+    return Bucket(bucket.rate_micro, bucket.burst, max(level, -OWED_MAX), at), wait
