@@ -2,7 +2,7 @@
 
 Plain Python. Against a `penstock up` that knows a pipeline with an external processor:
 
-    python examples/api_walk.py http://127.0.0.1:8080 "$PENSTOCK_KEY" outside
+    python examples/api_walk.py http://127.0.0.1:8080 "$PENSTOCK_API_KEY" outside
 """
 
 import json

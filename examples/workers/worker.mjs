@@ -1,11 +1,15 @@
 // A worker outside Penstock, in plain JavaScript (Node 20 or later, no dependencies).
 //
-// PENSTOCK_URL=http://127.0.0.1:8080 PENSTOCK_KEY=pnk_... node worker.mjs
+// PENSTOCK_URL=http://127.0.0.1:8080 PENSTOCK_API_KEY=pnk_... node worker.mjs
 
 import { hostname } from "node:os";
 import { setTimeout as pause } from "node:timers/promises";
 
-const { PENSTOCK_URL: URL, PENSTOCK_KEY: KEY, BEAT_SECONDS = 60, WAIT_SECONDS = 10 } = process.env;
+const { PENSTOCK_URL: URL, PENSTOCK_API_KEY: KEY, BEAT_SECONDS = 60, WAIT_SECONDS = 10 } = process.env;
+if (!URL || !KEY) {
+  console.error("set PENSTOCK_URL and PENSTOCK_API_KEY (penstock keys create NAME --role worker)");
+  process.exit(1);
+}
 const NAME = process.env.WORKER_ID ?? `${hostname()}-${process.pid}`;
 let stopping = false;
 
@@ -22,6 +26,7 @@ async function work(run, told, stop) {
 }
 
 class Refused extends Error {}
+class BadKey extends Refused {}
 
 // POST; tried again while the server is away or busy, for every call may be repeated.
 async function call(path, body = {}, tries = 60) {
@@ -33,7 +38,8 @@ async function call(path, body = {}, tries = 60) {
     }).catch((error) => error);
     if (response.ok) return response.json();
     const away = response instanceof Error || [429, 503].includes(response.status);
-    if (!away) throw new Refused(await response.text());
+    const kind = [401, 403].includes(response.status) ? BadKey : Refused;
+    if (!away) throw new kind(await response.text());
     if (!left) throw new Error(`no answer: ${response.message ?? response.status}`);
     await pause(1000);
   }
@@ -79,6 +85,7 @@ while (!stopping) {
     for (const run of claimed_runs) await execute(run);
   } catch (error) {
     console.log("cannot work:", error.message);
+    if (error instanceof BadKey) process.exit(1); // waiting does not mend a key
     await pause(1000);
   }
 }

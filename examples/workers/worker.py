@@ -1,6 +1,6 @@
 """A worker outside Penstock, in plain Python: claim, start, heartbeat, complete, fail, cancel.
 
-PENSTOCK_URL=http://127.0.0.1:8080 PENSTOCK_KEY=pnk_... python worker.py
+PENSTOCK_URL=http://127.0.0.1:8080 PENSTOCK_API_KEY=pnk_... python worker.py
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-URL, KEY = os.environ["PENSTOCK_URL"], os.environ["PENSTOCK_KEY"]
+URL, KEY = os.environ.get("PENSTOCK_URL"), os.environ.get("PENSTOCK_API_KEY")
 NAME = os.environ.get("WORKER_ID", f"{socket.gethostname()}-{os.getpid()}")
 BEAT_SECONDS = float(os.environ.get("BEAT_SECONDS", "60"))
 WAIT_SECONDS = float(os.environ.get("WAIT_SECONDS", "10"))
@@ -86,6 +86,10 @@ def execute(run: Json) -> None:
 
 
 if __name__ == "__main__":
+    if not URL or not KEY:
+        raise SystemExit(
+            "set PENSTOCK_URL and PENSTOCK_API_KEY (penstock keys create NAME --role worker)"
+        )
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())  # what is in hand is finished first
     print(NAME, "waits for work", flush=True)
     while not stopping.is_set():
@@ -94,5 +98,10 @@ if __name__ == "__main__":
             for claimed in claim["claimed_runs"]:
                 execute(claimed)
         except OSError as error:
+            if isinstance(error, HTTPError) and error.code in (
+                401,
+                403,
+            ):  # waiting does not mend a key
+                raise SystemExit(f"cannot work: {error.read().decode()}") from None
             print("cannot work:", error, flush=True)
             stopping.wait(1)

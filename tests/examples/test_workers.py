@@ -58,6 +58,10 @@ class Process:
     def terminate(self) -> int:
         """SIGTERM; its exit code once it is through."""
         self._child.send_signal(signal.SIGTERM)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Its exit code once it is through by itself."""
         try:
             return self._child.wait(PATIENCE_SECONDS)
         finally:
@@ -97,7 +101,7 @@ class Bench:
             self.client = Client(SqliteStore(folder / "penstock.db"))
             key = self.client.keys.create("images", "worker", actor="test").text or ""
             self._settings = {
-                "PENSTOCK_URL": self.url, "PENSTOCK_KEY": key, "WORKER_ID": "bench-1",
+                "PENSTOCK_URL": self.url, "PENSTOCK_API_KEY": key, "WORKER_ID": "bench-1",
                 "BEAT_SECONDS": "0.1", "WAIT_SECONDS": "1",
             }  # fmt: skip
             self.worker = self.start()
@@ -105,9 +109,9 @@ class Bench:
             self.server.close()
             raise
 
-    def start(self) -> Process:
-        """Another worker."""
-        return Process(*self.command, cwd=self.folder, **self._settings)
+    def start(self, **other: str) -> Process:
+        """Another worker, with other settings."""
+        return Process(*self.command, cwd=self.folder, **{**self._settings, **other})
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """One call of somebody with the development key."""
@@ -168,6 +172,11 @@ def test_complete_and_fail(bench: Bench) -> None:
     assert run.error_type in ("RUNTIME_ERROR", "ERROR")
     assert json.loads(run.error_details or "")["message"] == "no such image"
     assert bench.client.views.overview().pending == 1
+    bare = bench.start(PENSTOCK_URL="")
+    assert (bare.ended(), bare.lines[0][:20]) == (1, "set PENSTOCK_URL and")
+    unknown = bench.start(PENSTOCK_API_KEY="pnk_no")
+    assert unknown.ended() == 1, "it asks for ever"
+    assert "auth." in unknown.lines[-1]
 
 
 def test_heartbeat_and_cancel(bench: Bench) -> None:
