@@ -229,3 +229,16 @@ def test_what_is_wrong_is_named(served: Served) -> None:
         assert field in named, (fields, reply.body)
     after = served.desk.counts("messages", "deliveries", "topics", "subscriptions")
     assert after == before
+
+
+def test_what_was_probably_meant(served: Served) -> None:
+    """A misspelled field is answered with its name; a key that may not, with the roles that may."""
+    made(served)
+    reply = served.by("worker").post(f"{READER}/pull", {"maxMessages": 5})
+    (wrong,) = reply.json["errors"]
+    assert (wrong["field"], wrong["fix"]) == ("maxMessages", "Did you mean max_messages?")
+    (wrong,) = served.by("worker").post(f"{READER}/pull", {"colour": 5}).json["errors"]
+    assert wrong["fix"] == "Check its spelling."
+    reply = served.by("viewer").post("/topics", {"name": "orders"})
+    assert reply.status == 403
+    assert reply.json["detail"].endswith("may not do this; it takes operator or admin.")

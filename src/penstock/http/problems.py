@@ -6,14 +6,17 @@ statement or a secret; `request_id` leads to the log line that knows more.
 
 from __future__ import annotations
 
+import difflib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -181,7 +184,8 @@ async def _gone(request: Request, _: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    return invalid(fields_of(error.errors()[:20]), request_id_of(request))
+    known = _body_fields(request.scope.get("route"))
+    return invalid(fields_of(error.errors()[:20], known), request_id_of(request))
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
@@ -192,12 +196,23 @@ async def _unexpected(request: Request, error: Exception) -> Response:
     )
 
 
-def fields_of(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What a model found wrong, field by field, in our words."""
-    return [_from_pydantic(one) for one in errors]
+def fields_of(
+    errors: Sequence[Mapping[str, Any]], known: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """What a model found wrong, field by field, in our words; `known` are the body's own fields."""
+    return [_from_pydantic(one, known) for one in errors]
 
 
-def _from_pydantic(error: Mapping[str, Any]) -> dict[str, Any]:
+def _body_fields(route: object) -> Collection[str]:
+    """The fields of the body that a route takes."""
+    body = route.body_field if isinstance(route, APIRoute) else None
+    model = None if body is None else body.field_info.annotation
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return model.model_fields
+    return ()
+
+
+def _from_pydantic(error: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     where = [str(part) for part in error["loc"]]
     if len(where) > 1 and where[0] in ("body", "query", "path", "header"):
         where = where[1:]
@@ -206,7 +221,9 @@ def _from_pydantic(error: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "missing":
         return _error(field, "a value", "nothing", "This field is required.")
     if kind == "extra_forbidden":
-        return _error(field, "no field of this name", "one", "Check its spelling.")
+        near = difflib.get_close_matches(field, known, n=1)  # a nested one has dots, and no match
+        fix = f"Did you mean {near[0]}?" if near else "Check its spelling."
+        return _error(field, "no field of this name", "one", fix)
     said = str(error["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
     return _error(field, said, shown(error.get("input")))
 
