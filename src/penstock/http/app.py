@@ -162,7 +162,8 @@ def outline(lifespan: Callable[[FastAPI], Any] | None = None) -> FastAPI:
         redirect_slashes=False,
     )
     for subject in SUBJECTS:
-        app.include_router(subject.routes)
+        # The routes themselves: included, each would be made anew at the first request (0.15 s).
+        app.router.routes.extend(subject.routes.routes)
     _plain_routes(app)
     return app
 

@@ -6,6 +6,9 @@ worked on may end. The process's signals belong to the command, not to the serve
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import itertools
 import logging
 import socket
 import sys
@@ -22,6 +25,7 @@ log = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 10
 BACKLOG: Final = 2048
 SWITCH_SECONDS: Final = 0.0005
+TICK_SECONDS: Final = 0.1
 
 
 class ApiServer:
@@ -74,7 +78,7 @@ class ApiServer:
         self._api.fastapi.state.is_draining = True
         self._api.waiting.is_stopping = True
         self._api.waiting.release()
-        self._server.should_exit = True
+        self._server.end()
         self._thread.join(timeout=DRAIN_SECONDS + 5)
         self._socket.close()
 
@@ -86,19 +90,37 @@ class ApiServer:
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it is up and leaves signals alone."""
+    """A server that says when it is up, ends when told so and leaves signals alone."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.is_up = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ending = asyncio.Event()
 
     def install_signal_handlers(self) -> None:
         """The command handles signals."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then say so."""
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         self.is_up.set()
+
+    async def main_loop(self) -> None:
+        """Tick as uvicorn does, until told to end."""
+        for counter in itertools.count():
+            if await self.on_tick(counter):
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), TICK_SECONDS)
+
+    def end(self) -> None:
+        """Leave the loop, now and not at its next tick; from any thread, any number of times."""
+        self.should_exit = True
+        if self._loop is not None and not self._loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # closed in between
+                self._loop.call_soon_threadsafe(self._ending.set)
 
 
 def _bind(host: str, port: int) -> socket.socket:
