@@ -21,7 +21,7 @@ demo: $(STAMP) ## Watch a day of a pipeline in your terminal: late data, failure
 	$(BIN)/python -m penstock demo
 
 test: $(STAMP) ## Run the tests on both engines (TESTS="path -k name" to choose)
-	$(BIN)/python -m pytest -n 2 -m "not slow" $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(TESTS)
 
 check: $(STAMP) ## Check formatting, lint and types
 	$(BIN)/ruff format --check $(CODE)

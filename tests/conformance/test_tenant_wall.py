@@ -4,6 +4,7 @@ What a table grants to a confined transaction is read from the catalog: a new ta
 it has a policy, or is named below as one that holds nothing of any customer.
 """
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +24,7 @@ from penstock.store.scoped import confining
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer
 from tests.conformance.tenants import Tenants, dsn_as, plain_user
+from tests.conftest import CLOCK_START
 from tests.databases import Admin
 from tests.desk import pipelines
 from tests.dump import raw, tables
@@ -56,13 +58,32 @@ the limits that hold for everybody with who holds them."""
 PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 
 
-@pytest.fixture(params=["postgres", "plain"])
+KINDS = ("postgres", "plain")
+
+
+@pytest.fixture(params=KINDS)
 def tenants(request: pytest.FixtureRequest, clock: VirtualClock) -> Iterator[Tenants]:
     """Two customers, on a database of a superuser or of an ordinary user."""
     fixture = "pg_plain_dsn" if request.param == "plain" else "pg_migrated_dsn"
     store = PostgresStore(request.getfixturevalue(fixture), clock)
     yield Tenants(store, clock)
     store.close()
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def unchanged(request: pytest.FixtureRequest, pg_server: DatabaseServer) -> Iterator[Tenants]:
+    """The same for all tests that leave everything as it is."""
+    clock = VirtualClock(CLOCK_START)
+    with contextlib.ExitStack() as stack:
+        if request.param == "plain":
+            user, databases = request.getfixturevalue("pg_plain")
+            dsn = dsn_as(pg_server.dsn(stack.enter_context(databases.lent())), user)
+        else:
+            databases = request.getfixturevalue("pg_databases")
+            dsn = pg_server.dsn(stack.enter_context(databases.lent()))
+        store = PostgresStore(dsn, clock)
+        stack.callback(store.close)
+        yield Tenants(store, clock)
 
 
 def guarded(store: Store) -> list[str]:
@@ -89,9 +110,9 @@ def as_tenant(store: Store, setting: str | None, text: str) -> list[Any]:
     return store.write(body)
 
 
-def test_every_table_is_accounted_for(tenants: Tenants) -> None:
+def test_every_table_is_accounted_for(unchanged: Tenants) -> None:
     """A table has a policy, or no policy and row-level security, or belongs to nobody."""
-    store = tenants.store
+    store = unchanged.store
     known = set(guarded(store)) | CLOSED | set(NOBODYS)
     assert set(tables(store)) == known
     assert not set(guarded(store)) & (CLOSED | set(NOBODYS))
@@ -99,34 +120,34 @@ def test_every_table_is_accounted_for(tenants: Tenants) -> None:
     assert secured == set(guarded(store)) | CLOSED
 
 
-def test_privileges(tenants: Tenants) -> None:
+def test_privileges(unchanged: Tenants) -> None:
     """What belongs to nobody is open only as far as stated; partitions are closed to tenants."""
 
     def may(table: str, word: str) -> bool:
         text = f"SELECT has_table_privilege('penstock_tenant', '{table}', '{word}')"
-        return bool(raw(tenants.store, text)[0][0])
+        return bool(raw(unchanged.store, text)[0][0])
 
     for table, allowed in NOBODYS.items():
         assert {word for word in PRIVILEGES if may(table, word)} == allowed, table
-    for table in guarded(tenants.store):
+    for table in guarded(unchanged.store):
         for word in ("TRUNCATE", "REFERENCES", "TRIGGER"):
             assert not may(table, word), (table, word)
-    parts = raw(tenants.store, "SELECT relname::text FROM pg_class WHERE relispartition "
+    parts = raw(unchanged.store, "SELECT relname::text FROM pg_class WHERE relispartition "
                                "AND relkind = 'r'")  # fmt: skip
     assert parts
     for (part,) in parts:
         with pytest.raises(StoreError, match="permission denied"):
-            as_tenant(tenants.store, str(tenants.acme.number), f"SELECT 1 FROM {part}")
+            as_tenant(unchanged.store, str(unchanged.acme.number), f"SELECT 1 FROM {part}")
 
 
-def test_rows(tenants: Tenants) -> None:
+def test_rows(unchanged: Tenants) -> None:
     """Each tenant sees rows in every guarded table, no two tenants the same one, no others."""
-    for table in guarded(tenants.store):
+    for table in guarded(unchanged.store):
         shared = SHARED.get(table, "FALSE")
         text = f"SELECT tableoid::text, ctid::text FROM {table} WHERE NOT ({shared})"
-        acme = set(as_tenant(tenants.store, str(tenants.acme.number), text))
-        bravo = set(as_tenant(tenants.store, str(tenants.bravo.number), text))
-        everything = set(raw(tenants.store, text))
+        acme = set(as_tenant(unchanged.store, str(unchanged.acme.number), text))
+        bravo = set(as_tenant(unchanged.store, str(unchanged.bravo.number), text))
+        everything = set(raw(unchanged.store, text))
         assert not acme & bravo, table
         assert acme | bravo <= everything, table
         if table not in ("customer_days", "nudges"):
@@ -149,19 +170,19 @@ def test_closed_tables(tenants: Tenants) -> None:
 
 
 @pytest.mark.parametrize("setting", [None, "", "0", "-1", "999999"])
-def test_missing_and_wrong_settings(tenants: Tenants, setting: str | None) -> None:
+def test_missing_and_wrong_settings(unchanged: Tenants, setting: str | None) -> None:
     """Without a customer, or with one that is not there, no row is there."""
-    for table in guarded(tenants.store):
+    for table in guarded(unchanged.store):
         shared = SHARED.get(table, "FALSE")
         text = f"SELECT count(*) FROM {table} WHERE NOT ({shared})"
-        assert as_tenant(tenants.store, setting, text) == [(0,)], table
+        assert as_tenant(unchanged.store, setting, text) == [(0,)], table
 
 
-def test_nonsense_settings(tenants: Tenants) -> None:
+def test_nonsense_settings(unchanged: Tenants) -> None:
     """A setting that is no number is an error, not an open door."""
     for setting in ("x", "1 OR TRUE", "1.5"):
         with pytest.raises(psycopg.Error):
-            as_tenant(tenants.store, setting, "SELECT * FROM runs")
+            as_tenant(unchanged.store, setting, "SELECT * FROM runs")
 
 
 @pytest.mark.parametrize("customer", [0, -1, True, "1", None, 1.5, "1'; RESET ROLE; --"])
@@ -171,20 +192,20 @@ def test_only_numbers_become_text(customer: Any) -> None:
         confining(customer)
 
 
-def test_nothing_stays_behind(tenants: Tenants) -> None:
+def test_nothing_stays_behind(unchanged: Tenants) -> None:
     """Confined and plain transactions share connections, and neither sees the other's role."""
     who = (
         "SELECT current_user::text, current_setting('penstock.customer', true), count(*) FROM runs"
     )
-    plain = raw(tenants.store, who)
+    plain = raw(unchanged.store, who)
     for _ in range(3):
-        confined = raw(tenants.store.scoped(tenants.acme.number), who)
-        assert confined[0][:2] == ("penstock_tenant", str(tenants.acme.number))
-        after = raw(tenants.store, who)
+        confined = raw(unchanged.store.scoped(unchanged.acme.number), who)
+        assert confined[0][:2] == ("penstock_tenant", str(unchanged.acme.number))
+        after = raw(unchanged.store, who)
         assert (after[0][0], after[0][2]) == (plain[0][0], plain[0][2])
         assert after[0][1] in (None, "")
         with pytest.raises(psycopg.Error):
-            raw(tenants.store.scoped(tenants.acme.number), "SELECT 1 / 0")
+            raw(unchanged.store.scoped(unchanged.acme.number), "SELECT 1 / 0")
 
 
 @pytest.mark.parametrize(("pool_max", "connections"), [(1, 1), (2, 2), (10, 2)])
@@ -198,14 +219,14 @@ def test_connections_keep_their_kind(pg_migrated_dsn: str, pool_max: int, connec
     store.close()
 
 
-def test_bodies_of_one_statement(tenants: Tenants) -> None:
+def test_bodies_of_one_statement(unchanged: Tenants) -> None:
     """A body that needs no BEGIN of its own is confined like any other."""
 
     def body(tx: Any) -> Any:
         return tx._connection.execute("SELECT current_user::text").fetchone()[0]
 
-    assert tenants.store.scoped(tenants.acme.number).write(Single(body)) == "penstock_tenant"
-    assert tenants.store.write(Single(body)) != "penstock_tenant"
+    assert unchanged.store.scoped(unchanged.acme.number).write(Single(body)) == "penstock_tenant"
+    assert unchanged.store.write(Single(body)) != "penstock_tenant"
 
 
 @pytest.mark.parametrize(
@@ -240,12 +261,12 @@ def test_bodies_of_one_statement(tenants: Tenants) -> None:
         "SELECT drop_partitions('history', 9223372036854775807)",
     ],
 )  # fmt: skip
-def test_refused_writes(tenants: Tenants, text: str) -> None:
+def test_refused_writes(unchanged: Tenants, text: str) -> None:
     """A tenant cannot write for somebody else, nor rewrite what is written once."""
-    other = tenants.bravo
+    other = unchanged.bravo
     wanted = text.format(other=other.number, config=other.config_id, run=other.waiting)
     with pytest.raises((psycopg.Error, StoreError)):
-        as_tenant(tenants.store, str(tenants.acme.number), wanted)
+        as_tenant(unchanged.store, str(unchanged.acme.number), wanted)
 
 
 def test_writes_touch_own_rows_only(tenants: Tenants) -> None:
