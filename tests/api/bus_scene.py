@@ -109,6 +109,10 @@ BUS_CALLS: Mapping[str, Callable[[BusThings], tuple[str, Any]]] = {
         b.at(f"/subscriptions/{b.subscription}/extend"),
         {"ack_ids": [b.ack_ids[2]], "ack_deadline_seconds": 60},
     ),
+    "POST /api/v1/subscriptions/{name}/release": lambda b: (
+        b.at(f"/subscriptions/{b.subscription}/release"),
+        {"ack_ids": [b.ack_ids[2]]},
+    ),
     "POST /api/v1/subscriptions/{name}/pause": lambda b: (
         b.at(f"/subscriptions/{b.spare_subscription}/pause"),
         {"is_paused": True},

@@ -274,7 +274,11 @@ def _bus(ask: Recorder) -> None:
     assert ask(topics.get_topic, "rosters")["subscriptions"] == ["reader"]
     messages: Any = [{"data": "aGk=", "attributes": {"n": str(n)}} for n in range(4)]
     ids = ask(topics.publish, "rosters", {"messages": messages})["message_ids"]
-    first, second, *_ = ask(subs.pull_messages, "reader", {"wait_seconds": 1})["received_messages"]
+    first, second, *_, last = ask(subs.pull_messages, "reader", {"wait_seconds": 1})[
+        "received_messages"
+    ]
+    told = ask(subs.release_messages, "reader", {"ack_ids": [last["ack_id"]]})
+    assert told["outcomes"] == ["done"]
     assert ask(subs.ack_messages, "reader", {"ack_ids": [first["ack_id"]]})["outcomes"] == ["done"]
     ask(subs.extend_messages, "reader", {"ack_ids": [second["ack_id"]], "ack_deadline_seconds": 30})
     ask(subs.nack_messages, "reader", {"nacks": [{"ack_id": second["ack_id"], "kind": "poison"}]})

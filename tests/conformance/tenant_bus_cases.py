@@ -50,6 +50,9 @@ BUS_FOREIGN: dict[str, list[Call]] = {
     "subscriptions.extend": [
         lambda c, t: c.subscriptions.extend("reader", [], 60, customer=t.customer_id)
     ],
+    "subscriptions.release": [
+        lambda c, t: c.subscriptions.release("reader", [], customer=t.customer_id)
+    ],
     "subscriptions.channel": [
         lambda c, t: c.subscriptions.channel("reader", customer=t.customer_id)
     ],

@@ -221,6 +221,12 @@ class Subscriptions:
         """Move deadlines to `seconds` from now; 0 gives messages back."""
         return self._bus(customer).extend(name, ack_ids, seconds)
 
+    def release(
+        self, name: str, ack_ids: Sequence[str], *, customer: str | None = None
+    ) -> list[Settling]:
+        """Give back what was not tried: ready at once, and no attempt is counted."""
+        return self._bus(customer).release(name, ack_ids)
+
     def channel(self, name: str, *, customer: str | None = None) -> str:
         """The channel on which it is hinted that there may be something to pull."""
 

@@ -206,7 +206,7 @@ class PullOut(Told):
 
 
 class AckIn(Asked):
-    """Deliveries that are done."""
+    """Deliveries that are done, or given back untried."""
 
     ack_ids: list[str] = Field(description="As pulled.", min_length=1, max_length=1_000)
 

@@ -1,4 +1,4 @@
-"""Subscriptions: make and change them; pull, ack, nack, extend; pause, seek, purge."""
+"""Subscriptions: make and change them; pull, ack, nack, extend, release; pause, seek, purge."""
 
 from __future__ import annotations
 
@@ -182,6 +182,21 @@ def extend_messages(
         by,
         lambda client: client.subscriptions.extend(
             name, body.ack_ids, body.ack_deadline_seconds, customer=whose(by, customer_id)
+        ),
+        lambda told: {"outcomes": told},
+    )
+
+
+@routes.post("/subscriptions/{name}/release", response_model=SettledOut)
+def release_messages(
+    request: Request, by: By, name: Name, body: AckIn, customer_id: Whose = None, _: Repeat = None
+) -> Response:
+    """Give back deliveries that were not tried: ready at once, and no attempt is counted."""
+    return once(
+        request,
+        by,
+        lambda client: client.subscriptions.release(
+            name, body.ack_ids, customer=whose(by, customer_id)
         ),
         lambda told: {"outcomes": told},
     )

@@ -204,6 +204,32 @@ class SubscriptionsApi:
             ),
         )
 
+    def release_messages(
+        self,
+        name: str,
+        body: AckIn,
+        *,
+        customer_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> SettledOut:
+        """Give back deliveries that were not tried: ready at once, and no attempt is counted.
+
+        `POST /api/v1/subscriptions/{name}/release`
+
+        customer_id: Whose it is; the house's own without.
+        idempotency_key: Makes the request safe to repeat for 24 hours.
+        """
+        return cast(
+            "SettledOut",
+            self._transport.call(
+                "POST",
+                f"/api/v1/subscriptions/{quoted(name)}/release",
+                query={"customer_id": customer_id},
+                body=body,
+                headers={"Idempotency-Key": idempotency_key},
+            ),
+        )
+
     def pause_subscription(
         self,
         name: str,

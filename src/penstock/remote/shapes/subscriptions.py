@@ -128,7 +128,7 @@ class PullOut(TypedDict):
 
 
 class AckIn(TypedDict):
-    """Deliveries that are done."""
+    """Deliveries that are done, or given back untried."""
 
     ack_ids: list[str]  # As pulled.
 
