@@ -6,6 +6,7 @@ because the rules read this file too.
 """
 
 import ast
+import functools
 import re
 import subprocess
 from collections.abc import Iterator
@@ -105,7 +106,7 @@ def size_faults(path: str, text: str) -> list[str]:
     limit = TEST_LINES_MAX if path.startswith("tests/") else MODULE_LINES_MAX
     if lines > limit:
         faults.append(f"{path}: {lines} lines, the limit is {limit}: split it by idea")
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_parsed(text)):
         if isinstance(node, ast.ClassDef) and _length(node) > CLASS_LINES_MAX:
             faults.append(_too_long(path, node, "class", CLASS_LINES_MAX))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -132,7 +133,7 @@ def call_faults(path: str, text: str) -> list[str]:
     A mention counts as a use: passing `time.time` as an argument reads the clock just the same.
     Benchmarks may measure and wait; nobody but the two owners may do the rest.
     """
-    tree = ast.parse(text)
+    tree = _parsed(text)
     names = _imported_names(tree)
     measuring = path.startswith("benchmarks/")
     faults = []
@@ -154,7 +155,7 @@ def sql_faults(path: str, text: str) -> list[str]:
     """Return string literals that look like SQL statements outside the rooms that own SQL."""
     if not path.startswith(("src/", "examples/")) or path.startswith(SQL_ROOMS):
         return []
-    tree = ast.parse(text)
+    tree = _parsed(text)
     passed_over = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
@@ -173,7 +174,7 @@ def sql_faults(path: str, text: str) -> list[str]:
 
 def docstring_faults(path: str, text: str) -> list[str]:
     """Return modules of the package that do not open with a docstring."""
-    if path.startswith("src/") and not ast.get_docstring(ast.parse(text)):
+    if path.startswith("src/") and not ast.get_docstring(_parsed(text)):
         return [f"{path}: a module opens with what it is for, what it never does, who calls it"]
     return []
 
@@ -227,6 +228,12 @@ def _texts(root: Path, paths: list[str]) -> Iterator[Source]:
             yield Source(path=path, text=(root / path).read_text(encoding="utf-8"))
         except (UnicodeDecodeError, FileNotFoundError, IsADirectoryError):
             continue  # an image, or a file deleted but not yet committed
+
+
+@functools.cache
+def _parsed(text: str) -> ast.Module:
+    """The syntax tree of a module; every rule looks at the same one."""
+    return ast.parse(text)
 
 
 def _length(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> int:

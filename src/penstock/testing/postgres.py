@@ -198,7 +198,8 @@ class PostgresServer:
         """Stop the server and remove its temporary folder. Closing twice does nothing."""
         if os.getpid() != self._owner_pid:
             return
-        self.stop()
+        # What is removed at once need not be written to the disk before.
+        self.stop("fast" if self._data_dir is not None else "immediate")
         atexit.unregister(self.close)
         if self._base is not None:
             self._bin_dir = self._bin_origin
