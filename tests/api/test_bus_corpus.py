@@ -225,16 +225,25 @@ def abuse(served: Served) -> list[Any]:
         (one,) = by.ok("POST", "/subscriptions/mine/pull", {})["received_messages"]
         return str(one["ack_id"])
 
+    untried = held()
+    for _ in range(2):
+        say("release", {"ack_ids": [untried]})
+    say("ack", {"ack_ids": [untried]})
+    (again,) = by.ok("POST", "/subscriptions/mine/pull", {})["received_messages"]
+    assert (again["ack_id"] != untried, again["delivery_attempt"]) == (True, 1)
+    by.ok("POST", "/subscriptions/mine/ack", {"ack_ids": [again["ack_id"]]})
     acked = held()
     for verb in ("ack", "ack"):
         say(verb, {"ack_ids": [acked]})
     say("nack", {"nacks": [{"ack_id": acked}]})
     say("extend", {"ack_ids": [acked], "ack_deadline_seconds": 60})
+    say("release", {"ack_ids": [acked]})
     foreign = held()
     for verb, body in (
         ("ack", {"ack_ids": [foreign]}),
         ("nack", {"nacks": [{"ack_id": foreign, "kind": "poison"}]}),
         ("extend", {"ack_ids": [foreign], "ack_deadline_seconds": 60}),
+        ("release", {"ack_ids": [foreign]}),
     ):
         say(verb, body, "yours")
     for seconds in (601, -1, 0.5, "60", None, 0):
@@ -274,9 +283,11 @@ def replayed(served: Served) -> list[Any]:
 
 
 ABUSED = [
+    ("release", 200, "", "done"), ("release", 200, "", "stale"), ("ack", 200, "", "stale"),
     ("ack", 200, "", "done"), ("ack", 200, "", "stale"), ("nack", 200, "", "stale"),
-    ("extend", 200, "", "stale"),  # acked
-    ("ack", 200, "", "stale"), ("nack", 200, "", "stale"), ("extend", 200, "", "stale"),  # foreign
+    ("extend", 200, "", "stale"), ("release", 200, "", "stale"),  # acked
+    ("ack", 200, "", "stale"), ("nack", 200, "", "stale"), ("extend", 200, "", "stale"),
+    ("release", 200, "", "stale"),  # foreign
     *[("extend", 400, "input.invalid", "")] * 5, ("extend", 200, "", "done"),  # 601 … 0
     ("ack", 200, "", "stale"),  # expired
     *[("ack", 400, "input.invalid", "")] * 8,  # forged, too many
