@@ -110,6 +110,8 @@ def create(app: App, /, name: str, **given: Any) -> None:
     with app.use_cases() as cases:
         before = _before(cases.bus, name, given["customer"])
         made = cases.bus.declare(body, given["customer"])
+        target = (made["binding"] or {}).get("pipeline")
+        known = {one["pipeline_template"] for one in cases.pipelines()} if target else set()
 
     def people() -> None:
         dead = made["dead_letter_topic"]
@@ -119,6 +121,9 @@ def create(app: App, /, name: str, **given: Any) -> None:
         app.say(f"Dead letters: {dead}" if dead else "No dead letters: poison will be dropped.")
         if made["push"] is not None:
             app.say(_reach(app, made["push"]["push_endpoint"]))
+        if target and target not in known:
+            app.say(f"No pipeline {shapes.printable(target)} is registered: until then every "
+                    "message becomes a dead letter.")  # fmt: skip
 
     app.emit(made, people)
 

@@ -71,6 +71,14 @@ class TestCreate:
         monkeypatch.setenv("PENSTOCK_EGRESS_PRIVATE", "allowed")
         assert "Posted to: http://127.0.0.1:9000/hook" in bus.ok(*line)
 
+    def test_a_binding_to_nothing(self, bus: Shell) -> None:
+        """Messages for a pipeline that nobody registered die at once: that is told before."""
+        line = ("subscriptions", "create", "bound", "--topic", "rosters", "--binding")
+        assert "No pipeline nope is registered" in bus.ok(
+            *line, '{"to": "runs", "pipeline": "nope"}'
+        )
+        assert "registered" not in bus.ok(*line, '{"to": "runs", "pipeline": "hello"}')
+
     def test_show_says_where_messages_go(self, bus: Shell) -> None:
         """The endpoint, the binding and the order are among the facts; a pause is in the list."""
         bus.ok("subscriptions", "create", "hook", "--topic", "rosters", "--push", PUSH, "--ordered")
