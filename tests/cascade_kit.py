@@ -1,6 +1,7 @@
 """A stage for flows: a client, an orchestrator that sees what the test says, runs ended by hand.
 
 `Stage.rows` is the warehouse: rows by table; a table that is not in it cannot be looked at.
+`Stage.days` is history: how many of the newest days before the partition a table has.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from penstock.client import Client
 from penstock.client.flow_requests import FlowRequest
 from penstock.client.flows import FlowDetail, Opened
 from penstock.core import settle
-from penstock.core.dependency import Kind
+from penstock.core.dependency import Dependency, Kind
 from penstock.core.evidence import Sighting
 from penstock.core.look import Look
 from penstock.core.model import HeldRun
@@ -21,6 +22,7 @@ from penstock.core.settle import Failure
 from penstock.core.states import RunStatus
 from penstock.engine.admitter import Admitter
 from penstock.engine.orchestrator import Orchestrator, Stepped
+from penstock.probes.moments import days_before
 from penstock.store import registry, runs
 from penstock.store.api import Row, Store, Tx
 from penstock.store.ending import run_end_many
@@ -63,15 +65,19 @@ class Stage:
     def look(self, look: Look) -> list[Sighting]:
         """See what the test put there."""
         self.looks.append(look)
-        return [self._see(d.key, d.kind, d.table) for d in look.dependencies]
+        return [self._see(d, look.partition) for d in look.dependencies]
 
-    def _see(self, key: str, kind: Kind, table: str) -> Sighting:
-        now = self.clock.now()
-        if kind is Kind.HISTORICAL:
-            return Sighting(key=key, looked_at=now, days_present=self.days.get(table, 0))
+    def _see(self, need: Dependency, partition: str) -> Sighting:
+        now, table = self.clock.now(), need.table
+        if need.kind is Kind.HISTORICAL:
+            there = self.days.get(table, 0)
+            days = sorted(days_before(partition, need.lookback_days or 0), reverse=True)
+            return Sighting(
+                key=need.key, looked_at=now, days_present=there, days_missing=tuple(days[there:])
+            )
         if table not in self.rows:
-            return Sighting(key=key, looked_at=now, error="no such table")
-        return Sighting(key=key, looked_at=now, rows=self.rows[table], newest_us=now)
+            return Sighting(key=need.key, looked_at=now, error="no such table")
+        return Sighting(key=need.key, looked_at=now, rows=self.rows[table], newest_us=now)
 
     def write(self, body: Callable[[Tx], T]) -> T:
         """One transaction."""

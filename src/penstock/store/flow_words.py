@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.core.cascade import Ask
+from penstock.core.dependency import Dependency, Kind
 from penstock.core.ids import encode
 from penstock.core.model import Alert
 from penstock.core.plan import PhasePlan
@@ -79,6 +80,11 @@ def gate_alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> A
         Verdict.PROCEED: "starts",
     }[decision.verdict]
     where = f"{flow.pipeline} {flow.partition} {ask.phase}"
+    degraded = decision.verdict is Verdict.PROCEED_DEGRADED and decision.warnings
+    lacking = f" {'; '.join(decision.warnings)}." if degraded else ""
+    needs = [need.dependency for need in book.planned.needs(ask.phase, ask.processor or "")]
+    short = [n for n in needs if n.kind is Kind.HISTORICAL and n.table in decision.missing]
+    queries = [text for need in short if (text := history_query(need, flow.partition))]
     return Alert(
         rule=f"gate_{decision.verdict.lower()}",
         dedupe_key=gate_key(flow.flow_id, ask.phase, ask.processor or "", decision.verdict),
@@ -86,13 +92,25 @@ def gate_alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> A
         customer=flow.customer,
         subject_kind="flow",
         subject=flow.flow_id,
-        message=f"{where} {words}: {decision.reasons[0]}",
+        message=f"{where} {words}: {decision.reasons[0]}{lacking}",
         detail={
             **about(book, ask.phase, ask.processor or ""),
             "verdict": decision.verdict.value,
             "missing": list(decision.missing),
             "warnings": list(decision.warnings),
+            **({"queries": queries} if queries else {}),
         },
+    )
+
+
+def history_query(need: Dependency, partition: str) -> str | None:
+    """The query that shows which days before a partition a table has, to be run by a person."""
+    if need.partition is None:
+        return None
+    day = partition.replace("'", "''")
+    return (
+        f"SELECT {need.partition}, count(*) FROM {need.table} WHERE {need.partition} < '{day}' "
+        f"GROUP BY 1 ORDER BY 1 DESC LIMIT {need.lookback_days}"
     )
 
 
