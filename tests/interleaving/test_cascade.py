@@ -16,6 +16,7 @@ from penstock.engine.orchestrator import Orchestrator
 from penstock.store.api import Store
 from penstock.testing.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act
+from tests.interleaving.test_seeded_bugs import caught, patched
 from tests.interleaving.test_services import tick
 
 pytestmark = pytest.mark.postgres
@@ -118,6 +119,31 @@ def test_two_last_completers_do_not_miss_each_other(scene_stage: Stage) -> None:
         return acts, lambda _outcomes: settled(stage, 2)
 
     assert explore(stage.arena, scene, range(60)) > 20
+
+
+def test_triggers_without_lock_and_key(scene_stage: Stage) -> None:
+    """Proof that it would be seen: no lock on the flow, and a trigger row that anybody may have."""
+    stage = scene_stage
+
+    def scene():  # type: ignore[no-untyped-def]
+        for held in opened(stage, "plain"):
+            finish_act([held])(stage.store)
+
+        def check(outcomes: list[Outcome]) -> None:
+            assert [one.error for one in outcomes] == [None, None], "runs were created twice"
+            settled(stage, 2)
+
+        few = [lambda store, name=name: Orchestrator(store, seen, holder=name, batch=1).run_once()
+               for name in ("o1", "o2")]  # fmt: skip
+        return few, check
+
+    explore(stage.arena, scene, range(10))
+    anybody = ("DO NOTHING", "DO UPDATE SET at = excluded.at")
+    with (
+        patched("flow_lock_many", ("FOR NO KEY UPDATE OF w", "")),
+        patched("trigger_put_many", anybody),
+    ):
+        assert caught(stage, scene) <= 120
 
 
 def test_both_at_once_with_one_orchestrator(scene_stage: Stage) -> None:
