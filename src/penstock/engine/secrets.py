@@ -62,8 +62,8 @@ class Secrets:
         shared = None if self.folder is None else _read(Path(self.folder) / name, name)
         if shared is None:
             raise _unknown(
-                f'there is no secret "{name}" here: give the worker PENSTOCK_SECRET_{name.upper()} '
-                "or a file of that name in secrets_dir"
+                f'there is no secret "{name}" here: set PENSTOCK_SECRET_{name.upper()} for the '
+                "worker or pusher that needs it, or put a file of that name in secrets_dir"
             )
         return shared
 

@@ -279,6 +279,7 @@ def _check_kept(found: Subscription, spec: SubscriptionSpec) -> None:
     if found.topic_name != spec.topic:
         raise InvalidInput("topic", found.topic_name, spec.topic, fix)
     if found.is_ordered != spec.is_ordered:
+        fix = f"The order (enable_message_ordering, --ordered) is for good. {fix}"
         raise InvalidInput("is_ordered", str(found.is_ordered), spec.is_ordered, fix)
 
 

@@ -58,6 +58,8 @@ class TestCreate:
         assert 'filter was none, is attributes.a = "b"' in told
         assert "ack_deadline_seconds was 60, is 20" in told
         assert 'filter was attributes.a = "b", is none' in bus.ok(*again)
+        refused = bus(*again, "--ordered")
+        assert (refused.code, "--ordered) is for good" in refused.err) == (2, True)
         assert "changed" not in bus.ok("subscriptions", "create", "other", "--topic", "rosters")
 
     def test_an_endpoint_that_is_refused(self, bus: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
