@@ -13,6 +13,7 @@ from penstock.store.api import Store
 from penstock.store.postgres import PostgresStore
 from penstock.store.sqlite import SqliteStore
 from penstock.testing.clock import VirtualClock
+from penstock.testing.memory import memory_store
 from penstock.testing.postgres import DatabaseServer, open_server
 from tests.databases import Admin, Databases, database_name
 from tests.rules import tidy
@@ -157,8 +158,7 @@ def open_store(
         elif engine == "sqlite":
             store = SqliteStore(path, clock)
         else:
-            store = SqliteStore(":memory:", clock)
-            store.migrate()
+            store = memory_store(clock)
         opened.append(store)
         return store
 

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.core.errors import StoreError
 from penstock.engine.courier import Courier
-from penstock.store.sqlite import SqliteStore
 from penstock.testing.clock import VirtualClock
 from penstock.testing.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
 from penstock.testing.invariants import Violation
 from penstock.testing.invariants_bus import BusChecks
+from penstock.testing.memory import memory_store
 from penstock.testing.sim_actors import Actor, ServiceActor
 from penstock.testing.sim_bus import SPECS, BusOperator, Consumer, Publisher, declare
 
@@ -74,8 +74,7 @@ class BusWorld:
         self.accepted: list[int] = []
         self._steps = steps
         self._fault_odds = fault_odds
-        self._store = SqliteStore(":memory:", self.clock)
-        self._store.migrate()
+        self._store = memory_store(self.clock)
         self._trace = hashlib.sha256()
         self._stack: list[Actor] = []
         self._crashes: Counter[str] = Counter()

@@ -18,9 +18,9 @@ from penstock.engine.context import RunContext
 from penstock.engine.orchestrator import Orchestrator
 from penstock.engine.sweeper import Sweeper
 from penstock.probes.looking import Probes
-from penstock.store.sqlite import SqliteStore
 from penstock.testing.clock import VirtualClock
 from penstock.testing.hands import Hands
+from penstock.testing.memory import memory_store
 from penstock.testing.tables import Delivery, Tables
 
 STEPS_MAX: Final = 20_000
@@ -43,8 +43,7 @@ class Drive:
     ) -> None:
         self.clock = clock
         self.tables = Tables(clock)
-        self.store = SqliteStore(":memory:", clock)
-        self.store.migrate()
+        self.store = memory_store(clock)
         self.client = Client(self.store, actor="test")
         self.client.register([pipeline])
         self.hands = Hands(self.store, [pipeline], clock, is_called=is_called)

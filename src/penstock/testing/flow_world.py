@@ -32,12 +32,12 @@ from penstock.store import plans
 from penstock.store.admission import run_next_due_at
 from penstock.store.api import Store
 from penstock.store.flows import cascade_next_at
-from penstock.store.sqlite import SqliteStore
 from penstock.testing.clock import VirtualClock
 from penstock.testing.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
 from penstock.testing.flow_invariants import FlowInvariants
 from penstock.testing.flow_surroundings import Opener, Reporter, Sources
 from penstock.testing.invariants import Violation
+from penstock.testing.memory import memory_store
 from penstock.testing.sim_actors import Actor, ServiceActor
 from penstock.testing.sim_workers import SimBeat, SimWorker
 
@@ -82,8 +82,7 @@ class FlowWorld:
         self.delivered: list[int] = []
         self.accepted: list[int] = []
         self._steps = steps
-        self._store = SqliteStore(":memory:", self.clock)
-        self._store.migrate()
+        self._store = memory_store(self.clock)
         self._trace = hashlib.sha256()
         self._stack: list[Actor] = []
         self._crashes: Counter[str] = Counter()

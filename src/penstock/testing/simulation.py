@@ -23,10 +23,10 @@ from penstock.core.errors import StoreError
 from penstock.core.pipeline import Pipeline
 from penstock.store.plans import forget
 from penstock.store.registry import topic_ensure
-from penstock.store.sqlite import SqliteStore
 from penstock.testing.clock import VirtualClock
 from penstock.testing.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
 from penstock.testing.invariants import Violation
+from penstock.testing.memory import memory_store
 from penstock.testing.observer import Observer
 from penstock.testing.sim_actors import Actor, Operator, new_config, services
 from penstock.testing.sim_flows import cascade, flow_cast
@@ -98,8 +98,7 @@ class World:
         self.delivered: list[int] = []
         self.accepted: list[int] = []
         forget()
-        self._store = SqliteStore(":memory:", self.clock)
-        self._store.migrate()
+        self._store = memory_store(self.clock)
         self._trace = hashlib.sha256()
         self._stack: list[Actor] = []
         self._crashes: Counter[str] = Counter()
