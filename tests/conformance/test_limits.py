@@ -161,6 +161,16 @@ class TestCapacity:
         assert desk.holders == ["r1", "r2"]
         assert desk.line == ["r3", "new"]
 
+    def test_a_repeated_request_has_one_answer(self, desk: Desk) -> None:
+        """Found waiting and granted in the same turn, it holds: it is not told to wait as well."""
+        desk.ask("r1", "r2", "r3")
+        desk.clock.advance(MINUTE + desk.limit.grace_us)
+        again = desk.ask("r3", is_repeated=True)
+        assert list(again.leases) == ["r3"]
+        assert again.tickets == {}
+        assert desk.holders == ["r3"]
+        assert desk.line == []
+
     def test_more_waiters_than_a_page(self, store: Store, clock: VirtualClock) -> None:
         """A capacity that grows lets everybody in, however long the line."""
         desk = Desk(store, clock, capacity=1)

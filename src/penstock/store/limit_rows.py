@@ -163,6 +163,11 @@ class Served:
     brokers: set[str] = field(default_factory=set)
     admits: bool = False
 
+    def tell(self, lease: Lease) -> None:
+        """Answer with a lease; a ticket it was granted for in this very turn is no more."""
+        self.leases[lease.request] = lease
+        self.tickets.pop(lease.request, None)
+
     @property
     def channels(self) -> list[str]:
         """Whom to wake after the commit: brokers that were granted something, and the admitter."""

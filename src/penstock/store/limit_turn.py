@@ -121,7 +121,7 @@ def _serve(
 
 def _told(served: Served, lease: Lease) -> None:
     """Answer with a lease that others granted; a rate may let it go only later."""
-    served.leases[lease.request] = lease
+    served.tell(lease)
     if served.limit.rate is not None:
         served.waits[lease.request] = max(0, lease.since_at - served.now)
 
@@ -251,7 +251,7 @@ class _Line:
         for row in self.grants.rows() if self.grants is not None else ():
             lease = Lease._make(row)
             if lease.broker == self.broker and lease.is_taken:
-                served.leases[lease.request] = lease
+                served.tell(lease)
                 if self.waits.get(lease.request):
                     served.waits[lease.request] = self.waits[lease.request]
         for ticket, request, asked_at in self.queued.rows() if self.queued is not None else ():

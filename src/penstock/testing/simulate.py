@@ -81,6 +81,7 @@ def _many(kind: str, first: int, seeds: int, processes: int) -> int:
             if isinstance(found, str):
                 failures.append(found)
                 sys.stdout.write(f"{found}\n" if len(failures) <= FAILURES_SHOWN else "")
+                sys.stdout.flush()
                 continue
             faults.update(found.faults)
             total.update({name: getattr(found, name) for name in fields})
