@@ -25,6 +25,7 @@ from penstock.consumer import (
 from penstock.consumer.failure import ERROR_MAX, failure_of
 from penstock.consumer.message import Payload
 from penstock.consumer.router import Route
+from penstock.core.busrules import check_text
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.core.errors import DeclarationError, SettingsError
 from penstock.core.message import ErrorKind
@@ -130,6 +131,11 @@ class TestErrors:
 
         failure = failure_of(Broken())
         assert (failure.kind, failure.error) == (ErrorKind.TRANSIENT, "Broken: Broken")
+
+    def test_text_that_every_bus_and_sink_can_hold(self) -> None:
+        """Or the refusal of one message would fail, and of all that are settled with it."""
+        failure = failure_of(ValueError("a\x00b\ud800c"))
+        assert check_text(failure.error, "error", 1_000) == "ValueError: a\ufffdb?c"
 
     def test_bounded_and_masked(self) -> None:
         """Error texts are short, and secrets in them are masked."""

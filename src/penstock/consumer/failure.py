@@ -119,7 +119,9 @@ def _text(error: BaseException) -> str:
         text = type(error).__name__
     named = text if isinstance(error, PenstockError) else f"{type(error).__name__}: {text}"
     # Cut generously first: redaction must not meet megabytes, nor half a secret be left over.
-    return redact_text(named[: 4 * ERROR_MAX])[:ERROR_MAX]
+    told = redact_text(named[: 4 * ERROR_MAX])[:ERROR_MAX]
+    # No store holds lone surrogates or NUL, and a refusal must not fail over its reason.
+    return told.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
 def _code(error: BaseException) -> str | None:
