@@ -95,6 +95,10 @@ class MarkedStore:
         """Names of missing migrations."""
         return self._store.verify()
 
+    def before_close(self, call: Callable[[], None]) -> None:
+        """Call before the store itself is closed."""
+        self._store.before_close(call)
+
     def close(self) -> None:
         """The store outlives the request."""
 

@@ -58,5 +58,9 @@ class Within:
         """Names of missing migrations."""
         return self._store.verify()
 
+    def before_close(self, call: Callable[[], None]) -> None:
+        """Not through here."""
+        raise AssertionError(f"inside a transaction ({call})")
+
     def close(self) -> None:
         """The store outlives the transaction."""

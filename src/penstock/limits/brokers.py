@@ -81,6 +81,7 @@ def broker_of(store: Store, clock: Clock | None = None) -> Broker:
             if not here.brokers:
                 atexit.register(_flush)
             found = here.brokers[store] = Broker(store, clock=clock)
+            store.before_close(found.close)
     return found
 
 

@@ -160,6 +160,10 @@ class Store(Protocol):
         """Names of missing migrations; raises SchemaMismatch when the schema is not ours."""
         ...
 
+    def before_close(self, call: Callable[[], None]) -> None:
+        """Call when the store is about to be closed and still can be written to."""
+        ...
+
     def close(self) -> None:
         """Release every connection; idempotent."""
         ...

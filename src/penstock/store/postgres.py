@@ -23,6 +23,7 @@ from penstock.core.errors import SchemaMismatch, StoreBusy, StoreError, StoreUna
 from penstock.core.ids import new_boot_id, stable_fraction
 from penstock.store import migrate
 from penstock.store.api import Capabilities, Single, Store, Tx
+from penstock.store.farewell import Farewells
 from penstock.store.keys import wall_look
 from penstock.store.postgres_pool import ConnectionPool, connect, is_quiet
 from penstock.store.postgres_tx import DeadConnection, PostgresTx
@@ -67,6 +68,7 @@ class PostgresStore:
         self._closed = False
         self._inside = threading.local()
         self._hub = WakeHub()
+        self._farewells = Farewells()
         self._relay = Relay(self._send_hints, "penstock-notify")
         self._notify_connection: Session | None = None
         self._listener: threading.Thread | None = None
@@ -162,8 +164,13 @@ class PostgresStore:
         pending = migrate.missing("postgres", cast("Any", applied))
         return [f"{m.number:04d}_{m.name}" for m in pending]
 
+    def before_close(self, call: Callable[[], None]) -> None:
+        """Call when the store is about to be closed and still can be written to."""
+        self._farewells.add(call)
+
     def close(self) -> None:
         """Release every connection; idempotent."""
+        self._farewells.say()
         if self._closed:
             return
         self._closed = True

@@ -71,6 +71,10 @@ class ScopedStore:
         """Names of missing migrations."""
         return self._store.verify()
 
+    def before_close(self, call: Callable[[], None]) -> None:
+        """Call before the store itself is closed."""
+        self._store.before_close(call)
+
     def close(self) -> None:
         """The store outlives its views."""
 

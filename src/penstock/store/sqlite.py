@@ -22,6 +22,7 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError, SchemaMismatch, StoreBusy, StoreUnavailable
 from penstock.store import migrate
 from penstock.store.api import Capabilities, Store, Tx
+from penstock.store.farewell import Farewells
 from penstock.store.scoped import ScopedStore
 from penstock.store.sqlite_room import Room
 from penstock.store.sqlite_tx import SqliteTx
@@ -100,6 +101,7 @@ class SqliteStore:
         self._system = SystemClock()
         self._last_now = 0
         self._hub = WakeHub()
+        self._farewells = Farewells()
         self._bell: SocketBell | None = None
         self._relay: Relay | None = None
         self._jobs: deque[_Job[Any]] = deque()
@@ -206,8 +208,13 @@ class SqliteStore:
                 applied = []
             return [f"{m.number:04d}_{m.name}" for m in migrate.missing("sqlite", applied)]
 
+    def before_close(self, call: Callable[[], None]) -> None:
+        """Call when the store is about to be closed and still can be written to."""
+        self._farewells.add(call)
+
     def close(self) -> None:
         """Release every connection; idempotent."""
+        self._farewells.say()
         if self._writing.is_closed:
             return
         self._writing.is_closed = True

@@ -169,6 +169,10 @@ class LethalStore:
         """Names of missing migrations."""
         return self._inner.verify()
 
+    def before_close(self, call: Callable[[], None]) -> None:
+        """Call before the real store is closed."""
+        self._inner.before_close(call)
+
     def close(self) -> None:
         """Release every connection."""
         self._inner.close()

@@ -220,6 +220,9 @@ class FaultyStore:
         """Names of missing migrations."""
         return self._inner.verify()
 
+    def before_close(self, call: Callable[[], None]) -> None:
+        """Never: the real store outlives every process of the simulation."""
+
     def close(self) -> None:
         """The real store belongs to the simulation."""
 

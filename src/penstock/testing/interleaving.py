@@ -232,6 +232,9 @@ class LaneStore:
         """Not part of this harness."""
         raise NotImplementedError
 
+    def before_close(self, call: Callable[[], None]) -> None:
+        """Never: the arena owns the connection."""
+
     def close(self) -> None:
         """The arena owns the connection."""
 

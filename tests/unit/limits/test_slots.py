@@ -31,6 +31,25 @@ def forget(tx: Any, name: str) -> int:
     return 1 - int(found[0])
 
 
+def test_closing_leaves_nothing_behind(
+    live: Store, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a broker has not told yet, a place left or a slot given back, is told by closing."""
+    sight = Sight(live, "crm")
+    other = open_store(clock=None)
+    broker = broker_of(other)
+    with limits.slot("crm", capacity=1):
+        limits.use(other)
+        monkeypatch.setattr(broker._pulse, "rouse", lambda _=0.0: None)
+        with pytest.raises(LimitTimeout), limits.slot("crm", timeout=0.01):
+            pass
+        limits.use(live)
+        assert sight.waiting == 1
+        other.close()
+        assert sight.waiting == 0
+        assert len(sight.holders) == 1
+
+
 class TestHolding:
     """What holding a slot means."""
 
