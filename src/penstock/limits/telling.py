@@ -46,6 +46,9 @@ def _surroundings(store: Store, limit_id: int, name: str) -> tuple[str, dict[str
     if view is None:
         return "", more
     more |= {"held": view.held, "capacity": view.limit.capacity, "effective": view.limit.effective}
+    if view.limit.capacity == 0:
+        opens = f"`penstock limits set {name} --capacity 1` opens it"
+        return f": it is closed (capacity 0) and {len(queue)} wait; {opens}", more
     rest = f" and {view.holders - len(names)} more" if view.holders > len(names) else ""
     learned = ""
     if view.limit.effective != view.limit.capacity:

@@ -172,6 +172,13 @@ class TestWaiting:
         assert "timeout" in Sight(live, "x").outcomes
 
     @pytest.mark.usefixtures("live")
+    def test_a_closed_limit(self) -> None:
+        """Nobody holds it and nobody ever will: the error says how to open it."""
+        match = r"closed \(capacity 0\) and .* wait; `penstock limits set x --capacity 1` opens it"
+        with pytest.raises(LimitTimeout, match=match):
+            limits.slot("x", capacity=0, timeout="10ms").acquire()
+
+    @pytest.mark.usefixtures("live")
     def test_a_full_line(self) -> None:
         """Beyond queue_max the answer comes at once."""
         with (
