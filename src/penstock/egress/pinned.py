@@ -3,8 +3,9 @@
 The name is resolved once; every address it has must be allowed (`core.egress`); the connection goes
 to one of exactly those addresses, with the name in SNI, certificate check and Host header. No
 redirect is followed, no proxy of the environment is asked, a response is read up to 64 KB, and the
-deadline covers everything from the lookup to the last byte: dripping bytes gains nothing. What
-goes wrong is a `Failed`, with a reason that says nothing about the response's body.
+deadline covers everything from the lookup to the last byte: dripping bytes gains nothing. A request
+that `keeps` leaves its connection for the next one (`egress.kept`). What goes wrong is a `Failed`,
+with a reason that says nothing about the response's body.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from typing import Any, Final, TypeAlias
 from penstock.core.clock import Clock
 from penstock.core.egress import STRICT, Address, EgressRules, Target, judge_all, parse_target
 from penstock.core.errors import PenstockError
+from penstock.egress.kept import Kept
 
 BODY_MAX: Final = 65_536
 CONNECT_SECONDS: Final = 10.0
 LOOKUPS_MAX: Final = 32
 HINTS_MAX: Final = 8
 SEND_CHUNK: Final = 65_536
+DRAIN_SECONDS: Final = 1.0
+"""How long a body that nobody asks for is read, so that the connection can be kept."""
 
 Resolve: TypeAlias = Callable[[str, int], Sequence[str]]
 """(host, port) → the addresses of a name; raises OSError when there are none."""
@@ -47,7 +51,11 @@ class Failed(PenstockError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is sent. `wants_body` False: the answer's body is left unread."""
+    """What is sent. `wants_body` False: nobody asks for the answer's body.
+
+    `keeps`: the connection may be one that was left, and is left for the next request. One that
+    turns out to be closed is replaced: such a request may arrive twice.
+    """
 
     method: str = "POST"
     url: str
@@ -55,6 +63,7 @@ class Request:
     body: bytes = b""
     seconds: float = 30.0
     wants_body: bool = False
+    keeps: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +92,7 @@ class Egress:
         self._making = threading.Lock()
         self._resolve = resolve or _look_up
         self._lookups = threading.BoundedSemaphore(LOOKUPS_MAX)
+        self._kept = Kept(clock)
 
     @property
     def rules(self) -> EgressRules:
@@ -94,14 +104,41 @@ class Egress:
         target = parse_target(request.url, self._rules)
         deadline = _Deadline(self._clock, request.seconds)
         try:
+            reply = self._send_again(target, request, deadline) if request.keeps else None
+            if reply is not None:
+                return reply
             addresses = self._addresses(target, deadline)
             line = self._connect(target, addresses, deadline)
-            try:
-                return _exchange(line, target, request)
-            finally:
-                line.end()
+            return self._send_on(line, target, request, None)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise _failed(target, error) from None
+
+    def close(self) -> None:
+        """Close the connections that wait for another request; it may be used again."""
+        self._kept.close()
+
+    def _send_again(self, target: Target, request: Request, deadline: _Deadline) -> Reply | None:
+        """Send on a connection that was kept; None when there is none, or it was closed by now."""
+        kept = self._kept.take(target.origin)
+        if kept is None:
+            return None
+        try:
+            return self._send_on(_Line(kept.raw, deadline), target, request, kept.made_at)
+        except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            return None  # no answer: the other side had closed it
+
+    def _send_on(
+        self, line: _Line, target: Target, request: Request, made_at: float | None
+    ) -> Reply:
+        is_reusable = False
+        try:
+            reply, is_reusable = _exchange(line, target, request)
+        finally:
+            if is_reusable:
+                self._kept.put(target.origin, line.raw, made_at)
+            else:
+                line.end()
+        return reply
 
     def _addresses(self, target: Target, deadline: _Deadline) -> list[Address]:
         """Every address of the name, judged; a lookup that fails or hangs allows nothing."""
@@ -172,6 +209,10 @@ class _Deadline:
             raise TimeoutError("the deadline passed")
         return left
 
+    def hurry(self, seconds: float) -> None:
+        """Let the rest take no longer than this."""
+        self._at = min(self._at, self._clock.monotonic() + seconds)
+
 
 class _Answer:
     """What a lookup found."""
@@ -189,7 +230,7 @@ class _Line:
     """
 
     def __init__(self, raw: socket.socket, deadline: _Deadline) -> None:
-        self._raw = raw
+        self.raw = self._raw = raw
         self._deadline = deadline
 
     def sendall(self, data: bytes) -> None:
@@ -206,6 +247,10 @@ class _Line:
 
     def close(self) -> None:
         """Nothing: `http.client` closes before it reads; who connected ends the connection."""
+
+    def hurry(self, seconds: float) -> None:
+        """Wait no longer than this for the rest."""
+        self._deadline.hurry(seconds)
 
     def end(self) -> None:
         """End the connection."""
@@ -242,13 +287,14 @@ class _Response(http.client.HTTPResponse):
         raise http.client.BadStatusLine("hints without end")
 
 
-def _exchange(line: _Line, target: Target, request: Request) -> Reply:
+def _exchange(line: _Line, target: Target, request: Request) -> tuple[Reply, bool]:
+    """The answer, and whether the connection is fit for another request."""
     connection = http.client.HTTPConnection(target.host, target.port)
     connection.response_class = _Response
     connection.sock = line
     connection.putrequest(request.method, target.path, skip_host=True, skip_accept_encoding=True)
     connection.putheader("Host", target.host_header)
-    connection.putheader("Connection", "close")
+    connection.putheader("Connection", "keep-alive" if request.keeps else "close")
     connection.putheader("Accept-Encoding", "identity")
     for name, value in request.headers.items():
         connection.putheader(name, value)
@@ -257,12 +303,26 @@ def _exchange(line: _Line, target: Target, request: Request) -> Reply:
     connection.endheaders(request.body or None)
     with contextlib.closing(connection.getresponse()) as answer:
         headers = {name.lower(): value for name, value in answer.getheaders()}
+        # After a 1xx there is more to come, whatever it says.
+        is_reusable = request.keeps and answer.status >= 200 and not answer.will_close
         body = b""
         if request.wants_body:
             body = answer.read(BODY_MAX + 1)
             if len(body) > BODY_MAX:
                 raise Failed("too_large", f"{target.origin}: answered more than {BODY_MAX:,} bytes")
-        return Reply(status=answer.status, headers=headers, body=body)
+        elif is_reusable:
+            line.hurry(DRAIN_SECONDS)
+            is_reusable = _is_short(answer)
+        is_reusable = is_reusable and answer.isclosed()
+        return Reply(status=answer.status, headers=headers, body=body), is_reusable
+
+
+def _is_short(answer: http.client.HTTPResponse) -> bool:
+    """Read an answer that nobody asks for to its end; False when it does not end soon."""
+    try:
+        return len(answer.read(BODY_MAX + 1)) <= BODY_MAX
+    except (OSError, http.client.HTTPException, ValueError):
+        return False  # the status counts, its body does not
 
 
 def _failed(target: Target, error: Exception) -> Failed:

@@ -11,8 +11,13 @@ def posting(egress: Egress) -> Poster:
     """How a post is sent: its status, or why there was none."""
 
     def post(wanted: Post) -> Answered:
+        # A message that arrives twice is a duplicate to its receiver: a connection may be kept.
         request = Request(
-            url=wanted.url, headers=wanted.headers, body=wanted.body, seconds=wanted.seconds
+            url=wanted.url,
+            headers=wanted.headers,
+            body=wanted.body,
+            seconds=wanted.seconds,
+            keeps=True,
         )
         try:
             reply = egress.send(request)

@@ -11,7 +11,9 @@ import pytest
 from penstock.core.clock import SystemClock
 from penstock.core.egress import EgressRules
 from penstock.core.errors import InvalidInput
+from penstock.egress.kept import AGE_SECONDS, IDLE_SECONDS, KEPT_MAX, Kept
 from penstock.egress.pinned import BODY_MAX, LOOKUPS_MAX, Egress, Failed, Reply, Request, Resolve
+from penstock.testing.clock import VirtualClock
 from tests.egress_kit import Receiver, Said, authority, receiving, talking
 
 INSIDE = EgressRules(allow_private=True)
@@ -263,3 +265,110 @@ class TestAnswers:
         with receiving(lambda _: Said(200, {}, b"{}")) as made:
             assert plain(made.port, method="GET").body == b"{}"
             assert "content-length" not in made.got[0].headers
+
+
+NOTHING = b"HTTP/1.1 204 No Content\r\n\r\n"
+
+
+class Answering:
+    """A server that answers each request of a connection with the next of its answers."""
+
+    def __init__(self, *answers: bytes, is_closing: bool = False) -> None:
+        self.answers = list(answers)
+        self.is_closing = is_closing
+        self.connections = 0
+
+    def __call__(self, line: socket.socket) -> None:
+        self.connections += 1
+        got = b""
+        while self.answers and (more := line.recv(65_536)):
+            got += more
+            if got.endswith(b"\r\n\r\n"):
+                got = b""
+                line.sendall(self.answers.pop(0))
+                if self.is_closing:
+                    return
+
+
+class TestKept:
+    """Connections that are left for the next request to the same origin."""
+
+    def send(self, server: Answering, n: int, **more: object) -> list[int]:
+        """So many requests, one after the other, through one egress; their statuses."""
+        lookups: list[object] = []
+
+        def resolve(*asked: object) -> list[str]:
+            lookups.append(asked)
+            return here()
+
+        with talking(server) as port:
+            out = egress(PLAIN, resolve)
+            options = {"seconds": 20.0, "keeps": True, **more}
+            request = Request(url=f"http://{HOST}:{port}/x", **options)  # type: ignore[arg-type]
+            statuses = [out.send(request).status for _ in range(n)]
+            out.close()
+        assert len(lookups) == server.connections, "each connection was judged"
+        return statuses
+
+    def test_one_for_many(self) -> None:
+        """Answers without a body, with one, and in chunks."""
+        body = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+        chunks = b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n"
+        server = Answering(NOTHING, body, chunks, NOTHING)
+        assert self.send(server, 4) == [204, 200, 500, 204]
+        assert server.connections == 1
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n",
+            b"HTTP/1.0 204 No Content\r\n\r\n",
+            b"HTTP/1.1 102 Processing\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 70000\r\n\r\n" + b"x" * 70_000,
+        ],
+    )
+    def test_what_is_not_kept(self, answer: bytes) -> None:
+        """Who says so, who has more to say, and who says too much."""
+        server = Answering(answer, answer, is_closing=True)
+        assert len(set(self.send(server, 2))) == 1
+        assert server.connections == 2
+
+    def test_only_who_asks(self) -> None:
+        server = Answering(NOTHING, NOTHING, is_closing=True)
+        assert self.send(server, 2, keeps=False) == [204, 204]
+        assert server.connections == 2
+
+    def test_closed_without_a_word(self) -> None:
+        """A connection that the other side closed is replaced, and nothing fails."""
+        server = Answering(NOTHING, NOTHING, NOTHING, is_closing=True)
+        assert self.send(server, 3) == [204, 204, 204]
+        assert server.connections == 3
+
+    def test_nobody_answers_before_he_is_asked(self) -> None:
+        """What was sent beyond an answer is never taken for the next one."""
+        forged = b"HTTP/1.1 500 Forged\r\nContent-Length: 0\r\n\r\n"
+        server = Answering(NOTHING + forged, NOTHING, NOTHING)
+        assert self.send(server, 2) == [204, 204]
+
+    def test_not_for_long(self) -> None:
+        """Neither when quiet nor when old, nor more than there is room for."""
+        clock = VirtualClock(0)
+        kept = Kept(clock)
+        pairs = [socket.socketpair() for _ in range(KEPT_MAX + 3)]
+        try:
+            kept.put("a", pairs[0][0], None)
+            assert kept.take("b") is None
+            clock.advance(seconds=IDLE_SECONDS + 1)
+            assert kept.take("a") is None
+            kept.put("a", pairs[1][0], clock.monotonic() - AGE_SECONDS - 1)
+            assert kept.take("a") is None
+            for mine, _ in pairs[2:]:
+                kept.put("a", mine, None)
+            found = 0
+            while kept.take("a") is not None:
+                found += 1
+            assert found == KEPT_MAX
+        finally:
+            for pair in pairs:
+                for one in pair:
+                    one.close()
