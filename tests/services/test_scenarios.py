@@ -216,6 +216,7 @@ def test_one_table_that_never_comes(store: Store, clock: VirtualClock) -> None:
     assert (word, headline) == ("blocked", "since 06:30: its gate failed, t.box missing")
     assert any(text.startswith("penstock gate check") for text in offered)
     assert day.why()[-1] == "t.box 0/1 rows (0 %)"
+    assert day.why()[1].startswith("the gate of analytics says FAIL since 06:30: Absent: t.box")
     day.stage.rows["t.box"] = 5
     day.stage.client.overrides.grant(
         Approval(

@@ -189,7 +189,8 @@ def _gate(flow: FlowFact, phase: PhaseFact, gate: GateFact, wall: Wall) -> Cause
             since=gate.since,
             earliest_at=gate.look_at,
         )
-    since = gate.waiting_since or gate.since
+    waiting = gate.waiting_since if decision.verdict == "WAIT" else None
+    since = gate.since if waiting is None else waiting
     text = f"{name} says {decision.verdict} since {wall.at(since)}: {' '.join(decision.reasons)}"
     lacking = [item for item in decision.evidence if item.status != "COMPLETE"]
     children = tuple(
