@@ -169,7 +169,8 @@ class _Tag:
         elif call == "text":
             yield f"        return {line}"
         else:
-            yield f'        return cast("{kind}", {line})'
+            yield f"        told = {line}"
+            yield f'        return cast("{kind}", told)'
         yield ""
 
     def _query(self, operation: Mapping[str, Any], queries: list[Any]) -> str:

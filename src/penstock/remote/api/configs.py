@@ -47,16 +47,14 @@ class ConfigsApi:
         with_configs: Answer with each config as created, not only its id.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "list[BulkOutcome]",
-            self._transport.lines(
-                "POST",
-                "/api/v1/pipeline-configs/bulk",
-                query={"dry_run": dry_run, "with_configs": with_configs},
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.lines(
+            "POST",
+            "/api/v1/pipeline-configs/bulk",
+            query={"dry_run": dry_run, "with_configs": with_configs},
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("list[BulkOutcome]", told)
 
     def create_config(
         self, customer_id: str, body: ConfigIn, *, idempotency_key: str | None = None
@@ -67,15 +65,13 @@ class ConfigsApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "ConfigOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/customers/{quoted(customer_id)}/pipeline-configs",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/customers/{quoted(customer_id)}/pipeline-configs",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("ConfigOut", told)
 
     def list_customer_configs(
         self, customer_id: str, **query: Unpack[ListCustomerConfigsQuery]
@@ -84,31 +80,26 @@ class ConfigsApi:
 
         `GET /api/v1/customers/{customer_id}/pipeline-configs`
         """
-        return cast(
-            "ConfigPage",
-            self._transport.call(
-                "GET", f"/api/v1/customers/{quoted(customer_id)}/pipeline-configs", query=query
-            ),
+        told = self._transport.call(
+            "GET", f"/api/v1/customers/{quoted(customer_id)}/pipeline-configs", query=query
         )
+        return cast("ConfigPage", told)
 
     def list_configs(self, **query: Unpack[ListCustomerConfigsQuery]) -> ConfigPage:
         """Configs of everybody the key may see, oldest first.
 
         `GET /api/v1/pipeline-configs`
         """
-        return cast(
-            "ConfigPage", self._transport.call("GET", "/api/v1/pipeline-configs", query=query)
-        )
+        told = self._transport.call("GET", "/api/v1/pipeline-configs", query=query)
+        return cast("ConfigPage", told)
 
     def get_config(self, config_id: str) -> ConfigOut:
         """One config; a deleted one is not found.
 
         `GET /api/v1/pipeline-configs/{config_id}`
         """
-        return cast(
-            "ConfigOut",
-            self._transport.call("GET", f"/api/v1/pipeline-configs/{quoted(config_id)}"),
-        )
+        told = self._transport.call("GET", f"/api/v1/pipeline-configs/{quoted(config_id)}")
+        return cast("ConfigOut", told)
 
     def update_config(
         self, config_id: str, body: ConfigPatch, *, if_match: str | None = None
@@ -119,15 +110,13 @@ class ConfigsApi:
 
         if_match: The ETag, such as `"3"`.
         """
-        return cast(
-            "ConfigOut",
-            self._transport.call(
-                "PATCH",
-                f"/api/v1/pipeline-configs/{quoted(config_id)}",
-                body=body,
-                headers={"If-Match": if_match},
-            ),
+        told = self._transport.call(
+            "PATCH",
+            f"/api/v1/pipeline-configs/{quoted(config_id)}",
+            body=body,
+            headers={"If-Match": if_match},
         )
+        return cast("ConfigOut", told)
 
     def delete_config(
         self, config_id: str, *, reason: str | None = None, if_match: str | None = None
@@ -155,15 +144,13 @@ class ConfigsApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "StartOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/pipeline-configs/{quoted(config_id)}/start",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/pipeline-configs/{quoted(config_id)}/start",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("StartOut", told)
 
     def preview_config(self, config_id: str, *, n: int | None = None) -> PreviewOut:
         """The next starts of a config, with notes where daylight saving moves one.
@@ -172,12 +159,10 @@ class ConfigsApi:
 
         n: How many.
         """
-        return cast(
-            "PreviewOut",
-            self._transport.call(
-                "GET", f"/api/v1/pipeline-configs/{quoted(config_id)}/preview", query={"n": n}
-            ),
+        told = self._transport.call(
+            "GET", f"/api/v1/pipeline-configs/{quoted(config_id)}/preview", query={"n": n}
         )
+        return cast("PreviewOut", told)
 
     def preview_schedule(
         self, body: PreviewIn, *, idempotency_key: str | None = None
@@ -188,15 +173,13 @@ class ConfigsApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "PreviewOut",
-            self._transport.call(
-                "POST",
-                "/api/v1/schedules/preview",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            "/api/v1/schedules/preview",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("PreviewOut", told)
 
     def audit_config(
         self, config_id: str, *, limit: int | None = None, cursor: str | None = None
@@ -208,14 +191,12 @@ class ConfigsApi:
         limit: Page size.
         cursor: The `next_cursor` of the page before.
         """
-        return cast(
-            "AuditPage",
-            self._transport.call(
-                "GET",
-                f"/api/v1/pipeline-configs/{quoted(config_id)}/audit",
-                query={"limit": limit, "cursor": cursor},
-            ),
+        told = self._transport.call(
+            "GET",
+            f"/api/v1/pipeline-configs/{quoted(config_id)}/audit",
+            query={"limit": limit, "cursor": cursor},
         )
+        return cast("AuditPage", told)
 
     def audit_customer(
         self,
@@ -233,14 +214,12 @@ class ConfigsApi:
         limit: Page size.
         cursor: The `next_cursor` of the page before.
         """
-        return cast(
-            "AuditPage",
-            self._transport.call(
-                "GET",
-                f"/api/v1/customers/{quoted(customer_id)}/audit",
-                query={"config_id": config_id, "limit": limit, "cursor": cursor},
-            ),
+        told = self._transport.call(
+            "GET",
+            f"/api/v1/customers/{quoted(customer_id)}/audit",
+            query={"config_id": config_id, "limit": limit, "cursor": cursor},
         )
+        return cast("AuditPage", told)
 
     def list_occurrences(
         self, config_id: str, *, limit: int | None = None, cursor: str | None = None
@@ -252,11 +231,9 @@ class ConfigsApi:
         limit: Page size.
         cursor: The `next_cursor` of the page before.
         """
-        return cast(
-            "OccurrencePage",
-            self._transport.call(
-                "GET",
-                f"/api/v1/pipeline-configs/{quoted(config_id)}/occurrences",
-                query={"limit": limit, "cursor": cursor},
-            ),
+        told = self._transport.call(
+            "GET",
+            f"/api/v1/pipeline-configs/{quoted(config_id)}/occurrences",
+            query={"limit": limit, "cursor": cursor},
         )
+        return cast("OccurrencePage", told)

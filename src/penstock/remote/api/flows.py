@@ -37,7 +37,8 @@ class FlowsApi:
 
         `GET /api/v1/flows`
         """
-        return cast("FlowPage", self._transport.call("GET", "/api/v1/flows", query=query))
+        told = self._transport.call("GET", "/api/v1/flows", query=query)
+        return cast("FlowPage", told)
 
     def trigger_flow(self, body: FlowIn, *, idempotency_key: str | None = None) -> OpenedOut:
         """Open a flow and start what may start; the flow that is there, unless it is forced.
@@ -46,12 +47,10 @@ class FlowsApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "OpenedOut",
-            self._transport.call(
-                "POST", "/api/v1/flows", body=body, headers={"Idempotency-Key": idempotency_key}
-            ),
+        told = self._transport.call(
+            "POST", "/api/v1/flows", body=body, headers={"Idempotency-Key": idempotency_key}
         )
+        return cast("OpenedOut", told)
 
     def preview_flow(self, body: FlowIn, *, idempotency_key: str | None = None) -> FlowPreviewOut:
         """What a trigger would do; nothing is changed.
@@ -60,33 +59,26 @@ class FlowsApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "FlowPreviewOut",
-            self._transport.call(
-                "POST",
-                "/api/v1/flows/preview",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST", "/api/v1/flows/preview", body=body, headers={"Idempotency-Key": idempotency_key}
         )
+        return cast("FlowPreviewOut", told)
 
     def get_flow(self, flow_id: str) -> FlowDetailOut:
         """A flow with its phases, completions, triggers, decisions and journal.
 
         `GET /api/v1/flows/{flow_id}`
         """
-        return cast(
-            "FlowDetailOut", self._transport.call("GET", f"/api/v1/flows/{quoted(flow_id)}")
-        )
+        told = self._transport.call("GET", f"/api/v1/flows/{quoted(flow_id)}")
+        return cast("FlowDetailOut", told)
 
     def explain_flow(self, flow_id: str) -> ExplainOut:
         """For every phase what was decided, when, why, on what evidence, and what is awaited.
 
         `GET /api/v1/flows/{flow_id}/explain`
         """
-        return cast(
-            "ExplainOut", self._transport.call("GET", f"/api/v1/flows/{quoted(flow_id)}/explain")
-        )
+        told = self._transport.call("GET", f"/api/v1/flows/{quoted(flow_id)}/explain")
+        return cast("ExplainOut", told)
 
     def why_flow(self, flow_id: str, *, phase: str | None = None) -> WhyOut:
         """Why a flow, or one phase of it, has not ended: a tree of causes.
@@ -95,12 +87,10 @@ class FlowsApi:
 
         phase: Of this phase alone.
         """
-        return cast(
-            "WhyOut",
-            self._transport.call(
-                "GET", f"/api/v1/flows/{quoted(flow_id)}/why", query={"phase": phase}
-            ),
+        told = self._transport.call(
+            "GET", f"/api/v1/flows/{quoted(flow_id)}/why", query={"phase": phase}
         )
+        return cast("WhyOut", told)
 
     def cancel_flow(
         self, flow_id: str, body: CancelIn | None = None, *, idempotency_key: str | None = None
@@ -111,40 +101,37 @@ class FlowsApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "FlowCancelOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/flows/{quoted(flow_id)}/cancel",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/flows/{quoted(flow_id)}/cancel",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("FlowCancelOut", told)
 
     def explain_partition(self, **query: Unpack[ExplainPartitionQuery]) -> ExplainOut:
         """Explain the newest flow of a partition; without one, what would start it.
 
         `GET /api/v1/explain`
         """
-        return cast("ExplainOut", self._transport.call("GET", "/api/v1/explain", query=query))
+        told = self._transport.call("GET", "/api/v1/explain", query=query)
+        return cast("ExplainOut", told)
 
     def why_run(self, run_id: str) -> WhyOut:
         """Why a run has not started, or has not ended: a tree of causes.
 
         `GET /api/v1/pipeline-runs/{run_id}/why`
         """
-        return cast(
-            "WhyOut", self._transport.call("GET", f"/api/v1/pipeline-runs/{quoted(run_id)}/why")
-        )
+        told = self._transport.call("GET", f"/api/v1/pipeline-runs/{quoted(run_id)}/why")
+        return cast("WhyOut", told)
 
     def trace(self, correlation_id: str) -> TraceOut:
         """The whole path of one cause across phases and flows, with what never happened.
 
         `GET /api/v1/traces/{correlation_id}`
         """
-        return cast(
-            "TraceOut", self._transport.call("GET", f"/api/v1/traces/{quoted(correlation_id)}")
-        )
+        told = self._transport.call("GET", f"/api/v1/traces/{quoted(correlation_id)}")
+        return cast("TraceOut", told)
 
     def report_completion(
         self, body: EventIn, *, idempotency_key: str | None = None
@@ -157,9 +144,7 @@ class FlowsApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "ReceptionOut",
-            self._transport.call(
-                "POST", "/api/v1/events", body=body, headers={"Idempotency-Key": idempotency_key}
-            ),
+        told = self._transport.call(
+            "POST", "/api/v1/events", body=body, headers={"Idempotency-Key": idempotency_key}
         )
+        return cast("ReceptionOut", told)

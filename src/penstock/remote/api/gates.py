@@ -43,24 +43,18 @@ class GatesApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "CheckOut",
-            self._transport.call(
-                "POST",
-                "/api/v1/gates/check",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST", "/api/v1/gates/check", body=body, headers={"Idempotency-Key": idempotency_key}
         )
+        return cast("CheckOut", told)
 
     def list_decisions(self, **query: Unpack[ListDecisionsQuery]) -> DecisionPage:
         """What gates decided, newest first, with all their evidence.
 
         `GET /api/v1/gates/decisions`
         """
-        return cast(
-            "DecisionPage", self._transport.call("GET", "/api/v1/gates/decisions", query=query)
-        )
+        told = self._transport.call("GET", "/api/v1/gates/decisions", query=query)
+        return cast("DecisionPage", told)
 
     def what_if(self, body: WhatIfIn, *, idempotency_key: str | None = None) -> WhatIfOut:
         """Decide recorded decisions again under other settings of the mode.
@@ -69,15 +63,10 @@ class GatesApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "WhatIfOut",
-            self._transport.call(
-                "POST",
-                "/api/v1/gates/what-if",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST", "/api/v1/gates/what-if", body=body, headers={"Idempotency-Key": idempotency_key}
         )
+        return cast("WhatIfOut", told)
 
     def backtest(self, body: BacktestIn, *, idempotency_key: str | None = None) -> BacktestOut:
         """Decide the last days again under other settings, and say what would have changed.
@@ -86,22 +75,21 @@ class GatesApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "BacktestOut",
-            self._transport.call(
-                "POST",
-                "/api/v1/gates/backtest",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            "/api/v1/gates/backtest",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("BacktestOut", told)
 
     def list_overrides(self, **query: Unpack[ListOverridesQuery]) -> OverridePage:
         """Approvals, newest first.
 
         `GET /api/v1/overrides`
         """
-        return cast("OverridePage", self._transport.call("GET", "/api/v1/overrides", query=query))
+        told = self._transport.call("GET", "/api/v1/overrides", query=query)
+        return cast("OverridePage", told)
 
     def grant_override(
         self, body: OverrideIn, *, idempotency_key: str | None = None
@@ -112,12 +100,10 @@ class GatesApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "OverrideOut",
-            self._transport.call(
-                "POST", "/api/v1/overrides", body=body, headers={"Idempotency-Key": idempotency_key}
-            ),
+        told = self._transport.call(
+            "POST", "/api/v1/overrides", body=body, headers={"Idempotency-Key": idempotency_key}
         )
+        return cast("OverrideOut", told)
 
     def revoke_override(
         self,
@@ -132,34 +118,29 @@ class GatesApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "Done",
-            self._transport.call(
-                "POST",
-                f"/api/v1/overrides/{quoted(override_id)}/revoke",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/overrides/{quoted(override_id)}/revoke",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("Done", told)
 
     def list_interventions(self, **query: Unpack[ListInterventionsQuery]) -> InterventionPage:
         """What waits for a person, newest first.
 
         `GET /api/v1/interventions`
         """
-        return cast(
-            "InterventionPage", self._transport.call("GET", "/api/v1/interventions", query=query)
-        )
+        told = self._transport.call("GET", "/api/v1/interventions", query=query)
+        return cast("InterventionPage", told)
 
     def get_intervention(self, intervention_id: str) -> InterventionOut:
         """One item of the manual queue.
 
         `GET /api/v1/interventions/{intervention_id}`
         """
-        return cast(
-            "InterventionOut",
-            self._transport.call("GET", f"/api/v1/interventions/{quoted(intervention_id)}"),
-        )
+        told = self._transport.call("GET", f"/api/v1/interventions/{quoted(intervention_id)}")
+        return cast("InterventionOut", told)
 
     def resolve_intervention(
         self, intervention_id: str, body: ResolveIn, *, idempotency_key: str | None = None
@@ -170,12 +151,10 @@ class GatesApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "Done",
-            self._transport.call(
-                "POST",
-                f"/api/v1/interventions/{quoted(intervention_id)}/resolve",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/interventions/{quoted(intervention_id)}/resolve",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("Done", told)

@@ -21,14 +21,16 @@ class HealthApi:
 
         `GET /healthz`
         """
-        return cast("dict[str, Any]", self._transport.call("GET", "/healthz"))
+        told = self._transport.call("GET", "/healthz")
+        return cast("dict[str, Any]", told)
 
     def readyz(self) -> dict[str, Any]:
         """Whether it can serve: the store answers and the process is not stopping.
 
         `GET /readyz`
         """
-        return cast("dict[str, Any]", self._transport.call("GET", "/readyz"))
+        told = self._transport.call("GET", "/readyz")
+        return cast("dict[str, Any]", told)
 
     def read_metrics(self) -> str:
         """Meters, as Prometheus reads them.

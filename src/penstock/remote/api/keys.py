@@ -23,7 +23,8 @@ class KeysApi:
 
         `GET /api/v1/keys`
         """
-        return cast("KeyPage", self._transport.call("GET", "/api/v1/keys", query=query))
+        told = self._transport.call("GET", "/api/v1/keys", query=query)
+        return cast("KeyPage", told)
 
     def create_key(self, body: KeyIn, *, idempotency_key: str | None = None) -> KeyMade:
         """Make a key; the answer shows it this once.
@@ -32,12 +33,10 @@ class KeysApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "KeyMade",
-            self._transport.call(
-                "POST", "/api/v1/keys", body=body, headers={"Idempotency-Key": idempotency_key}
-            ),
+        told = self._transport.call(
+            "POST", "/api/v1/keys", body=body, headers={"Idempotency-Key": idempotency_key}
         )
+        return cast("KeyMade", told)
 
     def rotate_key(
         self, key_id: str, body: RotateIn | None = None, *, idempotency_key: str | None = None
@@ -48,15 +47,13 @@ class KeysApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "KeyMade",
-            self._transport.call(
-                "POST",
-                f"/api/v1/keys/{quoted(key_id)}/rotate",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/keys/{quoted(key_id)}/rotate",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("KeyMade", told)
 
     def revoke_key(
         self, key_id: str, body: RevokeIn | None = None, *, idempotency_key: str | None = None
@@ -67,12 +64,10 @@ class KeysApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "Changed",
-            self._transport.call(
-                "POST",
-                f"/api/v1/keys/{quoted(key_id)}/revoke",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/keys/{quoted(key_id)}/revoke",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("Changed", told)

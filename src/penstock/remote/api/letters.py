@@ -34,18 +34,16 @@ class LettersApi:
 
         `GET /api/v1/dead-letters`
         """
-        return cast(
-            "DeadLetterPage", self._transport.call("GET", "/api/v1/dead-letters", query=query)
-        )
+        told = self._transport.call("GET", "/api/v1/dead-letters", query=query)
+        return cast("DeadLetterPage", told)
 
     def group_dead_letters(self, **query: Unpack[GroupDeadLettersQuery]) -> LetterGroups:
         """What died, by origin and kind of error, the most numerous first.
 
         `GET /api/v1/dead-letters/groups`
         """
-        return cast(
-            "LetterGroups", self._transport.call("GET", "/api/v1/dead-letters/groups", query=query)
-        )
+        told = self._transport.call("GET", "/api/v1/dead-letters/groups", query=query)
+        return cast("LetterGroups", told)
 
     def replay_dead_letters(
         self, body: ReplayManyIn, *, idempotency_key: str | None = None
@@ -56,25 +54,21 @@ class LettersApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "ReplayManyOut",
-            self._transport.call(
-                "POST",
-                "/api/v1/dead-letters/replay",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            "/api/v1/dead-letters/replay",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("ReplayManyOut", told)
 
     def get_dead_letter(self, dead_letter_id: str) -> LetterDetailOut:
         """A dead letter in full: the run, or the message with its bytes.
 
         `GET /api/v1/dead-letters/{dead_letter_id}`
         """
-        return cast(
-            "LetterDetailOut",
-            self._transport.call("GET", f"/api/v1/dead-letters/{quoted(dead_letter_id)}"),
-        )
+        told = self._transport.call("GET", f"/api/v1/dead-letters/{quoted(dead_letter_id)}")
+        return cast("LetterDetailOut", told)
 
     def replay_dead_letter(
         self,
@@ -89,15 +83,13 @@ class LettersApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "ReplayOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/dead-letters/{quoted(dead_letter_id)}/replay",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/dead-letters/{quoted(dead_letter_id)}/replay",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("ReplayOut", told)
 
     def discard_dead_letter(
         self, dead_letter_id: str, body: DiscardIn, *, idempotency_key: str | None = None
@@ -108,12 +100,10 @@ class LettersApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "Done",
-            self._transport.call(
-                "POST",
-                f"/api/v1/dead-letters/{quoted(dead_letter_id)}/discard",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/dead-letters/{quoted(dead_letter_id)}/discard",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("Done", told)

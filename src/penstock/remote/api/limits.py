@@ -25,10 +25,10 @@ class LimitsApi:
         limit: Page size.
         cursor: The `next_cursor` of the page before.
         """
-        return cast(
-            "LimitPage",
-            self._transport.call("GET", "/api/v1/limits", query={"limit": limit, "cursor": cursor}),
+        told = self._transport.call(
+            "GET", "/api/v1/limits", query={"limit": limit, "cursor": cursor}
         )
+        return cast("LimitPage", told)
 
     def declare_limit(self, body: LimitIn, *, idempotency_key: str | None = None) -> LimitDetailOut:
         """Say how a limit is configured; it takes effect at once.
@@ -37,12 +37,10 @@ class LimitsApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "LimitDetailOut",
-            self._transport.call(
-                "POST", "/api/v1/limits", body=body, headers={"Idempotency-Key": idempotency_key}
-            ),
+        told = self._transport.call(
+            "POST", "/api/v1/limits", body=body, headers={"Idempotency-Key": idempotency_key}
         )
+        return cast("LimitDetailOut", told)
 
     def get_limit(self, *, name: str | None = None) -> LimitDetailOut:
         """A limit in full: holders, the line, waits, history.
@@ -51,10 +49,8 @@ class LimitsApi:
 
         name: The limit.
         """
-        return cast(
-            "LimitDetailOut",
-            self._transport.call("GET", "/api/v1/limits/detail", query={"name": name}),
-        )
+        told = self._transport.call("GET", "/api/v1/limits/detail", query={"name": name})
+        return cast("LimitDetailOut", told)
 
     def release_slot(self, body: ReleaseIn, *, idempotency_key: str | None = None) -> LeaseOut:
         """Take a slot from its holder and hand it on; its token is stale from now on.
@@ -63,12 +59,10 @@ class LimitsApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "LeaseOut",
-            self._transport.call(
-                "POST",
-                "/api/v1/limits/release",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            "/api/v1/limits/release",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("LeaseOut", told)

@@ -34,15 +34,13 @@ class RunsApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "RunRef",
-            self._transport.call(
-                "POST",
-                f"/api/v1/customers/{quoted(customer_id)}/pipeline-runs",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/customers/{quoted(customer_id)}/pipeline-runs",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("RunRef", told)
 
     def list_customer_runs(
         self, customer_id: str, **query: Unpack[ListCustomerRunsQuery]
@@ -51,28 +49,26 @@ class RunsApi:
 
         `GET /api/v1/customers/{customer_id}/pipeline-runs`
         """
-        return cast(
-            "RunPage",
-            self._transport.call(
-                "GET", f"/api/v1/customers/{quoted(customer_id)}/pipeline-runs", query=query
-            ),
+        told = self._transport.call(
+            "GET", f"/api/v1/customers/{quoted(customer_id)}/pipeline-runs", query=query
         )
+        return cast("RunPage", told)
 
     def list_runs(self, **query: Unpack[ListCustomerRunsQuery]) -> RunPage:
         """Everybody's runs: live ones first, then ended ones, newest first.
 
         `GET /api/v1/pipeline-runs`
         """
-        return cast("RunPage", self._transport.call("GET", "/api/v1/pipeline-runs", query=query))
+        told = self._transport.call("GET", "/api/v1/pipeline-runs", query=query)
+        return cast("RunPage", told)
 
     def get_run(self, run_id: str) -> RunDetailOut:
         """A run with its attempts, its journal and its progress.
 
         `GET /api/v1/pipeline-runs/{run_id}`
         """
-        return cast(
-            "RunDetailOut", self._transport.call("GET", f"/api/v1/pipeline-runs/{quoted(run_id)}")
-        )
+        told = self._transport.call("GET", f"/api/v1/pipeline-runs/{quoted(run_id)}")
+        return cast("RunDetailOut", told)
 
     def cancel_run(
         self, run_id: str, body: CancelIn | None = None, *, idempotency_key: str | None = None
@@ -83,15 +79,13 @@ class RunsApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "CancelOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/pipeline-runs/{quoted(run_id)}/cancel",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/pipeline-runs/{quoted(run_id)}/cancel",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("CancelOut", told)
 
     def retry_run(self, run_id: str, *, idempotency_key: str | None = None) -> RunRef:
         """Run an ended run again, now, as a new chain of attempts.
@@ -100,11 +94,9 @@ class RunsApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "RunRef",
-            self._transport.call(
-                "POST",
-                f"/api/v1/pipeline-runs/{quoted(run_id)}/retry",
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/pipeline-runs/{quoted(run_id)}/retry",
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("RunRef", told)

@@ -28,12 +28,10 @@ class SchedulerApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "TriggerOut",
-            self._transport.call(
-                "POST",
-                "/api/v1/scheduler/trigger",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            "/api/v1/scheduler/trigger",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("TriggerOut", told)

@@ -48,25 +48,22 @@ class SubscriptionsApi:
         customer_id: Whose it is; the house's own without.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "SubscriptionOut",
-            self._transport.call(
-                "POST",
-                "/api/v1/subscriptions",
-                query={"customer_id": customer_id},
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            "/api/v1/subscriptions",
+            query={"customer_id": customer_id},
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("SubscriptionOut", told)
 
     def list_subscriptions(self, **query: Unpack[ListSubscriptionsQuery]) -> SubscriptionPage:
         """Subscriptions by name.
 
         `GET /api/v1/subscriptions`
         """
-        return cast(
-            "SubscriptionPage", self._transport.call("GET", "/api/v1/subscriptions", query=query)
-        )
+        told = self._transport.call("GET", "/api/v1/subscriptions", query=query)
+        return cast("SubscriptionPage", told)
 
     def get_subscription(
         self, name: str, *, customer_id: str | None = None
@@ -77,12 +74,10 @@ class SubscriptionsApi:
 
         customer_id: Whose it is; the house's own without.
         """
-        return cast(
-            "SubscriptionDetailOut",
-            self._transport.call(
-                "GET", f"/api/v1/subscriptions/{quoted(name)}", query={"customer_id": customer_id}
-            ),
+        told = self._transport.call(
+            "GET", f"/api/v1/subscriptions/{quoted(name)}", query={"customer_id": customer_id}
         )
+        return cast("SubscriptionDetailOut", told)
 
     def delete_subscription(self, name: str, *, customer_id: str | None = None) -> Done:
         """Delete a subscription; what waits in it is purged.
@@ -91,14 +86,10 @@ class SubscriptionsApi:
 
         customer_id: Whose it is; the house's own without.
         """
-        return cast(
-            "Done",
-            self._transport.call(
-                "DELETE",
-                f"/api/v1/subscriptions/{quoted(name)}",
-                query={"customer_id": customer_id},
-            ),
+        told = self._transport.call(
+            "DELETE", f"/api/v1/subscriptions/{quoted(name)}", query={"customer_id": customer_id}
         )
+        return cast("Done", told)
 
     def pull_messages(
         self,
@@ -115,16 +106,14 @@ class SubscriptionsApi:
         customer_id: Whose it is; the house's own without.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "PullOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/subscriptions/{quoted(name)}/pull",
-                query={"customer_id": customer_id},
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/subscriptions/{quoted(name)}/pull",
+            query={"customer_id": customer_id},
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("PullOut", told)
 
     def ack_messages(
         self,
@@ -141,16 +130,14 @@ class SubscriptionsApi:
         customer_id: Whose it is; the house's own without.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "SettledOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/subscriptions/{quoted(name)}/ack",
-                query={"customer_id": customer_id},
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/subscriptions/{quoted(name)}/ack",
+            query={"customer_id": customer_id},
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("SettledOut", told)
 
     def nack_messages(
         self,
@@ -167,16 +154,14 @@ class SubscriptionsApi:
         customer_id: Whose it is; the house's own without.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "SettledOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/subscriptions/{quoted(name)}/nack",
-                query={"customer_id": customer_id},
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/subscriptions/{quoted(name)}/nack",
+            query={"customer_id": customer_id},
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("SettledOut", told)
 
     def extend_messages(
         self,
@@ -193,16 +178,14 @@ class SubscriptionsApi:
         customer_id: Whose it is; the house's own without.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "SettledOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/subscriptions/{quoted(name)}/extend",
-                query={"customer_id": customer_id},
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/subscriptions/{quoted(name)}/extend",
+            query={"customer_id": customer_id},
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("SettledOut", told)
 
     def release_messages(
         self,
@@ -219,16 +202,14 @@ class SubscriptionsApi:
         customer_id: Whose it is; the house's own without.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "SettledOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/subscriptions/{quoted(name)}/release",
-                query={"customer_id": customer_id},
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/subscriptions/{quoted(name)}/release",
+            query={"customer_id": customer_id},
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("SettledOut", told)
 
     def pause_subscription(
         self,
@@ -245,16 +226,14 @@ class SubscriptionsApi:
         customer_id: Whose it is; the house's own without.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "SubscriptionOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/subscriptions/{quoted(name)}/pause",
-                query={"customer_id": customer_id},
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/subscriptions/{quoted(name)}/pause",
+            query={"customer_id": customer_id},
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("SubscriptionOut", told)
 
     def seek_subscription(
         self,
@@ -271,16 +250,14 @@ class SubscriptionsApi:
         customer_id: Whose it is; the house's own without.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "SeekOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/subscriptions/{quoted(name)}/seek",
-                query={"customer_id": customer_id},
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/subscriptions/{quoted(name)}/seek",
+            query={"customer_id": customer_id},
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("SeekOut", told)
 
     def purge_subscription(
         self, name: str, *, customer_id: str | None = None, idempotency_key: str | None = None
@@ -292,12 +269,10 @@ class SubscriptionsApi:
         customer_id: Whose it is; the house's own without.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "PurgeOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/subscriptions/{quoted(name)}/purge",
-                query={"customer_id": customer_id},
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/subscriptions/{quoted(name)}/purge",
+            query={"customer_id": customer_id},
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("PurgeOut", told)

@@ -36,16 +36,14 @@ class TopicsApi:
         customer_id: Whose it is; the house's own without.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "TopicOut",
-            self._transport.call(
-                "POST",
-                "/api/v1/topics",
-                query={"customer_id": customer_id},
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            "/api/v1/topics",
+            query={"customer_id": customer_id},
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("TopicOut", told)
 
     def list_topics(
         self, *, customer_id: str | None = None, limit: int | None = None, cursor: str | None = None
@@ -58,14 +56,12 @@ class TopicsApi:
         limit: Page size.
         cursor: The `next_cursor` of the page before.
         """
-        return cast(
-            "TopicPage",
-            self._transport.call(
-                "GET",
-                "/api/v1/topics",
-                query={"customer_id": customer_id, "limit": limit, "cursor": cursor},
-            ),
+        told = self._transport.call(
+            "GET",
+            "/api/v1/topics",
+            query={"customer_id": customer_id, "limit": limit, "cursor": cursor},
         )
+        return cast("TopicPage", told)
 
     def get_topic(self, topic: str, *, customer_id: str | None = None) -> TopicDetailOut:
         """A topic with its subscriptions.
@@ -74,12 +70,10 @@ class TopicsApi:
 
         customer_id: Whose it is; the house's own without.
         """
-        return cast(
-            "TopicDetailOut",
-            self._transport.call(
-                "GET", f"/api/v1/topics/{quoted(topic)}", query={"customer_id": customer_id}
-            ),
+        told = self._transport.call(
+            "GET", f"/api/v1/topics/{quoted(topic)}", query={"customer_id": customer_id}
         )
+        return cast("TopicDetailOut", told)
 
     def delete_topic(self, topic: str, *, customer_id: str | None = None) -> Done:
         """Delete a topic; its subscriptions keep what they were given and get nothing more.
@@ -88,12 +82,10 @@ class TopicsApi:
 
         customer_id: Whose it is; the house's own without.
         """
-        return cast(
-            "Done",
-            self._transport.call(
-                "DELETE", f"/api/v1/topics/{quoted(topic)}", query={"customer_id": customer_id}
-            ),
+        told = self._transport.call(
+            "DELETE", f"/api/v1/topics/{quoted(topic)}", query={"customer_id": customer_id}
         )
+        return cast("Done", told)
 
     def publish(
         self,
@@ -110,23 +102,19 @@ class TopicsApi:
         customer_id: Whose it is; the house's own without.
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "PublishOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/topics/{quoted(topic)}/publish",
-                query={"customer_id": customer_id},
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/topics/{quoted(topic)}/publish",
+            query={"customer_id": customer_id},
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("PublishOut", told)
 
     def get_message(self, message_id: str) -> MessageDetailOut:
         """A message, and where it is for each subscription that was given it.
 
         `GET /api/v1/messages/{message_id}`
         """
-        return cast(
-            "MessageDetailOut",
-            self._transport.call("GET", f"/api/v1/messages/{quoted(message_id)}"),
-        )
+        told = self._transport.call("GET", f"/api/v1/messages/{quoted(message_id)}")
+        return cast("MessageDetailOut", told)

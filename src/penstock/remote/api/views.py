@@ -32,7 +32,8 @@ class ViewsApi:
 
         `GET /api/v1/dashboard/pipeline-status`
         """
-        return cast("OverviewOut", self._transport.call("GET", "/api/v1/dashboard/pipeline-status"))
+        told = self._transport.call("GET", "/api/v1/dashboard/pipeline-status")
+        return cast("OverviewOut", told)
 
     def customer_metrics(
         self, customer_id: str, *, start_date: str | None = None, end_date: str | None = None
@@ -44,51 +45,52 @@ class ViewsApi:
         start_date: Slots from here; 30 days ago unless said.
         end_date: Slots before this; now unless said.
         """
-        return cast(
-            "MetricsOut",
-            self._transport.call(
-                "GET",
-                f"/api/v1/customers/{quoted(customer_id)}/metrics",
-                query={"start_date": start_date, "end_date": end_date},
-            ),
+        told = self._transport.call(
+            "GET",
+            f"/api/v1/customers/{quoted(customer_id)}/metrics",
+            query={"start_date": start_date, "end_date": end_date},
         )
+        return cast("MetricsOut", told)
 
     def list_alerts(self, **query: Unpack[ListAlertsQuery]) -> AlertPage:
         """Alerts, newest first.
 
         `GET /api/v1/alerts`
         """
-        return cast("AlertPage", self._transport.call("GET", "/api/v1/alerts", query=query))
+        told = self._transport.call("GET", "/api/v1/alerts", query=query)
+        return cast("AlertPage", told)
 
     def list_sessions(self) -> list[SessionOut]:
         """Live processes: workers and services.
 
         `GET /api/v1/sessions`
         """
-        return cast("list[SessionOut]", self._transport.call("GET", "/api/v1/sessions"))
+        told = self._transport.call("GET", "/api/v1/sessions")
+        return cast("list[SessionOut]", told)
 
     def list_pipelines(self) -> list[PipelineOut]:
         """Registered pipelines, by name.
 
         `GET /api/v1/pipelines`
         """
-        return cast("list[PipelineOut]", self._transport.call("GET", "/api/v1/pipelines"))
+        told = self._transport.call("GET", "/api/v1/pipelines")
+        return cast("list[PipelineOut]", told)
 
     def get_pipeline(self, pipeline: str) -> PipelineOut:
         """One registered pipeline.
 
         `GET /api/v1/pipelines/{pipeline}`
         """
-        return cast(
-            "PipelineOut", self._transport.call("GET", f"/api/v1/pipelines/{quoted(pipeline)}")
-        )
+        told = self._transport.call("GET", f"/api/v1/pipelines/{quoted(pipeline)}")
+        return cast("PipelineOut", told)
 
     def list_pauses(self) -> list[PauseOut]:
         """Pauses in force.
 
         `GET /api/v1/pauses`
         """
-        return cast("list[PauseOut]", self._transport.call("GET", "/api/v1/pauses"))
+        told = self._transport.call("GET", "/api/v1/pauses")
+        return cast("list[PauseOut]", told)
 
     def pause(self, body: PauseIn, *, idempotency_key: str | None = None) -> Changed:
         """Stop starting what the pause covers; what runs goes on.
@@ -97,12 +99,10 @@ class ViewsApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "Changed",
-            self._transport.call(
-                "POST", "/api/v1/pauses", body=body, headers={"Idempotency-Key": idempotency_key}
-            ),
+        told = self._transport.call(
+            "POST", "/api/v1/pauses", body=body, headers={"Idempotency-Key": idempotency_key}
         )
+        return cast("Changed", told)
 
     def resume(self, body: PauseIn, *, idempotency_key: str | None = None) -> Changed:
         """Lift a pause.
@@ -111,12 +111,7 @@ class ViewsApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "Changed",
-            self._transport.call(
-                "POST",
-                "/api/v1/pauses/resume",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST", "/api/v1/pauses/resume", body=body, headers={"Idempotency-Key": idempotency_key}
         )
+        return cast("Changed", told)

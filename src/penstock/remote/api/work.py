@@ -43,15 +43,13 @@ class WorkApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "ClaimOut",
-            self._transport.call(
-                "POST",
-                "/api/v1/scheduler/claim-runs",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            "/api/v1/scheduler/claim-runs",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("ClaimOut", told)
 
     def claim_run(
         self, run_id: str, body: ClaimByIdIn, *, idempotency_key: str | None = None
@@ -62,15 +60,13 @@ class WorkApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "ClaimedRun",
-            self._transport.call(
-                "POST",
-                f"/api/v1/pipeline-runs/{quoted(run_id)}/claim",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/pipeline-runs/{quoted(run_id)}/claim",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("ClaimedRun", told)
 
     def start_run(
         self, run_id: str, body: StartRunIn | None = None, *, idempotency_key: str | None = None
@@ -81,15 +77,13 @@ class WorkApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "PulseOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/pipeline-runs/{quoted(run_id)}/start",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/pipeline-runs/{quoted(run_id)}/start",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("PulseOut", told)
 
     def heartbeat_run(
         self, run_id: str, body: HeartbeatIn | None = None, *, idempotency_key: str | None = None
@@ -100,15 +94,13 @@ class WorkApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "PulseOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/pipeline-runs/{quoted(run_id)}/heartbeat",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/pipeline-runs/{quoted(run_id)}/heartbeat",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("PulseOut", told)
 
     def heartbeat_runs(self, body: BeatsIn, *, idempotency_key: str | None = None) -> BeatsOut:
         """Heartbeats of many runs at once; each has an outcome of its own.
@@ -117,15 +109,13 @@ class WorkApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "BeatsOut",
-            self._transport.call(
-                "POST",
-                "/api/v1/pipeline-runs/heartbeat",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            "/api/v1/pipeline-runs/heartbeat",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("BeatsOut", told)
 
     def complete_run(
         self, run_id: str, body: CompleteIn | None = None, *, idempotency_key: str | None = None
@@ -136,15 +126,13 @@ class WorkApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "EndOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/pipeline-runs/{quoted(run_id)}/complete",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/pipeline-runs/{quoted(run_id)}/complete",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("EndOut", told)
 
     def complete_runs(self, body: ReportsIn, *, idempotency_key: str | None = None) -> ReportsOut:
         """Completions of many runs at once; each has an outcome of its own.
@@ -153,15 +141,13 @@ class WorkApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "ReportsOut",
-            self._transport.call(
-                "POST",
-                "/api/v1/pipeline-runs/complete",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            "/api/v1/pipeline-runs/complete",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("ReportsOut", told)
 
     def fail_run(self, run_id: str, body: FailIn, *, idempotency_key: str | None = None) -> EndOut:
         """The run failed: it is retried later, or it is dead.
@@ -170,15 +156,13 @@ class WorkApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "EndOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/pipeline-runs/{quoted(run_id)}/fail",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/pipeline-runs/{quoted(run_id)}/fail",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("EndOut", told)
 
     def confirm_cancel(
         self, run_id: str, body: Holder | None = None, *, idempotency_key: str | None = None
@@ -189,12 +173,10 @@ class WorkApi:
 
         idempotency_key: Makes the request safe to repeat for 24 hours.
         """
-        return cast(
-            "EndOut",
-            self._transport.call(
-                "POST",
-                f"/api/v1/pipeline-runs/{quoted(run_id)}/cancelled",
-                body=body,
-                headers={"Idempotency-Key": idempotency_key},
-            ),
+        told = self._transport.call(
+            "POST",
+            f"/api/v1/pipeline-runs/{quoted(run_id)}/cancelled",
+            body=body,
+            headers={"Idempotency-Key": idempotency_key},
         )
+        return cast("EndOut", told)
