@@ -266,7 +266,7 @@ def _push(ask: Recorder) -> None:
 
 
 def _bus(ask: Recorder) -> None:
-    topics, subs = ask.api.topics, ask.api.subscriptions
+    topics, subs, got = ask.api.topics, ask.api.subscriptions, ask.api.deliveries
     assert ask(topics.create_topic, {"name": "rosters"})["retention_seconds"] == 7 * 86_400
     assert ask(topics.list_topics, limit=1)["items"]
     made = ask(subs.declare_subscription, {"name": "reader", "topic": "rosters"})
@@ -274,14 +274,14 @@ def _bus(ask: Recorder) -> None:
     assert ask(topics.get_topic, "rosters")["subscriptions"] == ["reader"]
     messages: Any = [{"data": "aGk=", "attributes": {"n": str(n)}} for n in range(4)]
     ids = ask(topics.publish, "rosters", {"messages": messages})["message_ids"]
-    first, second, *_, last = ask(subs.pull_messages, "reader", {"wait_seconds": 1})[
+    first, second, *_, last = ask(got.pull_messages, "reader", {"wait_seconds": 1})[
         "received_messages"
     ]
-    told = ask(subs.release_messages, "reader", {"ack_ids": [last["ack_id"]]})
+    told = ask(got.release_messages, "reader", {"ack_ids": [last["ack_id"]]})
     assert told["outcomes"] == ["done"]
-    assert ask(subs.ack_messages, "reader", {"ack_ids": [first["ack_id"]]})["outcomes"] == ["done"]
-    ask(subs.extend_messages, "reader", {"ack_ids": [second["ack_id"]], "ack_deadline_seconds": 30})
-    ask(subs.nack_messages, "reader", {"nacks": [{"ack_id": second["ack_id"], "kind": "poison"}]})
+    assert ask(got.ack_messages, "reader", {"ack_ids": [first["ack_id"]]})["outcomes"] == ["done"]
+    ask(got.extend_messages, "reader", {"ack_ids": [second["ack_id"]], "ack_deadline_seconds": 30})
+    ask(got.nack_messages, "reader", {"nacks": [{"ack_id": second["ack_id"], "kind": "poison"}]})
     assert ask(topics.get_message, ids[1])["deliveries"][0]["state"] == "dead_lettered"
     assert ask(subs.get_subscription, "reader")["sums"]["dead_lettered"] == 1
     assert ask(subs.list_subscriptions, topic="rosters")["items"]

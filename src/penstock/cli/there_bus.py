@@ -17,6 +17,7 @@ class ThereBus:
         # Answers are JSON objects by the document's word; commands read them as such.
         self._topics: Any = api.topics
         self._subs: Any = api.subscriptions
+        self._deliveries: Any = api.deliveries
 
     def topics(self, customer: str | None, limit: int) -> list[Shape]:
         """Topics by name."""
@@ -76,17 +77,17 @@ class ThereBus:
     def pull(self, name: str, n: int, wait: float, customer: str | None) -> list[Shape]:
         """Take messages under lease."""
         body = {"max_messages": n, "wait_seconds": wait}
-        told = self._subs.pull_messages(name, body, customer_id=customer)
+        told = self._deliveries.pull_messages(name, body, customer_id=customer)
         return list(told["received_messages"])
 
     def ack(self, name: str, ack_ids: Sequence[str], customer: str | None) -> list[str]:
         """Settle deliveries; what became of each."""
-        told = self._subs.ack_messages(name, {"ack_ids": list(ack_ids)}, customer_id=customer)
+        told = self._deliveries.ack_messages(name, {"ack_ids": list(ack_ids)}, customer_id=customer)
         return list(told["outcomes"])
 
     def nack(self, name: str, nacks: Sequence[Shape], customer: str | None) -> list[str]:
         """Give deliveries back; what became of each."""
-        told = self._subs.nack_messages(name, {"nacks": list(nacks)}, customer_id=customer)
+        told = self._deliveries.nack_messages(name, {"nacks": list(nacks)}, customer_id=customer)
         return list(told["outcomes"])
 
 

@@ -37,6 +37,7 @@ from penstock.http.receiving import Receiving
 from penstock.http.routes import (
     bulk,
     configs,
+    deliveries,
     flows,
     gates,
     keys,
@@ -62,6 +63,7 @@ SUBJECTS = (
     letters,
     topics,
     subscriptions,
+    deliveries,
     limits,
     flows,
     gates,

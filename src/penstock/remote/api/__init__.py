@@ -6,6 +6,7 @@ Written by `python -m penstock.remote.generate docs/reference/openapi.json`; do 
 from __future__ import annotations
 
 from penstock.remote.api.configs import ConfigsApi
+from penstock.remote.api.deliveries import DeliveriesApi
 from penstock.remote.api.flows import FlowsApi
 from penstock.remote.api.gates import GatesApi
 from penstock.remote.api.health import HealthApi
@@ -35,6 +36,7 @@ class Api:
         self.runs = RunsApi(transport)
         self.topics = TopicsApi(transport)
         self.subscriptions = SubscriptionsApi(transport)
+        self.deliveries = DeliveriesApi(transport)
         self.limits = LimitsApi(transport)
         self.letters = LettersApi(transport)
         self.flows = FlowsApi(transport)
