@@ -213,9 +213,12 @@ def test_a_further_completion_never_makes_it_worse(asked: GateInput, more: int) 
 
 @given(INPUTS)
 def test_an_override_never_makes_it_worse_nor_whole(asked: GateInput) -> None:
-    """What a person approves helps, and what needed approval is not called whole."""
+    """What a person approves helps, and what needed approval is not called whole.
+
+    Once a wait is waived the next rule speaks: it may fail what had only been waiting so far.
+    """
     with_it, without = decide(asked), decide(replace(asked, overrides=()))
-    assert with_it.verdict.rank >= without.verdict.rank
+    assert (with_it.rule, with_it.verdict.rank) >= (without.rule, without.verdict.rank)
     required = any(a.fail_if_missing and a.absent for a in asked.assessments)
     assert not required or with_it.verdict is Verdict.FAIL
 
