@@ -10,7 +10,7 @@ SEEDS ?= 5000
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help dev demo test check fix reference bench simulate crash lock clean
+.PHONY: help dev demo test explore check fix reference bench simulate crash lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,11 @@ demo: $(STAMP) ## Watch a day of a pipeline in your terminal: late data, failure
 
 test: $(STAMP) ## Run the tests on both engines (TESTS="path -k name" to choose)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(TESTS)
+
+explore: $(STAMP) ## Look for counterexamples of the rules at random, with many more examples
+	$(BIN)/python -m pytest -n 2 --hypothesis-profile=explore -m "not slow" --timeout 1200 \
+		tests/properties tests/unit/core tests/consumer tests/conformance/test_queue_model.py \
+		tests/conformance/test_bus_model.py $(TESTS)
 
 check: $(STAMP) ## Check formatting, lint and types
 	$(BIN)/ruff format --check $(CODE)
