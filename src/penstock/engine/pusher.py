@@ -206,6 +206,7 @@ class Pusher:
                 return 0
             room = self._slots.take(number, self._clock.monotonic())
         handed: list[Handed] = []
+        asked_at = self._clock.monotonic()  # the lease begins no earlier than this
         try:
             if room:
                 handed = self._store.write(
@@ -213,13 +214,12 @@ class Pusher:
                 )
         finally:
             self._release(number, room - len(handed))
-        self._lanes(ready, handed)
+        self._lanes(ready, handed, asked_at)
         return len(handed)
 
-    def _lanes(self, ready: PushReady, handed: list[Handed]) -> None:
-        taken_at = self._clock.monotonic()
+    def _lanes(self, ready: PushReady, handed: list[Handed], asked_at: float) -> None:
         for one in handed:
-            letter = Letter(ready=ready, handed=one, taken_at=taken_at)
+            letter = Letter(ready=ready, handed=one, taken_at=asked_at)
             if not self._options.threads:
                 self._lane(letter)
                 continue
@@ -260,7 +260,8 @@ class Pusher:
             answered = Answered(failure="timeout", error="no time was left to send it")
         else:
             answered = self._post(wanted.within(left))
-        seconds = self._clock.monotonic() - begun
+        asked_at = self._clock.monotonic()
+        seconds = asked_at - begun
         settled, more, window = self._settle(letter, answered)
         if self._events.is_heard:
             self._events.emit(
@@ -278,8 +279,8 @@ class Pusher:
             )
         if not more:
             return None
-        self._lanes(letter.ready, more[1:])
-        return Letter(ready=letter.ready, handed=more[0], taken_at=self._clock.monotonic())
+        self._lanes(letter.ready, more[1:], asked_at)
+        return Letter(ready=letter.ready, handed=more[0], taken_at=asked_at)
 
     def _settle(self, letter: Letter, answered: Answered) -> tuple[Settled, list[Handed], int]:
         """Learn from an answer; settle the delivery and take the next ones in one transaction."""
