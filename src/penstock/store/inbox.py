@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock.store.api import Tx, first, one
 
@@ -88,9 +88,7 @@ def dead_letter_find(
     tx: Tx, wanted: Wanted, *, before: int = FAR, limit: int = 50
 ) -> list[DeadLetter]:
     """Dead letters, newest first."""
-    params = asdict(wanted) | {
-        "before": before, "limit": limit, "dead_letter_id": None, "subject": None,
-    }  # fmt: skip
+    params = asdict(wanted) | {"before": before, "limit": limit}
     return [DeadLetter._make(row) for row in tx.rows("dead_letter_find", params)]
 
 
@@ -102,11 +100,11 @@ def dead_letter_get(
     customer: int | None = None,
 ) -> DeadLetter | None:
     """One dead letter, by its own id or by its run's."""
-    wanted = Wanted(status=None, kind=None if run_id is None else "run", customer=customer)
-    params: dict[str, Any] = asdict(wanted) | {
-        "before": FAR, "limit": 1, "dead_letter_id": dead_letter_id, "subject": run_id,
-    }  # fmt: skip
-    row = first(tx.rows("dead_letter_find", params))
+    if run_id is None:
+        params = {"dead_letter_id": dead_letter_id, "customer": customer}
+        row = first(tx.rows("dead_letter_get", params))
+    else:
+        row = first(tx.rows("dead_letter_of_run", {"run_id": run_id, "customer": customer}))
     return None if row is None else DeadLetter._make(row)
 
 

@@ -22,18 +22,33 @@ LEFT JOIN topics t ON t.topic = s.topic
     AND (CAST(:error_type AS text) IS NULL OR d.error_type = :error_type)
     AND d.died_at >= :since AND d.died_at < :until
 
--- name: dead_letter_find
--- Dead letters, newest first.
--- scope: system (operator's view; a bound key adds :customer)
+-- fragment: letters
 SELECT d.dead_letter_id, d.kind, d.subject, c.customer_id, l.name, p.phase, p.name, d.config_id,
     d.partition, d.correlation_id, d.error_type, d.error_kind, d.error_details, d.attempts,
     d.died_at, d.status, d.replays, d.resolved_at, d.resolved_by, d.resolution,
     d.subscription, s.name, t.name, d.message_id, d.round, d.customer
 {{letter_joins}}
+
+-- name: dead_letter_find
+-- Dead letters, newest first.
+-- scope: system (operator's view; a bound key adds :customer)
+{{letters}}
 WHERE {{letter_wanted}} AND d.dead_letter_id < :before
-    AND (CAST(:dead_letter_id AS bigint) IS NULL OR d.dead_letter_id = :dead_letter_id)
-    AND (CAST(:subject AS bigint) IS NULL OR d.subject = :subject)
 ORDER BY d.dead_letter_id DESC LIMIT :limit;
+
+-- name: dead_letter_get
+-- One dead letter.
+-- scope: system (operator's view; a bound key adds :customer)
+{{letters}}
+WHERE d.dead_letter_id = :dead_letter_id
+    AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer);
+
+-- name: dead_letter_of_run
+-- The dead letter of a run.
+-- scope: system (operator's view; a bound key adds :customer)
+{{letters}}
+WHERE d.kind = 'run' AND d.subject = :run_id
+    AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer);
 
 -- name: dead_letter_groups
 -- Dead letters by where they come from and why they died, the most numerous first.
