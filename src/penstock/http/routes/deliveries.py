@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastapi import Request
@@ -10,8 +11,10 @@ from starlette.responses import Response
 
 from penstock.client.bus_requests import nacks_of
 from penstock.client.bus_shapes import delivery_shape
+from penstock.client.subscriptions import Subscriptions
 from penstock.core.message import Delivery
 from penstock.http.answers import answer, once, remembered
+from penstock.http.auth import Caller
 from penstock.http.models.bus import AckIn, ExtendIn, NackIn, PullIn, PullOut, SettledOut
 from penstock.http.parts import By, Repeat, router
 from penstock.http.polling import polled
@@ -58,14 +61,8 @@ def ack_messages(
     request: Request, by: By, name: Name, body: AckIn, customer_id: Whose = None, _: Repeat = None
 ) -> Response:
     """Settle deliveries; a stale ack id changes nothing and is told so."""
-    return once(
-        request,
-        by,
-        lambda client: client.subscriptions.ack(
-            name, body.ack_ids, customer=whose(by, customer_id)
-        ),
-        lambda told: {"outcomes": told},
-    )
+    customer = whose(by, customer_id)
+    return _settled(request, by, lambda at: at.ack(name, body.ack_ids, customer=customer))
 
 
 @routes.post("/subscriptions/{name}/nack", response_model=SettledOut)
@@ -74,12 +71,8 @@ def nack_messages(
 ) -> Response:
     """Give deliveries back, each with its reason."""
     nacks = nacks_of([one.model_dump() for one in body.nacks])
-    return once(
-        request,
-        by,
-        lambda client: client.subscriptions.nack(name, nacks, customer=whose(by, customer_id)),
-        lambda told: {"outcomes": told},
-    )
+    customer = whose(by, customer_id)
+    return _settled(request, by, lambda at: at.nack(name, nacks, customer=customer))
 
 
 @routes.post("/subscriptions/{name}/extend", response_model=SettledOut)
@@ -88,13 +81,9 @@ def extend_messages(
     _: Repeat = None,
 ) -> Response:  # fmt: skip
     """Move deadlines of deliveries that take longer."""
-    return once(
-        request,
-        by,
-        lambda client: client.subscriptions.extend(
-            name, body.ack_ids, body.ack_deadline_seconds, customer=whose(by, customer_id)
-        ),
-        lambda told: {"outcomes": told},
+    customer, seconds = whose(by, customer_id), body.ack_deadline_seconds
+    return _settled(
+        request, by, lambda at: at.extend(name, body.ack_ids, seconds, customer=customer)
     )
 
 
@@ -103,11 +92,17 @@ def release_messages(
     request: Request, by: By, name: Name, body: AckIn, customer_id: Whose = None, _: Repeat = None
 ) -> Response:
     """Give back deliveries that were not tried: ready at once, and no attempt is counted."""
+    customer = whose(by, customer_id)
+    return _settled(request, by, lambda at: at.release(name, body.ack_ids, customer=customer))
+
+
+def _settled(
+    request: Request, by: Caller, settle: Callable[[Subscriptions], Sequence[str]]
+) -> Response:
+    """Settle deliveries once, however often the request is repeated; tell each one's outcome."""
     return once(
         request,
         by,
-        lambda client: client.subscriptions.release(
-            name, body.ack_ids, customer=whose(by, customer_id)
-        ),
+        lambda client: settle(client.subscriptions),
         lambda told: {"outcomes": told},
     )
