@@ -7,7 +7,7 @@ import math
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.core import clock, ids, retry, sla, states
+from penstock.core import clock, ids, retry, states
 from penstock.core.clock import DAY
 from penstock.core.errors import InvalidInput
 from penstock.core.retry import ATTEMPTS_MAX, Dead, ErrorType, Retry, RetryConfig
@@ -168,13 +168,3 @@ def test_no_text_breaks_the_readers(text: str) -> None:
         except InvalidInput as error:
             if error.field not in ("time", "duration"):
                 raise
-
-
-@given(st.integers(0, 10**16), st.integers(0, 10**16), st.integers(0, 10**13))
-def test_a_breach_is_what_exceeds_the_threshold(slot: int, started: int, threshold: int) -> None:
-    """Met and breached exclude each other, and the overrun adds up."""
-    over = sla.breach(slot, started, threshold)
-    assert over >= 0
-    assert (over > 0) is (started - slot > threshold)
-    if over:
-        assert started - over == sla.breaches_at(slot, threshold)

@@ -10,7 +10,6 @@ from penstock.core import record, retry
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.evidence import Sighting, assess, spans
 from penstock.core.gate import decide
-from penstock.core.handling import Action, handle
 from penstock.core.needs import historical, optional, same_day
 from penstock.core.retry import Dead, ErrorType, Retry
 from penstock.core.verdict import Acknowledgement, AlertLevel, Decision, GateStatus, Verdict
@@ -38,18 +37,6 @@ class TestSameDayNotReady:
         assert early.recheck_at == NOW + 5 * MINUTE
         later = decide(gate("same_day", table(name="raw.stats"), table(), table(name="raw.pbp")))
         assert (later.verdict, later.acknowledgement) == (Verdict.PROCEED, ACK)
-
-    def test_the_message_is_skipped_and_answered(self) -> None:
-        decision = decide(gate("same_day", absent("raw.box")))
-        handling = handle(decision, retry_count=2)
-        assert (handling.action, handling.acknowledgement) == (Action.SKIP, ACK)
-        assert (handling.status, handling.log_level) == ("skipped", "INFO")
-        assert handling.reply() == {
-            "status": "waiting_same_day",
-            "reason": "Waiting for raw.box (0/1000 rows). Waited 0s of at most 2h.",
-            "missing": ["raw.box"],
-            "retry_count": 2,
-        }
 
 
 class TestHistoricalMissing:
@@ -208,33 +195,6 @@ class TestPartialBackfill:
         seen = Sighting(key=need.key, looked_at=NOW, days_present=8)
         decision = decide(gate("overnight", assess(need, seen, judged_at=NOW)))
         assert decision.verdict is Verdict.PROCEED
-
-
-class TestHandling:
-    """What becomes of the message, in order."""
-
-    def test_already_processed_comes_first_unless_forced(self) -> None:
-        ready = decide(gate("same_day", table()))
-        seen = handle(ready, already_processed=True)
-        assert (seen.action, seen.acknowledgement, seen.result) == (
-            Action.SKIP,
-            ACK,
-            "already_processed",
-        )
-        assert handle(ready, already_processed=True, force=True).action is Action.RUN
-        assert handle(None).action is Action.RUN
-
-    def test_degraded_runs_and_is_told_what_is_missing(self) -> None:
-        handling = handle(decide(gate("same_day", table(), odds(present=False))))
-        assert (handling.action, handling.acknowledgement) == (Action.RUN, ACK)
-        assert (handling.degraded, handling.missing) == (True, ("raw.odds",))
-        assert (handling.status, handling.log_level) == (None, "WARNING")
-
-    def test_short_history_is_nacked_then_failed(self) -> None:
-        first = handle(decide(gate("same_day", history(3))))
-        assert (first.acknowledgement, first.status) == (NACK, "skipped")
-        last = handle(decide(gate("same_day", history(3), historical_tries=3)))
-        assert (last.acknowledgement, last.status) == (ACK, "failed")
 
 
 def test_days_are_named_as_spans() -> None:

@@ -29,7 +29,7 @@ from tests.unit.engine.worker_kit import SECOND, Running, reached, run_of, spin,
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
 from penstock.core.clock import SystemClock
-from penstock.engine.signals import run_until_signal
+from tests.unit.engine.signals import run_until_signal
 from penstock.engine.worker import Worker, WorkerOptions
 from penstock.events import Events, RunStarted
 from penstock.store.sqlite import SqliteStore
