@@ -17,8 +17,8 @@ from penstock import config
 from penstock.assembly import scheduler_loops, supervise
 from penstock.client import Client
 from penstock.client.runs import Submission
-from penstock.core.model import Finish
 from penstock.events import Events
+from penstock.runs.rows import Finish
 from penstock.store.api import Store
 from penstock.store.ending import run_end_many
 

@@ -17,12 +17,12 @@ from penstock.core import settle
 from penstock.core.dependency import Dependency, Kind
 from penstock.core.evidence import Sighting
 from penstock.core.look import Look
-from penstock.core.model import HeldRun
 from penstock.core.settle import Failure
 from penstock.core.states import RunStatus
 from penstock.engine.admitter import Admitter
 from penstock.engine.orchestrator import Orchestrator, Stepped
 from penstock.probes.moments import days_before
+from penstock.runs.rows import HeldRun
 from penstock.store import registry, runs
 from penstock.store.api import Row, Store, Tx
 from penstock.store.ending import run_end_many

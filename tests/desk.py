@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 from penstock.client import Client
 from penstock.client.runs import Submission
 from penstock.core import settle
-from penstock.core.model import Config, Finish, Finished, HeldRun
 from penstock.core.needs import historical, same_day
 from penstock.core.pipeline import Pipeline
 from penstock.engine.admitter import Admitter
 from penstock.engine.scheduler import Scheduler, SchedulerOptions, Tick
 from penstock.engine.sweeper import Sweeper
 from penstock.events import Events
+from penstock.runs.rows import Finish, Finished, HeldRun
+from penstock.schedules.rows import Config
 from penstock.store import leases, registry, runs
 from penstock.store.api import Row, Store, Tx
 from penstock.store.ending import run_end_many

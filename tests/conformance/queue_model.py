@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.clock import SECOND
-from penstock.core.model import Finish
+from penstock.runs.rows import Finish
 from penstock.store import runs
 from penstock.store.api import Tx
 from tests.conformance.world import World

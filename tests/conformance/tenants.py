@@ -22,8 +22,8 @@ from penstock.core.clock import HOUR
 from penstock.core.evidence import Sighting
 from penstock.core.ids import encode
 from penstock.core.look import Look
-from penstock.core.model import HeldRun
 from penstock.engine.orchestrator import Orchestrator
+from penstock.runs.rows import HeldRun
 from penstock.store.api import Store
 from penstock.store.postgres import PostgresStore
 from penstock.store.registry import processor_list

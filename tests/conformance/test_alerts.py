@@ -7,8 +7,8 @@ import pytest
 
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import Conflict, DuplicateRequest
-from penstock.core.model import Alert
 from penstock.store import alerts, journal, registry, upkeep
+from penstock.store.alerts import Alert
 from penstock.store.api import Tx
 from penstock.store.inbox import (
     Wanted,

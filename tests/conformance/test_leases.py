@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
-from penstock.core.model import HeldRun, Progress
+from penstock.runs.rows import HeldRun, Progress
 from penstock.store import leases, runs
 from penstock.store.api import Tx
 from tests.conformance.world import World

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from penstock.core.clock import DAY, MINUTE, SECOND
-from penstock.core.model import Finish, HeldRun
 from penstock.core.pipeline import Pipeline
 from penstock.engine.admitter import Admitter
 from penstock.engine.upkeep import Pruner
+from penstock.runs.rows import Finish, HeldRun
 from penstock.store import admission, leases, lines, runs
 from penstock.store.declare import pipeline_register
 from tests.conformance.world import World

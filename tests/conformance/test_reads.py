@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, WEEK
-from penstock.core.model import Finish
+from penstock.runs.rows import Finish
 from penstock.store import journal, reads, upkeep
 from penstock.store.reads import ProviderMetrics
 from penstock.store.upkeep import FOLD_BEHIND_US, Retention

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
-from penstock.core.model import Finish, HeldRun, Progress
+from penstock.runs.rows import Finish, HeldRun, Progress
 from penstock.store import leases, runs
 from penstock.store.inbox import Wanted, dead_letter_find
 from tests.conformance.world import World, done, failed

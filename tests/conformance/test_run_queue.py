@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
-from penstock.core.model import Finish, Finished
+from penstock.runs.rows import Finish, Finished
 from penstock.store import admission, journal, leases, registry, runs
 from penstock.store.api import Store, Tx
 from tests.conformance.world import World

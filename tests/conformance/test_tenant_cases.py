@@ -18,7 +18,7 @@ from penstock.core.clock import DAY, HOUR
 from penstock.core.errors import DuplicateRequest, Forbidden, NotFound, PenstockError
 from penstock.core.ids import encode
 from penstock.core.keys import Role
-from penstock.core.model import HeldRun
+from penstock.runs.rows import HeldRun
 from penstock.store.api import Store
 from penstock.store.postgres import PostgresStore
 from penstock.testing.clock import VirtualClock

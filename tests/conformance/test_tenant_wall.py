@@ -16,8 +16,8 @@ from penstock.client import Client
 from penstock.client.keys import Principal
 from penstock.core.errors import StoreError
 from penstock.core.keys import Role
+from penstock.db.tenant_isolation import Wall, wall_look
 from penstock.store.api import Single, Store
-from penstock.store.keys import Wall, wall_look
 from penstock.store.postgres import PostgresStore
 from penstock.store.runs import RunFilter
 from penstock.store.scoped import confining

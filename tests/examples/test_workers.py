@@ -17,7 +17,7 @@ import pytest
 from penstock import Submission
 from penstock.client import Client
 from penstock.core.ids import decode, encode
-from penstock.core.model import Run
+from penstock.runs.rows import Run
 from penstock.store.sqlite import SqliteStore
 
 ROOT = Path(__file__).parents[2]

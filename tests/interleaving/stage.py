@@ -9,7 +9,7 @@ from penstock.client import Client
 from penstock.client.runs import Submission
 from penstock.core import settle
 from penstock.core.clock import MINUTE, SECOND
-from penstock.core.model import HeldRun
+from penstock.runs.rows import HeldRun
 from penstock.store.api import Store
 from penstock.store.ending import run_end_many
 from penstock.store.leases import session_open

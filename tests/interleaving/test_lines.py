@@ -6,8 +6,8 @@ import pytest
 
 from penstock.client import Client
 from penstock.client.runs import Submission
-from penstock.core.model import HeldRun
 from penstock.core.pipeline import Pipeline
+from penstock.runs.rows import HeldRun
 from penstock.store.admission import pause_put
 from penstock.store.api import Store
 from penstock.store.lines import lines_enter

@@ -12,10 +12,11 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.clock import MINUTE
-from penstock.core.model import HeldRun, TickCounts
 from penstock.engine import scheduler, upkeep
 from penstock.engine.admitter import Admitter
 from penstock.engine.sweeper import Sweeper
+from penstock.runs.rows import HeldRun
+from penstock.schedules.rows import TickCounts
 from penstock.store import schedule
 from penstock.store.api import Store, Tx
 from penstock.store.journal import Message, outbox_put

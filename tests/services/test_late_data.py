@@ -9,8 +9,8 @@ import pytest
 from penstock import Pipeline, optional, same_day
 from penstock.core import settle
 from penstock.core.clock import MINUTE
-from penstock.core.model import HeldRun
 from penstock.core.states import RunStatus
+from penstock.runs.rows import HeldRun
 from penstock.store.api import Store
 from penstock.store.ending import run_end_many
 from penstock.store.flows import Flow, FlowFilter

@@ -15,10 +15,10 @@ import pytest
 
 from penstock.core import settle
 from penstock.core.line import Room
-from penstock.core.model import DueGroup
 from penstock.core.retry import Dead, Retry, decide
 from penstock.engine import scheduler
 from penstock.engine.session import Renewal, WorkerSession
+from penstock.schedules.rows import DueGroup
 from penstock.store import runs
 from penstock.store.api import Tx
 from penstock.store.schedule import schedule_take_due

@@ -6,12 +6,21 @@ from typing import TYPE_CHECKING
 
 from penstock.assembly import describe_database
 from penstock.cli.usecases import RunsAsked, Shape, Wanted, named
-from penstock.client import Client, key_shapes, shapes
+from penstock.client import Client, key_shapes
 from penstock.client.runs import RunFilter, Submission, place_of
+from penstock.client.shapes import alert_shape, overview_shape, pipeline_shape, session_shape
 from penstock.core.clock import parse_duration, parse_iso
-from penstock.core.drafts import check_customer
 from penstock.core.errors import PenstockError
+from penstock.core.fields import check_customer
 from penstock.core.ids import decode, encode
+from penstock.runs.shapes import detail_shape, run_shape
+from penstock.schedules.shapes import (
+    audit_shape,
+    config_shape,
+    fire_shape,
+    ledger_shape,
+    pause_shape,
+)
 
 if TYPE_CHECKING:
     from penstock.cli.bus_usecases import BusCases
@@ -79,11 +88,11 @@ class Here:
             limit=asked.limit,
         )
         found = client.runs.page_after(wanted, place, asked.customer, pipeline=asked.pipeline)
-        return [shapes.run_shape(run) for run in found]
+        return [run_shape(run) for run in found]
 
     def run(self, run_id: str) -> Shape:
         """A run with its attempts, journal and progress."""
-        return shapes.detail_shape(self._client.runs.detail(decode("run", run_id)))
+        return detail_shape(self._client.runs.detail(decode("run", run_id)))
 
     def submit(self, customer: str, wanted: Shape, key: str | None) -> Shape:
         """Create a run."""
@@ -99,7 +108,7 @@ class Here:
             ordering_key=wanted.get("ordering_key"),
         )
         run_id = self._client.runs.submit(submission, key=key)
-        return shapes.run_shape(self._client.runs.get(run_id))
+        return run_shape(self._client.runs.get(run_id))
 
     def cancel(self, run_id: str, reason: str) -> str:
         """Cancel a run."""
@@ -128,11 +137,11 @@ class Here:
             after=0 if after is None else decode("cfg", after),
             limit=limit,
         )
-        return [shapes.config_shape(config) for config in found]
+        return [config_shape(config) for config in found]
 
     def config(self, config_id: str) -> Shape:
         """One config."""
-        return shapes.config_shape(self._client.configs.get(decode("cfg", config_id)))
+        return config_shape(self._client.configs.get(decode("cfg", config_id)))
 
     def check(self, wanted: Wanted) -> tuple[int, PenstockError] | None:
         """The first config that would be refused."""
@@ -147,14 +156,14 @@ class Here:
     def create(self, wanted: Wanted, reason: str) -> list[Shape]:
         """Create configs: all of them, or none."""
         made = self._client.configs.create_many(wanted, reason=reason)
-        return [shapes.config_shape(config) for config in made]
+        return [config_shape(config) for config in made]
 
     def update(self, config_id: str, fields: Shape, *, version: int | None, reason: str) -> Shape:
         """Change a config."""
         changed = self._client.configs.update(
             decode("cfg", config_id), fields, version=version, reason=reason
         )
-        return shapes.config_shape(changed)
+        return config_shape(changed)
 
     def delete(self, config_id: str, reason: str) -> None:
         """Delete a config."""
@@ -167,28 +176,28 @@ class Here:
     def preview(self, config_id: str, n: int) -> list[Shape]:
         """The next starts of a config."""
         fires = self._client.configs.preview(decode("cfg", config_id), n)
-        return [shapes.fire_shape(fire) for fire in fires]
+        return [fire_shape(fire) for fire in fires]
 
     def audit(self, customer: str, *, config_id: str | None, limit: int) -> list[Shape]:
         """A customer's audit chain, oldest first."""
         number = None if config_id is None else decode("cfg", config_id)
         rows = self._client.configs.audit(customer, config_id=number, limit=limit)
-        return [shapes.audit_shape(row) for row in rows]
+        return [audit_shape(row) for row in rows]
 
     def ledger(self, config_id: str, limit: int) -> list[Shape]:
         """Slots that did not start, newest first."""
         rows = self._client.configs.ledger(decode("cfg", config_id), limit)
-        return [shapes.ledger_shape(row) for row in rows]
+        return [ledger_shape(row) for row in rows]
 
     # -- the rest ------------------------------------------------------------------------------
 
     def pipelines(self) -> list[Shape]:
         """Registered pipelines, by name."""
-        return [shapes.pipeline_shape(info) for info in self._client.views.pipelines()]
+        return [pipeline_shape(info) for info in self._client.views.pipelines()]
 
     def pauses(self) -> list[Shape]:
         """Pauses in force."""
-        return [shapes.pause_shape(pause) for pause in self._client.pauses.in_force()]
+        return [pause_shape(pause) for pause in self._client.pauses.in_force()]
 
     def pause(self, scope: str, subject: str | None, reason: str) -> bool:
         """Stop starting."""
@@ -205,16 +214,16 @@ class Here:
         rows = self._client.views.alerts(
             state=None if state == "all" else state, customer=customer, limit=limit
         )
-        return [shapes.alert_shape(row) for row in rows]
+        return [alert_shape(row) for row in rows]
 
     def overview(self) -> Shape:
         """What is going on, and what ended today."""
         next_slot_at, now = self._client.views.next_slot()
-        return shapes.overview_shape(self._client.views.overview(), now, next_slot_at)
+        return overview_shape(self._client.views.overview(), now, next_slot_at)
 
     def sessions(self) -> list[Shape]:
         """Live processes."""
-        return [shapes.session_shape(session) for session in self._client.views.sessions()]
+        return [session_shape(session) for session in self._client.views.sessions()]
 
     def keys(self, *, customer: str | None, with_revoked: bool, limit: int) -> list[Shape]:
         """API keys, oldest first."""

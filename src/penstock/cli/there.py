@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.paging import gather
 from penstock.cli.usecases import RunsAsked, Shape, Wanted, named
 from penstock.core.clock import iso
-from penstock.core.drafts import check_customer
 from penstock.core.errors import Conflict, Forbidden, PenstockError
+from penstock.core.fields import check_customer
 from penstock.core.ids import new_correlation_id
 from penstock.remote import Api
 from penstock.remote.problems import rebuilt

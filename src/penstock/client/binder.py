@@ -21,19 +21,13 @@ from penstock.client.starting import start
 from penstock.client.submission import Checked, Submission, addressed, check_many, insert
 from penstock.client.within import Within
 from penstock.core import filters
-from penstock.core.binding import (
-    CONFIGS_SUFFIX,
-    TO_CONFIGS,
-    Binding,
-    Bound,
-    Origin,
-    message_object,
-)
+from penstock.core.binding import CONFIGS_SUFFIX, TO_CONFIGS, Binding, Bound, message_object
 from penstock.core.binding import parse_binding as parse
-from penstock.core.drafts import check_customer
 from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
+from penstock.core.fields import check_customer
 from penstock.core.message import DEAD_LETTER_SUFFIX, ErrorKind, SubscriptionSpec, TopicSpec
 from penstock.core.strictjson import parse as parse_json
+from penstock.runs.rows import Origin
 from penstock.store.alerts import request_answer, request_begin
 from penstock.store.api import Store, Tx
 from penstock.store.bound import config_event_list, config_skip_event, customer_name, topics_unbound

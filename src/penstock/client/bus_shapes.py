@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.client.shapes import iso_or_none
 from penstock.client.subscriptions import SubscriptionDetail
 from penstock.client.topics import MessageDetail, TopicDetail
 from penstock.core.clock import SECOND, iso
+from penstock.core.formatting import iso_or_none
 from penstock.core.message import Delivery
 from penstock.store.backlog import Place
 from penstock.store.rounds import Seek

@@ -13,15 +13,17 @@ from typing import Final
 
 from penstock.client.holding import Claimed, Worker
 from penstock.client.names import Names, check_limit
-from penstock.client.submission import check_text
 from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict, IllegalTransition, InvalidInput, NotFound, NotHolder
+from penstock.core.fields import check_text
 from penstock.core.ids import encode
-from penstock.core.model import EXTERNAL_POOL, HeldRun, ProcessorRow, Run
+from penstock.core.naming import EXTERNAL_POOL
 from penstock.core.states import Admission, RunState
+from penstock.runs.rows import HeldRun, Run
 from penstock.store.api import Tx
 from penstock.store.leases import lease_take_many
 from penstock.store.outside import outside_get_many, run_find_many
+from penstock.store.registry import ProcessorRow
 from penstock.store.runs import Claim, fair_clock_raise, run_claim, run_claim_by_id
 
 LEASE_SECONDS: Final = 300

@@ -14,13 +14,14 @@ import penstock.client.changes as changes
 from penstock.client.description import as_draft, cadence_of, describe
 from penstock.client.names import Names, check_limit
 from penstock.client.starting import start
-from penstock.core.binding import Origin
-from penstock.core.drafts import ConfigDraft, check_customer, parse_draft
+from penstock.core.drafts import ConfigDraft, parse_draft
 from penstock.core.errors import NotFound, StaleVersion
+from penstock.core.fields import check_customer
 from penstock.core.ids import encode
-from penstock.core.model import Config
 from penstock.core.parameters import validate
 from penstock.core.preview import Fire, preview
+from penstock.runs.rows import Origin
+from penstock.schedules.rows import Config
 from penstock.store.api import Store, Tx
 from penstock.store.configs import (
     AuditRow,

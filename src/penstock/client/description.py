@@ -8,7 +8,7 @@ from typing import Any
 from penstock.core.cadence import Cadence, CatchUp, Overlap, ScheduleType
 from penstock.core.drafts import ConfigDraft
 from penstock.core.ids import stable_fraction
-from penstock.core.model import Config
+from penstock.schedules.rows import Config
 
 
 def cadence_of(config: Config) -> Cadence | None:

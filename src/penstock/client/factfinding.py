@@ -31,9 +31,9 @@ from penstock.core.flowfacts import (
     TriggerFact,
 )
 from penstock.core.ids import encode
-from penstock.core.model import Run, shown_key
 from penstock.core.phases import PhaseState
 from penstock.core.states import Admission
+from penstock.runs.rows import Run, shown_key
 from penstock.store.admission import Pause, pause_list
 from penstock.store.api import Tx
 from penstock.store.completions import Seen, completions_of

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.client.names import PipelineInfo
-from penstock.client.submission import check_text
-from penstock.core.binding import Origin
 from penstock.core.cascade import Completion
-from penstock.core.drafts import parameters_text
 from penstock.core.errors import InvalidInput
-from penstock.core.model import ProcessorRow
+from penstock.core.fields import check_text, parameters_text
 from penstock.core.parameters import validate
+from penstock.runs.rows import Origin
+from penstock.store.registry import ProcessorRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from penstock.audit.shapes import journal_shape
 from penstock.client.explaining import Explained, Proof, TracedCause
 from penstock.client.flow_preview import FlowPreview
 from penstock.client.flows import FlowDetail, Opened, Reception
 from penstock.client.gate_shapes import decision_shape
-from penstock.client.shapes import id_or_none, iso_or_none, journal_shape, parsed
 from penstock.core.clock import iso
 from penstock.core.commands import Offer
 from penstock.core.explain import PhaseStory
 from penstock.core.flowfacts import FlowFact, OpenFact
+from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.tracing import Absence, Step
 from penstock.core.why import Cause, flattened

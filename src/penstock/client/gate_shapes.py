@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.client.gates import Backtest, GateCheck, Retried
-from penstock.client.shapes import id_or_none, iso_or_none, parsed
 from penstock.core.clock import SECOND, iso
 from penstock.core.evidence import Assessment
+from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.record import loads
 from penstock.core.verdict import Decision, GateInput

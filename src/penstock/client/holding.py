@@ -31,9 +31,9 @@ from penstock.core.errors import (
     StaleToken,
 )
 from penstock.core.ids import encode
-from penstock.core.model import HeldRun, Run
 from penstock.core.retry import ErrorType
 from penstock.core.states import RunState, RunStatus
+from penstock.runs.rows import HeldRun, Run
 from penstock.store.outside import Outside
 
 

@@ -15,10 +15,10 @@ from penstock.client.again import run_again
 from penstock.client.letters import Edit, delivery_again, message_of
 from penstock.client.names import Names, check_limit
 from penstock.core.clock import SECOND
-from penstock.core.drafts import parameters_text
 from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
+from penstock.core.fields import parameters_text
 from penstock.core.ids import encode
-from penstock.core.model import Run
+from penstock.runs.rows import Run
 from penstock.store.api import Store, Tx
 from penstock.store.inbox import (
     FAR,

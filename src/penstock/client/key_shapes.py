@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.client.keys import ApiKey
-from penstock.client.shapes import iso_or_none
 from penstock.core.clock import iso
+from penstock.core.formatting import iso_or_none
 
 
 def key_shape(key: ApiKey) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.client.names import Names, check_limit
-from penstock.client.submission import check_text
 from penstock.core import keys
 from penstock.core.clock import DAY, MINUTE
 from penstock.core.errors import Conflict, InvalidInput, NotFound
+from penstock.core.fields import check_text
 from penstock.core.ids import RandomBytes, encode, new_secret
 from penstock.core.keys import KeyState, Principal, Role
 from penstock.store.api import Store, Tx

@@ -6,10 +6,11 @@ import base64
 from typing import Any
 
 from penstock.client.inbox import LetterDetail, Replay
-from penstock.client.shapes import id_or_none, iso_or_none, parsed, run_shape
 from penstock.core.clock import iso
+from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.redact import redact
+from penstock.runs.shapes import run_shape
 from penstock.store.inbox import DeadLetter, LetterGroup
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.client.limits import LimitDetail
-from penstock.client.shapes import id_or_none, iso_or_none
 from penstock.core.clock import SECOND, iso
+from penstock.core.formatting import id_or_none, iso_or_none
 from penstock.core.ids import encode
 from penstock.store.limit_reads import LimitView, Note
 from penstock.store.limit_rows import Lease, Ticket

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.client.names import Names, check_limit
-from penstock.client.submission import check_text
 from penstock.core.errors import NotFound
+from penstock.core.fields import check_text
 from penstock.core.ids import encode
 from penstock.core.limit import name_check, terms_of
 from penstock.store.api import Store, Tx

@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.core.clock import Clock, SystemClock
-from penstock.core.drafts import check_customer
 from penstock.core.errors import Forbidden, InvalidInput, NotFound
-from penstock.core.model import DEFAULT_CUSTOMER, EXTERNAL_POOL, ProcessorRow
+from penstock.core.fields import check_customer
+from penstock.core.naming import DEFAULT_CUSTOMER, EXTERNAL_POOL
 from penstock.store.api import Store, Tx
 from penstock.store.registry import (
+    ProcessorRow,
     customer_ensure_many,
     customer_get,
     pipeline_list,

@@ -21,9 +21,9 @@ from penstock.client.holding import (
 from penstock.core.clock import MINUTE
 from penstock.core.errors import PenstockError, RunCancelled, RunTimedOut, StaleToken
 from penstock.core.ids import encode
-from penstock.core.model import Progress
 from penstock.core.redact import redact_text
 from penstock.core.states import RunState, check
+from penstock.runs.rows import Progress
 from penstock.store.api import Tx
 from penstock.store.leases import lease_extend_many, progress_put_many
 from penstock.store.outside import (

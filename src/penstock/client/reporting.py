@@ -20,17 +20,16 @@ from penstock.client.holding import (
     refusal,
     refusal_unheld,
 )
-from penstock.client.submission import check_text
 from penstock.core import settle
 from penstock.core.clock import SECOND
-from penstock.core.drafts import json_object
 from penstock.core.errors import Conflict, InvalidInput, PenstockError, StaleToken
+from penstock.core.fields import check_text, json_object
 from penstock.core.ids import encode, stable_fraction
-from penstock.core.model import Finish, HeldRun, Run
 from penstock.core.retry import DELAY_CAP_MAX, normalise_error_type
 from penstock.core.settle import Failure
 from penstock.core.states import RunState, RunStatus, check
 from penstock.core.zone import TIME_MAX
+from penstock.runs.rows import Finish, HeldRun, Run
 from penstock.store.api import Store, Tx
 from penstock.store.configs import config_get
 from penstock.store.ending import run_end_many

@@ -16,17 +16,16 @@ from penstock.client.submission import (
     Submission,
     addressed,
     check_many,
-    check_text,
     fingerprint,
     insert,
     is_one_statement,
 )
 from penstock.core import settle
-from penstock.core.drafts import check_customer
 from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
+from penstock.core.fields import check_customer, check_text
 from penstock.core.ids import encode
-from penstock.core.model import Run
 from penstock.core.states import LIVE, RunState
+from penstock.runs.rows import Run
 from penstock.store.alerts import request_answer, request_begin
 from penstock.store.api import Single, Store, Tx
 from penstock.store.ending import run_end_many

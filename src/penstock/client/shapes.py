@@ -6,194 +6,17 @@ names are those of the API (`execution_priority`, `claim_expiry_time` …).
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.client.names import PipelineInfo
-from penstock.client.runs import RunDetail
 from penstock.core.clock import MINUTE, SECOND, iso
+from penstock.core.formatting import iso_or_none, parsed
 from penstock.core.ids import encode
-from penstock.core.model import Config, Run, shown_key
-from penstock.core.preview import Fire
 from penstock.core.redact import redact
-from penstock.core.states import Admission
-from penstock.store.admission import Pause
 from penstock.store.alerts import AlertRow
-from penstock.store.configs import AuditRow
-from penstock.store.journal import JournalRow
 from penstock.store.leases import Session
 from penstock.store.reads import Overview, ProviderMetrics
-from penstock.store.schedule import LedgerEntry
-
-WAITS: Mapping[int, str] = {
-    Admission.READY: "ready",
-    Admission.LATER: "later",
-    Admission.PAUSED: "paused",
-    Admission.BLOCKED: "blocked",
-    Admission.LIMITED: "limited",
-}
-
-
-def run_shape(run: Run) -> dict[str, Any]:
-    """A run."""
-    return {
-        "run_id": encode("run", run.run_id),
-        "config_id": id_or_none("cfg", run.config_id),
-        "customer_id": run.customer_id,
-        "pipeline_template": run.pipeline,
-        "phase": run.phase,
-        "processor": run.processor,
-        "flow_id": id_or_none("flow", run.flow_id),
-        "partition": run.partition,
-        "mode": run.mode,
-        "slot": iso(run.slot),
-        "scheduled_time": iso(run.scheduled_time),
-        "execution_priority": run.priority,
-        "state": run.state,
-        "state_updated_at": iso(run.state_at),
-        "waits": None if run.admission is None else WAITS.get(run.admission),
-        "execution_start_time": iso_or_none(run.started_at),
-        "execution_end_time": iso_or_none(run.finished_at),
-        "execution_duration_seconds": _seconds(run.started_at, run.finished_at),
-        "claimed_by": run.claimed_by,
-        "claimed_at": iso_or_none(run.claimed_at),
-        "claim_expiry_time": iso_or_none(run.claim_until),
-        "status": run.status,
-        "result_summary": parsed(run.result),
-        "error_type": run.error_type,
-        "error_details": parsed(run.error_details),
-        "records_processed": run.records,
-        "attempt_number": run.attempt,
-        "max_attempts": _max_attempts(run),
-        "parent_run_id": id_or_none("run", run.parent_run_id),
-        "root_run_id": id_or_none("run", run.root_run_id),
-        "idempotency_key": _idempotency_key(run),
-        "sla_met": run.sla_met,
-        "sla_breach_minutes": None if run.sla_breach_us is None else run.sla_breach_us / MINUTE,
-        "is_dead": run.is_dead,
-        "cancel_requested_at": iso_or_none(run.cancel_requested_at),
-        "correlation_id": run.correlation_id,
-        "ordering_key": shown_key(run.ordering_key),
-        "trigger_source": run.trigger_source,
-        "parameters": redact(parsed(run.parameters)),
-        "created_at": iso(run.created_at),
-    }
-
-
-def detail_shape(detail: RunDetail) -> dict[str, Any]:
-    """A run with its attempts, its journal and its progress."""
-    return {
-        "run": run_shape(detail.run),
-        "attempts": [run_shape(run) for run in detail.attempts],
-        "journal": [journal_shape(row) for row in detail.journal],
-        "progress": None if detail.progress is None else progress_shape(detail.progress),
-    }
-
-
-def progress_shape(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Live progress of a run."""
-    return {
-        "current_state": progress["current_state"],
-        "current_stage": progress["stage"],
-        "progress_percentage": progress["percent"],
-        "worker_id": progress["worker"],
-        "execution_pod": progress["pod"],
-        "execution_region": progress["region"],
-        "last_heartbeat_at": iso_or_none(progress["last_heartbeat_at"]),
-        "estimated_completion_time": iso_or_none(progress["estimated_completion_at"]),
-        "records_extracted": progress["records_extracted"],
-        "records_transformed": progress["records_transformed"],
-        "records_loaded": progress["records_loaded"],
-        "bytes_processed": progress["bytes_processed"],
-    }
-
-
-def journal_shape(row: JournalRow) -> dict[str, Any]:
-    """A line of the journal."""
-    return {
-        "at": iso(row.at),
-        "action": row.action,
-        "actor": row.actor,
-        "from_state": row.from_state,
-        "to_state": row.to_state,
-        "why": row.why,
-        "detail": parsed(row.detail),
-    }
-
-
-def config_shape(config: Config) -> dict[str, Any]:
-    """A config."""
-    return {
-        "config_id": encode("cfg", config.config_id),
-        "customer_id": config.customer_id,
-        "pipeline_template": config.pipeline,
-        "provider": config.provider,
-        "domain": config.domain,
-        "schedule_type": config.schedule_type,
-        "schedule_cron": config.schedule_cron,
-        "schedule_interval_minutes": config.interval_us / MINUTE if config.interval_us else None,
-        "timezone": config.timezone,
-        "event_topic": config.event_topic,
-        "event_filter": config.event_filter,
-        "parameters": redact(parsed(config.parameters)),
-        "retry_config": parsed(config.retry),
-        "priority": config.priority,
-        "max_execution_duration_minutes": config.max_execution_us / MINUTE,
-        "sla_breach_threshold_minutes": config.sla_us / MINUTE,
-        "catch_up": config.catch_up,
-        "catch_up_window_minutes": config.catch_up_window_us / MINUTE,
-        "overlap": config.overlap,
-        "jitter_seconds": config.jitter_us / SECOND,
-        "is_active": config.is_active,
-        "inactive_reason": config.inactive_reason,
-        "is_paused": bool(config.is_paused),
-        "version": config.version,
-        "next_run_time": iso_or_none(config.next_run_time),
-        "last_run_time": iso_or_none(config.last_run_time),
-        "last_run_status": config.last_run_status,
-        "consecutive_failures": config.consecutive_failures,
-        "created_at": iso(config.created_at),
-        "created_by": config.created_by,
-        "updated_at": iso(config.updated_at),
-    }
-
-
-def fire_shape(fire: Fire) -> dict[str, Any]:
-    """A future start."""
-    return {
-        "at": iso(fire.at),
-        "local": fire.local,
-        "utc_offset": fire.utc_offset,
-        "note": fire.note,
-    }
-
-
-def audit_shape(row: AuditRow) -> dict[str, Any]:
-    """A link of a customer's audit chain."""
-    return {
-        "n": row.n,
-        "at": iso(row.at),
-        "action": row.action,
-        "config_id": id_or_none("cfg", row.config_id),
-        "changed_by": row.actor,
-        "change_reason": row.reason,
-        "old_values": redact(parsed(row.old_values)),
-        "new_values": redact(parsed(row.new_values)),
-        "previous": row.previous,
-        "hash": row.hash,
-    }
-
-
-def ledger_shape(entry: LedgerEntry) -> dict[str, Any]:
-    """Slots that did not start."""
-    return {
-        "slot_from": iso(entry.slot_from),
-        "slot_to": iso(entry.slot_to),
-        "slots": entry.slots,
-        "outcome": entry.outcome,
-        "at": iso(entry.at),
-    }
 
 
 def alert_shape(row: AlertRow) -> dict[str, Any]:
@@ -215,19 +38,6 @@ def alert_shape(row: AlertRow) -> dict[str, Any]:
         "last_at": iso(row.last_at),
         "closed_at": iso_or_none(row.closed_at),
         "closed_by": row.closed_by,
-    }
-
-
-def pause_shape(pause: Pause) -> dict[str, Any]:
-    """A pause in force."""
-    named = pause.customer_id if pause.scope == "customer" else pause.pipeline
-    subject = encode("cfg", pause.subject) if pause.scope == "config" else named
-    return {
-        "scope": pause.scope,
-        "subject": subject,
-        "paused_at": iso(pause.paused_at),
-        "paused_by": pause.paused_by,
-        "reason": pause.reason,
     }
 
 
@@ -316,40 +126,3 @@ def metrics_shape(
         **sums(None, rows),
         "by_provider": [sums(row.provider, [row]) for row in rows],
     }
-
-
-def id_or_none(kind: str, n: int | None) -> str | None:
-    """The public id of something that may be absent."""
-    return None if n is None else encode(kind, n)
-
-
-def iso_or_none(us: int | None) -> str | None:
-    """ISO text of a time that may be absent."""
-    return None if us is None else iso(us)
-
-
-def parsed(text: str | None) -> Any:
-    """Stored JSON, or the text itself when it is none."""
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _seconds(start: int | None, end: int | None) -> float | None:
-    return None if start is None or end is None else (end - start) / SECOND
-
-
-def _max_attempts(run: Run) -> int | None:
-    """What the config allows; None leaves it to the type of the error."""
-    retry = parsed(run.retry)
-    return retry.get("max_attempts") if isinstance(retry, dict) else None
-
-
-def _idempotency_key(run: Run) -> str | None:
-    """What makes a scheduled attempt unique; other runs have no such key."""
-    if run.config_id is None:
-        return None
-    return f"{encode('cfg', run.config_id)}:{iso(run.slot)}:{run.processor}:{run.attempt}"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from penstock.client.description import cadence_of
 from penstock.client.names import PipelineInfo
-from penstock.core.binding import Origin
 from penstock.core.cadence import CatchUp, Overlap, latest_until
 from penstock.core.errors import Conflict
 from penstock.core.ids import encode
-from penstock.core.model import Config, NewRun, Run
 from penstock.core.states import Admission
+from penstock.runs.rows import NewRun, Origin, Run
+from penstock.schedules.rows import Config
 from penstock.store.api import Tx
 from penstock.store.book import Stir
 from penstock.store.cascade import advance

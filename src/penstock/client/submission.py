@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from penstock.client.names import Names, PipelineInfo
-from penstock.core.drafts import parameters_text
 from penstock.core.errors import InvalidInput
-from penstock.core.model import NewRun, ProcessorRow, scoped_key
+from penstock.core.fields import check_text, parameters_text
 from penstock.core.parameters import validate
 from penstock.core.zone import TIME_MAX
+from penstock.runs.rows import NewRun, scoped_key
 from penstock.store.api import Store, Tx
+from penstock.store.registry import ProcessorRow
 from penstock.store.runs import run_insert_many
-
-KEY_MAX = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,12 +125,6 @@ def fingerprint(wanted: Submission) -> bytes:
     """What makes two submissions the same."""
     body = {name: getattr(wanted, name) for name in wanted.__slots__ if name != "parameters"}
     return json.dumps([body, wanted.parameters], sort_keys=True, default=str).encode()
-
-
-def check_text(field: str, value: object) -> None:
-    """Refuse a name or key that the store could not hold."""
-    if not isinstance(value, str) or not 0 < len(value) <= KEY_MAX or not value.isprintable():
-        raise InvalidInput(field, f"1 to {KEY_MAX} printable characters", value)
 
 
 def _customer(wanted: Submission) -> str:

@@ -31,7 +31,7 @@ from penstock.client.holding import (
 from penstock.client.names import Names
 from penstock.client.pulses import Pulsation, Start, beat_many, start_many
 from penstock.core.errors import InvalidInput, PenstockError
-from penstock.core.model import EXTERNAL_POOL
+from penstock.core.naming import EXTERNAL_POOL
 from penstock.core.states import RunState
 from penstock.store.api import Store, Tx
 from penstock.store.outside import outside_get_many

@@ -9,20 +9,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from penstock.core import strictjson
 from penstock.core.errors import InvalidInput
 
 CONFIGS_SUFFIX: Final = ".configs"
 """How the subscription is called that lets a topic start configs."""
-
-
-class Origin(NamedTuple):
-    """The message that something came from, and the subscription that brought it, if it was one."""
-
-    message_id: str
-    subscription: str | None = None
 
 
 class Bound(StrEnum):

@@ -10,7 +10,7 @@ import shlex
 from dataclasses import dataclass
 
 from penstock.core.flowfacts import FlowFact, InterventionFact, OpenFact, PauseFact, RunFact
-from penstock.core.model import DEFAULT_CUSTOMER
+from penstock.core.naming import DEFAULT_CUSTOMER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from penstock.core import runlimits
 from penstock.core.clock import format_duration
 from penstock.core.dependency import Dependency, ExpectKind, Kind
-from penstock.core.evidence import percent
+from penstock.core.formatting import percent
 from penstock.core.mode import Mode
 from penstock.core.options import EVERY_MODE
 from penstock.core.plan import modes_of, plan_of

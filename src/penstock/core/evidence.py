@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from penstock.core.clock import HOUR, Micros
 from penstock.core.dependency import Dependency, Kind
+from penstock.core.formatting import percent
 
 COMPLETE_QUALITY: Final = 0.95
 DEGRADED_COMPLETENESS: Final = 80.0
@@ -291,9 +292,3 @@ def _is_next(day: str, other: str) -> bool:
         return date.fromisoformat(other) - date.fromisoformat(day) == timedelta(days=1)
     except ValueError:  # partitions that are no dates have no order of days
         return False
-
-
-def percent(value: float) -> str:
-    """Return a percentage as people write it: "97.5 %", "100 %", never rounded up to 100."""
-    shown = int(value * 10 + 1e-9) / 10
-    return f"{shown:.1f} %" if shown % 1 else f"{shown:.0f} %"

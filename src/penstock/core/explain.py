@@ -20,7 +20,7 @@ from penstock.core.flowfacts import (
     OpenFact,
     PhaseFact,
 )
-from penstock.core.model import DEFAULT_CUSTOMER
+from penstock.core.naming import DEFAULT_CUSTOMER
 from penstock.core.offers import offers_of
 from penstock.core.processorwords import processor_words
 from penstock.core.wallwords import Wall, listed, times

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from penstock.core.clock import MINUTE, format_duration
 from penstock.core.dependency import Kind
-from penstock.core.evidence import Assessment, percent
+from penstock.core.evidence import Assessment
+from penstock.core.formatting import percent
 from penstock.core.mode import Mode
 from penstock.core.override import Override
 from penstock.core.verdict import GateInput, Upstream

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from penstock.core.clock import DAY, MINUTE, SECOND, Micros, parse_duration
 from penstock.core.errors import InvalidInput
+from penstock.core.naming import LIMIT_CAPACITY_MAX, LIMIT_NAME_MAX
 
 CAPACITY_DEFAULT: Final = 10
-CAPACITY_MAX: Final = 1_000_000
 LEASE_DEFAULT: Final = 10 * MINUTE
 LEASE_MIN: Final = SECOND
 LEASE_MAX: Final = DAY
@@ -29,12 +29,12 @@ ROUNDING: Final = 1e-6
 """Three times a third is one: sums of fractions may fall short by this much."""
 QUOTA_INTERVAL: Final = SECOND
 """Quota errors that belong to no lease lower the capacity at most once in this time."""
-NAME_MAX: Final = 200
 HISTORY_KEPT: Final = 100
 
-_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.:/@#$*+=,-]{{0,{NAME_MAX - 1}}}", re.ASCII)
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.:/@#$*+=,-]{{0,{LIMIT_NAME_MAX - 1}}}", re.ASCII)
 _EXPECTED_NAME = (
-    f"a letter or digit, then at most {NAME_MAX - 1} letters, digits or _ . : / @ # $ * + = , -"
+    f"a letter or digit, then at most {LIMIT_NAME_MAX - 1} letters, digits or "
+    "_ . : / @ # $ * + = , -"
 )
 
 
@@ -58,9 +58,9 @@ class LimitTerms:
     burst: int | None = None
 
     def __post_init__(self) -> None:
-        _whole("capacity", self.capacity, 0, CAPACITY_MAX)
-        _whole("floor", self.floor, 1, CAPACITY_MAX)
-        _whole("queue_max", self.queue_max, 0, CAPACITY_MAX)
+        _whole("capacity", self.capacity, 0, LIMIT_CAPACITY_MAX)
+        _whole("floor", self.floor, 1, LIMIT_CAPACITY_MAX)
+        _whole("queue_max", self.queue_max, 0, LIMIT_CAPACITY_MAX)
         _whole("burst", self.burst, 1, BURST_MAX)
         if not isinstance(self.is_adaptive, bool):
             raise InvalidInput("adaptive", "true or false", self.is_adaptive)
@@ -175,7 +175,7 @@ def raised(capacity: int, learned: float, floor: int, successes: int) -> float |
     None: it is back at what was configured, nothing is left to learn.
     """
     value = max(learned, float(min(floor, capacity)))
-    for _ in range(min(successes, 10 * CAPACITY_MAX)):
+    for _ in range(min(successes, 10 * LIMIT_CAPACITY_MAX)):
         if value >= capacity - ROUNDING:
             return None
         value += 1.0 / max(1, int(value + ROUNDING))

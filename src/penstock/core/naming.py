@@ -10,6 +10,11 @@ from typing import Final
 
 from penstock.core.errors import DeclarationError
 
+DEFAULT_CUSTOMER = "default"
+DEFAULT_POOL = "default"
+EXTERNAL_POOL = "external"
+LIMIT_CAPACITY_MAX: Final = 1_000_000
+LIMIT_NAME_MAX: Final = 200
 NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,62}", re.ASCII)
 
 

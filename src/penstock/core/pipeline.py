@@ -22,8 +22,7 @@ from penstock.core.clock import parse_duration
 from penstock.core.declaration import check_definition
 from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.core.mode import Mode
-from penstock.core.model import DEFAULT_POOL
-from penstock.core.naming import name_check
+from penstock.core.naming import DEFAULT_POOL, name_check
 from penstock.core.options import (
     Duration,
     PhaseOptions,

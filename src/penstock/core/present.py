@@ -10,14 +10,26 @@ from collections.abc import MutableMapping
 from contextvars import ContextVar
 from typing import Final, Protocol
 
-from penstock.core.model import HeldRun
+
+class HeldRunIdentity(Protocol):
+    """Identity of a claimed run."""
+
+    @property
+    def run_id(self) -> int:
+        """Key of the run."""
+        ...
+
+    @property
+    def customer_id(self) -> str:
+        """Name of the customer that owns the run."""
+        ...
 
 
 class PresentRun(Protocol):
     """What slots need of a run."""
 
     @property
-    def held(self) -> HeldRun:
+    def held(self) -> HeldRunIdentity:
         """The run as it was claimed."""
         ...
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.core.errors import DeclarationError, shown
-from penstock.core.limit import CAPACITY_MAX, NAME_MAX
+from penstock.core.naming import LIMIT_CAPACITY_MAX, LIMIT_NAME_MAX
 from penstock.core.terms import ProcessorTerms
 
 WORDS: Final = ("customer", "partition", "mode", "pipeline", "phase", "processor")
@@ -74,10 +74,10 @@ def render(name: str, values: Mapping[str, Any]) -> str:
     if "{" not in name:
         return name
     made = _PLACE.sub(lambda place: _filled(values.get(place[1])), name)
-    if len(made) <= NAME_MAX:
+    if len(made) <= LIMIT_NAME_MAX:
         return made
     digest = hashlib.sha256(made.encode()).hexdigest()[:16]
-    return f"{made[: NAME_MAX - 17]}-{digest}"
+    return f"{made[: LIMIT_NAME_MAX - 17]}-{digest}"
 
 
 def check_places(name: str, parameters: Iterable[str], where: str) -> None:
@@ -138,7 +138,7 @@ def _filled(value: object) -> str:
 
 def _name(value: object, word: str, where: str) -> str:
     plain = _PLACE.sub("x", value) if isinstance(value, str) else ""
-    if not isinstance(value, str) or not _NAME.fullmatch(plain) or len(value) > NAME_MAX:
+    if not isinstance(value, str) or not _NAME.fullmatch(plain) or len(value) > LIMIT_NAME_MAX:
         raise DeclarationError(
             f"{where}: {word}: {shown(value)} is not the name of a limit such as 'bq:data.table' "
             "or 'bq:{table}'."
@@ -153,8 +153,13 @@ def _name(value: object, word: str, where: str) -> str:
 
 
 def _count(value: object, word: str, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= CAPACITY_MAX:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or not 1 <= value <= LIMIT_CAPACITY_MAX
+    ):
         raise DeclarationError(
-            f"{where}: {word} is a whole number from 1 to {CAPACITY_MAX:,}, got {shown(value)}."
+            f"{where}: {word} is a whole number from 1 to {LIMIT_CAPACITY_MAX:,}, "
+            f"got {shown(value)}."
         )
     return value

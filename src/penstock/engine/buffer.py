@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from penstock.core.model import HeldRun
+from penstock.runs.rows import HeldRun
 
 
 def is_suspect(held: HeldRun) -> bool:

@@ -26,10 +26,10 @@ from penstock.core.errors import (
     RunInterrupted,
     RunTimedOut,
 )
-from penstock.core.model import HeldRun, Progress
 from penstock.core.redact import REFERENCE, is_reference, redact_text
 from penstock.core.result import Result
 from penstock.engine.given import GivenRun, Known
+from penstock.runs.rows import HeldRun, Progress
 
 __all__ = ["Known", "Result", "RunContext", "Signal"]
 

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from penstock.core.model import Finish, HeldRun
 from penstock.core.present import PRESENT
 from penstock.engine.buffer import RunBuffer
 from penstock.engine.context import RunContext
@@ -22,6 +21,7 @@ from penstock.engine.outcome import Outcome, outcome_of_error
 from penstock.engine.pace import Pace
 from penstock.engine.steps import WorkerSteps
 from penstock.events import ServiceError
+from penstock.runs.rows import Finish, HeldRun
 
 PUSH_SECONDS: Final = 0.005
 STUCK_SECONDS: Final = 0.050

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock.core.clock import Clock
-from penstock.core.model import HeldRun
+from penstock.runs.rows import HeldRun
 from penstock.store.api import Single, Store
 from penstock.store.runs import fair_clock_raise
 

@@ -15,9 +15,9 @@ import msgspec
 
 from penstock.core.clock import iso, to_datetime
 from penstock.core.ids import encode
-from penstock.core.model import HeldRun
 from penstock.core.processor import Processor
 from penstock.engine.secrets import Secrets
+from penstock.runs.rows import HeldRun
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from penstock.core.model import HeldRun
 from penstock.core.present import PRESENT
 from penstock.engine.context import RunContext, Signal
 from penstock.engine.outcome import outcome_of_error, outcome_of_value
 from penstock.engine.pace import Pace
 from penstock.engine.steps import WorkerSteps
+from penstock.runs.rows import HeldRun
 
 
 class LoopLane:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.core.clock import MILLISECOND, SECOND, Micros
-from penstock.core.model import DEFAULT_POOL
+from penstock.core.naming import DEFAULT_POOL
 from penstock.engine.secrets import Secrets
 
 

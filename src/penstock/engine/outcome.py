@@ -18,13 +18,13 @@ from penstock.core import settle
 from penstock.core.classify import verdict
 from penstock.core.clock import SECOND
 from penstock.core.errors import RunInterrupted, RunSnoozed, RunTimedOut
-from penstock.core.model import Finish, HeldRun
 from penstock.core.redact import redact_json, redact_text
 from penstock.core.result import Result
 from penstock.core.retry import ErrorType
 from penstock.core.settle import Failure
 from penstock.core.states import RunState, RunStatus
 from penstock.engine.context import RunContext, Signal
+from penstock.runs.rows import Finish, HeldRun
 
 RESULT_BYTES_MAX: Final = 64 * 1024
 MESSAGE_MAX: Final = 4 * 1024

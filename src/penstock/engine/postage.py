@@ -14,10 +14,9 @@ from penstock.core import webhook
 from penstock.core.clock import Micros
 from penstock.core.errors import PenstockError
 from penstock.core.message import Delivery, ErrorKind
-from penstock.core.model import Alert
 from penstock.core.pushing import Answered, Bearer, Post, Verdict, compose, load_push, proof
 from penstock.engine.secrets import Secrets
-from penstock.store.alerts import alert_open, alert_resolve
+from penstock.store.alerts import Alert, alert_open, alert_resolve
 from penstock.store.api import Tx
 from penstock.store.deliveries import Handed, Refusal, delivery_ack, delivery_nack
 from penstock.store.pushes import PushReady

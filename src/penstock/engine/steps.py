@@ -19,7 +19,6 @@ from penstock.core import settle
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.ids import new_boot_id
-from penstock.core.model import Finish, HeldRun, Progress
 from penstock.core.parameters import defaults
 from penstock.core.pipeline import Pipeline
 from penstock.engine.buffer import is_suspect
@@ -31,6 +30,7 @@ from penstock.engine.options import WorkerOptions
 from penstock.engine.outcome import Outcome, finish_of, outcome_of_value, unsettled
 from penstock.engine.session import Renewal, WorkerSession
 from penstock.events import Events, RunStarted, WorkerBeat
+from penstock.runs.rows import Finish, HeldRun, Progress
 from penstock.store.api import Single, Store, Tx
 from penstock.store.declare import pipeline_register
 from penstock.store.held import session_runs

@@ -19,7 +19,6 @@ from typing import Final, TypeVar
 
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreError
-from penstock.core.model import HeldRun
 from penstock.core.pipeline import Pipeline
 from penstock.engine.claimer import Claimer, hint
 from penstock.engine.collector import CollectLane
@@ -33,6 +32,7 @@ from penstock.engine.session import Renewal
 from penstock.engine.steps import WorkerSteps
 from penstock.engine.watch import FAST_SECONDS, SLOW_SECONDS, Watch
 from penstock.events import Events, ServiceError, ServiceStarted, ServiceStopped
+from penstock.runs.rows import HeldRun
 from penstock.store.api import Store
 
 __all__ = ["Worker", "WorkerOptions", "WorkerSteps"]

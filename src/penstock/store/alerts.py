@@ -7,12 +7,12 @@ remembered with the hash of its body and its answer.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
 
 from penstock.core.errors import Conflict, DuplicateRequest
-from penstock.core.model import Alert
 from penstock.store.api import Tx, first, one
 from penstock.store.journal import outbox_announce
 
@@ -105,3 +105,17 @@ def request_answer(tx: Tx, scope: str, key: str, answer: Any) -> None:
     """Remember the answer, in the transaction that did the work."""
     text = msgspec.json.encode(answer).decode()
     tx.run("request_answer", {"scope": scope, "key": key, "response": text})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """An alert record; `dedupe_key` counts repeats while it is open."""
+
+    rule: str
+    dedupe_key: str
+    severity: str
+    subject_kind: str
+    subject: int
+    message: str
+    customer: int | None = None
+    detail: dict[str, Any] = field(default_factory=dict)

@@ -15,12 +15,12 @@ from typing import Any, Final, TypeAlias
 
 from penstock.core.cascade import Ask, FlowState, Progress, is_set_complete
 from penstock.core.evidence import Sighting
-from penstock.core.model import Alert, NewRun
 from penstock.core.phases import ENDED, PhaseState
 from penstock.core.plan import PhasePlan
 from penstock.core.record import dumps
 from penstock.core.verdict import Decision, GateInput, Verdict
-from penstock.store.alerts import alert_open
+from penstock.runs.rows import NewRun
+from penstock.store.alerts import Alert, alert_open
 from penstock.store.api import Tx
 from penstock.store.book import Book, Wanted
 from penstock.store.completions import nudge_next_of_configs, nudge_partition

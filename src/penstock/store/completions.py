@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from penstock.core.model import Finished
+from penstock.runs.rows import Finished
 from penstock.store.api import Tx
 
 

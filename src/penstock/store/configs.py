@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.core.model import Config
+from penstock.schedules.rows import Config
 from penstock.store.api import Tx, first, one
 
 

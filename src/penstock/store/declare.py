@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 from typing import TypeAlias
 
+from penstock.core.parameters import defaults
 from penstock.core.pipeline import Pipeline
 from penstock.core.processor import Processor
+from penstock.core.record import plain
+from penstock.core.runlimits import needs_of
 from penstock.store.api import Tx
-from penstock.store.lines import limits_text
 from penstock.store.registry import (
     pipeline_get,
     pipeline_put,
@@ -72,3 +74,13 @@ def _processor_register(
             "limits": limits_text(pipeline, processor),
         },
     )
+
+
+def limits_text(pipeline: Pipeline, processor: Processor) -> str | None:
+    """What is kept with a processor of the limits its runs need; None when there are none."""
+    needs = needs_of(processor.terms)
+    if not needs:
+        return None
+    kept = {"needs": [plain(need) for need in needs]}
+    fills = defaults(pipeline.parameters)
+    return json.dumps(kept if not fills else {**kept, "defaults": fills}, sort_keys=True)

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.core.message import ErrorKind
-from penstock.core.model import Alert
 from penstock.core.redelivery import Death, dead_letter_attributes
-from penstock.store.alerts import alert_open
+from penstock.store.alerts import Alert, alert_open
 from penstock.store.api import Tx
 from penstock.store.journal import Entry, journal_append_many
 from penstock.store.messages import Copy, Header, message_copy_to, message_headers

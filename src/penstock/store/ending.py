@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from penstock.core import settle
 from penstock.core.ids import encode
-from penstock.core.model import Alert, Finish, Finished
 from penstock.core.settle import FAILURES_ALERT, FAILURES_DISABLE
 from penstock.core.states import RunState
-from penstock.store.alerts import alert_open, alert_resolve
+from penstock.runs.rows import Finish, Finished
+from penstock.store.alerts import Alert, alert_open, alert_resolve
 from penstock.store.api import Tx
 from penstock.store.completions import completion_from_runs
 from penstock.store.configs import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.core.model import Run
+from penstock.runs.rows import Run
 from penstock.store.api import Tx, first, one
 from penstock.store.flows import Flow
 from penstock.store.gates import DecisionRow

@@ -6,7 +6,7 @@ know them; nothing else would ever end them while that worker lives.
 
 from __future__ import annotations
 
-from penstock.core.model import HeldRun
+from penstock.runs.rows import HeldRun
 from penstock.store.api import Tx
 
 

@@ -31,13 +31,6 @@ class KeyRow(NamedTuple):
     last_used_at: int | None
 
 
-class Wall(NamedTuple):
-    """Whether confined transactions are possible, and whether plain ones are confined as well."""
-
-    stands: bool
-    confines_everybody: bool
-
-
 def key_put(tx: Tx, params: dict[str, Any]) -> int:
     """Create a key (name, role, customer, hash, rate, created_by, expires_at); returns its id."""
     return int(one(tx.rows("key_put", params))[0])
@@ -93,9 +86,3 @@ def secret_get(tx: Tx, name: str) -> str | None:
 def secret_swap(tx: Tx, name: str, before: str, value: str) -> bool:
     """Replace a server secret; False when it is no longer what the caller saw."""
     return bool(tx.rows("secret_swap", {"name": name, "before": before, "value": value}))
-
-
-def wall_look(tx: Tx) -> Wall:
-    """Whether the second wall stands."""
-    stands, confines = one(tx.rows("wall_look"))
-    return Wall(bool(stands), bool(confines))

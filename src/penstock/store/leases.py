@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from penstock.core.model import HeldRun, Progress
+from penstock.runs.rows import HeldRun, Progress
 from penstock.store.api import Tx, first, one
 
 

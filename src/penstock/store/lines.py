@@ -24,11 +24,8 @@ from penstock.core.clock import Micros
 from penstock.core.ids import encode
 from penstock.core.limit import CAPACITY_DEFAULT, effective
 from penstock.core.line import Room, Waiting
-from penstock.core.parameters import defaults
-from penstock.core.pipeline import Pipeline
-from penstock.core.processor import Processor
-from penstock.core.record import plain, read
-from penstock.core.runlimits import LimitNeed, needs_of, render
+from penstock.core.record import read
+from penstock.core.runlimits import LimitNeed, render
 from penstock.store.api import Row, Tx
 
 ADMIT: Final = "admit"
@@ -83,16 +80,6 @@ class _New(NamedTuple):
     pipeline: str
     phase: str
     processor: str
-
-
-def limits_text(pipeline: Pipeline, processor: Processor) -> str | None:
-    """What is kept with a processor of the limits its runs need; None when there are none."""
-    needs = needs_of(processor.terms)
-    if not needs:
-        return None
-    kept = {"needs": [plain(need) for need in needs]}
-    fills = defaults(pipeline.parameters)
-    return json.dumps(kept if not fills else {**kept, "defaults": fills}, sort_keys=True)
 
 
 def lines_enter(tx: Tx, n: int) -> tuple[int, Promoted]:

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.core.binding import Origin
 from penstock.core.cascade import LATE_RERUNS_MAX, FlowState, flow_deadline, inherited
 from penstock.core.phases import DONE, PhaseState
+from penstock.runs.rows import Origin
 from penstock.store.api import Tx
 from penstock.store.completions import (
     Reported,

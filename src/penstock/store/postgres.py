@@ -21,10 +21,10 @@ from psycopg import errors as pgerrors
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
 from penstock.core.ids import new_boot_id, stable_fraction
+from penstock.db.tenant_isolation import wall_look
 from penstock.store import migrate
 from penstock.store.api import Capabilities, Single, Store, Tx
 from penstock.store.farewell import Farewells
-from penstock.store.keys import wall_look
 from penstock.store.postgres_pool import ConnectionPool, connect, is_quiet
 from penstock.store.postgres_tx import DeadConnection, PostgresTx
 from penstock.store.postgres_wire import Session, prepared

@@ -7,9 +7,10 @@ may cache them for the life of a process.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from penstock.core.model import ProcessorRow
+from penstock.core.clock import Micros
 from penstock.store.api import Tx, first, one
 
 
@@ -71,3 +72,19 @@ def processor_list(tx: Tx) -> list[ProcessorRow]:
 def topic_ensure(tx: Tx, topic: str) -> None:
     """From now on messages of this topic are written to the outbox."""
     tx.run("topic_ensure", {"topic": topic})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorRow:
+    """A registered processor and the names it goes by."""
+
+    processor: int
+    pipeline_no: int
+    pipeline: str
+    phase: str
+    name: str
+    pool: str
+    pool_no: int
+    is_entry: bool
+    is_current: bool
+    max_execution_us: Micros

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from penstock.core.model import Finish, Finished, HeldRun, NewRun, Run
 from penstock.core.states import Admission
+from penstock.runs.rows import Finish, Finished, HeldRun, NewRun, Run
 from penstock.store.api import Tx, first
 from penstock.store.lines import ADMIT, lines_leave
 

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.core.cadence import Cadence, CatchUp
 from penstock.core.misfire import SlotPlan, plan
-from penstock.core.model import DueGroup, TickCounts
+from penstock.schedules.rows import DueGroup, TickCounts
 from penstock.store.api import Tx, first, one
 
 

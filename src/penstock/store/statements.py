@@ -1,4 +1,4 @@
-"""Named SQL: reads the `.sql` files beside this module and renders them for one engine.
+"""Named SQL: reads the `sql/*.sql` files of every package and renders them for one engine.
 
 A statement starts with `-- name: verb` (optionally `[postgres]` or `[sqlite]` where an engine has a
 decisive feature) and one line of purpose. One text serves both engines through a few marks:
@@ -18,9 +18,11 @@ This module never talks to a database; the drivers ask it for rendered text.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Literal
 
 Engine = Literal["sqlite", "postgres"]
@@ -203,6 +205,16 @@ def batch_table(name: str) -> str:
 @cache
 def load(engine: Engine) -> dict[str, Statement]:
     """All statements of the product for one engine."""
-    folder = resources.files(__package__).joinpath("sql")
-    texts = {f.name: f.read_text("utf-8") for f in folder.iterdir() if f.name.endswith(".sql")}
+    package = resources.files("penstock")
+    texts = {path: file.read_text("utf-8") for path, file in _files(package, "")}
     return render(engine, *parse(texts))
+
+
+def _files(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
+    """Yield every `.sql` file in a folder named `sql`, with its path below the package."""
+    for entry in folder.iterdir():
+        name = f"{path}/{entry.name}" if path else entry.name
+        if entry.is_dir() and entry.name != "__pycache__":
+            yield from _files(entry, name)
+        elif name.endswith(".sql") and name.split("/")[-2:-1] == ["sql"]:
+            yield name, entry

@@ -17,7 +17,7 @@ from penstock.client.names import Names
 from penstock.client.work import Ending, Heartbeat, Mishap, Pulse, Report, Told, Worker
 from penstock.core.clock import SECOND
 from penstock.core.errors import PenstockError, StoreError
-from penstock.core.model import HeldRun
+from penstock.runs.rows import HeldRun
 from penstock.testing.faults import Fault
 from penstock.testing.invariants import Violation
 from penstock.testing.sim_actors import ERRORS, Actor, Stage

@@ -9,7 +9,7 @@ from penstock.client.description import describe
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, parse_iso
 from penstock.core.errors import Conflict, InvalidInput, NotFound, StaleVersion
 from penstock.core.ids import encode
-from penstock.core.model import Config
+from penstock.schedules.rows import Config
 from penstock.store.configs import AuditRow, audit_verify
 from tests.desk import Desk
 

@@ -18,8 +18,8 @@ from penstock.core.errors import (
     InvalidInput,
     NotFound,
 )
-from penstock.core.model import Progress, shown_key
 from penstock.core.pipeline import Pipeline
+from penstock.runs.rows import Progress, shown_key
 from penstock.store import leases
 from penstock.store.runs import RunFilter
 from tests.desk import Desk

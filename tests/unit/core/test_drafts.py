@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from penstock.client.description import describe_draft
 from penstock.core.cadence import CatchUp, Overlap, ScheduleType
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
-from penstock.core.drafts import FIELDS, ConfigDraft, check_customer, json_object, parse_draft
+from penstock.core.drafts import FIELDS, ConfigDraft, parse_draft
 from penstock.core.errors import InvalidInput
+from penstock.core.fields import check_customer, json_object
 
 GOOD: dict[str, Any] = {"pipeline_template": "nightly", "schedule_cron": "0 2 * * *"}
 NAN = float("nan")

@@ -11,7 +11,8 @@ from penstock.core import record
 from penstock.core.clock import HOUR
 from penstock.core.dependency import Dependency, ExpectKind
 from penstock.core.errors import DeclarationError, InvalidInput
-from penstock.core.evidence import Assessment, Sighting, Status, assess, percent
+from penstock.core.evidence import Assessment, Sighting, Status, assess
+from penstock.core.formatting import percent
 from penstock.core.needs import historical, optional, per, same_day
 from tests.gate_kit import NOW
 

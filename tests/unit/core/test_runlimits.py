@@ -6,7 +6,8 @@ import pytest
 
 from penstock.core.draw import draw
 from penstock.core.errors import DeclarationError
-from penstock.core.limit import NAME_MAX, name_check
+from penstock.core.limit import name_check
+from penstock.core.naming import LIMIT_NAME_MAX
 from penstock.core.pipeline import Pipeline
 from penstock.core.record import dumps, loads
 from penstock.core.runlimits import NOTHING, LimitNeed, needs_of, render
@@ -80,5 +81,5 @@ def test_places_are_filled_with_what_a_name_can_hold(value: Any, filled: str) ->
 def test_long_names_stay_apart() -> None:
     """Two values that differ only beyond what a name can hold have two limits."""
     first, second = (render("bq:{t}", {"t": "x" * 300 + end}) for end in "ab")
-    assert len(first) == len(second) == NAME_MAX
+    assert len(first) == len(second) == LIMIT_NAME_MAX
     assert first != second

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from penstock.core import settle
 from penstock.core.clock import DAY, MINUTE, SECOND
-from penstock.core.model import Finish, HeldRun
 from penstock.core.retry import ATTEMPTS_MAX, DELAY_CAP_MAX
 from penstock.core.states import MAX_LAPSES, RunState, RunStatus, status_fits
+from penstock.runs.rows import Finish, HeldRun
 
 
 def held(**fields: Any) -> HeldRun:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import DeclarationError, LeaseLost, StoreUnavailable
-from penstock.core.model import Finish
 from penstock.core.pipeline import Pipeline
 from penstock.engine.context import Result, RunContext
 from penstock.events import RunEnded, RunRefused, RunStarted, ServiceError, WorkerBeat
+from penstock.runs.rows import Finish
 from penstock.store.admission import run_admit_due
 from penstock.store.ending import run_end_many
 from penstock.store.leases import session_close, session_list

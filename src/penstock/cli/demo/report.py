@@ -18,7 +18,8 @@ from penstock.core.states import RunState
 if TYPE_CHECKING:
     from penstock.cli.demo.scenario import Scene
     from penstock.client import Client
-    from penstock.core.model import Config, Run
+    from penstock.runs.rows import Run
+    from penstock.schedules.rows import Config
 
 PAGE = 5_000
 

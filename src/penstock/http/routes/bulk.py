@@ -21,12 +21,10 @@ from starlette.responses import Response, StreamingResponse
 
 from penstock.client import Client
 from penstock.client.repeats import Answered, MarkedStore, RequestKey
-from penstock.client.shapes import config_shape
 from penstock.core import strictjson
-from penstock.core.drafts import check_customer
 from penstock.core.errors import InvalidInput, NotFound, PenstockError
+from penstock.core.fields import check_customer
 from penstock.core.ids import encode
-from penstock.core.model import Config
 from penstock.core.redact import redact_text
 from penstock.http.answers import request_key
 from penstock.http.auth import Caller
@@ -34,6 +32,8 @@ from penstock.http.models.configs import BulkItem, BulkOutcome
 from penstock.http.parts import By, Repeat, router
 from penstock.http.problems import Refused, fields_of
 from penstock.http.routes.configs import given
+from penstock.schedules.rows import Config
+from penstock.schedules.shapes import config_shape
 
 routes = router("configs")
 ITEMS_MAX = 10_000

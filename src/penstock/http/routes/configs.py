@@ -9,15 +9,8 @@ from typing import Annotated, Any
 from fastapi import Depends, Header, Query, Request
 from starlette.responses import Response
 
-from penstock.client.shapes import (
-    audit_shape,
-    config_shape,
-    fire_shape,
-    ledger_shape,
-)
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import encode
-from penstock.core.model import Config
 from penstock.http.answers import Pages, answer, once, remembered
 from penstock.http.auth import Caller
 from penstock.http.models.common import Page
@@ -43,6 +36,8 @@ from penstock.http.parts import (
     found,
     router,
 )
+from penstock.schedules.rows import Config
+from penstock.schedules.shapes import audit_shape, config_shape, fire_shape, ledger_shape
 
 routes = router("configs")
 OURS = {"reason", "version", "customer_id"}

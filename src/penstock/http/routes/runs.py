@@ -9,7 +9,6 @@ from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
 from penstock.client.runs import Place, RunFilter, Submission, place_of
-from penstock.client.shapes import detail_shape, run_shape
 from penstock.core.ids import encode
 from penstock.http.answers import Pages, answer, once
 from penstock.http.auth import Caller
@@ -35,6 +34,7 @@ from penstock.http.parts import (
     router,
     said,
 )
+from penstock.runs.shapes import detail_shape, run_shape
 
 routes = router("runs")
 

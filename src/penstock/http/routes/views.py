@@ -11,7 +11,6 @@ from penstock.client.shapes import (
     alert_shape,
     metrics_shape,
     overview_shape,
-    pause_shape,
     pipeline_shape,
     session_shape,
 )
@@ -30,6 +29,7 @@ from penstock.http.models.views import (
     SessionOut,
 )
 from penstock.http.parts import By, Cursor, CustomerId, Limit, Repeat, moment, router, said
+from penstock.schedules.shapes import pause_shape
 
 routes = router("views")
 WINDOW_DAYS = 30

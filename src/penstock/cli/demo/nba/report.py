@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.cli.demo.nba.day import Scene
     from penstock.client import Client
     from penstock.client.flows import FlowDetail
-    from penstock.core.model import Run
+    from penstock.runs.rows import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

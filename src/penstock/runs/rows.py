@@ -1,20 +1,12 @@
-"""Plain records that travel between the rooms: runs, configs, outcomes, slots.
-
-Hot records are named tuples built straight from a row (their field order is the column order of the
-SQL fragment named beside them); the rest are frozen dataclasses. Nothing here does I/O. Times are
-microseconds, ids are bigints; the edges turn them into ISO text and public ids.
-"""
+"""Rows of the run queue as plain records: live runs, ended runs, new runs and ends."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.core.clock import Micros
 
-DEFAULT_CUSTOMER = "default"
-DEFAULT_POOL = "default"
-EXTERNAL_POOL = "external"
 PRIORITY_DEFAULT = 5
 
 
@@ -169,87 +161,6 @@ class Finished(NamedTuple):
     """How many limits it held or stood in line for."""
 
 
-class Config(NamedTuple):
-    """A customer's pipeline configuration (SQL fragment `config_columns`)."""
-
-    config_id: int
-    customer: int
-    customer_id: str
-    pipeline_no: int
-    pipeline: str
-    provider: str
-    domain: str
-    schedule_type: str
-    schedule_cron: str | None
-    interval_us: Micros | None
-    timezone: str
-    event_topic: str | None
-    event_filter: str | None
-    parameters: str
-    retry: str | None
-    priority: int
-    max_execution_us: Micros
-    sla_us: Micros
-    catch_up: str
-    catch_up_window_us: Micros
-    overlap: str
-    jitter_us: Micros
-    offset_us: Micros
-    is_active: bool
-    inactive_reason: str | None
-    version: int
-    created_at: Micros
-    created_by: str
-    updated_at: Micros
-    deleted_at: Micros | None
-    next_run_time: Micros | None
-    last_run_time: Micros | None
-    last_run_status: str | None
-    consecutive_failures: int
-    is_paused: int
-
-
-class DueGroup(NamedTuple):
-    """Due configs that share what decides their slots."""
-
-    cadence: int
-    slot: Micros
-    catch_up: str
-    window_us: Micros
-    config_ids: list[int]
-    now: Micros
-
-
-class TickCounts(NamedTuple):
-    """What one batch of the tick did."""
-
-    due: int
-    advanced: int
-    runs: int
-    overlapped: int
-    paused: int
-    missed: int
-    given: int
-    flows: str | None = None
-    """Slots of pipelines with phases, as JSON: [[config, slot, is_late], ...]."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessorRow:
-    """A registered processor and the names it goes by."""
-
-    processor: int
-    pipeline_no: int
-    pipeline: str
-    phase: str
-    name: str
-    pool: str
-    pool_no: int
-    is_entry: bool
-    is_current: bool
-    max_execution_us: Micros
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Live progress of a running run."""
@@ -267,20 +178,6 @@ class Progress:
     bytes_processed: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alert:
-    """An alert record; `dedupe_key` counts repeats while it is open."""
-
-    rule: str
-    dedupe_key: str
-    severity: str
-    subject_kind: str
-    subject: int
-    message: str
-    customer: int | None = None
-    detail: dict[str, Any] = field(default_factory=dict)
-
-
 def scoped_key(customer: int, key: str | None) -> str | None:
     """A caller's ordering key as stored: its customer's own, whatever others call theirs."""
     return None if key is None else f"{customer}/{key}"
@@ -289,3 +186,10 @@ def scoped_key(customer: int, key: str | None) -> str | None:
 def shown_key(stored: str | None) -> str | None:
     """An ordering key as its caller gave it."""
     return None if stored is None else stored.partition("/")[2] or stored
+
+
+class Origin(NamedTuple):
+    """The message that something came from, and the subscription that brought it, if it was one."""
+
+    message_id: str
+    subscription: str | None = None

@@ -1,0 +1,78 @@
+"""Checks of single input fields that several subjects share."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from penstock.core.errors import InvalidInput
+from penstock.core.redact import refuse_secrets
+
+TEXT_MAX = 200
+KEY_MAX = 255
+
+
+JSON_BYTES_MAX = 65_536
+
+
+JSON_DEPTH_MAX = 32
+
+
+CUSTOMER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
+
+
+def check_customer(value: object, field: str = "customer_id") -> str:
+    """A customer id, or InvalidInput."""
+    if not isinstance(value, str) or not CUSTOMER.fullmatch(value):
+        raise InvalidInput(
+            field, "1 to 128 letters, digits or . _ : @ -, starting with a letter or digit", value
+        )
+    return value
+
+
+def parameters_text(value: object, field: str = "parameters") -> str:
+    """The canonical text of parameters; secrets in them are references, never literals."""
+    text = json_object(value, field)
+    refuse_secrets(value, field)
+    return text
+
+
+def json_object(value: object, field: str = "parameters") -> str:
+    """The canonical text of a JSON object that both engines and the audit can hold."""
+    if not isinstance(value, Mapping):
+        raise InvalidInput(field, "an object", value)
+    _check_json(value, field, 1)
+    try:
+        text = json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False)
+        size = len(text.encode("utf-8"))
+    except (TypeError, ValueError) as error:  # also text that is no UTF-8 (lone surrogates)
+        raise InvalidInput(field, "plain JSON values", type(value).__name__, str(error)) from None
+    if size > JSON_BYTES_MAX:
+        raise InvalidInput(field, "at most 64 KiB of JSON", f"{size} bytes")
+    return text
+
+
+def _check_json(value: object, field: str, depth: int) -> None:
+    """Refuse what JSON, PostgreSQL or a 64-bit reader cannot hold, naming the place."""
+    if depth > JSON_DEPTH_MAX:
+        raise InvalidInput(field[:TEXT_MAX], f"at most {JSON_DEPTH_MAX} levels", "more")
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            if not isinstance(name, str):
+                raise InvalidInput(field[:TEXT_MAX], "names that are text", name)
+            _check_json(name, field, depth)
+            _check_json(part, f"{field}.{name}", depth + 1)
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            _check_json(part, f"{field}[{index}]", depth + 1)
+    elif isinstance(value, str) and "\x00" in value:
+        raise InvalidInput(field[:TEXT_MAX], "text without NUL characters", "a NUL character")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InvalidInput(field[:TEXT_MAX], "whole numbers of at most 64 bits", value)
+
+
+def check_text(field: str, value: object) -> None:
+    """Refuse a name or key that the store could not hold."""
+    if not isinstance(value, str) or not 0 < len(value) <= KEY_MAX or not value.isprintable():
+        raise InvalidInput(field, f"1 to {KEY_MAX} printable characters", value)

@@ -1,0 +1,35 @@
+"""How optional ids, times, JSON text and percentages are shown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from penstock.core.clock import iso
+from penstock.core.ids import encode
+
+
+def id_or_none(kind: str, n: int | None) -> str | None:
+    """The public id of something that may be absent."""
+    return None if n is None else encode(kind, n)
+
+
+def iso_or_none(us: int | None) -> str | None:
+    """ISO text of a time that may be absent."""
+    return None if us is None else iso(us)
+
+
+def parsed(text: str | None) -> Any:
+    """Stored JSON, or the text itself when it is none."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def percent(value: float) -> str:
+    """Return a percentage as people write it: "97.5 %", "100 %", never rounded up to 100."""
+    shown = int(value * 10 + 1e-9) / 10
+    return f"{shown:.1f} %" if shown % 1 else f"{shown:.0f} %"

@@ -1,0 +1,1 @@
+"""PACKAGE DOC penstock.db"""

@@ -1,0 +1,17 @@
+-- Tenant isolation: what the database enforces by itself.
+
+-- name: wall_look [postgres]
+-- (whether confined transactions are possible, whether this user is confined itself).
+-- scope: system (looks at the catalog)
+SELECT EXISTS (SELECT 1 FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
+        JOIN pg_roles r ON r.rolname = 'penstock_tenant' AND r.oid = ANY(p.polroles)
+        WHERE p.polrelid = 'configs'::regclass AND c.relrowsecurity
+            AND NOT r.rolsuper AND NOT r.rolbypassrls AND NOT pg_has_role(r.oid, c.relowner, 'USAGE')
+            AND pg_has_role(r.oid, CASE WHEN current_setting('server_version_num')::int >= 160000
+                THEN 'SET' ELSE 'MEMBER' END)),
+    row_security_active('configs'::regclass);
+
+-- name: wall_look [sqlite]
+-- differs because SQLite knows no roles: there is one wall only.
+-- scope: system (no rows)
+SELECT FALSE, FALSE;

@@ -1,0 +1,72 @@
+"""Rows of configs and of the schedule as plain records."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.core.clock import Micros
+
+
+class Config(NamedTuple):
+    """A customer's pipeline configuration (SQL fragment `config_columns`)."""
+
+    config_id: int
+    customer: int
+    customer_id: str
+    pipeline_no: int
+    pipeline: str
+    provider: str
+    domain: str
+    schedule_type: str
+    schedule_cron: str | None
+    interval_us: Micros | None
+    timezone: str
+    event_topic: str | None
+    event_filter: str | None
+    parameters: str
+    retry: str | None
+    priority: int
+    max_execution_us: Micros
+    sla_us: Micros
+    catch_up: str
+    catch_up_window_us: Micros
+    overlap: str
+    jitter_us: Micros
+    offset_us: Micros
+    is_active: bool
+    inactive_reason: str | None
+    version: int
+    created_at: Micros
+    created_by: str
+    updated_at: Micros
+    deleted_at: Micros | None
+    next_run_time: Micros | None
+    last_run_time: Micros | None
+    last_run_status: str | None
+    consecutive_failures: int
+    is_paused: int
+
+
+class DueGroup(NamedTuple):
+    """Due configs that share what decides their slots."""
+
+    cadence: int
+    slot: Micros
+    catch_up: str
+    window_us: Micros
+    config_ids: list[int]
+    now: Micros
+
+
+class TickCounts(NamedTuple):
+    """What one batch of the tick did."""
+
+    due: int
+    advanced: int
+    runs: int
+    overlapped: int
+    paused: int
+    missed: int
+    given: int
+    flows: str | None = None
+    """Slots of pipelines with phases, as JSON: [[config, slot, is_late], ...]."""
