@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from penstock.assembly import connect, work_off
     from penstock.client import Client
     from penstock.client.runs import Submission
-    from penstock.core.classify import register as register_error
     from penstock.core.collect import Collect
+    from penstock.core.error_classification import register as register_error
     from penstock.core.errors import (
         Conflict,
         DeclarationError,

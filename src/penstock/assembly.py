@@ -26,10 +26,10 @@ from penstock.config import (
     secrets_of,
     sqlite_path,
 )
-from penstock.core.address import is_loopback, named_addresses
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.core.pipeline import Pipeline
+from penstock.egress.addresses import is_loopback, named_addresses
 from penstock.engine.admitter import Admitter
 from penstock.engine.context import RunContext
 from penstock.engine.courier import Courier

@@ -15,12 +15,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from penstock.core import strictjson
-from penstock.core.address import named_addresses
+from penstock.core import json_profile
 from penstock.core.clock import parse_duration
-from penstock.core.egress import EgressRules
 from penstock.core.errors import InvalidInput, SettingsError
 from penstock.core.incoming import parse_incoming
+from penstock.egress.addresses import named_addresses
+from penstock.egress.policy import EgressRules
 
 PREFIX = "PENSTOCK_"
 SECRET_PREFIX = "PENSTOCK_SECRET_"  # noqa: S105 - the start of a name, not a secret
@@ -340,7 +340,7 @@ def _table(setting: Setting, value: Any) -> Mapping[str, Any]:
     """A table of a TOML file, or an object of JSON in the environment."""
     if isinstance(value, str):
         try:
-            value = strictjson.parse(value.encode(), setting.name)
+            value = json_profile.parse(value.encode(), setting.name)
         except InvalidInput as error:
             raise SettingsError(setting.name, error.expected, error.got) from None
     if not isinstance(value, Mapping):

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.config import Settings, egress_rules, secrets_of
 from penstock.core.clock import Clock, SystemClock
-from penstock.core.egress import parse_target
 from penstock.core.errors import InvalidInput, SettingsError
 from penstock.core.incoming import IncomingPush, parse_incoming
-from penstock.core.oidc import SigningKey
 from penstock.core.pushing import load_push
+from penstock.egress.http_client import Egress, Failed, Request
 from penstock.egress.keyset import fetching
-from penstock.egress.pinned import Egress, Failed, Request
+from penstock.egress.oidc import SigningKey
+from penstock.egress.policy import parse_target
 from penstock.egress.posting import posting
 from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
 from penstock.engine.pusher import Pusher, PusherOptions

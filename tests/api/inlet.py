@@ -12,7 +12,7 @@ from typing import Any
 from penstock.config import Settings, load
 from penstock.core.clock import SECOND, SystemClock
 from penstock.core.message import Delivery, SubscriptionSpec, TopicSpec
-from penstock.core.oidc import SigningKey
+from penstock.egress.oidc import SigningKey
 from penstock.egress.tokens import new_signing_key, public_jwk, sign
 from penstock.events import PushRefused
 from penstock.pushwork import build_receiving

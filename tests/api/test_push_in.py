@@ -12,8 +12,8 @@ import pytest
 
 from penstock.core.clock import SystemClock
 from penstock.core.message import Outgoing, SubscriptionSpec, TopicSpec
-from penstock.core.oidc import SigningKey
 from penstock.core.pushing import OidcToken, PushSpec, dump_push
+from penstock.egress.oidc import SigningKey
 from penstock.egress.tokens import new_signing_key
 from penstock.events import Events, PushAccepted, PushPosted
 from penstock.http.receiving import Receiving

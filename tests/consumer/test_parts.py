@@ -160,7 +160,7 @@ class TestErrors:
 
     def test_users_rules(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """`register_error` decides about a user's own exceptions."""
-        monkeypatch.setattr("penstock.core.classify.DEFAULT._rules", ())
+        monkeypatch.setattr("penstock.core.error_classification.DEFAULT._rules", ())
 
         class Mine(Exception): ...
 

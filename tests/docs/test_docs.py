@@ -50,7 +50,7 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """The blocks of a page run one after another, in one namespace and an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PENSTOCK_DATABASE_URL", raising=False)
-    monkeypatch.setattr("penstock.core.classify.DEFAULT._rules", ())
+    monkeypatch.setattr("penstock.core.error_classification.DEFAULT._rules", ())
     module = ModuleType(f"docs_{page.stem.replace('-', '_')}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     found = blocks(page.read_text("utf-8"))

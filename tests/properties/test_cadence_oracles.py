@@ -22,7 +22,7 @@ from penstock.core.cadence import Cadence, CatchUp, cron, every
 from penstock.core.clock import DAY, SECOND, from_datetime, parse_iso, to_datetime
 from penstock.core.errors import InvalidInput
 from penstock.core.misfire import plan
-from penstock.core.zone import names
+from penstock.core.utc_offsets import names
 from tests.properties.cron_grammar import EXPRESSIONS, FIXED_HOURS
 
 START, END = parse_iso("2024-01-01T00:00:00Z"), parse_iso("2028-01-01T00:00:00Z")

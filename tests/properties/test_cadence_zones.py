@@ -17,7 +17,7 @@ import pytest
 from penstock.core import cadence
 from penstock.core.cadence import cron
 from penstock.core.clock import MINUTE, from_datetime
-from penstock.core.zone import names, stretch_at
+from penstock.core.utc_offsets import names, stretch_at
 
 AREAS = sorted({name.partition("/")[0] if "/" in name else "(none)" for name in names()})
 ODDITIES = {

@@ -69,7 +69,7 @@ DRIVERS = ("penstock.store.sqlite", "penstock.store.postgres")
 DRIVER_BLIND = frozenset({"bus", "engine", "client"})
 CORE_EXTRA = {
     "penstock.core.cadence": frozenset({"cronsim"}),
-    "penstock.core.families": frozenset({"socket"}),  # for its exception types only
+    "penstock.core.exception_families": frozenset({"socket"}),  # for its exception types only
 }
 # Standard modules that do input or output; the core is pure.
 CORE_BANNED = frozenset(

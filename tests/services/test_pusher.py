@@ -12,13 +12,13 @@ import pytest
 
 from penstock.core import webhook
 from penstock.core.clock import MINUTE, SECOND, SystemClock
-from penstock.core.egress import STRICT, EgressRules
 from penstock.core.envelope import Pushed, decode
 from penstock.core.errors import InvalidInput
 from penstock.core.message import Outgoing, SubscriptionSpec, TopicSpec
-from penstock.core.oidc import Expected, SigningKey
 from penstock.core.pushing import Answered, OidcToken, Post, Poster, PushSpec, dump_push
-from penstock.egress.pinned import Egress, Reply
+from penstock.egress.http_client import Egress, Reply
+from penstock.egress.oidc import Expected, SigningKey
+from penstock.egress.policy import STRICT, EgressRules
 from penstock.egress.posting import posting
 from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
 from penstock.engine.pusher import Pusher, PusherOptions, Pushing

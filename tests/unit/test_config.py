@@ -15,9 +15,9 @@ from penstock.config import (
     load,
     warnings,
 )
-from penstock.core.address import named_addresses
 from penstock.core.clock import DAY, SECOND
 from penstock.core.errors import SettingsError
+from penstock.egress.addresses import named_addresses
 
 
 def refused(**overrides: Any) -> SettingsError:

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from penstock.core.address import is_loopback
 from penstock.core.errors import InvalidInput
+from penstock.egress.addresses import is_loopback
 
 if TYPE_CHECKING:
     from penstock.cli.usecases import UseCases

@@ -14,8 +14,8 @@ from penstock.cli.given import JSON, confirm, moment
 from penstock.cli.topics import LIMIT, WHOSE, content
 from penstock.cli.usecases import Shape
 from penstock.core.clock import SECOND, iso, parse_duration
-from penstock.core.egress import parse_target
 from penstock.core.errors import Forbidden, InvalidInput, NotFound
+from penstock.egress.policy import parse_target
 
 NOT_TERMS = frozenset({"version", "created_at", "created_by", "is_paused"})
 """What a subscription has that `create` does not set."""

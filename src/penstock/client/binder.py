@@ -25,8 +25,8 @@ from penstock.core.binding import CONFIGS_SUFFIX, TO_CONFIGS, Binding, Bound, me
 from penstock.core.binding import parse_binding as parse
 from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
 from penstock.core.fields import check_customer
+from penstock.core.json_profile import parse as parse_json
 from penstock.core.message import DEAD_LETTER_SUFFIX, ErrorKind, SubscriptionSpec, TopicSpec
-from penstock.core.strictjson import parse as parse_json
 from penstock.runs.rows import Origin
 from penstock.store.alerts import request_answer, request_begin
 from penstock.store.api import Store, Tx

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from penstock.client import Client
 from penstock.client.inbox import FAR, LetterFilter
 from penstock.core.autoreplay import AutoReplay, parse_auto_replay
-from penstock.core.egress import ANYWHERE
-from penstock.core.strictjson import parse
+from penstock.core.json_profile import parse
+from penstock.egress.policy import ANYWHERE
 from penstock.store.api import Store
 from penstock.store.bound import subscriptions_auto
 from penstock.store.topics import Subscription

@@ -28,7 +28,7 @@ from penstock.core.ids import encode, stable_fraction
 from penstock.core.retry import DELAY_CAP_MAX, normalise_error_type
 from penstock.core.settle import Failure
 from penstock.core.states import RunState, RunStatus, check
-from penstock.core.zone import TIME_MAX
+from penstock.core.utc_offsets import TIME_MAX
 from penstock.runs.rows import Finish, HeldRun, Run
 from penstock.store.api import Store, Tx
 from penstock.store.configs import config_get

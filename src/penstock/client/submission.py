@@ -15,7 +15,7 @@ from penstock.client.names import Names, PipelineInfo
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text, parameters_text
 from penstock.core.parameters import validate
-from penstock.core.zone import TIME_MAX
+from penstock.core.utc_offsets import TIME_MAX
 from penstock.runs.rows import NewRun, scoped_key
 from penstock.store.api import Store, Tx
 from penstock.store.registry import ProcessorRow

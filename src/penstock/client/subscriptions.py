@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 
 from penstock.bus.embedded import EmbeddedBus
 from penstock.client.names import Names, check_limit
-from penstock.core import busrules, strictjson
+from penstock.core import busrules, json_profile
 from penstock.core.autoreplay import parse_auto_replay
 from penstock.core.binding import parse_binding
-from penstock.core.egress import ANYWHERE
 from penstock.core.errors import InvalidInput, NotFound, StaleVersion
 from penstock.core.message import Delivery, Nack, Settling, SubscriptionSpec
 from penstock.core.message import TopicSpec as Topic
+from penstock.egress.policy import ANYWHERE
 from penstock.store.api import Store, Tx
 from penstock.store.backlog import Backlog, Sums, backlog, delivery_sums
 from penstock.store.bound import customer_name
@@ -270,9 +270,9 @@ def _checked(extras: Extras) -> Extras:
             raise InvalidInput(name, f"{expected} (kind {extras.kind})", text)
     if extras.auto_replay is not None:
         # Where its URL may point is judged when it is asked, by that process's rules.
-        wish = parse_auto_replay(strictjson.parse(extras.auto_replay.encode()), ANYWHERE)
+        wish = parse_auto_replay(json_profile.parse(extras.auto_replay.encode()), ANYWHERE)
         extras = replace(extras, auto_replay=wish.dump())
     if extras.binding is not None:
-        binding = parse_binding(strictjson.parse(extras.binding.encode()))
+        binding = parse_binding(json_profile.parse(extras.binding.encode()))
         return replace(extras, binding=binding.dump())
     return extras

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from penstock.core import classify
+from penstock.core import error_classification
 from penstock.core.clock import SECOND, Micros, parse_duration
 from penstock.core.errors import (
     PenstockError,
@@ -74,7 +74,7 @@ class Failure:
 
 def failure_of(error: BaseException) -> Failure:
     """Classify an exception; never raises, whatever the exception's own attributes do."""
-    found = classify.verdict(error)
+    found = error_classification.verdict(error)
     kind, error_type = _judged(error, found)
     return Failure(
         kind=kind,
@@ -86,7 +86,7 @@ def failure_of(error: BaseException) -> Failure:
     )
 
 
-def _judged(error: BaseException, found: classify.Verdict) -> tuple[ErrorKind, str]:
+def _judged(error: BaseException, found: error_classification.Verdict) -> tuple[ErrorKind, str]:
     if isinstance(error, Reject):
         return ErrorKind.POISON, ErrorType.VALIDATION_ERROR
     if isinstance(error, SettingsError | SchemaMismatch) or _is_missing_variable(error):

@@ -15,8 +15,8 @@ from penstock.consumer.failure import Reject
 from penstock.core.clock import Micros
 from penstock.core.envelope import Poison, Pushed
 from penstock.core.errors import InvalidInput
+from penstock.core.json_profile import parse
 from penstock.core.message import Delivery
-from penstock.core.strictjson import parse
 
 Via = Literal["push", "pull"]
 

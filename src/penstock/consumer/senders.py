@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from penstock.core.clock import Clock, SystemClock
-from penstock.core.oidc import GOOGLE, Expected, Untrusted, keys_url_of
+from penstock.egress.http_client import Egress
 from penstock.egress.keyset import Fetch, fetching
-from penstock.egress.pinned import Egress
+from penstock.egress.oidc import GOOGLE, Expected, Untrusted, keys_url_of
 from penstock.egress.tokens import Verifier
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.core.clock import MINUTE, SECOND, Micros, parse_duration
-from penstock.core.egress import STRICT, EgressRules, parse_target
 from penstock.core.errors import InvalidInput
+from penstock.egress.policy import STRICT, EgressRules, parse_target
 
 AFTER_DEFAULT: Final = 10 * MINUTE
 AFTER_MIN: Final = 10 * SECOND

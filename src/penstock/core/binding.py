@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from penstock.core import strictjson
+from penstock.core import json_profile
 from penstock.core.errors import InvalidInput
 
 CONFIGS_SUFFIX: Final = ".configs"
@@ -74,7 +74,7 @@ def message_object(data: bytes) -> dict[str, Any]:
     """A message's data as the JSON object it must be; nothing is an empty one."""
     if not data.strip():
         return {}
-    found = strictjson.parse(data)
+    found = json_profile.parse(data)
     if not isinstance(found, dict):
         raise InvalidInput("data", "a JSON object", type(found).__name__)
     return found

@@ -22,7 +22,7 @@ from penstock.core import slots
 from penstock.core.clock import DAY, SECOND, Micros
 from penstock.core.cronexpr import CronExpression, normalise
 from penstock.core.errors import InvalidInput
-from penstock.core.zone import check_timezone
+from penstock.core.utc_offsets import check_timezone
 
 INTERVAL_MIN: Final = SECOND
 INTERVAL_MAX: Final = 3650 * DAY

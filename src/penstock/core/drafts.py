@@ -18,7 +18,7 @@ from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import TEXT_MAX, parameters_text
 from penstock.core.retry import RetryConfig
-from penstock.core.zone import check_timezone
+from penstock.core.utc_offsets import check_timezone
 
 E = TypeVar("E", CatchUp, Overlap, ScheduleType)
 _MISSING = object()

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from penstock.core.clock import Micros, iso, parse_iso
 from penstock.core.errors import InvalidInput
-from penstock.core.strictjson import parse
+from penstock.core.json_profile import parse
 
 REASON_MAX: Final = 300
 NAMES_MAX: Final = 2_000

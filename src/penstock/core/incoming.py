@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.core.busrules import check_name
-from penstock.core.egress import STRICT, EgressRules, parse_target
 from penstock.core.errors import InvalidInput, SettingsError
-from penstock.core.oidc import GOOGLE, Expected, keys_url_of
+from penstock.egress.oidc import GOOGLE, Expected, keys_url_of
+from penstock.egress.policy import STRICT, EgressRules, parse_target
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._~+-]{0,254}")
 _TEXTS: Final = (

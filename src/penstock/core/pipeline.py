@@ -38,7 +38,7 @@ from penstock.core.processor import Body, Processor, Runs, kind_of
 from penstock.core.record import plain
 from penstock.core.retry import RetryConfig
 from penstock.core.terms import PhaseTerms, ProcessorTerms
-from penstock.core.zone import check_timezone
+from penstock.core.utc_offsets import check_timezone
 
 F = TypeVar("F", bound=Body)
 

@@ -14,7 +14,7 @@ from penstock.core.cadence import Cadence, next_after, parse
 from penstock.core.clock import DAY, Micros, to_datetime
 from penstock.core.errors import InvalidInput
 from penstock.core.slots import skipped_time
-from penstock.core.zone import Stretch, stretch_at, zone_info
+from penstock.core.utc_offsets import Stretch, stretch_at, zone_info
 
 PREVIEW_MAX: Final = 1_000
 

@@ -16,13 +16,13 @@ from datetime import UTC
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from penstock.core import strictjson, webhook
+from penstock.core import json_profile, webhook
 from penstock.core.clock import MINUTE, SECOND, Micros, from_datetime, iso
-from penstock.core.egress import ANYWHERE, STRICT, EgressRules, parse_target
 from penstock.core.envelope import HEADER, Pushed, encode
 from penstock.core.errors import InvalidInput
 from penstock.core.message import Delivery
 from penstock.core.redact import REFERENCE, check_reference, is_reference
+from penstock.egress.policy import ANYWHERE, STRICT, EgressRules, parse_target
 
 ACKS: Final = frozenset({102, 200, 201, 202, 204})
 GONE: Final = 410
@@ -160,7 +160,7 @@ def dump_push(spec: PushSpec) -> str:
 
 def load_push(text: str) -> PushSpec:
     """The stored spec; where it may point is judged again when it is used."""
-    return parse_push(strictjson.parse(text.encode(), "push"), ANYWHERE)
+    return parse_push(json_profile.parse(text.encode(), "push"), ANYWHERE)
 
 
 def compose(spec: PushSpec, delivery: Delivery, *, subscription: str, has_policy: bool) -> Posting:

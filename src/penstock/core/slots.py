@@ -11,7 +11,7 @@ from __future__ import annotations
 from penstock.core.clock import DAY, Micros
 from penstock.core.cronexpr import CronExpression
 from penstock.core.errors import InvalidInput
-from penstock.core.zone import TIME_MIN, Stretch, stretch_at
+from penstock.core.utc_offsets import TIME_MIN, Stretch, stretch_at
 
 
 def first_from(expression: CronExpression, zone: str, t: Micros) -> Micros:

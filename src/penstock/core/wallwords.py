@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Micros, to_datetime
-from penstock.core.zone import zone_info
+from penstock.core.utc_offsets import zone_info
 
 _TIMES = {1: "once", 2: "twice"}
 

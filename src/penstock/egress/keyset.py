@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidInput, PenstockError
-from penstock.core.oidc import ALGORITHMS
-from penstock.core.strictjson import parse
-from penstock.egress.pinned import Egress, Failed, Reply, Request
+from penstock.core.json_profile import parse
+from penstock.egress.http_client import Egress, Failed, Reply, Request
+from penstock.egress.oidc import ALGORITHMS
 
 REFETCH_SECONDS: Final = 60.0
 FRESH_SECONDS: Final = 3_600.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.core.errors import InvalidInput
 from penstock.core.pushing import Answered, Post, Poster
-from penstock.egress.pinned import Egress, Failed, Request
+from penstock.egress.http_client import Egress, Failed, Request
 
 
 def posting(egress: Egress) -> Poster:

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from penstock.core.clock import HOUR, MINUTE, SECOND, Clock, Micros
 from penstock.core.errors import SettingsError
-from penstock.core.oidc import (
+from penstock.egress.keyset import Fetch, Jwk, KeySet
+from penstock.egress.oidc import (
     Claims,
     Expected,
     SigningKey,
@@ -25,7 +26,6 @@ from penstock.core.oidc import (
     read_claims,
     read_header,
 )
-from penstock.egress.keyset import Fetch, Jwk, KeySet
 
 LIFETIME_US: Final = HOUR
 RENEW_US: Final = 10 * MINUTE

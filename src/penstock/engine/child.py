@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final, NamedTuple
 
 from penstock.core.clock import SystemClock
-from penstock.core.present import PRESENT
+from penstock.core.current_run import PRESENT
 from penstock.core.processor import Processor
 from penstock.engine.context import Known, RunContext, Signal
 from penstock.engine.execution import body_of

@@ -11,8 +11,8 @@ import asyncio
 import importlib
 
 from penstock.core.collect import each
+from penstock.core.current_run import PRESENT
 from penstock.core.errors import DeclarationError
-from penstock.core.present import PRESENT
 from penstock.core.processor import Body, Processor
 from penstock.engine.context import RunContext
 from penstock.engine.outcome import Outcome, outcome_of_error, outcome_of_value

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from penstock.core.present import PRESENT
+from penstock.core.current_run import PRESENT
 from penstock.engine.buffer import RunBuffer
 from penstock.engine.context import RunContext
 from penstock.engine.outcome import Outcome, outcome_of_error

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from penstock.core.present import PRESENT
+from penstock.core.current_run import PRESENT
 from penstock.engine.context import RunContext, Signal
 from penstock.engine.outcome import outcome_of_error, outcome_of_value
 from penstock.engine.pace import Pace

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from penstock.core import settle
-from penstock.core.classify import verdict
 from penstock.core.clock import SECOND
+from penstock.core.error_classification import verdict
 from penstock.core.errors import RunInterrupted, RunSnoozed, RunTimedOut
 from penstock.core.redact import redact_json, redact_text
 from penstock.core.result import Result

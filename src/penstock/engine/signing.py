@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.core.clock import Clock
 from penstock.core.errors import Conflict
-from penstock.core.oidc import SigningKey
+from penstock.egress.oidc import SigningKey
 from penstock.store.api import Store, Tx
 from penstock.store.journal import Entry, journal_append_many
 from penstock.store.keys import secret_ensure, secret_get, secret_swap

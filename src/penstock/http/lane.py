@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope
 
 from penstock.client.work import Ask, Pulse
-from penstock.core import strictjson
+from penstock.core import json_profile
 from penstock.core.errors import PenstockError
 from penstock.http.access import ROUTES, forbidden
 from penstock.http.answers import answer
@@ -143,7 +143,7 @@ def _read(verb: Verb, headers: Mapping[bytes, bytes], body: bytes) -> BaseModel:
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != b"application/json":
             raise Refused(415, "Content-Type: expected application/json.")
-        value = strictjson.parse(body)
+        value = json_profile.parse(body)
         if value is not None or verb.is_needed:
             return verb.model.model_validate(value)
     elif verb.is_needed:

@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from penstock.core import strictjson
+from penstock.core import json_profile
 from penstock.core.errors import InvalidInput
 from penstock.http.access import EVERYBODY, ROUTES, forbidden
 from penstock.http.auth import Caller, Keyring, bearer, is_scheduler
@@ -89,9 +89,9 @@ async def _read_json(request: Request) -> None:
     # Starlette remembers a parsed body here; ours is parsed under the strict profile. A large one
     # does not hold up everybody else's requests.
     if len(body) > AT_ONCE_MAX:
-        request._json = await run_in_threadpool(strictjson.parse, body)
+        request._json = await run_in_threadpool(json_profile.parse, body)
     else:
-        request._json = strictjson.parse(body)
+        request._json = json_profile.parse(body)
 
 
 def _query_names(needs: Dependant) -> Iterator[str]:

@@ -16,8 +16,8 @@ from typing import Final, cast
 from penstock.client import Client
 from penstock.config import PREFIX, load
 from penstock.core.clock import Clock
+from penstock.core.current_run import PRESENT
 from penstock.core.errors import Conflict, PenstockError
-from penstock.core.present import PRESENT
 from penstock.limits.broker import Broker
 from penstock.store.api import Store
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
-from penstock.core.classify import classify
+from penstock.core.error_classification import classify
 from penstock.core.errors import LimitTimeout
 from penstock.core.retry import ErrorType
 

@@ -19,10 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
-from penstock.core.classify import retry_after
 from penstock.core.clock import MINUTE, SECOND, Clock, Micros, SystemClock
+from penstock.core.current_run import PRESENT
+from penstock.core.error_classification import retry_after
 from penstock.core.errors import RunSnoozed
-from penstock.core.present import PRESENT
 from penstock.core.retry import backoff
 from penstock.limits.predicates import Kind, quota_kind
 from penstock.limits.slots import Slot, SlotRequest

@@ -20,10 +20,10 @@ from typing import Any, Final, TypeVar, cast
 
 from penstock.core.bucket import LATENESS
 from penstock.core.clock import MINUTE, SECOND
+from penstock.core.current_run import PRESENT, PresentRun
 from penstock.core.errors import InvalidInput, LimitTimeout, RunSnoozed, SlotLost
 from penstock.core.ids import encode
 from penstock.core.limit import LimitTerms, weight_check
-from penstock.core.present import PRESENT, PresentRun
 from penstock.limits.broker import Broker
 from penstock.limits.desk import Bell, Desk, Held, State, Waiter
 from penstock.limits.predicates import quota_kind

@@ -21,11 +21,11 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
-from penstock.core.address import is_loopback
 from penstock.core.clock import Clock, SystemClock, from_datetime
 from penstock.core.errors import ApiError, ApiUnavailable, InvalidInput, PenstockError
 from penstock.core.ids import new_correlation_id
 from penstock.core.keys import parse as parse_key
+from penstock.egress.addresses import is_loopback
 from penstock.remote.problems import error_of
 
 BACKOFF_SECONDS: Final = 0.25

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from penstock.core.clock import Micros, from_datetime, parse_iso
 from penstock.core.errors import Conflict, InvalidInput
-from penstock.core.strictjson import INT_MAX, INT_MIN
+from penstock.core.json_profile import INT_MAX, INT_MIN
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.errors import InvalidInput
-from penstock.core.strictjson import DEPTH_MAX
+from penstock.core.json_profile import DEPTH_MAX
 from penstock.sinks.api import Document, StaleFence, Upsert, version_number
 
 

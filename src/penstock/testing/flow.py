@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from penstock.core.classify import classify
 from penstock.core.clock import Micros, iso, parse_duration, parse_iso
+from penstock.core.error_classification import classify
 from penstock.core.errors import InvalidInput
 from penstock.core.modes import partition_of
 from penstock.core.pipeline import Pipeline

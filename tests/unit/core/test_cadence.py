@@ -8,7 +8,7 @@ from penstock.core import cadence
 from penstock.core.cadence import Cadence, cron, every
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, iso, parse_iso
 from penstock.core.errors import InvalidInput
-from penstock.core.zone import names
+from penstock.core.utc_offsets import names
 
 NY, LORD_HOWE = "America/New_York", "Australia/Lord_Howe"
 

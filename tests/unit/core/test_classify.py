@@ -13,9 +13,15 @@ from typing import Any
 
 import pytest
 
-from penstock.core import classify as module
-from penstock.core.classify import ErrorRegistry, Verdict, classify, retry_after, verdict
+from penstock.core import error_classification as module
 from penstock.core.clock import DAY, SECOND
+from penstock.core.error_classification import (
+    ErrorRegistry,
+    Verdict,
+    classify,
+    retry_after,
+    verdict,
+)
 from penstock.core.errors import (
     InvalidInput,
     LeaseLost,

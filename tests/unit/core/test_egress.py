@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.egress import (
+from penstock.core.errors import InvalidInput
+from penstock.egress.policy import (
     REFUSED_PORTS,
     EgressRules,
     is_public,
@@ -15,7 +16,6 @@ from penstock.core.egress import (
     parse_target,
     unwrap,
 )
-from penstock.core.errors import InvalidInput
 
 OPEN = EgressRules(allow_http=True, allow_private=True)
 

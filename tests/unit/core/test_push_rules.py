@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 
 from penstock.core import webhook
 from penstock.core.clock import MINUTE, SECOND, iso
-from penstock.core.egress import EgressRules
 from penstock.core.envelope import Pushed, decode, decode_unwrapped
 from penstock.core.errors import InvalidInput, SettingsError
 from penstock.core.incoming import parse_incoming
 from penstock.core.message import Delivery
-from penstock.core.oidc import GOOGLE_KEYS
 from penstock.core.pushing import (
     OidcToken,
     PushSpec,
@@ -31,6 +29,8 @@ from penstock.core.pushing import (
     verdict_of,
 )
 from penstock.core.window import PAUSE_MAX_US, Window, failed, may_take, succeeded
+from penstock.egress.oidc import GOOGLE_KEYS
+from penstock.egress.policy import EgressRules
 
 NOW = 1_763_337_600_000_000
 URL = "https://hooks.example.com/in"

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.core.errors import InvalidInput
-from penstock.core.strictjson import DEPTH_MAX, INT_MAX, INT_MIN, parse
+from penstock.core.json_profile import DEPTH_MAX, INT_MAX, INT_MIN, parse
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
 SCALARS = (

@@ -9,10 +9,18 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.core.clock import SystemClock
-from penstock.core.egress import EgressRules
 from penstock.core.errors import InvalidInput
-from penstock.egress.kept import AGE_SECONDS, IDLE_SECONDS, KEPT_MAX, Kept
-from penstock.egress.pinned import BODY_MAX, LOOKUPS_MAX, Egress, Failed, Reply, Request, Resolve
+from penstock.egress.connection_pool import AGE_SECONDS, IDLE_SECONDS, KEPT_MAX, Kept
+from penstock.egress.http_client import (
+    BODY_MAX,
+    LOOKUPS_MAX,
+    Egress,
+    Failed,
+    Reply,
+    Request,
+    Resolve,
+)
+from penstock.egress.policy import EgressRules
 from penstock.testing.clock import VirtualClock
 from tests.egress_kit import Receiver, Said, authority, receiving, talking
 

@@ -16,7 +16,15 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from penstock.consumer import signed_by
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
-from penstock.core.oidc import (
+from penstock.egress.http_client import Failed, Reply
+from penstock.egress.keyset import (
+    BELIEVED_SECONDS,
+    KeySet,
+    KeysUnavailable,
+    fresh_seconds,
+    read_keys,
+)
+from penstock.egress.oidc import (
     GOOGLE,
     TOKEN_MAX,
     Claims,
@@ -25,14 +33,6 @@ from penstock.core.oidc import (
     Untrusted,
     keys_url_of,
 )
-from penstock.egress.keyset import (
-    BELIEVED_SECONDS,
-    KeySet,
-    KeysUnavailable,
-    fresh_seconds,
-    read_keys,
-)
-from penstock.egress.pinned import Failed, Reply
 from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk, sign
 from penstock.testing.clock import VirtualClock
 from tests.conftest import CLOCK_START

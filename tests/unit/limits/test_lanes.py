@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from penstock import limits
+from penstock.core.current_run import PRESENT
 from penstock.core.pipeline import Pipeline
-from penstock.core.present import PRESENT
 from penstock.engine.context import RunContext
 from penstock.events import RunEnded
 from penstock.limits.brokers import broker_of

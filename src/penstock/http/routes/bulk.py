@@ -21,7 +21,7 @@ from starlette.responses import Response, StreamingResponse
 
 from penstock.client import Client
 from penstock.client.repeats import Answered, MarkedStore, RequestKey
-from penstock.core import strictjson
+from penstock.core import json_profile
 from penstock.core.errors import InvalidInput, NotFound, PenstockError
 from penstock.core.fields import check_customer
 from penstock.core.ids import encode
@@ -109,10 +109,10 @@ def _items(content_type: str, body: bytes) -> list[Any]:
         lines = [line for line in body.split(b"\n") if line.strip()]
         if len(lines) > ITEMS_MAX:
             raise _too_many(len(lines))
-        return [strictjson.parse(line, f"line {n}") for n, line in enumerate(lines, 1)]
+        return [json_profile.parse(line, f"line {n}") for n, line in enumerate(lines, 1)]
     if kind != "application/json":
         raise Refused(415, f"Content-Type: expected application/json or {NDJSON}.")
-    items = strictjson.parse(body, names_max=NAMES_MAX)
+    items = json_profile.parse(body, names_max=NAMES_MAX)
     if not isinstance(items, list):
         raise InvalidInput("body", "an array of configs", type(items).__name__)
     if len(items) > ITEMS_MAX:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.assembly import RunFilter
 from penstock.core.clock import Micros, to_datetime
+from penstock.core.utc_offsets import zone_info
 from penstock.core.why import flattened
-from penstock.core.zone import zone_info
 
 if TYPE_CHECKING:
     from penstock.client import Client

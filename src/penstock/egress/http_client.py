@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from penstock.core.clock import Clock
-from penstock.core.egress import STRICT, Address, EgressRules, Target, judge_all, parse_target
 from penstock.core.errors import PenstockError
-from penstock.egress.kept import Kept
+from penstock.egress.connection_pool import Kept
+from penstock.egress.policy import STRICT, Address, EgressRules, Target, judge_all, parse_target
 
 BODY_MAX: Final = 65_536
 CONNECT_SECONDS: Final = 10.0

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from penstock.core.clock import DAY, SECOND, Micros
 from penstock.core.errors import InvalidInput, PenstockError
-from penstock.core.strictjson import parse
+from penstock.core.json_profile import parse
 
 TOKEN_MAX: Final = 8_192
 LEEWAY_US: Final = 60 * SECOND

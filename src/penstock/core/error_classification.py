@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from penstock.core.clock import SECOND, Micros
 from penstock.core.errors import PermanentError, ProcessorError, TransientError
-from penstock.core.families import known_error_type, retry_after_header
+from penstock.core.exception_families import known_error_type, retry_after_header
 from penstock.core.retry import DELAY_CAP_MAX, ErrorType, normalise_error_type
 
 CHAIN_MAX: Final = 16
