@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 from benchmarks.result import Result, say
 from benchmarks.site import Site, site_open
-from penstock.store.statements import Engine
+from penstock.db.statements import Engine
 
 # name -> (module, what it measures); the order is the order they run in.
 BENCHES = {

@@ -14,10 +14,10 @@ from benchmarks.site import Site
 from penstock.bus.embedded import EmbeddedBus
 from penstock.core.clock import SECOND
 from penstock.core.message import Delivery, Nack, Outgoing, SubscriptionSpec, TopicSpec
+from penstock.db.store import Store
 from penstock.engine.courier import Courier
 from penstock.engine.supervisor import Beat, Loop
 from penstock.events import Events
-from penstock.store.api import Store
 
 BATCH = 500
 KEYS = 1_000

@@ -17,11 +17,11 @@ from penstock.client.flow_requests import FlowRequest
 from penstock.core.clock import SECOND
 from penstock.core.evidence import Sighting
 from penstock.core.look import Look, Looker
+from penstock.db.store import Store, Tx
 from penstock.engine.context import RunContext
 from penstock.engine.orchestrator import Orchestrator
 from penstock.engine.supervisor import Beat, Loop
 from penstock.events import Event, Events, RunEnded
-from penstock.store.api import Store, Tx
 from penstock.store.book import Stir
 from penstock.store.cascade import advance
 from penstock.store.opening import Opening, flow_open_many

@@ -17,9 +17,9 @@ from penstock import config
 from penstock.assembly import scheduler_loops, supervise
 from penstock.client import Client
 from penstock.client.runs import Submission
+from penstock.db.store import Store
 from penstock.events import Events
 from penstock.runs.rows import Finish
-from penstock.store.api import Store
 from penstock.store.ending import run_end_many
 
 RUNS = 100

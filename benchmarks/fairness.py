@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from benchmarks.load import customers, declare, settle
 from benchmarks.result import Result
 from benchmarks.site import Site
+from penstock.db.store import Store, Tx
 from penstock.runs.rows import Finish, HeldRun, NewRun
-from penstock.store.api import Store, Tx
 from penstock.store.ending import run_end_many
 from penstock.store.runs import Claim, fair_clock_raise, run_claim, run_insert_many
 

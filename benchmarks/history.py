@@ -16,7 +16,7 @@ from benchmarks.result import Result, percentile, say
 from benchmarks.site import Place, Site
 from penstock.client import Client
 from penstock.core.clock import DAY, HOUR, MINUTE, WEEK
-from penstock.store.api import Store
+from penstock.db.store import Store
 from penstock.store.runs import RunFilter
 
 DAYS = 90

@@ -18,7 +18,7 @@ from benchmarks.gatekeeper import Guarded
 from benchmarks.limit import Processes, start
 from benchmarks.result import Result, say
 from benchmarks.site import Place, Site
-from penstock.store.api import Store
+from penstock.db.store import Store
 from penstock.store.limit_reads import limit_page
 from penstock.store.limit_rows import Turn
 from penstock.store.limit_turn import limit_serve

@@ -14,11 +14,11 @@ from benchmarks.gatekeeper import Door, QuotaExceeded
 from benchmarks.site import Place
 from penstock import limits
 from penstock.core.errors import LimitTimeout
+from penstock.db.statements import Engine
+from penstock.db.store import Store
 from penstock.limits.brokers import broker_of
 from penstock.limits.retry import QuotaRetry
 from penstock.limits.slots import Slot
-from penstock.store.api import Store
-from penstock.store.statements import Engine
 
 
 def main() -> None:

@@ -15,9 +15,9 @@ from benchmarks.work import noop, worker
 from penstock import Pipeline
 from penstock.client import Client
 from penstock.client.runs import Submission
+from penstock.db.store import Single, Store
 from penstock.engine.admitter import Admitter
 from penstock.engine.context import RunContext
-from penstock.store.api import Single, Store
 from penstock.store.registry import pool_ensure, processor_list
 from penstock.store.runs import Claim, run_claim
 

@@ -8,9 +8,9 @@ from typing import cast
 from benchmarks.schedule import OPTIONS
 from benchmarks.site import Place
 from penstock.core.clock import SystemClock
+from penstock.db.statements import Engine
 from penstock.engine.scheduler import Scheduler
 from penstock.store.schedule import schedule_next_at
-from penstock.store.statements import Engine
 
 
 def main(engine: str, where: str) -> None:

@@ -21,10 +21,10 @@ import psycopg
 
 from benchmarks.raw import PostgresRaw, Raw, SqliteRaw
 from benchmarks.result import say
-from penstock.store.api import Store
-from penstock.store.postgres import PostgresStore
-from penstock.store.sqlite import SqliteStore
-from penstock.store.statements import Engine
+from penstock.db.postgres.store import PostgresStore
+from penstock.db.sqlite.store import SqliteStore
+from penstock.db.statements import Engine
+from penstock.db.store import Store
 from penstock.testing.postgres import ConfiguredServer, DatabaseServer, PostgresServer
 
 URL_VARIABLE = "PENSTOCK_DATABASE_URL"

@@ -8,7 +8,7 @@ from typing import cast
 from benchmarks.latency import submit_at_rate
 from benchmarks.site import Place
 from penstock.client import Client
-from penstock.store.statements import Engine
+from penstock.db.statements import Engine
 
 
 def main(engine: str, where: str, seconds: int) -> None:

@@ -7,7 +7,7 @@ from typing import cast
 
 from benchmarks.site import Place
 from benchmarks.work import hold, worker
-from penstock.store.statements import Engine
+from penstock.db.statements import Engine
 
 
 def main(engine: str, where: str, slots: int) -> None:

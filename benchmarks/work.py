@@ -9,10 +9,10 @@ import time
 
 from penstock.core.clock import SystemClock
 from penstock.core.pipeline import Pipeline
+from penstock.db.store import Store
 from penstock.engine.context import RunContext
 from penstock.engine.options import WorkerOptions
 from penstock.engine.worker import Worker
-from penstock.store.api import Store
 
 noop = Pipeline("noop")
 stamp = Pipeline("stamp")

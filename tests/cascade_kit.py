@@ -19,12 +19,12 @@ from penstock.core.evidence import Sighting
 from penstock.core.look import Look
 from penstock.core.settle import Failure
 from penstock.core.states import RunStatus
+from penstock.db.store import Row, Store, Tx
 from penstock.engine.admitter import Admitter
 from penstock.engine.orchestrator import Orchestrator, Stepped
 from penstock.probes.moments import days_before
 from penstock.runs.rows import HeldRun
 from penstock.store import registry, runs
-from penstock.store.api import Row, Store, Tx
 from penstock.store.ending import run_end_many
 from penstock.store.flows import Flow
 from penstock.testing.clock import VirtualClock

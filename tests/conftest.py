@@ -10,9 +10,9 @@ import pytest
 from hypothesis import settings
 
 from penstock.core.clock import Clock
-from penstock.store.api import Store
-from penstock.store.postgres import PostgresStore
-from penstock.store.sqlite import SqliteStore
+from penstock.db.postgres.store import PostgresStore
+from penstock.db.sqlite.store import SqliteStore
+from penstock.db.store import Store
 from penstock.testing.clock import VirtualClock
 from penstock.testing.memory import memory_store
 from penstock.testing.postgres import DatabaseServer, open_server

@@ -14,6 +14,7 @@ from penstock.client.runs import Submission
 from penstock.core import settle
 from penstock.core.needs import historical, same_day
 from penstock.core.pipeline import Pipeline
+from penstock.db.store import Row, Store, Tx
 from penstock.engine.admitter import Admitter
 from penstock.engine.scheduler import Scheduler, SchedulerOptions, Tick
 from penstock.engine.sweeper import Sweeper
@@ -21,7 +22,6 @@ from penstock.events import Events
 from penstock.runs.rows import Finish, Finished, HeldRun
 from penstock.schedules.rows import Config
 from penstock.store import leases, registry, runs
-from penstock.store.api import Row, Store, Tx
 from penstock.store.ending import run_end_many
 from penstock.testing.clock import VirtualClock
 

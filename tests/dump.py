@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.store.api import Store
+from penstock.db.store import Store
 
 
 def tables(store: Store) -> list[str]:

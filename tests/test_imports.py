@@ -128,12 +128,12 @@ class TestArrows:
         """`penstock/__init__.py` offers what users need, never a driver or a topic."""
         fine = {"penstock/__init__.py": "from penstock.client import Client"}
         assert rules.arrow_faults(fine) == []
-        wrong = {"penstock/__init__.py": "from penstock.store.sqlite import SqliteStore"}
+        wrong = {"penstock/__init__.py": "from penstock.db.sqlite.store import SqliteStore"}
         assert len(rules.arrow_faults(wrong)) == 1
 
     def test_transports_are_adapters_although_they_live_in_the_bus(self) -> None:
         """A transport knows the core and its library, not the store."""
-        wrong = {"penstock/bus/transports/nats.py": "import penstock.store.api"}
+        wrong = {"penstock/bus/transports/nats.py": "import penstock.db.store"}
         assert len(rules.arrow_faults(wrong)) == 1
 
     def test_from_package_import_module_names_the_module(self) -> None:
@@ -145,14 +145,14 @@ class TestArrows:
         """Dots do not hide an arrow."""
         wrong = house(core__a="from ..store import api", store__api="")
         assert rules.arrow_faults(wrong) == [
-            "penstock.core.a:1 imports penstock.store.api: core may not import store"
+            "penstock.core.a:1 imports penstock.db.store: core may not import store"
         ]
 
     def test_types_only_and_dynamic_imports_count(self) -> None:
         """Neither TYPE_CHECKING nor import_module is a way round the arrows."""
-        typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import penstock.store.api"
+        typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import penstock.db.store"
         assert len(rules.arrow_faults(house(core__a=typed))) == 1
-        dynamic = "import importlib\nimportlib.import_module('penstock.store.api')"
+        dynamic = "import importlib\nimportlib.import_module('penstock.db.store')"
         assert len(rules.arrow_faults(house(core__a=dynamic))) == 1
 
     def test_an_unknown_room_must_declare_itself(self) -> None:

@@ -29,6 +29,8 @@ from penstock.config import (
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.core.pipeline import Pipeline
+from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
+from penstock.db.store import Store
 from penstock.egress.addresses import is_loopback, named_addresses
 from penstock.engine.admitter import Admitter
 from penstock.engine.context import RunContext
@@ -55,14 +57,12 @@ from penstock.pushwork import (
 from penstock.serving import build_api
 from penstock.store.admission import Pause
 from penstock.store.alerts import AlertRow
-from penstock.store.api import Store
 from penstock.store.flows import FlowFilter
 from penstock.store.flows import Phase as PhaseRow
 from penstock.store.leases import Session
 from penstock.store.reads import Overview
 from penstock.store.runs import RunFilter, run_count_ready
 from penstock.store.schedule import schedule_next_at
-from penstock.store.sqlite import SAFE_VERSION, SqliteStore
 from penstock.store.topics import subscriptions_without_dead_letters
 from penstock.store.upkeep import Retention, disk_risks
 
@@ -353,7 +353,7 @@ def _postgres(url: str, pool_size: int, clock: Clock | None) -> Store:
         import psycopg
 
         # The same extra.
-        from penstock.store.postgres import PostgresStore
+        from penstock.db.postgres.store import PostgresStore
     except ImportError as error:
         raise SettingsError(
             "database_url",

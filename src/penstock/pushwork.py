@@ -16,6 +16,7 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import InvalidInput, SettingsError
 from penstock.core.incoming import IncomingPush, parse_incoming
 from penstock.core.pushing import load_push
+from penstock.db.store import Store
 from penstock.egress.http_client import Egress, Failed, Request
 from penstock.egress.keyset import fetching
 from penstock.egress.oidc import SigningKey
@@ -26,7 +27,6 @@ from penstock.engine.pusher import Pusher, PusherOptions
 from penstock.engine.secrets import Secrets
 from penstock.engine.signing import SigningKeys
 from penstock.events import Events
-from penstock.store.api import Store
 from penstock.store.topics import SubscriptionFilter, subscription_list
 
 if TYPE_CHECKING:

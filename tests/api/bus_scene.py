@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.core.ids import encode
 from penstock.core.message import Outgoing, SubscriptionSpec
-from penstock.store.api import Tx
+from penstock.db.store import Tx
 from penstock.store.limit_rows import Turn, Want
 from penstock.store.limits import limit_get, limit_serve
 from tests.desk import Desk

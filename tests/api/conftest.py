@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from penstock.store.api import Store
-from penstock.store.postgres import PostgresStore
-from penstock.store.sqlite import SqliteStore
+from penstock.db.postgres.store import PostgresStore
+from penstock.db.sqlite.store import SqliteStore
+from penstock.db.store import Store
 from penstock.testing.clock import VirtualClock
 from tests.api.kit import Served
 from tests.conftest import CLOCK_START, ENGINES

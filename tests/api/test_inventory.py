@@ -13,11 +13,11 @@ from penstock.cli.log import EventLog
 from penstock.core.clock import DAY
 from penstock.core.ids import decode
 from penstock.core.keys import Power, Role
+from penstock.db.postgres.store import PostgresStore
 from penstock.events import Served as ServedEvent
 from penstock.http.access import EVERYBODY, PUBLIC, ROUTES, SIGNED
 from penstock.http.auth import BELIEVED_SECONDS
 from penstock.http.strict import StrictRoute
-from penstock.store.postgres import PostgresStore
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer
 from tests.api.bus_scene import BusThings

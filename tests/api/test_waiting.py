@@ -12,9 +12,9 @@ import pytest
 
 from penstock.client.runs import Submission
 from penstock.core.pipeline import Pipeline
+from penstock.db.store import Store
 from penstock.events import Served as ServedEvent
 from penstock.http.waiting import LOOK_SECONDS
-from penstock.store.api import Store
 from tests.api.kit import Served
 from tests.conftest import OpenStore
 from tests.desk import Desk

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from penstock.core.clock import SECOND
 from penstock.core.message import Outgoing, SubscriptionSpec, TopicSpec
+from penstock.db.store import Row, Store, Tx
 from penstock.engine.courier import Courier
 from penstock.store import backlog, deliveries, messages, rounds, topics
-from penstock.store.api import Row, Store, Tx
 from penstock.store.deliveries import Handed, Refusal, Refused
 from penstock.store.topics import Subscription
 from penstock.testing.clock import VirtualClock

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.store.api import Store
+from penstock.db.store import Store
 from penstock.testing.clock import VirtualClock
 from tests.conformance.tenants import pg_plain, pg_plain_dsn
 from tests.conformance.transports import rig

@@ -22,10 +22,10 @@ from penstock.core.clock import HOUR
 from penstock.core.evidence import Sighting
 from penstock.core.ids import encode
 from penstock.core.look import Look
+from penstock.db.postgres.store import PostgresStore
+from penstock.db.store import Store
 from penstock.engine.orchestrator import Orchestrator
 from penstock.runs.rows import HeldRun
-from penstock.store.api import Store
-from penstock.store.postgres import PostgresStore
 from penstock.store.registry import processor_list
 from penstock.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.db.store import Row, Store, Tx
 from penstock.runs.rows import Finish, HeldRun
 from penstock.store import admission, registry, runs
-from penstock.store.api import Row, Store, Tx
 from tests.conformance.world import World
 from tests.conftest import OpenStore
 

@@ -7,9 +7,9 @@ import pytest
 
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import Conflict, DuplicateRequest
+from penstock.db.store import Tx
 from penstock.store import alerts, journal, registry, upkeep
 from penstock.store.alerts import Alert
-from penstock.store.api import Tx
 from penstock.store.inbox import (
     Wanted,
     dead_letter_find,

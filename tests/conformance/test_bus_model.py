@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict
 from penstock.core.message import ErrorKind
-from penstock.store.api import Store
+from penstock.db.sqlite.store import SqliteStore
+from penstock.db.store import Store
 from penstock.store.deliveries import Handed, delivery_extend, delivery_release
 from penstock.store.rounds import delivery_purge
-from penstock.store.sqlite import SqliteStore
 from penstock.testing.clock import VirtualClock
 from tests.conformance.busworld import BusWorld
 from tests.conftest import CLOCK_START

@@ -7,8 +7,8 @@ import pytest
 from penstock.core.clock import DAY, HOUR, SECOND
 from penstock.core.errors import Conflict, NotFound
 from penstock.core.message import ErrorKind, Outgoing
+from penstock.db.store import Store
 from penstock.engine.upkeep import Pruner
-from penstock.store.api import Store
 from penstock.store.backlog import Backlog, backlog, delivery_sums
 from penstock.store.messages import message_get, message_publish
 from penstock.store.rounds import delivery_purge

@@ -14,10 +14,10 @@ from penstock.core.keys import Role, parse
 from penstock.core.pipeline import Pipeline
 from penstock.core.redact import MASK, REGISTERED
 from penstock.core.retry import ErrorType
+from penstock.db.store import Store
 from penstock.engine.options import WorkerOptions
 from penstock.engine.secrets import Secrets
 from penstock.engine.steps import WorkerSteps
-from penstock.store.api import Store
 from penstock.testing.clock import VirtualClock
 from tests.desk import Desk
 from tests.dump import columns_holding

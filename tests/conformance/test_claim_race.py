@@ -2,8 +2,8 @@
 
 import pytest
 
+from penstock.db.store import Tx
 from penstock.store import leases, runs
-from penstock.store.api import Tx
 from tests.conformance.world import World
 from tests.conftest import OpenStore
 

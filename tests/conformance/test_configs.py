@@ -7,8 +7,8 @@ import pytest
 
 from penstock.core.cadence import cron, every
 from penstock.core.clock import DAY, HOUR, MINUTE
+from penstock.db.store import Tx
 from penstock.store import admission, configs, registry, schedule
-from penstock.store.api import Tx
 from penstock.store.configs import Change
 from tests.conformance.world import World, config_row, definition
 from tests.conftest import OpenStore

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from penstock.store.postgres import PostgresStore
+from penstock.db.postgres.store import PostgresStore
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer
 from tests.conformance.tenants import Tenants

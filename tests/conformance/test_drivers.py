@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from penstock.core.errors import StoreError, StoreUnavailable
+from penstock.db.store import Store, Tx
 from penstock.store import registry, runs
-from penstock.store.api import Store, Tx
 from penstock.testing.clock import VirtualClock
 from tests.conformance.world import World
 from tests.conftest import ALL_ENGINES, OpenStore

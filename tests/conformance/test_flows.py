@@ -10,7 +10,7 @@ from penstock.client.people import Approval
 from penstock.core.clock import DAY as DAY_US
 from penstock.core.clock import HOUR
 from penstock.core.errors import Conflict, InvalidInput, NotFound
-from penstock.store.api import Store
+from penstock.db.store import Store
 from penstock.store.completions import Reported, completion_put_many, completions_of, nudge_take
 from penstock.store.flows import flow_get, phases_of
 from penstock.store.gates import look_lease_many, look_release_many

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from penstock.db.store import Store, Tx
 from penstock.store import journal
-from penstock.store.api import Store, Tx
 from penstock.store.journal import Entry
 from tests.conformance.world import World
 from tests.conftest import OpenStore

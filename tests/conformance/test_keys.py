@@ -10,7 +10,7 @@ from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import new_secret
 from penstock.core.keys import KeyState, Principal, Role, parse, spell
-from penstock.store.api import Store
+from penstock.db.store import Store
 from penstock.store.journal import journal_for
 from penstock.store.keys import key_get, key_touch, secret_ensure
 from penstock.testing.clock import VirtualClock

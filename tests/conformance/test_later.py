@@ -7,11 +7,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.store import postgres_wire, registry
-from penstock.store.api import Single, Store, Tx
-from penstock.store.postgres import PostgresStore
-from penstock.store.postgres_tx import PostgresTx
-from penstock.store.postgres_wire import Ask, Session, Wire, prepared
+from penstock.db.postgres import pipeline
+from penstock.db.postgres.pipeline import Ask, Session, Wire, prepared
+from penstock.db.postgres.store import PostgresStore
+from penstock.db.postgres.transaction import PostgresTx
+from penstock.db.store import Single, Store, Tx
+from penstock.store import registry
 from penstock.testing.faults import FaultyTx
 from tests.conformance.test_drivers import add, every_engine, has
 
@@ -207,7 +208,7 @@ class TestWire:
 
     def test_prepared_are_bounded(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
         """What was not used for longest is dropped, here and in the server, and comes back."""
-        monkeypatch.setattr(postgres_wire, "PREPARED_MAX", 3)
+        monkeypatch.setattr(pipeline, "PREPARED_MAX", 3)
         for turn in range(2):
             for n in range(8):
                 assert asked(session, f"SELECT {n} + %(v)s", v=turn) == n + turn
@@ -261,7 +262,7 @@ class TestWire:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(postgres_wire, "_wait", interrupt)
+            patch.setattr(pipeline, "_wait", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 add(store, "y")
         assert has(store, "x")

@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.db.store import Tx
 from penstock.runs.rows import HeldRun, Progress
 from penstock.store import leases, runs
-from penstock.store.api import Tx
 from tests.conformance.world import World
 
 LEASE = 30 * SECOND

@@ -7,7 +7,7 @@ import pytest
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.limit import LimitTerms
-from penstock.store.api import Store
+from penstock.db.store import Store
 from penstock.store.journal import journal_for
 from penstock.store.limit_reads import (
     limit_history,

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import SchemaMismatch
-from penstock.store import migrate, registry
-from penstock.store.api import Store, Tx
-from penstock.store.postgres import PostgresStore
-from penstock.store.sqlite import SqliteStore
-from penstock.store.statements import Engine
+from penstock.db import migrate
+from penstock.db.postgres.store import PostgresStore
+from penstock.db.sqlite.store import SqliteStore
+from penstock.db.statements import Engine
+from penstock.db.store import Store, Tx
+from penstock.store import registry
 
 OpenEmpty = Callable[[], Store]
 

@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 from penstock.core.errors import StoreUnavailable
+from penstock.db.postgres.store import PostgresStore
+from penstock.db.store import Single, Tx
 from penstock.store import registry
-from penstock.store.api import Single, Tx
-from penstock.store.postgres import PostgresStore
 from penstock.testing.postgres import PostgresServer
 from tests.conformance.test_drivers import add, has, together
 from tests.conftest import OpenStore

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.store.postgres import PostgresStore
-from penstock.store.sqlite import SqliteStore
+from penstock.db.postgres.store import PostgresStore
+from penstock.db.sqlite.store import SqliteStore
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer
 from tests.conformance.queue_model import Model, Replay, Step, play

@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.db.store import Store, Tx
 from penstock.runs.rows import Finish, Finished
 from penstock.store import admission, journal, leases, registry, runs
-from penstock.store.api import Store, Tx
 from tests.conformance.world import World
 from tests.conftest import ALL_ENGINES, OpenStore
 

@@ -8,10 +8,10 @@ import pytest
 
 from penstock.core.cadence import cron, every
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
+from penstock.db.store import Tx
 from penstock.runs.rows import Finish
 from penstock.schedules.rows import TickCounts
 from penstock.store import admission, runs, schedule
-from penstock.store.api import Tx
 from tests.conformance.world import World, tick
 from tests.conftest import OpenStore
 

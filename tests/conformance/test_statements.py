@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from penstock.store import statements
-from penstock.store.api import Store, Tx
-from penstock.store.statements import Engine, Statement, load
+from penstock.db import statements
+from penstock.db.statements import Engine, Statement, load
+from penstock.db.store import Store, Tx
 
 PACKAGE = Path(str(resources.files("penstock")))
 ENGINES: tuple[Engine, ...] = ("sqlite", "postgres")

@@ -18,9 +18,9 @@ from penstock.core.clock import DAY, HOUR
 from penstock.core.errors import DuplicateRequest, Forbidden, NotFound, PenstockError
 from penstock.core.ids import encode
 from penstock.core.keys import Role
+from penstock.db.postgres.store import PostgresStore
+from penstock.db.store import Store
 from penstock.runs.rows import HeldRun
-from penstock.store.api import Store
-from penstock.store.postgres import PostgresStore
 from penstock.testing.clock import VirtualClock
 from tests.conformance.tenant_bus_cases import BUS_FOREIGN, BUS_OWN
 from tests.conformance.tenant_flow_cases import (

@@ -16,11 +16,11 @@ from penstock.client import Client
 from penstock.client.keys import Principal
 from penstock.core.errors import StoreError
 from penstock.core.keys import Role
+from penstock.db.postgres.store import PostgresStore
+from penstock.db.scoped import confining
+from penstock.db.store import Single, Store
 from penstock.db.tenant_isolation import Wall, wall_look
-from penstock.store.api import Single, Store
-from penstock.store.postgres import PostgresStore
 from penstock.store.runs import RunFilter
-from penstock.store.scoped import confining
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer
 from tests.conformance.tenants import Tenants, dsn_as, plain_user

@@ -23,10 +23,10 @@ from penstock.core.message import (
     SubscriptionSpec,
     TopicSpec,
 )
+from penstock.db.postgres.store import PostgresStore
+from penstock.db.sqlite.store import SqliteStore
+from penstock.db.store import Store
 from penstock.engine.courier import Courier
-from penstock.store.api import Store
-from penstock.store.postgres import PostgresStore
-from penstock.store.sqlite import SqliteStore
 from penstock.testing.clock import VirtualClock
 
 

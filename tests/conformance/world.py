@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from penstock.core.cadence import Cadence, CatchUp, cron
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.core.misfire import plan
+from penstock.db.store import Row, Store, Tx
 from penstock.runs.rows import Finish, Finished, HeldRun, NewRun, Run
 from penstock.schedules.rows import TickCounts
 from penstock.store import admission, configs, journal, leases, registry, runs, schedule
-from penstock.store.api import Row, Store, Tx
 from penstock.store.scheduled import Pace, Slot, slots_open
 from penstock.testing.clock import VirtualClock
 

@@ -18,8 +18,8 @@ from penstock.consumer import (
 )
 from penstock.core.errors import DeclarationError
 from penstock.core.message import Outgoing
+from penstock.db.store import Store
 from penstock.sinks.api import Sink
-from penstock.store.api import Store
 from tests.consumer.kit import SUB, TOPIC, ListenedBus
 
 WAIT = 60.0

@@ -16,9 +16,9 @@ from penstock.bus.embedded import EmbeddedBus
 from penstock.consumer import Consumer, ConsumerOptions, Message, Reject, TryAgain, Upsert
 from penstock.core.clock import MINUTE, Clock, SystemClock
 from penstock.core.message import Outgoing, Settling
+from penstock.db.store import Store
 from penstock.sinks.api import Sink
 from penstock.sinks.sqlite import SqliteSink
-from penstock.store.api import Store
 from penstock.testing.clock import VirtualClock
 from tests.conftest import CLOCK_START
 from tests.consumer.conftest import OpenSink

@@ -18,9 +18,9 @@ from penstock.consumer import Alert, Consumer, ConsumerOptions, Message, Reject,
 from penstock.consumer.message import of_delivery
 from penstock.core.clock import HOUR, SECOND
 from penstock.core.message import ErrorKind, Outgoing
+from penstock.db.store import Store
 from penstock.sinks.api import Sink, SinkTx
 from penstock.sinks.opening import open_sink
-from penstock.store.api import Store
 from penstock.testing.clock import VirtualClock
 from tests.consumer.kit import GRAVES, SUB, TOPIC, ListenedBus, envelope, request
 

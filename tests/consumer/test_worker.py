@@ -11,8 +11,8 @@ from penstock.consumer.disposition import Disposition, Outcome
 from penstock.consumer.pulling import SETTLE_TRIES, Clerk
 from penstock.core.errors import StoreUnavailable
 from penstock.core.message import Delivery, Outgoing, Settling
+from penstock.db.store import Store
 from penstock.sinks.api import Sink
-from penstock.store.api import Store
 from penstock.testing.clock import VirtualClock
 from tests.conftest import OpenStore
 from tests.consumer.kit import SUB, TOPIC, ListenedBus

@@ -17,8 +17,8 @@ import pytest
 from penstock import Submission
 from penstock.client import Client
 from penstock.core.ids import decode, encode
+from penstock.db.sqlite.store import SqliteStore
 from penstock.runs.rows import Run
-from penstock.store.sqlite import SqliteStore
 
 ROOT = Path(__file__).parents[2]
 WORKERS = ROOT / "examples" / "workers"

@@ -9,11 +9,11 @@ from penstock.client import Client
 from penstock.client.runs import Submission
 from penstock.core import settle
 from penstock.core.clock import MINUTE, SECOND
+from penstock.db.postgres.store import PostgresStore
+from penstock.db.store import Store
 from penstock.runs.rows import HeldRun
-from penstock.store.api import Store
 from penstock.store.ending import run_end_many
 from penstock.store.leases import session_open
-from penstock.store.postgres import PostgresStore
 from penstock.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
 from penstock.testing.interleaving import Act, Arena

@@ -6,9 +6,9 @@ import pytest
 
 from penstock.core.errors import Conflict
 from penstock.core.message import ErrorKind, Outgoing
+from penstock.db.store import Store
 from penstock.engine.courier import Courier
 from penstock.store import deliveries, messages, rounds
-from penstock.store.api import Store
 from penstock.store.deliveries import Handed, Refusal
 from penstock.store.topics import Subscription
 from penstock.testing.interleaving import Act, InterleavingFailed, Outcome, Scene, exhaust, explore

@@ -12,8 +12,8 @@ from penstock.client.flow_requests import CompletionReport, FlowRequest
 from penstock.core.clock import HOUR
 from penstock.core.evidence import Sighting
 from penstock.core.look import Look
+from penstock.db.store import Store
 from penstock.engine.orchestrator import Orchestrator
-from penstock.store.api import Store
 from penstock.testing.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act
 from tests.interleaving.test_seeded_bugs import caught, patched

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.testing.interleaving import Outcome, exhaust
 from tests.interleaving.stage import Stage
 

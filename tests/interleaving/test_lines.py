@@ -7,9 +7,9 @@ import pytest
 from penstock.client import Client
 from penstock.client.runs import Submission
 from penstock.core.pipeline import Pipeline
+from penstock.db.store import Store
 from penstock.runs.rows import HeldRun
 from penstock.store.admission import pause_put
-from penstock.store.api import Store
 from penstock.store.lines import lines_enter
 from penstock.store.registry import processor_list
 from penstock.store.runs import Claim, run_claim

@@ -15,8 +15,8 @@ from penstock.core.errors import (
     RunInterrupted,
     StaleToken,
 )
+from penstock.db.store import Store
 from penstock.engine.sweeper import Sweeper
-from penstock.store.api import Store
 from penstock.testing.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage
 

@@ -5,10 +5,10 @@ import pytest
 from penstock.client import Client
 from penstock.core import settle
 from penstock.core.errors import Conflict, IllegalTransition
+from penstock.db.store import Store
 from penstock.engine.admitter import Admitter
 from penstock.engine.sweeper import Sweeper
 from penstock.runs.rows import Finished, HeldRun
-from penstock.store.api import Store
 from penstock.store.ending import run_end_many
 from penstock.store.leases import session_beat, session_expire
 from penstock.store.runs import run_start_many

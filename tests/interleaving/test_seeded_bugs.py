@@ -12,16 +12,16 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.clock import MINUTE
+from penstock.db.statements import load
+from penstock.db.store import Store, Tx
 from penstock.engine import scheduler, upkeep
 from penstock.engine.admitter import Admitter
 from penstock.engine.sweeper import Sweeper
 from penstock.runs.rows import HeldRun
 from penstock.schedules.rows import TickCounts
 from penstock.store import schedule
-from penstock.store.api import Store, Tx
 from penstock.store.journal import Message, outbox_put
 from penstock.store.leases import session_expire
-from penstock.store.statements import load
 from penstock.testing.interleaving import Act, InterleavingFailed, Outcome, Scene, explore
 from tests.interleaving.stage import Stage, claim_act, submit_act
 from tests.interleaving.test_runs import conserved, one_free

@@ -6,10 +6,10 @@ import pytest
 
 from penstock.client import Client
 from penstock.core.clock import MINUTE
+from penstock.db.store import Store, Tx
 from penstock.engine.scheduler import Scheduler, SchedulerOptions
 from penstock.engine.sweeper import Sweeper
 from penstock.engine.upkeep import Relay
-from penstock.store.api import Store, Tx
 from penstock.store.configs import Change, audit_append, audit_verify
 from penstock.store.journal import (
     Entry,

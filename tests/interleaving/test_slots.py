@@ -8,7 +8,7 @@ import pytest
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import NotFound
 from penstock.core.limit import LimitTerms
-from penstock.store.api import Store
+from penstock.db.store import Store
 from penstock.store.limit_reads import limit_holders, limit_queue
 from penstock.store.limit_rows import Lease, Release, Served, Turn, Want
 from penstock.store.limit_turn import limit_serve

@@ -64,7 +64,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "main": frozenset({"cli"}),
     **dict.fromkeys(ADAPTERS, frozenset({"core"})),
 }
-DRIVERS = ("penstock.store.sqlite", "penstock.store.postgres")
+DRIVERS = ("penstock.db.sqlite.store", "penstock.db.postgres.store")
 # Rooms that know the store by its topics and protocols, never by a concrete driver.
 DRIVER_BLIND = frozenset({"bus", "engine", "client"})
 CORE_EXTRA = {

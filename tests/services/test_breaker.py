@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.states import RunStatus
-from penstock.store.api import Store
+from penstock.db.store import Store
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import Stage, chain
 

@@ -12,7 +12,7 @@ from penstock.core import settle
 from penstock.core.clock import MINUTE
 from penstock.core.message import Outgoing, SubscriptionSpec
 from penstock.core.settle import Failure
-from penstock.store.api import Store
+from penstock.db.store import Store
 from penstock.store.ending import run_end_many
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import DAY, Stage, chain, work

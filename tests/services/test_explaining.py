@@ -17,7 +17,7 @@ from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.core.settle import Failure
 from penstock.core.why import Clears, flattened
-from penstock.store.api import Store
+from penstock.db.store import Store
 from penstock.store.ending import run_end_many
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import DAY, Stage, work

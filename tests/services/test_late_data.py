@@ -10,8 +10,8 @@ from penstock import Pipeline, optional, same_day
 from penstock.core import settle
 from penstock.core.clock import MINUTE
 from penstock.core.states import RunStatus
+from penstock.db.store import Store
 from penstock.runs.rows import HeldRun
-from penstock.store.api import Store
 from penstock.store.ending import run_end_many
 from penstock.store.flows import Flow, FlowFilter
 from penstock.testing.clock import VirtualClock

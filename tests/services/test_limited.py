@@ -10,8 +10,8 @@ from penstock.core.clock import MINUTE, SECOND
 from penstock.core.ids import encode
 from penstock.core.pipeline import Pipeline
 from penstock.core.why import Cause, Clears, flattened
+from penstock.db.store import Store
 from penstock.engine.admitter import Admitter
-from penstock.store.api import Store
 from penstock.testing.clock import VirtualClock
 from tests.desk import Desk
 

@@ -14,7 +14,7 @@ from penstock.core.gate import decide
 from penstock.core.record import loads
 from penstock.core.states import RunStatus
 from penstock.core.verdict import Decision, GateInput
-from penstock.store.api import Store
+from penstock.db.store import Store
 from penstock.store.cascade import LOOK_LEASE_US
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import DAY, Stage, chain, work

@@ -16,6 +16,7 @@ from penstock.core.envelope import Pushed, decode
 from penstock.core.errors import InvalidInput
 from penstock.core.message import Outgoing, SubscriptionSpec, TopicSpec
 from penstock.core.pushing import Answered, OidcToken, Post, Poster, PushSpec, dump_push
+from penstock.db.store import Store
 from penstock.egress.http_client import Egress, Reply
 from penstock.egress.oidc import Expected, SigningKey
 from penstock.egress.policy import STRICT, EgressRules
@@ -25,7 +26,6 @@ from penstock.engine.pusher import Pusher, PusherOptions, Pushing
 from penstock.engine.secrets import Secrets
 from penstock.events import Event, Events, PushPosted
 from penstock.store.alerts import alert_list
-from penstock.store.api import Store
 from penstock.store.backlog import Backlog, backlog, delivery_sums, message_places
 from penstock.store.deliveries import delivery_due, delivery_lapse
 from penstock.store.messages import message_publish

@@ -7,7 +7,7 @@ import pytest
 from penstock import Pipeline, same_day
 from penstock.client.people import Approval
 from penstock.core.clock import HOUR, MINUTE
-from penstock.store.api import Store
+from penstock.db.store import Store
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import DAY, Stage, work
 

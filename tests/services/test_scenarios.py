@@ -18,7 +18,7 @@ from penstock.core.record import loads
 from penstock.core.states import RunStatus
 from penstock.core.verdict import Decision
 from penstock.core.why import Cause
-from penstock.store.api import Store
+from penstock.db.store import Store
 from penstock.store.ending import run_end_many
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import DAY, Stage, work

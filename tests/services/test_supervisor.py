@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.core.clock import HOUR, SECOND
+from penstock.db.sqlite.store import SqliteStore
 from penstock.engine.supervisor import Beat, Loop, Supervisor
 from penstock.events import Event, Events, ServiceError, ServiceStarted, ServiceStopped
-from penstock.store.sqlite import SqliteStore
 
 LONG = 30.0
 """Seconds after which a test gives up waiting; none takes that long."""

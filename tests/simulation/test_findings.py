@@ -8,10 +8,10 @@ import pytest
 from penstock.client import Client
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import StoreUnavailable
+from penstock.db.sqlite.store import SqliteStore
 from penstock.engine.options import WorkerOptions
 from penstock.engine.scheduler import Scheduler, SchedulerOptions
 from penstock.engine.steps import WorkerSteps
-from penstock.store.sqlite import SqliteStore
 from penstock.testing.clock import VirtualClock
 from penstock.testing.faults import Fault, FaultyStore
 from penstock.testing.simulation import START, declared

@@ -16,13 +16,13 @@ import pytest
 from penstock.core import settle
 from penstock.core.line import Room
 from penstock.core.retry import Dead, Retry, decide
+from penstock.db.statements import load
+from penstock.db.store import Tx
 from penstock.engine import scheduler
 from penstock.engine.session import Renewal, WorkerSession
 from penstock.schedules.rows import DueGroup
 from penstock.store import runs
-from penstock.store.api import Tx
 from penstock.store.schedule import schedule_take_due
-from penstock.store.statements import load
 from penstock.testing import simulation
 from penstock.testing.sim_actors import new_config
 from penstock.testing.simulation import SimulationFailed, run_seed

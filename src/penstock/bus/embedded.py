@@ -23,7 +23,7 @@ from penstock.core.message import (
     SubscriptionSpec,
     TopicSpec,
 )
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.store.deliveries import (
     PULL_MAX,
     Handed,

@@ -32,7 +32,7 @@ from penstock.client.views import Views
 from penstock.client.work import Work
 from penstock.core.look import Looker, unseeing
 from penstock.core.pipeline import Pipeline
-from penstock.store.api import Store
+from penstock.db.store import Store
 from penstock.store.declare import pipeline_register
 
 __all__ = ["Client"]

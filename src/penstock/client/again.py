@@ -10,9 +10,9 @@ from penstock.client.names import Names
 from penstock.client.starting import LOOK, check_overlap, free_slot
 from penstock.core.errors import Conflict, IllegalTransition, NotFound
 from penstock.core.ids import encode
+from penstock.db.store import Store, Tx
 from penstock.runs.rows import NewRun, Run
 from penstock.schedules.rows import Config
-from penstock.store.api import Store, Tx
 from penstock.store.configs import config_get, config_lock
 from penstock.store.inbox import dead_letter_get, dead_letter_resolve_many, run_again_lock
 from penstock.store.registry import ProcessorRow, customer_get

@@ -12,9 +12,9 @@ from penstock.client.description import describe, describe_draft, offset_of
 from penstock.client.names import Names
 from penstock.core.cadence import Cadence, next_after
 from penstock.core.drafts import ConfigDraft
+from penstock.db.store import Tx
 from penstock.schedules.rows import Config
 from penstock.store.alerts import alert_resolve
-from penstock.store.api import Tx
 from penstock.store.configs import (
     Change,
     audit_append,

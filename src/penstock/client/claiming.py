@@ -19,8 +19,8 @@ from penstock.core.fields import check_text
 from penstock.core.ids import encode
 from penstock.core.naming import EXTERNAL_POOL
 from penstock.core.states import Admission, RunState
+from penstock.db.store import Tx
 from penstock.runs.rows import HeldRun, Run
-from penstock.store.api import Tx
 from penstock.store.leases import lease_take_many
 from penstock.store.outside import outside_get_many, run_find_many
 from penstock.store.registry import ProcessorRow

@@ -20,9 +20,9 @@ from penstock.core.fields import check_customer
 from penstock.core.ids import encode
 from penstock.core.parameters import validate
 from penstock.core.preview import Fire, preview
+from penstock.db.store import Store, Tx
 from penstock.runs.rows import Origin
 from penstock.schedules.rows import Config
-from penstock.store.api import Store, Tx
 from penstock.store.configs import (
     AuditRow,
     Change,

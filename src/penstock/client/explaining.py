@@ -18,7 +18,7 @@ from penstock.core.ids import decode, encode
 from penstock.core.tracing import Traced, trace
 from penstock.core.wallwords import Wall
 from penstock.core.why import Cause, why_flow, why_run
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.store.explaining import flows_executed_for
 from penstock.store.flows import (
     Flow,

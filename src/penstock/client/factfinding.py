@@ -33,9 +33,9 @@ from penstock.core.flowfacts import (
 from penstock.core.ids import encode
 from penstock.core.phases import PhaseState
 from penstock.core.states import Admission
+from penstock.db.store import Tx
 from penstock.runs.rows import Run, shown_key
 from penstock.store.admission import Pause, pause_list
-from penstock.store.api import Tx
 from penstock.store.completions import Seen, completions_of
 from penstock.store.explaining import (
     decisions_latest,

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from penstock.client.flow_requests import CompletionReport
 from penstock.client.names import PipelineInfo
 from penstock.core.ids import new_correlation_id
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.store.book import Stir
 from penstock.store.cascade import advance
 from penstock.store.flows import Flow, flow_find, flow_get

@@ -13,7 +13,7 @@ from penstock.client.names import Names
 from penstock.core.errors import NotFound
 from penstock.core.plan import Plan
 from penstock.core.wallwords import listed
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.store.explaining import generation_newest
 from penstock.store.flows import Flow, flow_find, phases_of
 from penstock.store.plans import planned_of

@@ -9,7 +9,7 @@ import json
 
 from penstock.client.flow_requests import CompletionReport
 from penstock.core.states import RunState
-from penstock.store.api import Tx
+from penstock.db.store import Tx
 from penstock.store.completions import Reported
 from penstock.store.ending import run_cancel
 from penstock.store.flows import Flow, flow_runs_live

@@ -38,7 +38,7 @@ from penstock.core.cascade import Completion, FlowState
 from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
 from penstock.core.ids import encode, new_correlation_id
 from penstock.core.phases import ENDED, PhaseState
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.store.completions import (
     Seen,
     completion_put_many,

@@ -23,7 +23,7 @@ from penstock.core.mode import ModeOptions
 from penstock.core.plan import Need
 from penstock.core.record import loads
 from penstock.core.verdict import Decision, GateInput
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.store.book import Book
 from penstock.store.cascade import book_of
 from penstock.store.flows import FAR_FUTURE, Locked, flow_get

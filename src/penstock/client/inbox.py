@@ -18,8 +18,8 @@ from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
 from penstock.core.fields import parameters_text
 from penstock.core.ids import encode
+from penstock.db.store import Store, Tx
 from penstock.runs.rows import Run
-from penstock.store.api import Store, Tx
 from penstock.store.inbox import (
     FAR,
     DeadLetter,

@@ -26,7 +26,7 @@ from penstock.core.message import (
     Outgoing,
     TopicSpec,
 )
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.store.logs import dead_report_put
 from penstock.store.messages import Published, message_publish_to
 from penstock.store.registry import customer_get

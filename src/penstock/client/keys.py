@@ -19,7 +19,7 @@ from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.fields import check_text
 from penstock.core.ids import RandomBytes, encode, new_secret
 from penstock.core.keys import KeyState, Principal, Role
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.store.journal import Entry, journal_append_many
 from penstock.store.keys import (
     KeyRow,

@@ -15,7 +15,7 @@ from penstock.core import busrules
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.core.message import Outgoing
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.store.inbox import DeadLetter
 from penstock.store.messages import Message, message_get, message_publish_to
 from penstock.store.rounds import delivery_replay, delivery_replayable

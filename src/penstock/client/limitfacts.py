@@ -9,7 +9,7 @@ from __future__ import annotations
 from penstock.core.clock import SECOND
 from penstock.core.flowfacts import AHEAD_MAX, HolderFact, LimitFact
 from penstock.core.ids import encode
-from penstock.store.api import Tx
+from penstock.db.store import Tx
 from penstock.store.lines import Holder, Stand, holders_of, stands_of
 
 HOLDERS_MAX = 5

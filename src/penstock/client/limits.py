@@ -15,7 +15,7 @@ from penstock.core.errors import NotFound
 from penstock.core.fields import check_text
 from penstock.core.ids import encode
 from penstock.core.limit import name_check, terms_of
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.store.limit_reads import (
     LimitView,
     Note,

@@ -23,7 +23,7 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import Forbidden, InvalidInput, NotFound
 from penstock.core.fields import check_customer
 from penstock.core.naming import DEFAULT_CUSTOMER, EXTERNAL_POOL
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.store.registry import (
     ProcessorRow,
     customer_ensure_many,

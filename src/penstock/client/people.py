@@ -13,7 +13,7 @@ from penstock.client.names import Names, check_limit
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.core.override import Override, override_check
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.store.completions import nudge_partition, nudge_put_many
 from penstock.store.configs import Change, audit_append
 from penstock.store.people import (

@@ -23,8 +23,8 @@ from penstock.core.errors import PenstockError, RunCancelled, RunTimedOut, Stale
 from penstock.core.ids import encode
 from penstock.core.redact import redact_text
 from penstock.core.states import RunState, check
+from penstock.db.store import Tx
 from penstock.runs.rows import Progress
-from penstock.store.api import Tx
 from penstock.store.leases import lease_extend_many, progress_put_many
 from penstock.store.outside import (
     Beat,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from penstock.db.store import Capabilities, Store, Tx, Waiter
 from penstock.store.alerts import request_answer, request_begin
-from penstock.store.api import Capabilities, Store, Tx, Waiter
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ from penstock.client import Client
 from penstock.client.inbox import FAR, LetterFilter
 from penstock.core.autoreplay import AutoReplay, parse_auto_replay
 from penstock.core.json_profile import parse
+from penstock.db.store import Store
 from penstock.egress.policy import ANYWHERE
-from penstock.store.api import Store
 from penstock.store.bound import subscriptions_auto
 from penstock.store.topics import Subscription
 

@@ -29,8 +29,8 @@ from penstock.core.retry import DELAY_CAP_MAX, normalise_error_type
 from penstock.core.settle import Failure
 from penstock.core.states import RunState, RunStatus, check
 from penstock.core.utc_offsets import TIME_MAX
+from penstock.db.store import Store, Tx
 from penstock.runs.rows import Finish, HeldRun, Run
-from penstock.store.api import Store, Tx
 from penstock.store.configs import config_get
 from penstock.store.ending import run_end_many
 from penstock.store.outside import Outside, outside_get_many, run_find_many, run_retry_of

@@ -25,9 +25,9 @@ from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
 from penstock.core.fields import check_customer, check_text
 from penstock.core.ids import encode
 from penstock.core.states import LIVE, RunState
+from penstock.db.store import Single, Store, Tx
 from penstock.runs.rows import Run
 from penstock.store.alerts import request_answer, request_begin
-from penstock.store.api import Single, Store, Tx
 from penstock.store.ending import run_end_many
 from penstock.store.journal import JournalRow, journal_for
 from penstock.store.leases import progress_get

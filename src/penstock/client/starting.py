@@ -12,9 +12,9 @@ from penstock.core.cadence import CatchUp, Overlap, latest_until
 from penstock.core.errors import Conflict
 from penstock.core.ids import encode
 from penstock.core.states import Admission
+from penstock.db.store import Tx
 from penstock.runs.rows import NewRun, Origin, Run
 from penstock.schedules.rows import Config
-from penstock.store.api import Tx
 from penstock.store.book import Stir
 from penstock.store.cascade import advance
 from penstock.store.flows import flow_in_line, flow_lock_open, flow_open_of_config

@@ -17,8 +17,8 @@ from penstock.core.binding import parse_binding
 from penstock.core.errors import InvalidInput, NotFound, StaleVersion
 from penstock.core.message import Delivery, Nack, Settling, SubscriptionSpec
 from penstock.core.message import TopicSpec as Topic
+from penstock.db.store import Store, Tx
 from penstock.egress.policy import ANYWHERE
-from penstock.store.api import Store, Tx
 from penstock.store.backlog import Backlog, Sums, backlog, delivery_sums
 from penstock.store.bound import customer_name
 from penstock.store.rounds import Seek, delivery_purge, seek_begin, seek_step

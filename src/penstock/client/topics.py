@@ -13,7 +13,7 @@ from penstock.client.names import Names, check_limit
 from penstock.core.clock import DAY
 from penstock.core.errors import NotFound
 from penstock.core.message import Outgoing, TopicSpec
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.store.backlog import Place, message_places
 from penstock.store.messages import Message, message_get, message_publish
 from penstock.store.topics import (

@@ -33,7 +33,7 @@ from penstock.client.pulses import Pulsation, Start, beat_many, start_many
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.naming import EXTERNAL_POOL
 from penstock.core.states import RunState
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.store.outside import outside_get_many
 
 __all__ = [

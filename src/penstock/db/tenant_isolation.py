@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.store.api import Tx, one
+from penstock.db.store import Tx, one
 
 
 class Wall(NamedTuple):

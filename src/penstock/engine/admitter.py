@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.core.clock import MINUTE, SECOND
+from penstock.db.store import Store
 from penstock.store.admission import admission_look, run_admit_due, run_age
-from penstock.store.api import Store
 from penstock.store.lines import (
     Promoted,
     lines_age,

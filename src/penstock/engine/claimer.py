@@ -13,6 +13,7 @@ from typing import Final
 
 from penstock.core.clock import SECOND
 from penstock.core.errors import StoreError
+from penstock.db.store import Waiter
 from penstock.engine.buffer import is_suspect
 from penstock.engine.collector import CollectLane
 from penstock.engine.executor import ThreadLane
@@ -21,7 +22,6 @@ from penstock.engine.pace import Pace
 from penstock.engine.steps import WorkerSteps
 from penstock.events import ServiceError
 from penstock.runs.rows import HeldRun
-from penstock.store.api import Waiter
 
 ROOM_SECONDS: Final = 1.0
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.store.deliveries import SWEEP, delivery_due, delivery_lapse
 from penstock.store.rounds import CHUNK, delivery_desert, delivery_expire, delivery_overripe
 from penstock.store.topics import channels, subscription_read

@@ -18,11 +18,11 @@ import msgspec
 from penstock.core import settle
 from penstock.core.errors import StoreError, StoreUnavailable
 from penstock.core.retry import ErrorType
+from penstock.db.store import Store, Tx
 from penstock.engine.options import WorkerOptions
 from penstock.engine.outcome import RETURNED
 from penstock.events import Events, RunEnded, RunRefused, ServiceError
 from penstock.runs.rows import Finish, Finished, HeldRun
-from penstock.store.api import Store, Tx
 from penstock.store.ending import run_end_many
 from penstock.store.limits import snoozed_wake
 from penstock.store.runs import run_release_many

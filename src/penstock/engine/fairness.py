@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock.core.clock import Clock
+from penstock.db.store import Single, Store
 from penstock.runs.rows import HeldRun
-from penstock.store.api import Single, Store
 from penstock.store.runs import fair_clock_raise
 
 GAP_SECONDS: Final = 0.1

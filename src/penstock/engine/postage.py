@@ -15,9 +15,9 @@ from penstock.core.clock import Micros
 from penstock.core.errors import PenstockError
 from penstock.core.message import Delivery, ErrorKind
 from penstock.core.pushing import Answered, Bearer, Post, Verdict, compose, load_push, proof
+from penstock.db.store import Tx
 from penstock.engine.secrets import Secrets
 from penstock.store.alerts import Alert, alert_open, alert_resolve
-from penstock.store.api import Tx
 from penstock.store.deliveries import Handed, Refusal, delivery_ack, delivery_nack
 from penstock.store.pushes import PushReady
 from penstock.store.topics import HOUSE, Subscription, subscription_pause

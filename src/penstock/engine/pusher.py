@@ -25,10 +25,10 @@ from penstock.core.pushing import (
     verdict_of,
 )
 from penstock.core.window import Window, failed, may_take, succeeded
+from penstock.db.store import Store, Tx
 from penstock.engine.postage import Letter, Settled, settle, stamped
 from penstock.engine.secrets import Secrets
 from penstock.events import Events, PushPosted, ServiceError
-from penstock.store.api import Store, Tx
 from penstock.store.deliveries import Handed, delivery_pull
 from penstock.store.pushes import PushReady, push_ready
 from penstock.store.topics import Subscription, subscription_read

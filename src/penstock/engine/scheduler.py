@@ -16,10 +16,10 @@ from penstock.core.cadence import Cadence, CatchUp, next_after
 from penstock.core.clock import MINUTE, SECOND, Clock, SystemClock
 from penstock.core.ids import encode
 from penstock.core.misfire import SlotPlan, plan
+from penstock.db.store import Store, Tx
 from penstock.events import Events, Ticked
 from penstock.schedules.rows import DueGroup, TickCounts
 from penstock.store.alerts import Alert, alert_open, alert_resolve
-from penstock.store.api import Store, Tx
 from penstock.store.registry import processor_list
 from penstock.store.schedule import (
     cadence_list,

@@ -14,8 +14,8 @@ from typing import Final
 
 from penstock.core.clock import Clock
 from penstock.core.errors import Conflict
+from penstock.db.store import Store, Tx
 from penstock.egress.oidc import SigningKey
-from penstock.store.api import Store, Tx
 from penstock.store.journal import Entry, journal_append_many
 from penstock.store.keys import secret_ensure, secret_get, secret_swap
 

@@ -21,6 +21,7 @@ from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.ids import new_boot_id
 from penstock.core.parameters import defaults
 from penstock.core.pipeline import Pipeline
+from penstock.db.store import Single, Store, Tx
 from penstock.engine.buffer import is_suspect
 from penstock.engine.context import Known, RunContext, Signal
 from penstock.engine.ends import ADMIT, EndQueue, Flushed
@@ -31,7 +32,6 @@ from penstock.engine.outcome import Outcome, finish_of, outcome_of_value, unsett
 from penstock.engine.session import Renewal, WorkerSession
 from penstock.events import Events, RunStarted, WorkerBeat
 from penstock.runs.rows import Finish, HeldRun, Progress
-from penstock.store.api import Single, Store, Tx
 from penstock.store.declare import pipeline_register
 from penstock.store.held import session_runs
 from penstock.store.leases import progress_put_many, session_cancels

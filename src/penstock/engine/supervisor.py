@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.core.clock import SECOND
+from penstock.db.store import Store, Waiter
 from penstock.events import Events, ServiceError, ServiceStarted, ServiceStopped
-from penstock.store.api import Store, Waiter
 
 PAUSE_MAX_SECONDS = 5.0
 

@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreError
 from penstock.core.pipeline import Pipeline
+from penstock.db.store import Store
 from penstock.engine.claimer import Claimer, hint
 from penstock.engine.collector import CollectLane
 from penstock.engine.context import Signal
@@ -33,7 +34,6 @@ from penstock.engine.steps import WorkerSteps
 from penstock.engine.watch import FAST_SECONDS, SLOW_SECONDS, Watch
 from penstock.events import Events, ServiceError, ServiceStarted, ServiceStopped
 from penstock.runs.rows import HeldRun
-from penstock.store.api import Store
 
 __all__ = ["Worker", "WorkerOptions", "WorkerSteps"]
 

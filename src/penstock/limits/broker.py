@@ -25,11 +25,11 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import Conflict, NotFound, StoreError
 from penstock.core.ids import new_boot_id
 from penstock.core.limit import LimitTerms
+from penstock.db.store import Store, Tx
 from penstock.events import Events, QuotaHit, SlotTaken
 from penstock.limits.desk import Desk, Held, Waiter
 from penstock.limits.holdings import Holdings
 from penstock.limits.pulse import FOREVER, PAUSE_SECONDS, Pulse
-from penstock.store.api import Store, Tx
 from penstock.store.limit_rows import Lease, Leave, Limit, Release, Served, Turn, channel
 from penstock.store.limit_turn import limit_serve
 from penstock.store.limits import (

@@ -18,8 +18,8 @@ from penstock.config import PREFIX, load
 from penstock.core.clock import Clock
 from penstock.core.current_run import PRESENT
 from penstock.core.errors import Conflict, PenstockError
+from penstock.db.store import Store
 from penstock.limits.broker import Broker
-from penstock.store.api import Store
 
 _DATABASE: Final = f"{PREFIX}DATABASE_URL"
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreError
+from penstock.db.store import Store
 from penstock.events import Events, SlotLost
 from penstock.limits.desk import Held
-from penstock.store.api import Store
 from penstock.store.limits import limit_renew_many
 
 PAUSE_SECONDS = 0.2

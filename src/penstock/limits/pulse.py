@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
-from penstock.store.api import Store, Waiter
+from penstock.db.store import Store, Waiter
 
 IDLE_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.2

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.store.api import Tx, first, one
+from penstock.db.store import Tx, first, one
 from penstock.store.lines import lines_pause
 
 AGE_PER_CUSTOMER = 5

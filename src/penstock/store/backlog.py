@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from penstock.store.api import Tx, one
+from penstock.db.store import Tx, one
 
 BOUND: Final = 10_000
 STATES: Final = ("ready", "leased", "delayed", "behind")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.store.api import Tx, one
+from penstock.db.store import Tx, one
 from penstock.store.topics import Subscription, Topic, subscription_of_row
 
 

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from penstock.core.breaker import Breaker
 from penstock.core.clock import MINUTE
-from penstock.store.api import Tx
+from penstock.db.store import Tx
 from penstock.store.book import Book, LookOrder, Stir
 from penstock.store.changes import Changes, Known, Start, run_rows
 from penstock.store.completions import Seen, completions_ask

@@ -19,9 +19,9 @@ from penstock.core.phases import ENDED, PhaseState
 from penstock.core.plan import PhasePlan
 from penstock.core.record import dumps
 from penstock.core.verdict import Decision, GateInput, Verdict
+from penstock.db.store import Tx
 from penstock.runs.rows import NewRun
 from penstock.store.alerts import Alert, alert_open
-from penstock.store.api import Tx
 from penstock.store.book import Book, Wanted
 from penstock.store.completions import nudge_next_of_configs, nudge_partition
 from penstock.store.flow_words import (

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from penstock.db.store import Tx
 from penstock.runs.rows import Finished
-from penstock.store.api import Tx
 
 
 class Nudge(NamedTuple):

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.db.store import Tx, first, one
 from penstock.schedules.rows import Config
-from penstock.store.api import Tx, first, one
 
 
 class Change(NamedTuple):

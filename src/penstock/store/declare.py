@@ -15,7 +15,7 @@ from penstock.core.pipeline import Pipeline
 from penstock.core.processor import Processor
 from penstock.core.record import plain
 from penstock.core.runlimits import needs_of
-from penstock.store.api import Tx
+from penstock.db.store import Tx
 from penstock.store.registry import (
     pipeline_get,
     pipeline_put,

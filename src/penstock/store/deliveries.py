@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from penstock.core import redelivery
 from penstock.core.message import ORIGIN_MESSAGE_ID, REPLAYS, ErrorKind
 from penstock.core.redelivery import ERROR_MAX
-from penstock.store.api import Row, Tx
+from penstock.db.store import Row, Tx
 from penstock.store.dying import Dying, bury
 from penstock.store.messages import attributes_of, lock_keys
 from penstock.store.topics import Subscription, channel, subscription_read

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from penstock.core.message import ErrorKind
 from penstock.core.redelivery import Death, dead_letter_attributes
+from penstock.db.store import Tx
 from penstock.store.alerts import Alert, alert_open
-from penstock.store.api import Tx
 from penstock.store.journal import Entry, journal_append_many
 from penstock.store.messages import Copy, Header, message_copy_to, message_headers
 from penstock.store.topics import Subscription, topic_open

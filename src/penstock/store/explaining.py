@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from penstock.db.store import Tx, first, one
 from penstock.runs.rows import Run
-from penstock.store.api import Tx, first, one
 from penstock.store.flows import Flow
 from penstock.store.gates import DecisionRow
 from penstock.store.people import Intervention

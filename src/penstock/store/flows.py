@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.core.phases import ENDED, PhaseState
-from penstock.store.api import Tx, first
+from penstock.db.store import Tx, first
 
 FAR_FUTURE: Final = 2**62
 LATE_DATA: Final = "late_data"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from penstock.core.breaker import Breaker
-from penstock.store.api import Tx
+from penstock.db.store import Tx
 from penstock.store.leases import lease_release_many
 
 

@@ -6,8 +6,8 @@ know them; nothing else would ever end them while that worker lives.
 
 from __future__ import annotations
 
+from penstock.db.store import Tx
 from penstock.runs.rows import HeldRun
-from penstock.store.api import Tx
 
 
 def session_runs(tx: Tx, session_id: int) -> list[HeldRun]:

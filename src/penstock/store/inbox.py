@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from penstock.store.api import Tx, first, one
+from penstock.db.store import Tx, first, one
 
 FAR = 2**62
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.store.api import Row, Tx, first, one
+from penstock.db.store import Row, Tx, first, one
 
 
 class Entry(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from penstock.store.api import Tx, first, one
+from penstock.db.store import Tx, first, one
 
 
 class KeyRow(NamedTuple):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from penstock.db.store import Tx, first, one
 from penstock.runs.rows import HeldRun, Progress
-from penstock.store.api import Tx, first, one
 
 
 class Session(NamedTuple):

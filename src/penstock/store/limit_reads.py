@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.core.limit import HISTORY_KEPT
-from penstock.store.api import Tx, first
+from penstock.db.store import Tx, first
 from penstock.store.limit_rows import Lease, Limit, Ticket
 
 _WIDTH = len(Limit._fields)

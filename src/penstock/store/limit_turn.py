@@ -16,7 +16,7 @@ from penstock.core import bucket
 from penstock.core import limit as rules
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import NotFound
-from penstock.store.api import Later, Tx, first
+from penstock.db.store import Later, Tx, first
 from penstock.store.limit_rows import Lease, Leave, Limit, Release, Served, Ticket, Turn, Want
 
 TICKET_US: Final = 15 * SECOND

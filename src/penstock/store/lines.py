@@ -26,7 +26,7 @@ from penstock.core.limit import CAPACITY_DEFAULT, effective
 from penstock.core.line import Room, Waiting
 from penstock.core.record import read
 from penstock.core.runlimits import LimitNeed, render
-from penstock.store.api import Row, Tx
+from penstock.db.store import Row, Tx
 
 ADMIT: Final = "admit"
 WINDOW: Final = 16

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.store.api import Tx, one
+from penstock.db.store import Tx, one
 
 
 class PhaseLine(NamedTuple):

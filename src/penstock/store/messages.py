@@ -16,7 +16,7 @@ import msgspec
 from penstock.core import busrules, filters
 from penstock.core.errors import DuplicateRequest, StoreBusy
 from penstock.core.message import Outgoing
-from penstock.store.api import Tx, first
+from penstock.db.store import Tx, first
 from penstock.store.topics import HOUSE, OpenTopic, Taker, channels, topic_open_named
 
 _encode = msgspec.json.Encoder(order="deterministic").encode

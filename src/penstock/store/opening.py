@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from penstock.core.cascade import LATE_RERUNS_MAX, FlowState, flow_deadline, inherited
 from penstock.core.phases import DONE, PhaseState
+from penstock.db.store import Tx
 from penstock.runs.rows import Origin
-from penstock.store.api import Tx
 from penstock.store.completions import (
     Reported,
     Seen,

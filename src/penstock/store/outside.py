@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from penstock.db.store import Tx, first
 from penstock.runs.rows import HeldRun, Run
-from penstock.store.api import Tx, first
 from penstock.store.registry import customer_get
 from penstock.store.runs import run_chain, run_of_row
 

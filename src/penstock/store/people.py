@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from penstock.core.ids import encode
 from penstock.core.override import Override
 from penstock.core.verdict import Verdict
-from penstock.store.api import Tx, first, one
+from penstock.db.store import Tx, first, one
 from penstock.store.flow_words import gate_key, needs_person
 from penstock.store.flows import Phase
 from penstock.store.logs import alert_resolve_many

@@ -15,7 +15,7 @@ from penstock.core.mode import Mode
 from penstock.core.plan import Need, Plan, definition_needs, judging_mode, modes_of, plan_of
 from penstock.core.record import read
 from penstock.core.terms import PipelineTerms
-from penstock.store.api import Tx, first
+from penstock.db.store import Tx, first
 
 KEPT_MAX: Final = 1_000
 DIGEST_CHARS: Final = 64

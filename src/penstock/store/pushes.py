@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.store.api import Tx
+from penstock.db.store import Tx
 from penstock.store.topics import Subscription, subscription_of_row
 
 

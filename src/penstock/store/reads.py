@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.core.clock import DAY, HOUR
-from penstock.store.api import Tx, first
+from penstock.db.store import Tx, first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

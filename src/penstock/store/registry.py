@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.clock import Micros
-from penstock.store.api import Tx, first, one
+from penstock.db.store import Tx, first, one
 
 
 def customer_ensure_many(tx: Tx, names: Iterable[str]) -> dict[str, int]:

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.core.cloudevents import event_attributes
 from penstock.core.message import Outgoing
-from penstock.store.api import Tx
+from penstock.db.store import Tx
 from penstock.store.journal import Message
 from penstock.store.messages import attributes_of, message_publish_to
 from penstock.store.topics import topic_open_try

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from penstock.core.errors import Conflict, NotFound
-from penstock.store.api import Tx, first
+from penstock.db.store import Tx, first
 from penstock.store.deliveries import Ticket, lock_keys_of, settle
 from penstock.store.messages import lock_keys, message_headers
 from penstock.store.topics import Subscription, channel, note, subscription_read

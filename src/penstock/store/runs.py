@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.core.states import Admission
+from penstock.db.store import Tx, first
 from penstock.runs.rows import Finish, Finished, HeldRun, NewRun, Run
-from penstock.store.api import Tx, first
 from penstock.store.lines import ADMIT, lines_leave
 
 FAR_FUTURE = 2**62

@@ -13,8 +13,8 @@ import msgspec
 
 from penstock.core.cadence import Cadence, CatchUp
 from penstock.core.misfire import SlotPlan, plan
+from penstock.db.store import Tx, first, one
 from penstock.schedules.rows import DueGroup, TickCounts
-from penstock.store.api import Tx, first, one
 
 
 class LedgerEntry(NamedTuple):

@@ -15,7 +15,7 @@ from penstock.core.modes import detect, partition_of
 from penstock.core.plan import modes_of
 from penstock.core.record import read
 from penstock.core.terms import PipelineTerms
-from penstock.store.api import Tx
+from penstock.db.store import Tx
 from penstock.store.book import Stir
 from penstock.store.cascade import Advanced, advance
 from penstock.store.flows import OfConfig, flow_lock_open, of_configs

@@ -15,7 +15,7 @@ from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.message import BUILTIN_TOPICS, PHASE_TOPICS, SubscriptionSpec, TopicSpec
 from penstock.core.pushing import load_push
 from penstock.core.redelivery import Policy
-from penstock.store.api import Row, Tx, first
+from penstock.db.store import Row, Tx, first
 from penstock.store.journal import Entry, journal_append_many
 
 HOUSE: Final = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.core.clock import DAY, HOUR, MINUTE
-from penstock.store.api import Tx, first, one
+from penstock.db.store import Tx, first, one
 
 FOLD_BEHIND_US = 10 * MINUTE
 CHUNK = 5_000

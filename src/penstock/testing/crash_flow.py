@@ -21,13 +21,13 @@ from penstock.core.needs import same_day
 from penstock.core.pipeline import Pipeline
 from penstock.core.record import loads
 from penstock.core.verdict import Decision, GateInput
+from penstock.db.store import Store
 from penstock.engine.admitter import Admitter
 from penstock.engine.context import RunContext
 from penstock.engine.options import WorkerOptions
 from penstock.engine.orchestrator import Orchestrator
 from penstock.engine.steps import WorkerSteps
 from penstock.engine.sweeper import Sweeper
-from penstock.store.api import Store
 from penstock.store.gates import DecisionFilter, decision_list
 from penstock.testing.clock import VirtualClock
 

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from penstock.core.clock import DAY, SECOND, SystemClock
-from penstock.store.api import Capabilities, Later, Row, Store, Tx, Waiter
-from penstock.store.postgres import PostgresStore
-from penstock.store.sqlite import SqliteStore
-from penstock.store.statements import Engine
+from penstock.db.postgres.store import PostgresStore
+from penstock.db.sqlite.store import SqliteStore
+from penstock.db.statements import Engine
+from penstock.db.store import Capabilities, Later, Row, Store, Tx, Waiter
 from penstock.testing.clock import VirtualClock
 from penstock.testing.crash_flow import Wrong, drive, judge
 from penstock.testing.postgres import open_server

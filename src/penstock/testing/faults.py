@@ -13,9 +13,9 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from penstock.core.errors import StoreBusy, StoreUnavailable
-from penstock.store.api import Capabilities, Later, Row, Store, Tx, Waiter
-from penstock.store.scoped import ScopedStore
-from penstock.store.statements import Engine
+from penstock.db.scoped import ScopedStore
+from penstock.db.statements import Engine
+from penstock.db.store import Capabilities, Later, Row, Store, Tx, Waiter
 
 T = TypeVar("T")
 

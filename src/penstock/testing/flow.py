@@ -24,9 +24,9 @@ from penstock.core.modes import partition_of
 from penstock.core.pipeline import Pipeline
 from penstock.core.record import loads
 from penstock.core.verdict import Decision
+from penstock.db.store import Store, Tx
 from penstock.engine.context import RunContext
 from penstock.engine.outcome import Outcome, outcome_of_error, outcome_of_value
-from penstock.store.api import Store, Tx
 from penstock.store.completions import nudge_put_many
 from penstock.store.flows import Flow, FlowFilter, Phase, flow_list, phases_of
 from penstock.store.gates import DecisionFilter, Trigger, decision_list, triggers_of

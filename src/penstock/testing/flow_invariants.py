@@ -14,7 +14,7 @@ from penstock.core.gate import decide
 from penstock.core.pipeline import Pipeline
 from penstock.core.record import loads
 from penstock.core.verdict import Decision, GateInput
-from penstock.store.sqlite import SqliteStore
+from penstock.db.sqlite.store import SqliteStore
 from penstock.testing.invariants import Violation
 from penstock.testing.snapshots import Peek
 

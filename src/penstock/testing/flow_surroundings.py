@@ -20,7 +20,7 @@ from penstock.core.dependency import Dependency, Kind
 from penstock.core.evidence import Sighting
 from penstock.core.look import Look
 from penstock.core.pipeline import Pipeline
-from penstock.store.api import Store
+from penstock.db.store import Store
 from penstock.store.completions import completions_of
 from penstock.store.flows import FlowFilter, flow_list, phases_of
 from penstock.store.runs import RunFilter

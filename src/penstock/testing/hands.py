@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Clock, Micros
 from penstock.core.pipeline import Pipeline
+from penstock.db.store import Store
 from penstock.engine.context import Known, RunContext, Signal
 from penstock.engine.execution import call_inline
 from penstock.engine.options import WorkerOptions
 from penstock.engine.outcome import Outcome
 from penstock.engine.steps import WorkerSteps
-from penstock.store.api import Store
 from penstock.store.registry import processor_list
 
 LEASE_US = 60 * DAY

@@ -22,10 +22,10 @@ from psycopg import errors as pgerrors
 
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreBusy
-from penstock.store.api import Capabilities, Store, Tx, Waiter
-from penstock.store.postgres import SESSION, TRIES
-from penstock.store.postgres_tx import PostgresTx
-from penstock.store.postgres_wire import Ask, Session
+from penstock.db.postgres.pipeline import Ask, Session
+from penstock.db.postgres.store import SESSION, TRIES
+from penstock.db.postgres.transaction import PostgresTx
+from penstock.db.store import Capabilities, Store, Tx, Waiter
 
 T = TypeVar("T")
 Act = Callable[[Store], Any]

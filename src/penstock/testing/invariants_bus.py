@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from penstock.core.message import ORIGIN_MESSAGE_ID, SOURCE_DELIVERY_COUNT
 from penstock.core.redelivery import backoff
-from penstock.store.sqlite import SqliteStore
+from penstock.db.sqlite.store import SqliteStore
 from penstock.store.topics import Subscription
 from penstock.testing.invariants import Violation
 

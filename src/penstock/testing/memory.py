@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 
 from penstock.core.clock import Clock
-from penstock.store.sqlite import SqliteStore
+from penstock.db.sqlite.store import SqliteStore
 
 
 def memory_store(clock: Clock | None = None) -> SqliteStore:

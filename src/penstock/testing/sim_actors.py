@@ -18,11 +18,11 @@ from penstock.client.runs import Submission
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError
 from penstock.core.ids import encode
+from penstock.db.store import Store, Tx
 from penstock.engine.admitter import Admitter
 from penstock.engine.scheduler import Scheduler, SchedulerOptions
 from penstock.engine.sweeper import Sweeper
 from penstock.engine.upkeep import Pruner, Relay, Sealer
-from penstock.store.api import Store, Tx
 from penstock.store.journal import Message
 from penstock.testing.clock import VirtualClock
 from penstock.testing.faults import Fault, FaultyStore

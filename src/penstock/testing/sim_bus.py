@@ -13,8 +13,8 @@ from typing import Final, Protocol
 from penstock.core.clock import HOUR, SECOND
 from penstock.core.errors import Conflict, NotFound, StoreError
 from penstock.core.message import ErrorKind, Outgoing, SubscriptionSpec, TopicSpec
+from penstock.db.store import Tx
 from penstock.store import deliveries, messages, rounds, topics
-from penstock.store.api import Tx
 from penstock.store.deliveries import Handed, Refusal
 from penstock.store.topics import Subscription
 from penstock.testing.faults import Fault

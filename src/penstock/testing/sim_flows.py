@@ -20,8 +20,8 @@ from penstock.core.evidence import Sighting
 from penstock.core.look import Look
 from penstock.core.needs import historical, optional, same_day
 from penstock.core.pipeline import Pipeline
+from penstock.db.store import Store
 from penstock.engine.orchestrator import Orchestrator
-from penstock.store.api import Store
 from penstock.store.flows import FlowFilter
 from penstock.testing.faults import Fault
 from penstock.testing.sim_actors import Actor, ServiceActor, Stage

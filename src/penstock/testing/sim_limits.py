@@ -12,7 +12,7 @@ from typing import Final
 
 from penstock.core.limit import LimitTerms
 from penstock.core.pipeline import Pipeline
-from penstock.store.api import Tx
+from penstock.db.store import Tx
 from penstock.store.limits import limit_declare
 from penstock.testing.invariants import Violation
 from penstock.testing.snapshots import Peek

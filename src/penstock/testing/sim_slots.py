@@ -17,7 +17,7 @@ from typing import Final
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import StoreError
 from penstock.core.limit import LimitTerms
-from penstock.store.api import Tx
+from penstock.db.store import Tx
 from penstock.store.limit_reads import limit_holders
 from penstock.store.limit_rows import Lease, Leave, Release, Served, Turn, Want
 from penstock.store.limit_turn import limit_serve

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock.store.sqlite import SqliteStore
+from penstock.db.sqlite.store import SqliteStore
 
 
 class RunRow(NamedTuple):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.store.api import Store
+from penstock.db.store import Store
 from penstock.testing.clock import VirtualClock
 from tests.desk import Desk
 

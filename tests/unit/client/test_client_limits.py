@@ -7,7 +7,7 @@ import pytest
 from penstock.client.limits import waits_of
 from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput, NotFound
-from penstock.store.api import Tx
+from penstock.db.store import Tx
 from penstock.store.limit_reads import Note
 from penstock.store.limit_rows import Release, Served, Turn, Want
 from penstock.store.limits import limit_get, limit_serve

@@ -10,7 +10,7 @@ from penstock.client.names import FRESH_SECONDS, Names
 from penstock.client.submission import Submission, check_many
 from penstock.core.errors import InvalidInput
 from penstock.core.pipeline import Pipeline
-from penstock.store.api import Store, Tx
+from penstock.db.store import Store, Tx
 from penstock.testing.clock import VirtualClock
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from penstock.core.errors import DeclarationError, LeaseLost, StoreUnavailable
 from penstock.core.pipeline import Pipeline
+from penstock.db.sqlite.store import SqliteStore
 from penstock.engine.context import Result, RunContext
 from penstock.events import RunEnded, RunRefused, RunStarted, ServiceError, WorkerBeat
 from penstock.runs.rows import Finish
@@ -22,7 +23,6 @@ from penstock.store.admission import run_admit_due
 from penstock.store.ending import run_end_many
 from penstock.store.leases import session_close, session_list
 from penstock.store.runs import run_cancel_ask
-from penstock.store.sqlite import SqliteStore
 from tests.unit.engine import process_bodies
 from tests.unit.engine.worker_kit import SECOND, Running, reached, run_of, spin, submit
 
@@ -32,7 +32,7 @@ from penstock.core.clock import SystemClock
 from tests.unit.engine.signals import run_until_signal
 from penstock.engine.worker import Worker, WorkerOptions
 from penstock.events import Events, RunStarted
-from penstock.store.sqlite import SqliteStore
+from penstock.db.sqlite.store import SqliteStore
 from tests.unit.engine.process_bodies import pipeline
 
 events = Events()

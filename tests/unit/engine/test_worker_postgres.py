@@ -8,10 +8,10 @@ import psycopg
 import pytest
 
 from penstock.core.pipeline import Pipeline
+from penstock.db.postgres.store import PostgresStore
 from penstock.engine.context import RunContext
 from penstock.events import RunEnded, ServiceError
 from penstock.store.leases import session_list
-from penstock.store.postgres import PostgresStore
 from penstock.testing.postgres import DatabaseServer, PostgresServer
 from tests.unit.engine.worker_kit import Running, run_of, submit
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from penstock.core.clock import SystemClock
 from penstock.core.pipeline import Pipeline
+from penstock.db.store import Store, Tx
 from penstock.engine.options import WorkerOptions
 from penstock.engine.steps import WorkerSteps
 from penstock.engine.worker import Worker
 from penstock.events import Event, Events
 from penstock.runs.rows import HeldRun, NewRun, Run
-from penstock.store.api import Store, Tx
 from penstock.store.declare import pipeline_register
 from penstock.store.leases import session_expire
 from penstock.store.registry import customer_ensure_many

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from penstock import limits
+from penstock.db.store import Store
 from penstock.limits.broker import Broker
 from penstock.limits.brokers import broker_of
-from penstock.store.api import Store
 from penstock.testing.clock import VirtualClock
 from tests.conftest import OpenStore
 

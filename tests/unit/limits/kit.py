@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from penstock.core.errors import StoreUnavailable
-from penstock.store.api import Capabilities, Store, Tx, Waiter
+from penstock.db.store import Capabilities, Store, Tx, Waiter
 from penstock.store.limit_reads import limit_history, limit_holders, limit_queue
 from penstock.store.limits import limit_get
 

@@ -8,9 +8,9 @@ import pytest
 from penstock import limits
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import InvalidInput, LimitTimeout, TransientError
+from penstock.db.store import Store
 from penstock.limits.bigquery import DmlOptions, dml, run_dml, statement_of, table_slot
 from penstock.limits.retry import QuotaRetry
-from penstock.store.api import Store
 from penstock.testing.clock import VirtualClock
 from tests.unit.limits.kit import Sight
 

@@ -10,11 +10,11 @@ import pytest
 
 from penstock import limits
 from penstock.core.errors import Conflict, InvalidInput, LimitTimeout, SlotLost
+from penstock.db.store import Store
 from penstock.limits.broker import Broker
 from penstock.limits.brokers import broker_of
 from penstock.limits.desk import State, Waiter
 from penstock.limits.slots import Slot
-from penstock.store.api import Store
 from penstock.store.limit_reads import limit_holders
 from penstock.store.limit_rows import Want
 from penstock.store.limits import limit_force_release

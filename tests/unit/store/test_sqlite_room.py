@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.store import sqlite_room
+from penstock.db.sqlite import wal_preallocation
+from penstock.db.sqlite.store import SqliteStore
 from penstock.store.registry import customer_ensure_many
-from penstock.store.sqlite import SqliteStore
 
-CHUNK_BYTES = sqlite_room.CHUNK * (sqlite_room.FRAME_HEADER + 4096)
+CHUNK_BYTES = wal_preallocation.CHUNK * (wal_preallocation.FRAME_HEADER + 4096)
 
 
 @pytest.fixture
@@ -77,11 +77,11 @@ def test_two_writers_share_the_room(store: SqliteStore) -> None:
 def test_a_short_log_is_let_alone(store: SqliteStore) -> None:
     store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     put(store, "one", "two", "three")
-    assert 0 < log_size(store) < sqlite_room.FIRST * 4096
+    assert 0 < log_size(store) < wal_preallocation.FIRST * 4096
 
 
 def test_no_log_is_no_fault(tmp_path: Path) -> None:
-    room = sqlite_room.Room(tmp_path / "none.db", 4096, 8_000)
+    room = wal_preallocation.Room(tmp_path / "none.db", 4096, 8_000)
     room.make()
     room.make()
     room.close()

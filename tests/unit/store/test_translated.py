@@ -8,9 +8,10 @@ import pytest
 from psycopg import errors as pgerrors
 
 from penstock.core.errors import StoreUnavailable
-from penstock.store import postgres, sqlite
+from penstock.db.postgres import store as postgres
+from penstock.db.sqlite import store as sqlite
+from penstock.db.sqlite.store import SqliteStore
 from penstock.store.registry import customer_ensure_many
-from penstock.store.sqlite import SqliteStore
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.store import wake
-from penstock.store.wake import HubWaiter, Relay, WakeHub
+from penstock.db import notifier
+from penstock.db.notifier import HubWaiter, Relay, WakeHub
 
 
 def sleeper(waiter: HubWaiter) -> threading.Thread:
@@ -71,7 +71,7 @@ def test_what_nobody_heard_does_not_wait(
     relay: Relay, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes along what would have waited."""
-    monkeypatch.setattr(wake, "HEARD_SECONDS", 3_600.0)
+    monkeypatch.setattr(notifier, "HEARD_SECONDS", 3_600.0)
     relay.ask(["a"], is_heard=True)
     assert sent.notes == []
     relay.ask(["b"])

@@ -15,10 +15,10 @@ from typing import Any, cast
 
 import psycopg
 
-from penstock.store.api import Row
-from penstock.store.arrays import array_literal, text_of
-from penstock.store.postgres_wire import Ask, Wire, prepared, verbatim
-from penstock.store.statements import Engine, Statement, load
+from penstock.db.postgres.array_literal import array_literal, text_of
+from penstock.db.postgres.pipeline import Ask, Wire, prepared, verbatim
+from penstock.db.statements import Engine, Statement, load
+from penstock.db.store import Row
 
 PREPARED_ROWS_MAX = 32
 

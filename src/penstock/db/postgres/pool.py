@@ -22,7 +22,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from penstock.core.errors import StoreBusy, StoreUnavailable
-from penstock.store.postgres_wire import Session
+from penstock.db.postgres.pipeline import Session
 
 CONNECT_SECONDS = 5
 WAIT_SECONDS = 10.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from penstock.store.api import Capabilities, Store, Tx, Waiter
+from penstock.db.store import Capabilities, Store, Tx, Waiter
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from penstock.store.api import Row
-from penstock.store.statements import Engine, Statement, batch_table, load
+from penstock.db.statements import Engine, Statement, batch_table, load
+from penstock.db.store import Row
 
 if TYPE_CHECKING:
     import sqlite3

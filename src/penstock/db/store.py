@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from penstock.store.statements import Engine
+from penstock.db.statements import Engine
 
 T = TypeVar("T")
 Row = tuple[Any, ...]

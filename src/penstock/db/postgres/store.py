@@ -21,15 +21,15 @@ from psycopg import errors as pgerrors
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, StoreBusy, StoreError, StoreUnavailable
 from penstock.core.ids import new_boot_id, stable_fraction
+from penstock.db import migrate
+from penstock.db.close_hooks import Farewells
+from penstock.db.notifier import HubWaiter, Relay, WakeHub, after_commit
+from penstock.db.postgres.pipeline import Session, prepared
+from penstock.db.postgres.pool import ConnectionPool, connect, is_quiet
+from penstock.db.postgres.transaction import DeadConnection, PostgresTx
+from penstock.db.scoped import ScopedStore, confining
+from penstock.db.store import Capabilities, Single, Store, Tx
 from penstock.db.tenant_isolation import wall_look
-from penstock.store import migrate
-from penstock.store.api import Capabilities, Single, Store, Tx
-from penstock.store.farewell import Farewells
-from penstock.store.postgres_pool import ConnectionPool, connect, is_quiet
-from penstock.store.postgres_tx import DeadConnection, PostgresTx
-from penstock.store.postgres_wire import Session, prepared
-from penstock.store.scoped import ScopedStore, confining
-from penstock.store.wake import HubWaiter, Relay, WakeHub, after_commit
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError, SchemaMismatch, StoreBusy, StoreUnavailable
-from penstock.store import migrate
-from penstock.store.api import Capabilities, Store, Tx
-from penstock.store.farewell import Farewells
-from penstock.store.scoped import ScopedStore
-from penstock.store.sqlite_room import Room
-from penstock.store.sqlite_tx import SqliteTx
-from penstock.store.wake import HubWaiter, Relay, SocketBell, WakeHub, after_commit
+from penstock.db import migrate
+from penstock.db.close_hooks import Farewells
+from penstock.db.notifier import HubWaiter, Relay, SocketBell, WakeHub, after_commit
+from penstock.db.scoped import ScopedStore
+from penstock.db.sqlite.transaction import SqliteTx
+from penstock.db.sqlite.wal_preallocation import Room
+from penstock.db.store import Capabilities, Store, Tx
 
 if TYPE_CHECKING:
     import sqlite3

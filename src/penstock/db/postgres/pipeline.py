@@ -21,8 +21,8 @@ from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, ExecStatus
 from psycopg.pq.abc import PGresult
 
-from penstock.store.api import Row
-from penstock.store.arrays import array_literal
+from penstock.db.postgres.array_literal import array_literal
+from penstock.db.store import Row
 
 PREPARED_MAX: Final = 500
 """Forms of statements a connection keeps; the one that was not used for longest goes."""

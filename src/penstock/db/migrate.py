@@ -15,7 +15,7 @@ from functools import cache
 from importlib import resources
 
 from penstock.core.errors import SchemaMismatch
-from penstock.store.statements import Engine, expand_schema
+from penstock.db.statements import Engine, expand_schema
 
 BOOKKEEPING = """CREATE TABLE IF NOT EXISTS schema_migrations (
     number integer PRIMARY KEY, name text NOT NULL, checksum text NOT NULL,

@@ -1,0 +1,1 @@
+"""PostgreSQL: pooled connections, pipelined statements, LISTEN/NOTIFY."""

@@ -1,0 +1,1 @@
+"""SQLite: one file, one writing connection with group commit."""
