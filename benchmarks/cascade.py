@@ -12,6 +12,7 @@ from benchmarks.result import Result, percentile, say
 from benchmarks.site import Site
 from benchmarks.work import worker
 from penstock import Pipeline, same_day
+from penstock.audit.telemetry import Event, Events, RunEnded
 from penstock.client import Client
 from penstock.client.flow_requests import FlowRequest
 from penstock.core.clock import SECOND
@@ -21,7 +22,6 @@ from penstock.db.store import Store, Tx
 from penstock.engine.context import RunContext
 from penstock.engine.orchestrator import Orchestrator
 from penstock.engine.supervisor import Beat, Loop
-from penstock.events import Event, Events, RunEnded
 from penstock.store.book import Stir
 from penstock.store.cascade import advance
 from penstock.store.opening import Opening, flow_open_many

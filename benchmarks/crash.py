@@ -15,10 +15,10 @@ from benchmarks.site import Place, Site
 from benchmarks.work import hold, worker
 from penstock import config
 from penstock.assembly import scheduler_loops, supervise
+from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.client.runs import Submission
 from penstock.db.store import Store
-from penstock.events import Events
 from penstock.runs.rows import Finish
 from penstock.store.ending import run_end_many
 

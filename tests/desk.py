@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.client.runs import Submission
 from penstock.core import settle
@@ -18,7 +19,6 @@ from penstock.db.store import Row, Store, Tx
 from penstock.engine.admitter import Admitter
 from penstock.engine.scheduler import Scheduler, SchedulerOptions, Tick
 from penstock.engine.sweeper import Sweeper
-from penstock.events import Events
 from penstock.runs.rows import Finish, Finished, HeldRun
 from penstock.schedules.rows import Config
 from penstock.store import leases, registry, runs

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from penstock.audit.store.alerts import AlertRow
+from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.client.binder import Binder
 from penstock.client.names import PipelineInfo
@@ -46,7 +48,6 @@ from penstock.engine.supervisor import Beat, Loop, Service, Supervisor
 from penstock.engine.sweeper import Sweeper
 from penstock.engine.upkeep import Pruner, Relay, Sealer
 from penstock.engine.worker import Worker
-from penstock.events import Events
 from penstock.probes.looking import Probes
 from penstock.pushwork import (
     build_health_check,
@@ -56,7 +57,6 @@ from penstock.pushwork import (
 )
 from penstock.serving import build_api
 from penstock.store.admission import Pause
-from penstock.store.alerts import AlertRow
 from penstock.store.flows import FlowFilter
 from penstock.store.flows import Phase as PhaseRow
 from penstock.store.leases import Session

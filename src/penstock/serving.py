@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.config import Settings
 from penstock.core.clock import SystemClock
 from penstock.core.errors import SettingsError
 from penstock.egress.addresses import is_loopback
 from penstock.engine.scheduler import Scheduler, SchedulerOptions
-from penstock.events import Events
 from penstock.pushwork import build_receiving
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from click.testing import CliRunner
 
 from penstock import connect, work_off
 from penstock.assembly import build_api
+from penstock.audit.telemetry import Events
 from penstock.cli import cli
 from penstock.config import load
 from penstock.core.clock import SECOND
-from penstock.events import Events
 from penstock.http.server import ApiServer
 from tests.unit.cli.shop import broken, hello, pair
 

@@ -13,9 +13,9 @@ import pytest
 
 from penstock import connect
 from penstock.assembly import build_api
+from penstock.audit.telemetry import Events
 from penstock.config import load
 from penstock.engine.orchestrator import Orchestrator
-from penstock.events import Events
 from tests.api.flow_scene import daily
 from tests.api.test_command_line import Pair, alike
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from penstock.events import Served as ServedEvent
+from penstock.audit.telemetry import Served as ServedEvent
 from penstock.http import protocol
 from tests.api.kit import Served
 from tests.desk import Desk

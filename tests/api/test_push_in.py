@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from penstock.audit.telemetry import Events, PushAccepted, PushPosted
 from penstock.core.clock import SystemClock
 from penstock.core.message import Outgoing, SubscriptionSpec, TopicSpec
 from penstock.core.pushing import OidcToken, PushSpec, dump_push
 from penstock.egress.oidc import SigningKey
 from penstock.egress.tokens import new_signing_key
-from penstock.events import Events, PushAccepted, PushPosted
 from penstock.http.receiving import Receiving
 from penstock.pushwork import build_pusher, build_receiving, signing_keys
 from penstock.store.messages import message_publish

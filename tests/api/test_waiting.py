@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from penstock.audit.telemetry import Served as ServedEvent
 from penstock.client.runs import Submission
 from penstock.core.pipeline import Pipeline
 from penstock.db.store import Store
-from penstock.events import Served as ServedEvent
 from penstock.http.waiting import LOOK_SECONDS
 from tests.api.kit import Served
 from tests.conftest import OpenStore

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from penstock.audit.store import journal
+from penstock.audit.store.journal import Entry
 from penstock.db.store import Store, Tx
-from penstock.store import journal
-from penstock.store.journal import Entry
 from tests.conformance.world import World
 from tests.conftest import OpenStore
 

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from penstock.audit.store.journal import journal_for
 from penstock.client import Client
 from penstock.client.keys import ApiKey
 from penstock.core.clock import DAY, HOUR, MINUTE
@@ -11,7 +12,6 @@ from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import new_secret
 from penstock.core.keys import KeyState, Principal, Role, parse, spell
 from penstock.db.store import Store
-from penstock.store.journal import journal_for
 from penstock.store.keys import key_get, key_touch, secret_ensure
 from penstock.testing.clock import VirtualClock
 from tests.conftest import OpenStore

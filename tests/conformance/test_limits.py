@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from penstock.audit.store.journal import journal_for
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.limit import LimitTerms
 from penstock.db.store import Store
-from penstock.store.journal import journal_for
 from penstock.store.limit_reads import (
     limit_history,
     limit_holders,

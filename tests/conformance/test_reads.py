@@ -6,9 +6,10 @@ from functools import partial
 
 import pytest
 
+from penstock.audit.store import journal
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, WEEK
 from penstock.runs.rows import Finish
-from penstock.store import journal, reads, upkeep
+from penstock.store import reads, upkeep
 from penstock.store.reads import ProviderMetrics
 from penstock.store.upkeep import FOLD_BEHIND_US, Retention
 from tests.conformance.world import World

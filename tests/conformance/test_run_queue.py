@@ -5,10 +5,11 @@ from functools import partial
 
 import pytest
 
+from penstock.audit.store import journal
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.db.store import Store, Tx
 from penstock.runs.rows import Finish, Finished
-from penstock.store import admission, journal, leases, registry, runs
+from penstock.store import admission, leases, registry, runs
 from tests.conformance.world import World
 from tests.conftest import ALL_ENGINES, OpenStore
 

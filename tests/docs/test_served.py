@@ -13,8 +13,8 @@ import pytest
 
 from penstock import Pipeline, RunContext, connect
 from penstock.assembly import build_api
+from penstock.audit.telemetry import Events
 from penstock.config import load
-from penstock.events import Events
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 _FENCED = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.audit.store.journal import Message, outbox_put
 from penstock.core.clock import MINUTE
 from penstock.db.statements import load
 from penstock.db.store import Store, Tx
@@ -20,7 +21,6 @@ from penstock.engine.sweeper import Sweeper
 from penstock.runs.rows import HeldRun
 from penstock.schedules.rows import TickCounts
 from penstock.store import schedule
-from penstock.store.journal import Message, outbox_put
 from penstock.store.leases import session_expire
 from penstock.testing.interleaving import Act, InterleavingFailed, Outcome, Scene, explore
 from tests.interleaving.stage import Stage, claim_act, submit_act

@@ -4,14 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.client import Client
-from penstock.core.clock import MINUTE
-from penstock.db.store import Store, Tx
-from penstock.engine.scheduler import Scheduler, SchedulerOptions
-from penstock.engine.sweeper import Sweeper
-from penstock.engine.upkeep import Relay
-from penstock.store.configs import Change, audit_append, audit_verify
-from penstock.store.journal import (
+from penstock.audit.store.journal import (
     Entry,
     Message,
     journal_append_many,
@@ -19,6 +12,13 @@ from penstock.store.journal import (
     seal_next,
     seals_verify,
 )
+from penstock.client import Client
+from penstock.core.clock import MINUTE
+from penstock.db.store import Store, Tx
+from penstock.engine.scheduler import Scheduler, SchedulerOptions
+from penstock.engine.sweeper import Sweeper
+from penstock.engine.upkeep import Relay
+from penstock.store.configs import Change, audit_append, audit_verify
 from penstock.testing.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act, submit_act
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from penstock.audit.store.alerts import alert_list
+from penstock.audit.telemetry import Event, Events, PushPosted
 from penstock.core import webhook
 from penstock.core.clock import MINUTE, SECOND, SystemClock
 from penstock.core.envelope import Pushed, decode
@@ -24,8 +26,6 @@ from penstock.egress.posting import posting
 from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
 from penstock.engine.pusher import Pusher, PusherOptions, Pushing
 from penstock.engine.secrets import Secrets
-from penstock.events import Event, Events, PushPosted
-from penstock.store.alerts import alert_list
 from penstock.store.backlog import Backlog, backlog, delivery_sums, message_places
 from penstock.store.deliveries import delivery_due, delivery_lapse
 from penstock.store.messages import message_publish

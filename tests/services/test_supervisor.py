@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from penstock.audit.telemetry import Event, Events, ServiceError, ServiceStarted, ServiceStopped
 from penstock.core.clock import HOUR, SECOND
 from penstock.db.sqlite.store import SqliteStore
 from penstock.engine.supervisor import Beat, Loop, Supervisor
-from penstock.events import Event, Events, ServiceError, ServiceStarted, ServiceStopped
 
 LONG = 30.0
 """Seconds after which a test gives up waiting; none takes that long."""

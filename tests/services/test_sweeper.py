@@ -5,12 +5,12 @@ from functools import partial
 
 import pytest
 
+from penstock.audit.telemetry import Event, Swept
 from penstock.core import settle
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.db.store import Tx
 from penstock.engine.admitter import BUSY_US, Admitter
 from penstock.engine.sweeper import OVERDUE_GRACE_US, Sweeper
-from penstock.events import Event, Swept
 from penstock.runs.rows import HeldRun
 from penstock.store import leases
 from penstock.store.admission import run_admit_due

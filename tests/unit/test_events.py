@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from penstock import events
-from penstock.events import Event, Events, RunEnded, ServiceStarted, Ticked
+from penstock.audit import telemetry
+from penstock.audit.telemetry import Event, Events, RunEnded, ServiceStarted, Ticked
 
 TICK = Ticked(due=1, runs=1, overlapped=0, paused=0, missed=0)
 
@@ -111,7 +111,7 @@ class TestNames:
         assert ended.as_dict()["final_state"] == "COMPLETED"
         kinds = [
             kind
-            for kind in vars(events).values()
+            for kind in vars(telemetry).values()
             if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
         ]
         names = {kind.__new__(kind).action for kind in kinds}

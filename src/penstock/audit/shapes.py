@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.audit.store.journal import JournalRow
 from penstock.core.clock import iso
 from penstock.core.formatting import parsed
-from penstock.store.journal import JournalRow
 
 
 def journal_shape(row: JournalRow) -> dict[str, Any]:

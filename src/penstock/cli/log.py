@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.shapes import plural, printable
-from penstock.core.clock import Clock, SystemClock, iso, to_datetime
-from penstock.core.ids import encode
-from penstock.core.redact import redact_json, redact_text
-from penstock.events import (
+from penstock.audit.telemetry import (
     Event,
     Events,
     PushAccepted,
@@ -35,6 +31,10 @@ from penstock.events import (
     Ticked,
     WorkerBeat,
 )
+from penstock.cli.shapes import plural, printable
+from penstock.core.clock import Clock, SystemClock, iso, to_datetime
+from penstock.core.ids import encode
+from penstock.core.redact import redact_json, redact_text
 
 if TYPE_CHECKING:
     from penstock.cli.app import App

@@ -140,7 +140,7 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         scheduler_loops,
         supervise,
     )
-    from penstock.events import Events  # as above
+    from penstock.audit.telemetry import Events  # as above
 
     declared = load_pipelines(settings.pipelines)
     events = Events()

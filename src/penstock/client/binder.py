@@ -14,6 +14,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from penstock.audit.store.alerts import request_answer, request_begin
 from penstock.client import Client
 from penstock.client.flow_messages import report_of
 from penstock.client.names import Names
@@ -29,7 +30,6 @@ from penstock.core.message import DEAD_LETTER_SUFFIX, ErrorKind, SubscriptionSpe
 from penstock.db.in_transaction import Within
 from penstock.db.store import Store, Tx
 from penstock.runs.rows import Origin
-from penstock.store.alerts import request_answer, request_begin
 from penstock.store.bound import config_event_list, config_skip_event, customer_name, topics_unbound
 from penstock.store.configs import config_get, config_lock
 from penstock.store.deliveries import (

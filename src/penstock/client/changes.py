@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.audit.store.alerts import alert_resolve
 from penstock.client.description import describe, describe_draft, offset_of
 from penstock.client.names import Names
 from penstock.core.cadence import Cadence, next_after
 from penstock.core.drafts import ConfigDraft
 from penstock.db.store import Tx
 from penstock.schedules.rows import Config
-from penstock.store.alerts import alert_resolve
 from penstock.store.configs import (
     Change,
     audit_append,

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from penstock.audit.store.journal import Entry, JournalRow, journal_append_many, journal_for
 from penstock.client.flow_opening import (
     EVENT,
     Opened,
@@ -62,7 +63,6 @@ from penstock.store.flows import (
     phases_of,
 )
 from penstock.store.gates import DecisionFilter, DecisionRow, Trigger, decision_list, triggers_of
-from penstock.store.journal import Entry, JournalRow, journal_append_many, journal_for
 from penstock.store.logs import Execution, execution_list
 from penstock.store.opening import Opening, opening_lock
 from penstock.store.people import flow_dismiss

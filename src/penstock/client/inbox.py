@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.client.again import run_again
 from penstock.client.letters import Edit, delivery_again, message_of
 from penstock.client.names import Names, check_limit
@@ -34,7 +35,6 @@ from penstock.store.inbox import (
     run_again_lock,
     run_replays,
 )
-from penstock.store.journal import Entry, journal_append_many
 from penstock.store.runs import run_get
 
 __all__ = ["FAR", "DeadLetters", "Edit", "LetterDetail", "LetterFilter", "Refused", "Replay"]

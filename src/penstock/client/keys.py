@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.client.names import Names, check_limit
 from penstock.core import keys
 from penstock.core.clock import DAY, MINUTE
@@ -20,7 +21,6 @@ from penstock.core.fields import check_text
 from penstock.core.ids import RandomBytes, encode, new_secret
 from penstock.core.keys import KeyState, Principal, Role
 from penstock.db.store import Store, Tx
-from penstock.store.journal import Entry, journal_append_many
 from penstock.store.keys import (
     KeyRow,
     key_get,

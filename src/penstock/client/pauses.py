@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.client.names import Names
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, encode
 from penstock.db.store import Store, Tx
 from penstock.store.admission import Pause, pause_drop, pause_list, pause_put
 from penstock.store.configs import Change, audit_append, config_get
-from penstock.store.journal import Entry, journal_append_many
 
 Scope = Literal["all", "customer", "pipeline", "config"]
 SCOPES: tuple[Scope, ...] = ("all", "customer", "pipeline", "config")

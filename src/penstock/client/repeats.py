@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from penstock.audit.store.alerts import request_answer, request_begin
 from penstock.db.store import Capabilities, Store, Tx, Waiter
-from penstock.store.alerts import request_answer, request_begin
 
 T = TypeVar("T")
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from penstock.audit.store.alerts import request_answer, request_begin
+from penstock.audit.store.journal import JournalRow, journal_for
 from penstock.client.again import run_again
 from penstock.client.names import Names, check_limit
 from penstock.client.submission import (
@@ -27,9 +29,7 @@ from penstock.core.ids import encode
 from penstock.core.states import LIVE, RunState
 from penstock.db.store import Single, Store, Tx
 from penstock.runs.rows import Run
-from penstock.store.alerts import request_answer, request_begin
 from penstock.store.ending import run_end_many
-from penstock.store.journal import JournalRow, journal_for
 from penstock.store.leases import progress_get
 from penstock.store.registry import customer_get
 from penstock.store.runs import (

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.audit.store.alerts import AlertRow
 from penstock.client.names import PipelineInfo
 from penstock.core.clock import MINUTE, SECOND, iso
 from penstock.core.formatting import iso_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.redact import redact
-from penstock.store.alerts import AlertRow
 from penstock.store.leases import Session
 from penstock.store.reads import Overview, ProviderMetrics
 

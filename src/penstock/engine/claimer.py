@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from penstock.audit.telemetry import ServiceError
 from penstock.core.clock import SECOND
 from penstock.core.errors import StoreError
 from penstock.db.store import Waiter
@@ -20,7 +21,6 @@ from penstock.engine.executor import ThreadLane
 from penstock.engine.loopthread import LoopLane
 from penstock.engine.pace import Pace
 from penstock.engine.steps import WorkerSteps
-from penstock.events import ServiceError
 from penstock.runs.rows import HeldRun
 
 ROOM_SECONDS: Final = 1.0

@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from penstock.audit.telemetry import Events, RunEnded, RunRefused, ServiceError
 from penstock.core import settle
 from penstock.core.errors import StoreError, StoreUnavailable
 from penstock.core.retry import ErrorType
 from penstock.db.store import Store, Tx
 from penstock.engine.options import WorkerOptions
 from penstock.engine.outcome import RETURNED
-from penstock.events import Events, RunEnded, RunRefused, ServiceError
 from penstock.runs.rows import Finish, Finished, HeldRun
 from penstock.store.ending import run_end_many
 from penstock.store.limits import snoozed_wake

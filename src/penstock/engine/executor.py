@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from penstock.audit.telemetry import ServiceError
 from penstock.core.current_run import PRESENT
 from penstock.engine.buffer import RunBuffer
 from penstock.engine.context import RunContext
 from penstock.engine.outcome import Outcome, outcome_of_error
 from penstock.engine.pace import Pace
 from penstock.engine.steps import WorkerSteps
-from penstock.events import ServiceError
 from penstock.runs.rows import Finish, HeldRun
 
 PUSH_SECONDS: Final = 0.005

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from penstock.audit.telemetry import Events
 from penstock.core.clock import SECOND, Clock
 from penstock.core.pipeline import Pipeline
 from penstock.db.store import Store
@@ -16,7 +17,6 @@ from penstock.engine.execution import call_inline
 from penstock.engine.options import WorkerOptions
 from penstock.engine.outcome import Outcome
 from penstock.engine.steps import WorkerSteps
-from penstock.events import Events
 
 
 class InlineWorker:

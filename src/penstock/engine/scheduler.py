@@ -12,14 +12,14 @@ import json
 import math
 from dataclasses import dataclass
 
+from penstock.audit.store.alerts import Alert, alert_open, alert_resolve
+from penstock.audit.telemetry import Events, Ticked
 from penstock.core.cadence import Cadence, CatchUp, next_after
 from penstock.core.clock import MINUTE, SECOND, Clock, SystemClock
 from penstock.core.ids import encode
 from penstock.core.misfire import SlotPlan, plan
 from penstock.db.store import Store, Tx
-from penstock.events import Events, Ticked
 from penstock.schedules.rows import DueGroup, TickCounts
-from penstock.store.alerts import Alert, alert_open, alert_resolve
 from penstock.store.registry import processor_list
 from penstock.store.schedule import (
     cadence_list,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from penstock.audit.telemetry import Events, RunStarted, WorkerBeat
 from penstock.core import settle
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
@@ -30,7 +31,6 @@ from penstock.engine.fairness import FairClock
 from penstock.engine.options import WorkerOptions
 from penstock.engine.outcome import Outcome, finish_of, outcome_of_value, unsettled
 from penstock.engine.session import Renewal, WorkerSession
-from penstock.events import Events, RunStarted, WorkerBeat
 from penstock.runs.rows import Finish, HeldRun, Progress
 from penstock.store.declare import pipeline_register
 from penstock.store.held import session_runs

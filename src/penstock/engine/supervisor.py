@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from penstock.audit.telemetry import Events, ServiceError, ServiceStarted, ServiceStopped
 from penstock.core.clock import SECOND
 from penstock.db.store import Store, Waiter
-from penstock.events import Events, ServiceError, ServiceStarted, ServiceStopped
 
 PAUSE_MAX_SECONDS = 5.0
 

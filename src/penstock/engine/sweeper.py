@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from penstock.audit.store.alerts import alert_resolve_healthy
+from penstock.audit.telemetry import Events, Swept
 from penstock.core import settle
 from penstock.core.clock import SECOND
 from penstock.core.states import MAX_LAPSES, RunState
 from penstock.db.store import Store, Tx
-from penstock.events import Events, Swept
 from penstock.runs.rows import Finish, HeldRun
 from penstock.store.admission import blocked_keys, pauses_apply
-from penstock.store.alerts import alert_resolve_healthy
 from penstock.store.ending import run_end_many
 from penstock.store.leases import (
     lease_expire,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from penstock.audit.store.journal import Message, outbox_take, seal_next
 from penstock.db.store import Store, Tx
-from penstock.store.journal import Message, outbox_take, seal_next
 from penstock.store.relaying import outbox_publish
 from penstock.store.upkeep import CHUNK, Retention, fold, partitions_ensure, prune
 

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
+from penstock.audit.telemetry import Events, ServiceError, ServiceStarted, ServiceStopped
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreError
 from penstock.core.pipeline import Pipeline
@@ -32,7 +33,6 @@ from penstock.engine.processes import ChildPool
 from penstock.engine.session import Renewal
 from penstock.engine.steps import WorkerSteps
 from penstock.engine.watch import FAST_SECONDS, SLOW_SECONDS, Watch
-from penstock.events import Events, ServiceError, ServiceStarted, ServiceStopped
 from penstock.runs.rows import HeldRun
 
 __all__ = ["Worker", "WorkerOptions", "WorkerSteps"]

@@ -16,11 +16,11 @@ import anyio.to_thread
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
+from penstock.audit.telemetry import Events, Served
 from penstock.client import Client
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreError
 from penstock.core.keys import Principal, Role
-from penstock.events import Events, Served
 from penstock.http import problems
 from penstock.http.answers import answer
 from penstock.http.auth import Caller, Keyring

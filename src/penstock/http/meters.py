@@ -10,9 +10,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
+from penstock.audit.telemetry import Event, PushAccepted, PushPosted, PushRefused
 from penstock.client import Client
 from penstock.core.errors import StoreError
-from penstock.events import Event, PushAccepted, PushPosted, PushRefused
 from penstock.http.guard import Access
 from penstock.http.sharing import SharedView
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.audit.telemetry import Events, PushRefused
 from penstock.core.errors import PenstockError, StoreError
 from penstock.core.incoming import IncomingPush
 from penstock.egress.oidc import Untrusted
 from penstock.egress.policy import STRICT, EgressRules
-from penstock.events import Events, PushRefused
 from penstock.http.auth import CHALLENGE
 from penstock.http.problems import Refused
 

@@ -21,12 +21,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from penstock.audit.telemetry import Events, QuotaHit, SlotTaken
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import Conflict, NotFound, StoreError
 from penstock.core.ids import new_boot_id
 from penstock.core.limit import LimitTerms
 from penstock.db.store import Store, Tx
-from penstock.events import Events, QuotaHit, SlotTaken
 from penstock.limits.desk import Desk, Held, Waiter
 from penstock.limits.holdings import Holdings
 from penstock.limits.pulse import FOREVER, PAUSE_SECONDS, Pulse

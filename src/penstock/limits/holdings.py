@@ -10,10 +10,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+from penstock.audit.telemetry import Events, SlotLost
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreError
 from penstock.db.store import Store
-from penstock.events import Events, SlotLost
 from penstock.limits.desk import Held
 from penstock.store.limits import limit_renew_many
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from penstock.audit.store.alerts import Alert, alert_open
+from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.core.cascade import Ask, FlowState, Progress, is_set_complete
 from penstock.core.evidence import Sighting
 from penstock.core.phases import ENDED, PhaseState
@@ -21,7 +23,6 @@ from penstock.core.record import dumps
 from penstock.core.verdict import Decision, GateInput, Verdict
 from penstock.db.store import Tx
 from penstock.runs.rows import NewRun
-from penstock.store.alerts import Alert, alert_open
 from penstock.store.book import Book, Wanted
 from penstock.store.completions import nudge_next_of_configs, nudge_partition
 from penstock.store.flow_words import (
@@ -43,7 +44,6 @@ from penstock.store.gates import (
     decision_put_many,
     trigger_put_many,
 )
-from penstock.store.journal import Entry, journal_append_many
 from penstock.store.late import Late
 from penstock.store.logs import (
     CheckLine,

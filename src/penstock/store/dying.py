@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from penstock.audit.store.alerts import Alert, alert_open
+from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.core.message import ErrorKind
 from penstock.core.redelivery import Death, dead_letter_attributes
 from penstock.db.store import Tx
-from penstock.store.alerts import Alert, alert_open
-from penstock.store.journal import Entry, journal_append_many
 from penstock.store.messages import Copy, Header, message_copy_to, message_headers
 from penstock.store.topics import Subscription, topic_open
 

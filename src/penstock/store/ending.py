@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.audit.store.alerts import Alert, alert_open, alert_resolve
 from penstock.core import settle
 from penstock.core.ids import encode
 from penstock.core.settle import FAILURES_ALERT, FAILURES_DISABLE
 from penstock.core.states import RunState
 from penstock.db.store import Tx
 from penstock.runs.rows import Finish, Finished
-from penstock.store.alerts import Alert, alert_open, alert_resolve
 from penstock.store.completions import completion_from_runs
 from penstock.store.configs import (
     Change,

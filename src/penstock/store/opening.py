@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.core.cascade import LATE_RERUNS_MAX, FlowState, flow_deadline, inherited
 from penstock.core.phases import DONE, PhaseState
 from penstock.db.store import Tx
@@ -36,7 +37,6 @@ from penstock.store.flows import (
     phase_insert_many,
     phases_of,
 )
-from penstock.store.journal import Entry, journal_append_many
 from penstock.store.late import Late
 from penstock.store.plans import Planned, planned
 from penstock.store.runs import ordering_key_lock

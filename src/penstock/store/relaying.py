@@ -11,10 +11,10 @@ from itertools import groupby
 
 import msgspec
 
+from penstock.audit.store.journal import Message
 from penstock.core.cloudevents import event_attributes
 from penstock.core.message import Outgoing
 from penstock.db.store import Tx
-from penstock.store.journal import Message
 from penstock.store.messages import attributes_of, message_publish_to
 from penstock.store.topics import topic_open_try
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.core import busrules
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.message import BUILTIN_TOPICS, PHASE_TOPICS, SubscriptionSpec, TopicSpec
 from penstock.core.pushing import load_push
 from penstock.core.redelivery import Policy
 from penstock.db.store import Row, Tx, first
-from penstock.store.journal import Entry, journal_append_many
 
 HOUSE: Final = 0
 KINDS: Final = ("pull", "push", "bound")

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from penstock.audit.store.journal import Message
 from penstock.client import Client
 from penstock.client.inbox import LetterFilter
 from penstock.client.names import Names
@@ -23,7 +24,6 @@ from penstock.engine.admitter import Admitter
 from penstock.engine.scheduler import Scheduler, SchedulerOptions
 from penstock.engine.sweeper import Sweeper
 from penstock.engine.upkeep import Pruner, Relay, Sealer
-from penstock.store.journal import Message
 from penstock.testing.clock import VirtualClock
 from penstock.testing.faults import Fault, FaultyStore
 from penstock.testing.sim_limits import LIMITED, resize_shared

@@ -5,9 +5,7 @@ import logging
 
 import pytest
 
-from penstock.cli.log import LINES_PER_SECOND, EventLog, described
-from penstock.core.clock import SECOND
-from penstock.events import (
+from penstock.audit.telemetry import (
     RunEnded,
     RunRefused,
     RunStarted,
@@ -17,6 +15,8 @@ from penstock.events import (
     Ticked,
     WorkerBeat,
 )
+from penstock.cli.log import LINES_PER_SECOND, EventLog, described
+from penstock.core.clock import SECOND
 from penstock.testing.clock import VirtualClock
 
 DONE = RunEnded(7, "acme", 1, "COMPLETED", None, False, False)

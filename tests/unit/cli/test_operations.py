@@ -189,7 +189,7 @@ class TestDoctor:
 
     def test_a_changed_journal_fails(self, shell: Shell) -> None:
         """What was sealed and then changed is found."""
-        from penstock.store.journal import seal_next
+        from penstock.audit.store.journal import seal_next
 
         shell.submit()
         with connect(shell.url) as client:

@@ -7,11 +7,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from penstock import connect
+from penstock.audit.telemetry import PushAccepted, PushPosted, PushRefused
 from penstock.cli.log import EventLog, described
 from penstock.client.subscriptions import Extras
 from penstock.core.message import SubscriptionSpec
 from penstock.core.pushing import OidcToken, PushSpec, dump_push
-from penstock.events import PushAccepted, PushPosted, PushRefused
 from penstock.http.meters import SUBSCRIPTIONS_MAX, PushMeters
 from tests.unit.cli.conftest import Shell
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from penstock.audit.store.journal import journal_for
 from penstock.core.clock import HOUR
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.store.configs import audit_verify
-from penstock.store.journal import journal_for
 from tests.desk import Desk
 
 

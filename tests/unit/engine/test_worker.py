@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from penstock.audit.telemetry import RunEnded, RunRefused, RunStarted, ServiceError, WorkerBeat
 from penstock.core.errors import DeclarationError, LeaseLost, StoreUnavailable
 from penstock.core.pipeline import Pipeline
 from penstock.db.sqlite.store import SqliteStore
 from penstock.engine.context import Result, RunContext
-from penstock.events import RunEnded, RunRefused, RunStarted, ServiceError, WorkerBeat
 from penstock.runs.rows import Finish
 from penstock.store.admission import run_admit_due
 from penstock.store.ending import run_end_many
@@ -31,7 +31,7 @@ SCRIPT = """
 from penstock.core.clock import SystemClock
 from tests.unit.engine.signals import run_until_signal
 from penstock.engine.worker import Worker, WorkerOptions
-from penstock.events import Events, RunStarted
+from penstock.audit.telemetry import Events, RunStarted
 from penstock.db.sqlite.store import SqliteStore
 from tests.unit.engine.process_bodies import pipeline
 

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from penstock.audit.telemetry import RunEnded, RunRefused
 from penstock.core.clock import from_datetime
 from penstock.core.errors import DeclarationError, StoreUnavailable
 from penstock.core.pipeline import Pipeline
@@ -15,7 +16,6 @@ from penstock.engine.context import Signal
 from penstock.engine.outcome import Outcome
 from penstock.engine.session import Renewal
 from penstock.engine.sweeper import Sweeper
-from penstock.events import RunEnded, RunRefused
 from penstock.store.admission import run_admit_due
 from penstock.store.leases import session_list
 from penstock.store.registry import processor_list

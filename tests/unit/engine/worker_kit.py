@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.audit.telemetry import Event, Events
 from penstock.core.clock import SystemClock
 from penstock.core.pipeline import Pipeline
 from penstock.db.store import Store, Tx
 from penstock.engine.options import WorkerOptions
 from penstock.engine.steps import WorkerSteps
 from penstock.engine.worker import Worker
-from penstock.events import Event, Events
 from penstock.runs.rows import HeldRun, NewRun, Run
 from penstock.store.declare import pipeline_register
 from penstock.store.leases import session_expire

@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from penstock import limits
+from penstock.audit.telemetry import RunEnded
 from penstock.core.current_run import PRESENT
 from penstock.core.pipeline import Pipeline
 from penstock.engine.context import RunContext
-from penstock.events import RunEnded
 from penstock.limits.brokers import broker_of
 from tests.conftest import OpenStore
 from tests.unit.engine.worker_kit import Running, run_of, submit

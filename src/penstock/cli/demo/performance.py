@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import penstock.cli.demo.world as world
 from penstock.assembly import describe_database, open_store
+from penstock.audit.telemetry import Events
 from penstock.cli.demo.play import Play
 from penstock.cli.demo.report import Facts, Report, examine
 from penstock.cli.demo.saas import PIPELINES
@@ -16,7 +17,6 @@ from penstock.cli.demo.stage import Cast, DrivenClock, Stage
 from penstock.client import Client
 from penstock.core.clock import Micros, SystemClock
 from penstock.core.errors import Conflict
-from penstock.events import Events
 
 if TYPE_CHECKING:
     from penstock.config import Settings

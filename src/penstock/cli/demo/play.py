@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import penstock.cli.demo.scenario as scenario
+from penstock.audit.telemetry import Event, Events, RunEnded, RunRefused, Swept, Ticked
 from penstock.core.clock import HOUR, MINUTE, SECOND, Micros, SystemClock
-from penstock.events import Event, Events, RunEnded, RunRefused, Swept, Ticked
 
 if TYPE_CHECKING:
     from penstock.assembly import AlertRow, Overview, RunContext

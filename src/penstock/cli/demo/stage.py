@@ -18,10 +18,10 @@ from penstock.core.ids import stable_fraction
 
 if TYPE_CHECKING:
     from penstock.assembly import InlineWorker, RunContext
+    from penstock.audit.telemetry import Events
     from penstock.client import Client
     from penstock.config import Settings
     from penstock.core.pipeline import Pipeline
-    from penstock.events import Events
 
 LEASE_MIN_US = 10 * MINUTE
 SWEEP_US = MINUTE

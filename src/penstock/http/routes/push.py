@@ -12,8 +12,8 @@ from fastapi import APIRouter, Path, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from penstock.audit.telemetry import Events, PushAccepted, PushRefused
 from penstock.client.incoming import Accepted, accept
-from penstock.events import Events, PushAccepted, PushRefused
 from penstock.http.answers import answer
 from penstock.http.guard import Access
 from penstock.http.parts import PROBLEMS

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.assembly import describe_database, open_store
+from penstock.audit.telemetry import Events
 from penstock.cli.demo.nba import day
 from penstock.cli.demo.nba.pipeline import PIPELINES
 from penstock.cli.demo.nba.play import Play
@@ -18,7 +19,6 @@ from penstock.cli.demo.performance import check_empty
 from penstock.cli.demo.stage import Cast, DrivenClock, Stage
 from penstock.client import Client
 from penstock.core.clock import SystemClock
-from penstock.events import Events
 
 if TYPE_CHECKING:
     from penstock.config import Settings

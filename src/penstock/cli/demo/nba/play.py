@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.assembly import FlowFilter
+from penstock.audit.telemetry import Event, Events, RunEnded
 from penstock.cli.demo.nba import day
 from penstock.cli.demo.nba.answers import Answer, Line, board
 from penstock.core.clock import MINUTE, Micros, SystemClock
-from penstock.events import Event, Events, RunEnded
 
 if TYPE_CHECKING:
     from penstock.assembly import AlertRow, PhaseRow

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.audit.store.journal import outbox_announce
 from penstock.core.errors import Conflict, DuplicateRequest
 from penstock.db.store import Tx, first, one
-from penstock.store.journal import outbox_announce
 
 REQUEST_TTL_US = 24 * 3_600_000_000
 

@@ -1,0 +1,1 @@
+"""Journal, outbox and alerts as stored."""
