@@ -12,6 +12,7 @@ from benchmarks.result import Result, percentile, say
 from benchmarks.site import Site
 from benchmarks.work import worker
 from penstock import Pipeline, same_day
+from penstock.access.store.registry import customer_ensure_many, pipeline_get
 from penstock.audit.telemetry import Event, Events, RunEnded
 from penstock.client import Client
 from penstock.client.flow_requests import FlowRequest
@@ -25,7 +26,6 @@ from penstock.engine.supervisor import Beat, Loop
 from penstock.store.book import Stir
 from penstock.store.cascade import advance
 from penstock.store.opening import Opening, flow_open_many
-from penstock.store.registry import customer_ensure_many, pipeline_get
 
 RATE = 20
 PHASES = 6

@@ -13,12 +13,12 @@ from benchmarks.result import Result, say
 from benchmarks.site import Place, Site
 from benchmarks.work import noop, worker
 from penstock import Pipeline
+from penstock.access.store.registry import pool_ensure, processor_list
 from penstock.client import Client
 from penstock.client.runs import Submission
 from penstock.db.store import Single, Store
 from penstock.engine.admitter import Admitter
 from penstock.engine.context import RunContext
-from penstock.store.registry import pool_ensure, processor_list
 from penstock.store.runs import Claim, run_claim
 
 SUBMIT_BATCH = 1_000

@@ -14,10 +14,10 @@ from zoneinfo import ZoneInfo
 
 from benchmarks.raw import Raw
 from benchmarks.site import Place
+from penstock.access.store.registry import pipeline_put, pool_ensure, processor_put
 from penstock.core.cadence import Cadence
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.db.store import Tx
-from penstock.store.registry import pipeline_put, pool_ensure, processor_put
 from penstock.store.schedule import cadence_ensure
 
 T = TypeVar("T")

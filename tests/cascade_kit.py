@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from penstock import Pipeline
+from penstock.access.store import registry
 from penstock.client import Client
 from penstock.client.flow_requests import FlowRequest
 from penstock.client.flows import FlowDetail, Opened
@@ -24,7 +25,7 @@ from penstock.engine.admitter import Admitter
 from penstock.engine.orchestrator import Orchestrator, Stepped
 from penstock.probes.moments import days_before
 from penstock.runs.rows import HeldRun
-from penstock.store import registry, runs
+from penstock.store import runs
 from penstock.store.ending import run_end_many
 from penstock.store.flows import Flow
 from penstock.testing.clock import VirtualClock

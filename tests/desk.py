@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from penstock.access.store import registry
 from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.client.runs import Submission
@@ -21,7 +22,7 @@ from penstock.engine.scheduler import Scheduler, SchedulerOptions, Tick
 from penstock.engine.sweeper import Sweeper
 from penstock.runs.rows import Finish, Finished, HeldRun
 from penstock.schedules.rows import Config
-from penstock.store import leases, registry, runs
+from penstock.store import leases, runs
 from penstock.store.ending import run_end_many
 from penstock.testing.clock import VirtualClock
 

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from penstock.access.secrets import Secrets
+from penstock.access.store.names import PipelineInfo
 from penstock.audit.store.alerts import AlertRow
 from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.client.binder import Binder
-from penstock.client.names import PipelineInfo
 from penstock.client.replayer import Replayer
 from penstock.config import (
     Settings,
@@ -42,7 +43,6 @@ from penstock.engine.loading import load_pipelines
 from penstock.engine.options import WorkerOptions
 from penstock.engine.orchestrator import Orchestrator
 from penstock.engine.scheduler import Scheduler, SchedulerOptions
-from penstock.engine.secrets import Secrets
 from penstock.engine.steps import WorkerSteps
 from penstock.engine.supervisor import Beat, Loop, Service, Supervisor
 from penstock.engine.sweeper import Sweeper

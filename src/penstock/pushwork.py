@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.access.secrets import Secrets
 from penstock.audit.telemetry import Events
 from penstock.config import Settings, egress_rules, secrets_of
 from penstock.core.clock import Clock, SystemClock
@@ -25,7 +26,6 @@ from penstock.egress.policy import parse_target
 from penstock.egress.posting import posting
 from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
 from penstock.engine.pusher import Pusher, PusherOptions
-from penstock.engine.secrets import Secrets
 from penstock.engine.signing import SigningKeys
 from penstock.store.topics import SubscriptionFilter, subscription_list
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from typing import Any
 
+from penstock.access.api_keys import Role
 from penstock.audit.telemetry import Event, Events
 from penstock.core.clock import Clock, SystemClock
-from penstock.core.keys import Role
 from penstock.engine.scheduler import SchedulerOptions
 from penstock.http.app import build
 from penstock.http.context import ApiOptions, Ticked

@@ -9,11 +9,11 @@ import psycopg
 import pytest
 from fastapi.routing import APIRoute
 
+from penstock.access.api_keys import Power, Role
 from penstock.audit.telemetry import Served as ServedEvent
 from penstock.cli.log import EventLog
 from penstock.core.clock import DAY
 from penstock.core.ids import decode
-from penstock.core.keys import Power, Role
 from penstock.db.postgres.store import PostgresStore
 from penstock.http.access import EVERYBODY, PUBLIC, ROUTES, SIGNED
 from penstock.http.auth import BELIEVED_SECONDS

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from penstock.core.keys import Power, Role
+from penstock.access.api_keys import Power, Role
 from penstock.core.redact import MASK
 from penstock.http.access import EVERYBODY, ROUTES
 from tests.api.conftest import Serve

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from penstock.access.store.registry import processor_list
 from penstock.client import Client
 from penstock.client.flow_requests import CompletionReport, FlowRequest
 from penstock.client.holding import Claimed, Mishap, Worker
@@ -26,7 +27,6 @@ from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
 from penstock.engine.orchestrator import Orchestrator
 from penstock.runs.rows import HeldRun
-from penstock.store.registry import processor_list
 from penstock.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer

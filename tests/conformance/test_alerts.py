@@ -5,12 +5,13 @@ import threading
 
 import pytest
 
+from penstock.access.store import registry
 from penstock.audit.store import alerts, journal
 from penstock.audit.store.alerts import Alert
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import Conflict, DuplicateRequest
 from penstock.db.store import Tx
-from penstock.store import registry, upkeep
+from penstock.store import upkeep
 from penstock.store.inbox import (
     Wanted,
     dead_letter_find,

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from penstock.access.api_keys import Role, parse
+from penstock.access.secrets import Secrets
 from penstock.client.holding import Completion, Mishap, Told, Worker
 from penstock.client.runs import Submission
 from penstock.core.errors import InvalidInput
-from penstock.core.keys import Role, parse
 from penstock.core.pipeline import Pipeline
 from penstock.core.redact import MASK, REGISTERED
 from penstock.core.retry import ErrorType
 from penstock.db.store import Store
 from penstock.engine.options import WorkerOptions
-from penstock.engine.secrets import Secrets
 from penstock.engine.steps import WorkerSteps
 from penstock.testing.clock import VirtualClock
 from tests.desk import Desk

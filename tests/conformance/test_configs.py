@@ -5,10 +5,11 @@ from functools import partial
 
 import pytest
 
+from penstock.access.store import registry
 from penstock.core.cadence import cron, every
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.db.store import Tx
-from penstock.store import admission, configs, registry, schedule
+from penstock.store import admission, configs, schedule
 from penstock.store.configs import Change
 from tests.conformance.world import World, config_row, definition
 from tests.conftest import OpenStore

@@ -4,15 +4,15 @@ import threading
 
 import pytest
 
+from penstock.access.api_keys import KeyState, Principal, Role, parse, spell
+from penstock.access.client import ApiKey
+from penstock.access.store.keys import key_get, key_touch, secret_ensure
 from penstock.audit.store.journal import journal_for
 from penstock.client import Client
-from penstock.client.keys import ApiKey
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import new_secret
-from penstock.core.keys import KeyState, Principal, Role, parse, spell
 from penstock.db.store import Store
-from penstock.store.keys import key_get, key_touch, secret_ensure
 from penstock.testing.clock import VirtualClock
 from tests.conftest import OpenStore
 from tests.dump import columns_holding

@@ -7,12 +7,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from penstock.access.store import registry
 from penstock.db.postgres import pipeline
 from penstock.db.postgres.pipeline import Ask, Session, Wire, prepared
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.postgres.transaction import PostgresTx
 from penstock.db.store import Single, Store, Tx
-from penstock.store import registry
 from penstock.testing.faults import FaultyTx
 from tests.conformance.test_drivers import add, every_engine, has
 

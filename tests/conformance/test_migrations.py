@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from penstock.access.store import registry
 from penstock.core.errors import SchemaMismatch
 from penstock.db import migrate
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.sqlite.store import SqliteStore
 from penstock.db.statements import Engine
 from penstock.db.store import Store, Tx
-from penstock.store import registry
 
 OpenEmpty = Callable[[], Store]
 

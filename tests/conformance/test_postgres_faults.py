@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from penstock.access.store import registry
 from penstock.core.errors import StoreUnavailable
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Single, Tx
-from penstock.store import registry
 from penstock.testing.postgres import PostgresServer
 from tests.conformance.test_drivers import add, has, together
 from tests.conftest import OpenStore

@@ -5,11 +5,12 @@ from functools import partial
 
 import pytest
 
+from penstock.access.store import registry
 from penstock.audit.store import journal
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.db.store import Store, Tx
 from penstock.runs.rows import Finish, Finished
-from penstock.store import admission, leases, registry, runs
+from penstock.store import admission, leases, runs
 from tests.conformance.world import World
 from tests.conftest import ALL_ENGINES, OpenStore
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from penstock.access.api_keys import Role
 from penstock.client import Client
 from penstock.client.holding import Completion, Heartbeat, Mishap, Report, Worker
 from penstock.client.runs import Place, RunFilter, Submission
 from penstock.core.clock import DAY, HOUR
 from penstock.core.errors import DuplicateRequest, Forbidden, NotFound, PenstockError
 from penstock.core.ids import encode
-from penstock.core.keys import Role
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
 from penstock.runs.rows import HeldRun

@@ -12,10 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from penstock.access.api_keys import Role
+from penstock.access.client import Principal
 from penstock.client import Client
-from penstock.client.keys import Principal
 from penstock.core.errors import StoreError
-from penstock.core.keys import Role
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.scoped import confining
 from penstock.db.store import Single, Store

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from penstock.access.store import registry
 from penstock.audit.store import journal
 from penstock.core.cadence import Cadence, CatchUp, cron
 from penstock.core.clock import DAY, HOUR, MINUTE
@@ -18,7 +19,7 @@ from penstock.core.misfire import plan
 from penstock.db.store import Row, Store, Tx
 from penstock.runs.rows import Finish, Finished, HeldRun, NewRun, Run
 from penstock.schedules.rows import TickCounts
-from penstock.store import admission, configs, leases, registry, runs, schedule
+from penstock.store import admission, configs, leases, runs, schedule
 from penstock.store.scheduled import Pace, Slot, slots_open
 from penstock.testing.clock import VirtualClock
 

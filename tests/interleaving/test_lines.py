@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from penstock.access.store.registry import processor_list
 from penstock.client import Client
 from penstock.client.runs import Submission
 from penstock.core.pipeline import Pipeline
@@ -11,7 +12,6 @@ from penstock.db.store import Store
 from penstock.runs.rows import HeldRun
 from penstock.store.admission import pause_put
 from penstock.store.lines import lines_enter
-from penstock.store.registry import processor_list
 from penstock.store.runs import Claim, run_claim
 from penstock.testing.interleaving import Act, Outcome, Scene, explore
 from tests.interleaving.stage import Stage, finish_act

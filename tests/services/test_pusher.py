@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.access.secrets import Secrets
 from penstock.audit.store.alerts import alert_list
 from penstock.audit.telemetry import Event, Events, PushPosted
 from penstock.core import webhook
@@ -25,7 +26,6 @@ from penstock.egress.policy import STRICT, EgressRules
 from penstock.egress.posting import posting
 from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
 from penstock.engine.pusher import Pusher, PusherOptions, Pushing
-from penstock.engine.secrets import Secrets
 from penstock.store.backlog import Backlog, backlog, delivery_sums, message_places
 from penstock.store.deliveries import delivery_due, delivery_lapse
 from penstock.store.messages import message_publish

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from penstock.access.store.registry import customer_ensure_many, topic_ensure
 from penstock.audit.store.journal import Message, outbox_put
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.db.store import Tx
 from penstock.engine import upkeep
 from penstock.engine.upkeep import Pruner, Relay, Sealer
-from penstock.store.registry import customer_ensure_many, topic_ensure
 from penstock.store.upkeep import Retention, prune
 from tests.desk import Desk
 

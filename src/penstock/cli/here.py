@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.access import shapes
 from penstock.assembly import describe_database
 from penstock.cli.usecases import RunsAsked, Shape, Wanted, named
-from penstock.client import Client, key_shapes
+from penstock.client import Client
 from penstock.client.runs import RunFilter, Submission, place_of
 from penstock.client.shapes import alert_shape, overview_shape, pipeline_shape, session_shape
 from penstock.core.clock import parse_duration, parse_iso
@@ -228,7 +229,7 @@ class Here:
     def keys(self, *, customer: str | None, with_revoked: bool, limit: int) -> list[Shape]:
         """API keys, oldest first."""
         found = self._client.keys.page(customer=customer, with_revoked=with_revoked, limit=limit)
-        return [key_shapes.key_shape(key) for key in found]
+        return [shapes.key_shape(key) for key in found]
 
     def key_create(self, wanted: Shape) -> Shape:
         """Make a key."""
@@ -241,12 +242,12 @@ class Here:
             expires_at=expires_at,
             rate=wanted.get("rate"),
         )
-        return key_shapes.made_key_shape(made)
+        return shapes.made_key_shape(made)
 
     def key_rotate(self, key_id: str, overlap: str) -> Shape:
         """Give a key a new secret."""
         overlap_us = parse_duration(overlap, "overlap")
-        return key_shapes.made_key_shape(
+        return shapes.made_key_shape(
             self._client.keys.rotate(decode("key", key_id), overlap_us=overlap_us)
         )
 

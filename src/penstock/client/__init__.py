@@ -14,15 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.access.client import Keys
+from penstock.access.store.names import Names
 from penstock.client.configs import Configs
 from penstock.client.explaining import Explaining
 from penstock.client.flow_preview import Previews
 from penstock.client.flows import Flows
 from penstock.client.gates import Gates
 from penstock.client.inbox import DeadLetters
-from penstock.client.keys import Keys
 from penstock.client.limits import Limits
-from penstock.client.names import Names
 from penstock.client.pauses import Pauses
 from penstock.client.people import Interventions, Overrides
 from penstock.client.runs import Runs

@@ -6,7 +6,8 @@ was, under today's declaration, and the dead letter is closed in the same transa
 
 from __future__ import annotations
 
-from penstock.client.names import Names
+from penstock.access.store.names import Names
+from penstock.access.store.registry import ProcessorRow, customer_get
 from penstock.client.starting import LOOK, check_overlap, free_slot
 from penstock.core.errors import Conflict, IllegalTransition, NotFound
 from penstock.core.ids import encode
@@ -15,7 +16,6 @@ from penstock.runs.rows import NewRun, Run
 from penstock.schedules.rows import Config
 from penstock.store.configs import config_get, config_lock
 from penstock.store.inbox import dead_letter_get, dead_letter_resolve_many, run_again_lock
-from penstock.store.registry import ProcessorRow, customer_get
 from penstock.store.runs import RunFilter, run_get, run_insert_many, run_list_live
 from penstock.store.schedule import schedule_get
 

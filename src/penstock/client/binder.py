@@ -14,10 +14,10 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from penstock.access.store.names import Names
 from penstock.audit.store.alerts import request_answer, request_begin
 from penstock.client import Client
 from penstock.client.flow_messages import report_of
-from penstock.client.names import Names
 from penstock.client.starting import start
 from penstock.client.submission import Checked, Submission, addressed, check_many, insert
 from penstock.core import filters

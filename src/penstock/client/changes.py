@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.access.store.names import Names
 from penstock.audit.store.alerts import alert_resolve
 from penstock.client.description import describe, describe_draft, offset_of
-from penstock.client.names import Names
 from penstock.core.cadence import Cadence, next_after
 from penstock.core.drafts import ConfigDraft
 from penstock.db.store import Tx

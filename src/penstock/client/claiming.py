@@ -11,8 +11,9 @@ import difflib
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from penstock.access.store.names import Names, check_limit
+from penstock.access.store.registry import ProcessorRow
 from penstock.client.holding import Claimed, Worker
-from penstock.client.names import Names, check_limit
 from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict, IllegalTransition, InvalidInput, NotFound, NotHolder
 from penstock.core.fields import check_text
@@ -23,7 +24,6 @@ from penstock.db.store import Tx
 from penstock.runs.rows import HeldRun, Run
 from penstock.store.leases import lease_take_many
 from penstock.store.outside import outside_get_many, run_find_many
-from penstock.store.registry import ProcessorRow
 from penstock.store.runs import Claim, fair_clock_raise, run_claim, run_claim_by_id
 
 LEASE_SECONDS: Final = 300

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import penstock.client.changes as changes
+from penstock.access.store.names import Names, check_limit
 from penstock.client.description import as_draft, cadence_of, describe
-from penstock.client.names import Names, check_limit
 from penstock.client.starting import start
 from penstock.core.drafts import ConfigDraft, parse_draft
 from penstock.core.errors import NotFound, StaleVersion

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.access.store.names import Names
 from penstock.client.factfinding import FactFinder
-from penstock.client.names import Names
 from penstock.core.clock import Micros
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.explain import Explanation, explain, explain_nothing

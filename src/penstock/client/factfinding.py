@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+from penstock.access.store.names import Names, PipelineInfo
 from penstock.client.factrows import decision_fact, ended_fact, error_message, intervention_fact
 from penstock.client.limitfacts import limit_facts
-from penstock.client.names import Names, PipelineInfo
 from penstock.core.breaker import BreakerState
 from penstock.core.cascade import FlowState
 from penstock.core.errors import InvalidInput

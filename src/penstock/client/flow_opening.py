@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from penstock.access.store.names import PipelineInfo
+from penstock.access.store.registry import pipeline_get
 from penstock.client.flow_requests import CompletionReport
-from penstock.client.names import PipelineInfo
 from penstock.core.ids import new_correlation_id
 from penstock.db.store import Store, Tx
 from penstock.store.book import Stir
 from penstock.store.cascade import advance
 from penstock.store.flows import Flow, flow_find, flow_get
 from penstock.store.opening import Opening, flow_open_many
-from penstock.store.registry import pipeline_get
 
 EVENT: Final = "event"
 CHANNEL: Final = "flows"

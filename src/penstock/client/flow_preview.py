@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.access.store.names import Names
 from penstock.client.flow_requests import FlowRequest, checked_request
-from penstock.client.names import Names
 from penstock.core.errors import NotFound
 from penstock.core.plan import Plan
 from penstock.core.wallwords import listed

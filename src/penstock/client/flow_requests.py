@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.client.names import PipelineInfo
+from penstock.access.store.names import PipelineInfo
+from penstock.access.store.registry import ProcessorRow
 from penstock.core.cascade import Completion
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text, parameters_text
 from penstock.core.parameters import validate
 from penstock.runs.rows import Origin
-from penstock.store.registry import ProcessorRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from penstock.access.store.names import Names, check_limit
 from penstock.audit.store.journal import Entry, JournalRow, journal_append_many, journal_for
 from penstock.client.flow_opening import (
     EVENT,
@@ -34,7 +35,6 @@ from penstock.client.flow_requests import (
     checked_request,
     reporting_row,
 )
-from penstock.client.names import Names, check_limit
 from penstock.core.cascade import Completion, FlowState
 from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
 from penstock.core.ids import encode, new_correlation_id

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.client.names import Names, check_limit
+from penstock.access.store.names import Names, check_limit
 from penstock.core.cascade import Ask, evaluable
 from penstock.core.clock import DAY
 from penstock.core.errors import InvalidInput, NotFound

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock.access.store.names import Names, check_limit
 from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.client.again import run_again
 from penstock.client.letters import Edit, delivery_again, message_of
-from penstock.client.names import Names, check_limit
 from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
 from penstock.core.fields import parameters_text

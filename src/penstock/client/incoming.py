@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.access.store.registry import customer_get
 from penstock.core.envelope import Poison, Pushed, decode
 from penstock.core.errors import DuplicateRequest, SettingsError
 from penstock.core.incoming import IncomingPush
@@ -29,7 +30,6 @@ from penstock.core.message import (
 from penstock.db.store import Store, Tx
 from penstock.store.logs import dead_report_put
 from penstock.store.messages import Published, message_publish_to
-from penstock.store.registry import customer_get
 from penstock.store.topics import HOUSE, OpenTopic, topic_declare, topic_open_named, topic_open_try
 
 ACTOR: Final = "push"

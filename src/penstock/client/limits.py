@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.client.names import Names, check_limit
+from penstock.access.store.names import Names, check_limit
 from penstock.core.errors import NotFound
 from penstock.core.fields import check_text
 from penstock.core.ids import encode

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from penstock.access.store.names import Names
 from penstock.audit.store.journal import Entry, journal_append_many
-from penstock.client.names import Names
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, encode
 from penstock.db.store import Store, Tx

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.client.names import Names, check_limit
+from penstock.access.store.names import Names, check_limit
+from penstock.access.store.registry import customer_get, pipeline_get
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.core.override import Override, override_check
@@ -27,7 +28,6 @@ from penstock.store.people import (
     override_put,
     override_revoke,
 )
-from penstock.store.registry import customer_get, pipeline_get
 
 CHANNEL = "flows"
 

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from penstock.access.store.names import Names, check_limit
+from penstock.access.store.registry import customer_get
 from penstock.audit.store.alerts import request_answer, request_begin
 from penstock.audit.store.journal import JournalRow, journal_for
 from penstock.client.again import run_again
-from penstock.client.names import Names, check_limit
 from penstock.client.submission import (
     Submission,
     addressed,
@@ -31,7 +32,6 @@ from penstock.db.store import Single, Store, Tx
 from penstock.runs.rows import Run
 from penstock.store.ending import run_end_many
 from penstock.store.leases import progress_get
-from penstock.store.registry import customer_get
 from penstock.store.runs import (
     FAR_FUTURE,
     RunFilter,

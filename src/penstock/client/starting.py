@@ -6,8 +6,9 @@ refuses while a run has not ended, `queue` lets one wait, `allow` (and nothing e
 
 from __future__ import annotations
 
+from penstock.access.store.names import PipelineInfo
+from penstock.access.store.registry import pipeline_get
 from penstock.client.description import cadence_of
-from penstock.client.names import PipelineInfo
 from penstock.core.cadence import CatchUp, Overlap, latest_until
 from penstock.core.errors import Conflict
 from penstock.core.ids import encode
@@ -19,7 +20,6 @@ from penstock.store.book import Stir
 from penstock.store.cascade import advance
 from penstock.store.flows import flow_in_line, flow_lock_open, flow_open_of_config
 from penstock.store.opening import Opening, flow_open_many
-from penstock.store.registry import pipeline_get
 from penstock.store.runs import RunFilter, run_insert_many, run_list_live
 from penstock.store.schedule import schedule_get
 from penstock.store.scheduled import mode_and_partition

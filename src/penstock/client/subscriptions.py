@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from penstock.access.store.names import Names, check_limit
 from penstock.bus.embedded import EmbeddedBus
-from penstock.client.names import Names, check_limit
 from penstock.core import busrules, json_profile
 from penstock.core.autoreplay import parse_auto_replay
 from penstock.core.binding import parse_binding

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.client.names import Names, check_limit
+from penstock.access.store.names import Names, check_limit
 from penstock.core.clock import DAY
 from penstock.core.errors import NotFound
 from penstock.core.message import Outgoing, TopicSpec

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from penstock.access.store.names import Names, PipelineInfo
 from penstock.audit.store.alerts import AlertRow, alert_list
 from penstock.audit.store.journal import outbox_count, seals_verify
-from penstock.client.names import Names, PipelineInfo
 from penstock.db.store import Store, Tx
 from penstock.db.tenant_isolation import Wall, wall_look
 from penstock.store.leases import Session, session_list

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias, TypeVar
 
 import penstock.client.reporting as reporting
+from penstock.access.store.names import Names
 from penstock.client.claiming import LEASE_SECONDS, Claims
 from penstock.client.holding import (
     Call,
@@ -28,7 +29,6 @@ from penstock.client.holding import (
     Told,
     Worker,
 )
-from penstock.client.names import Names
 from penstock.client.pulses import Pulsation, Start, beat_many, start_many
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.naming import EXTERNAL_POOL

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.access.store.registry import processor_list
 from penstock.core.clock import MINUTE, SECOND
 from penstock.db.store import Store
 from penstock.store.admission import admission_look, run_admit_due, run_age
@@ -24,7 +25,6 @@ from penstock.store.lines import (
     lines_promote,
     lines_repair,
 )
-from penstock.store.registry import processor_list
 from penstock.store.runs import FAR_FUTURE
 
 BATCH = 5_000

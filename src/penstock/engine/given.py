@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
+from penstock.access.secrets import Secrets
 from penstock.core.clock import iso, to_datetime
 from penstock.core.ids import encode
 from penstock.core.processor import Processor
-from penstock.engine.secrets import Secrets
 from penstock.runs.rows import HeldRun
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from penstock.access.secrets import Secrets
 from penstock.core.clock import MILLISECOND, SECOND, Micros
 from penstock.core.naming import DEFAULT_POOL
-from penstock.engine.secrets import Secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

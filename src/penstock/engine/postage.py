@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from penstock.access.secrets import Secrets
 from penstock.audit.store.alerts import Alert, alert_open, alert_resolve
 from penstock.core import webhook
 from penstock.core.clock import Micros
@@ -17,7 +18,6 @@ from penstock.core.errors import PenstockError
 from penstock.core.message import Delivery, ErrorKind
 from penstock.core.pushing import Answered, Bearer, Post, Verdict, compose, load_push, proof
 from penstock.db.store import Tx
-from penstock.engine.secrets import Secrets
 from penstock.store.deliveries import Handed, Refusal, delivery_ack, delivery_nack
 from penstock.store.pushes import PushReady
 from penstock.store.topics import HOUSE, Subscription, subscription_pause

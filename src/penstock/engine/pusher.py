@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from penstock.access.secrets import Secrets
 from penstock.audit.telemetry import Events, PushPosted, ServiceError
 from penstock.core.clock import SECOND, Clock, Micros
 from penstock.core.pushing import (
@@ -28,7 +29,6 @@ from penstock.core.pushing import (
 from penstock.core.window import Window, failed, may_take, succeeded
 from penstock.db.store import Store, Tx
 from penstock.engine.postage import Letter, Settled, settle, stamped
-from penstock.engine.secrets import Secrets
 from penstock.store.deliveries import Handed, delivery_pull
 from penstock.store.pushes import PushReady, push_ready
 from penstock.store.topics import Subscription, subscription_read

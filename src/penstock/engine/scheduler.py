@@ -12,6 +12,7 @@ import json
 import math
 from dataclasses import dataclass
 
+from penstock.access.store.registry import processor_list
 from penstock.audit.store.alerts import Alert, alert_open, alert_resolve
 from penstock.audit.telemetry import Events, Ticked
 from penstock.core.cadence import Cadence, CatchUp, next_after
@@ -20,7 +21,6 @@ from penstock.core.ids import encode
 from penstock.core.misfire import SlotPlan, plan
 from penstock.db.store import Store, Tx
 from penstock.schedules.rows import DueGroup, TickCounts
-from penstock.store.registry import processor_list
 from penstock.store.schedule import (
     cadence_list,
     catch_up_give_back,

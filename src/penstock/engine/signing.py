@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from penstock.access.store.keys import secret_ensure, secret_get, secret_swap
 from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.core.clock import Clock
 from penstock.core.errors import Conflict
 from penstock.db.store import Store, Tx
 from penstock.egress.oidc import SigningKey
-from penstock.store.keys import secret_ensure, secret_get, secret_swap
 
 NAME: Final = "push.signing"
 KEPT: Final = 2

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from penstock.access.store.registry import pool_ensure
 from penstock.audit.telemetry import Events, RunStarted, WorkerBeat
 from penstock.core import settle
 from penstock.core.clock import SECOND, Clock
@@ -35,7 +36,6 @@ from penstock.runs.rows import Finish, HeldRun, Progress
 from penstock.store.declare import pipeline_register
 from penstock.store.held import session_runs
 from penstock.store.leases import progress_put_many, session_cancels
-from penstock.store.registry import pool_ensure
 from penstock.store.runs import (
     Claim,
     run_claim,

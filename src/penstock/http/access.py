@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.core.keys import POWERS, Power, Role
+from penstock.access.api_keys import POWERS, Power, Role
 
 READ_RUNS, READ = Power.READ_RUNS, Power.READ
 WORK, OPERATE, ADMINISTER = Power.WORK, Power.OPERATE, Power.ADMINISTER

@@ -16,11 +16,12 @@ import anyio.to_thread
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
+from penstock.access import api
+from penstock.access.api_keys import Principal, Role
 from penstock.audit.telemetry import Events, Served
 from penstock.client import Client
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreError
-from penstock.core.keys import Principal, Role
 from penstock.http import problems
 from penstock.http.answers import answer
 from penstock.http.auth import Caller, Keyring
@@ -40,7 +41,6 @@ from penstock.http.routes import (
     deliveries,
     flows,
     gates,
-    keys,
     letters,
     limits,
     push,
@@ -68,7 +68,7 @@ SUBJECTS = (
     flows,
     gates,
     views,
-    keys,
+    api,
     push,
 )
 DESCRIPTION = """Configs, runs, external workers and metrics.

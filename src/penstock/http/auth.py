@@ -14,10 +14,10 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.access.api_keys import Principal
 from penstock.client import Client
 from penstock.core.clock import Clock
 from penstock.core.ids import encode
-from penstock.core.keys import Principal
 from penstock.http.problems import Refused
 
 BELIEVED_SECONDS: Final = 30.0

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.access.api_keys import Power, Role
 from penstock.core.errors import (
     ApiError,
     PenstockError,
@@ -20,7 +21,6 @@ from penstock.core.errors import (
     RunInterrupted,
     SettingsError,
 )
-from penstock.core.keys import Power, Role
 from penstock.http.app import outline
 from penstock.http.document import TAGS, describe
 from penstock.http.problems import CODES

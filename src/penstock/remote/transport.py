@@ -21,10 +21,10 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
+from penstock.access.api_keys import parse as parse_key
 from penstock.core.clock import Clock, SystemClock, from_datetime
 from penstock.core.errors import ApiError, ApiUnavailable, InvalidInput, PenstockError
 from penstock.core.ids import new_correlation_id
-from penstock.core.keys import parse as parse_key
 from penstock.egress.addresses import is_loopback
 from penstock.remote.problems import error_of
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 import json
 from typing import TypeAlias
 
-from penstock.core.parameters import defaults
-from penstock.core.pipeline import Pipeline
-from penstock.core.processor import Processor
-from penstock.core.record import plain
-from penstock.core.runlimits import needs_of
-from penstock.db.store import Tx
-from penstock.store.registry import (
+from penstock.access.store.registry import (
     pipeline_get,
     pipeline_put,
     pool_ensure,
     processor_list,
     processor_put,
 )
+from penstock.core.parameters import defaults
+from penstock.core.pipeline import Pipeline
+from penstock.core.processor import Processor
+from penstock.core.record import plain
+from penstock.core.runlimits import needs_of
+from penstock.db.store import Tx
 
 Numbers: TypeAlias = dict[tuple[str, str], int]
 

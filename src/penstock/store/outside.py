@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from penstock.access.store.registry import customer_get
 from penstock.db.store import Tx, first
 from penstock.runs.rows import HeldRun, Run
-from penstock.store.registry import customer_get
 from penstock.store.runs import run_chain, run_of_row
 
 _HELD = len(HeldRun._fields)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
+from penstock.access.store.registry import customer_ensure_many, pipeline_get
 from penstock.core.clock import Micros, iso, parse_duration, parse_iso
 from penstock.core.error_classification import classify
 from penstock.core.errors import InvalidInput
@@ -31,7 +32,6 @@ from penstock.store.completions import nudge_put_many
 from penstock.store.flows import Flow, FlowFilter, Phase, flow_list, phases_of
 from penstock.store.gates import DecisionFilter, Trigger, decision_list, triggers_of
 from penstock.store.opening import Opening, flow_open_many
-from penstock.store.registry import customer_ensure_many, pipeline_get
 from penstock.testing.clock import VirtualClock
 from penstock.testing.drive import STEPS_MAX, Drive, FlowStuck
 from penstock.testing.hands import Manners

@@ -12,9 +12,9 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from penstock.access.store.names import Names
 from penstock.client import Client
 from penstock.client.flows import CompletionReport, FlowRequest
-from penstock.client.names import Names
 from penstock.core.clock import HOUR, MINUTE, SECOND, iso
 from penstock.core.dependency import Dependency, Kind
 from penstock.core.evidence import Sighting

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from penstock.access.store.registry import processor_list
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Clock, Micros
 from penstock.core.pipeline import Pipeline
 from penstock.db.store import Store
@@ -19,7 +20,6 @@ from penstock.engine.execution import call_inline
 from penstock.engine.options import WorkerOptions
 from penstock.engine.outcome import Outcome
 from penstock.engine.steps import WorkerSteps
-from penstock.store.registry import processor_list
 
 LEASE_US = 60 * DAY
 TIMED_OUT = Outcome(error_type="TIMEOUT", is_interrupted=True)

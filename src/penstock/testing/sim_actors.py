@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from penstock.access.store.names import Names
 from penstock.audit.store.journal import Message
 from penstock.client import Client
 from penstock.client.inbox import LetterFilter
-from penstock.client.names import Names
 from penstock.client.runs import Submission
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from penstock.access.store.names import Names
 from penstock.client import Client
 from penstock.client.flow_requests import CompletionReport, FlowRequest
-from penstock.client.names import Names
 from penstock.client.people import Approval
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.dependency import Kind

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from penstock.access.store.names import Names
 from penstock.client import Client
-from penstock.client.names import Names
 from penstock.client.work import Ending, Heartbeat, Mishap, Pulse, Report, Told, Worker
 from penstock.core.clock import SECOND
 from penstock.core.errors import PenstockError, StoreError

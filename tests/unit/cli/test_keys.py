@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from penstock import connect
-from penstock.core.keys import parse
+from penstock.access.api_keys import parse
 from tests.unit.cli.conftest import Shell
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from penstock.access.store.names import FRESH_SECONDS, Names
 from penstock.client import Client
-from penstock.client.names import FRESH_SECONDS, Names
 from penstock.client.submission import Submission, check_many
 from penstock.core.errors import InvalidInput
 from penstock.core.pipeline import Pipeline

@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core import keys
+from penstock.access import api_keys
+from penstock.access.api_keys import KeyState, ParsedKey, Power, Role
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import ID_MAX, encode, new_secret
-from penstock.core.keys import KeyState, ParsedKey, Power, Role
 
 SECRETS = st.binary(min_size=25, max_size=25).map(lambda raw: new_secret(lambda _n: raw))
-KEY = keys.spell(7, new_secret(lambda n: bytes(range(n))))
+KEY = api_keys.spell(7, new_secret(lambda n: bytes(range(n))))
 
 
 @given(key_id=st.integers(0, ID_MAX), secret=SECRETS)
 def test_round_trip(key_id: int, secret: str) -> None:
     """What was spelled is read back, and the middle of a key is its public id."""
-    text = keys.spell(key_id, secret)
-    assert keys.parse(text) == ParsedKey(key_id, secret)
+    text = api_keys.spell(key_id, secret)
+    assert api_keys.parse(text) == ParsedKey(key_id, secret)
     assert encode("key", key_id) == f"key_{text.split('_')[1]}"
     assert len(secret) * 5 >= 192
 
@@ -29,13 +29,13 @@ def test_round_trip(key_id: int, secret: str) -> None:
 def test_one_wrong_character(place: int, char: str) -> None:
     """A key with one character changed is refused without a look at the store."""
     typo = KEY[:place] + char + KEY[place + 1 :]
-    assert (keys.parse(typo) is None) == (typo != KEY)
+    assert (api_keys.parse(typo) is None) == (typo != KEY)
 
 
 @given(text=st.text(max_size=100))
 def test_any_text(text: str) -> None:
     """No text at all raises."""
-    assert keys.parse(text) is None
+    assert api_keys.parse(text) is None
 
 
 @pytest.mark.parametrize(
@@ -45,22 +45,22 @@ def test_any_text(text: str) -> None:
 )  # fmt: skip
 def test_no_key(text: Any) -> None:
     """Cut, padded, shouted or of another kind: no key."""
-    assert keys.parse(text) is None
+    assert api_keys.parse(text) is None
 
 
 def test_secrets_are_not_shown() -> None:
     """A parsed key does not print its secret, and a hash does not contain it."""
-    parsed = keys.parse(KEY)
+    parsed = api_keys.parse(KEY)
     assert parsed is not None
     assert parsed.secret not in repr(parsed)
-    assert parsed.secret not in keys.digest(parsed.secret)
+    assert parsed.secret not in api_keys.digest(parsed.secret)
 
 
 def test_comparing() -> None:
     """A secret fits its own hash only; nothing fits a hash that is not there."""
-    assert keys.is_secret_of("a", keys.digest("a"))
-    assert not keys.is_secret_of("a", keys.digest("b"))
-    assert not keys.is_secret_of("a", None)
+    assert api_keys.is_secret_of("a", api_keys.digest("a"))
+    assert not api_keys.is_secret_of("a", api_keys.digest("b"))
+    assert not api_keys.is_secret_of("a", None)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_states(
     expires_at: int | None, revoked_at: int | None, previous_until: int | None, state: KeyState
 ) -> None:
     """Revoked before expired before rotating; a moment that has come counts."""
-    assert state is keys.state_of(
+    assert state is api_keys.state_of(
         100, expires_at=expires_at, revoked_at=revoked_at, previous_until=previous_until
     )
 
@@ -113,4 +113,4 @@ def test_states(
 def test_unknown_roles(value: Any) -> None:
     """A role is one of four words."""
     with pytest.raises(InvalidInput, match="role: expected one of admin, operator, worker, viewer"):
-        keys.check_role(value)
+        api_keys.check_role(value)

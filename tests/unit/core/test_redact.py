@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.access.api_keys import spell
 from penstock.core import redact as module
 from penstock.core.drafts import parse_draft
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import new_secret
-from penstock.core.keys import spell
 from penstock.core.parameters import validate
 from penstock.core.redact import (
     MASK,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.access.secrets import BYTES_MAX, Secrets
 from penstock.config import load, secrets_of
 from penstock.core.errors import PermanentError
 from penstock.core.redact import MASK, REGISTERED, redact_text
-from penstock.engine.secrets import BYTES_MAX, Secrets
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from penstock.access.store.registry import processor_list
 from penstock.audit.telemetry import RunEnded, RunRefused
 from penstock.core.clock import from_datetime
 from penstock.core.errors import DeclarationError, StoreUnavailable
@@ -18,7 +19,6 @@ from penstock.engine.session import Renewal
 from penstock.engine.sweeper import Sweeper
 from penstock.store.admission import run_admit_due
 from penstock.store.leases import session_list
-from penstock.store.registry import processor_list
 from penstock.store.runs import run_cancel_ask
 from penstock.testing.clock import VirtualClock
 from tests.unit.engine.worker_kit import (

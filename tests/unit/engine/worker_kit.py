@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.access.store.registry import customer_ensure_many
 from penstock.audit.telemetry import Event, Events
 from penstock.core.clock import SystemClock
 from penstock.core.pipeline import Pipeline
@@ -16,7 +17,6 @@ from penstock.engine.worker import Worker
 from penstock.runs.rows import HeldRun, NewRun, Run
 from penstock.store.declare import pipeline_register
 from penstock.store.leases import session_expire
-from penstock.store.registry import customer_ensure_many
 from penstock.store.runs import run_get, run_insert_many
 
 WAIT = 20.0

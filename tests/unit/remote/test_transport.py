@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core import keys
+from penstock.access import api_keys
 from penstock.core.errors import (
     ApiError,
     ApiUnavailable,
@@ -30,7 +30,7 @@ from penstock.core.ids import new_secret
 from penstock.remote import Transport, connect
 from tests.unit.remote.scripted import Line, Scripted, problem
 
-KEY = keys.spell(7, new_secret(lambda n: b"\7" * n))
+KEY = api_keys.spell(7, new_secret(lambda n: b"\7" * n))
 Serve = Callable[..., Scripted]
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.access.store.registry import customer_ensure_many
 from penstock.db.sqlite import wal_preallocation
 from penstock.db.sqlite.store import SqliteStore
-from penstock.store.registry import customer_ensure_many
 
 CHUNK_BYTES = wal_preallocation.CHUNK * (wal_preallocation.FRAME_HEADER + 4096)
 

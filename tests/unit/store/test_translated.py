@@ -7,11 +7,11 @@ import psycopg
 import pytest
 from psycopg import errors as pgerrors
 
+from penstock.access.store.registry import customer_ensure_many
 from penstock.core.errors import StoreUnavailable
 from penstock.db.postgres import store as postgres
 from penstock.db.sqlite import store as sqlite
 from penstock.db.sqlite.store import SqliteStore
-from penstock.store.registry import customer_ensure_many
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.audit.store.journal import Entry, journal_append_many
-from penstock.client.names import Names, check_limit
-from penstock.core import keys
-from penstock.core.clock import DAY, MINUTE
-from penstock.core.errors import Conflict, InvalidInput, NotFound
-from penstock.core.fields import check_text
-from penstock.core.ids import RandomBytes, encode, new_secret
-from penstock.core.keys import KeyState, Principal, Role
-from penstock.db.store import Store, Tx
-from penstock.store.keys import (
+from penstock.access import api_keys
+from penstock.access.api_keys import KeyState, Principal, Role
+from penstock.access.store.keys import (
     KeyRow,
     key_get,
     key_list,
@@ -31,6 +24,13 @@ from penstock.store.keys import (
     key_touch,
     secret_ensure,
 )
+from penstock.access.store.names import Names, check_limit
+from penstock.audit.store.journal import Entry, journal_append_many
+from penstock.core.clock import DAY, MINUTE
+from penstock.core.errors import Conflict, InvalidInput, NotFound
+from penstock.core.fields import check_text
+from penstock.core.ids import RandomBytes, encode, new_secret
+from penstock.db.store import Store, Tx
 
 __all__ = ["ApiKey", "Keys", "Principal"]
 
@@ -91,7 +91,7 @@ class Keys:
         """
         self._names.refuse_bound("API keys")
         check_text("name", name)
-        wanted = keys.check_role(role)
+        wanted = api_keys.check_role(role)
         _check_rate(rate)
         who = actor or self._actor
         secret = self._secret()
@@ -102,13 +102,13 @@ class Keys:
             number = None if customer is None else self._names.customers(tx, [customer])[customer]
             params: dict[str, Any] = {
                 "name": name, "role": wanted.value, "customer": number,
-                "hash": keys.digest(secret), "rate": rate, "created_by": who,
+                "hash": api_keys.digest(secret), "rate": rate, "created_by": who,
                 "expires_at": expires_at,
             }  # fmt: skip
             key_id = key_put(tx, params)
             detail = {"name": name, "role": wanted.value, "expires_at": expires_at, "rate": rate}
             _note(tx, key_id, number, "created", who, detail=detail)
-            return replace(_shown(tx, _must(tx, key_id)), text=keys.spell(key_id, secret))
+            return replace(_shown(tx, _must(tx, key_id)), text=api_keys.spell(key_id, secret))
 
         return self._store.write(body)
 
@@ -152,11 +152,11 @@ class Keys:
             old = _must(tx, key_id)
             if _state(tx, old) in (KeyState.REVOKED, KeyState.EXPIRED):
                 raise Conflict(f"{encode('key', key_id)} is {_state(tx, old)}: create another key.")
-            until = key_rotate(tx, key_id, keys.digest(secret), overlap_us)
+            until = key_rotate(tx, key_id, api_keys.digest(secret), overlap_us)
             if until is None:
                 raise Conflict(f"{encode('key', key_id)} is revoked: create another key.")
             _note(tx, key_id, old.customer, "rotated", who, detail={"previous_until": until})
-            return replace(_shown(tx, _must(tx, key_id)), text=keys.spell(key_id, secret))
+            return replace(_shown(tx, _must(tx, key_id)), text=api_keys.spell(key_id, secret))
 
         return self._store.write(body)
 
@@ -176,7 +176,7 @@ class Keys:
 
     def authenticate(self, text: object) -> Principal | None:
         """Who bears this key; None when it is none of ours, mistyped, expired or revoked."""
-        parsed = keys.parse(text)
+        parsed = api_keys.parse(text)
         if parsed is None:
             return None
 
@@ -185,8 +185,8 @@ class Keys:
 
         row, now = self._store.read(body)
         # Compared even when there is no such key, so that both take the same time.
-        fits = keys.is_secret_of(parsed.secret, None if row is None else row.hash)
-        fits_old = keys.is_secret_of(parsed.secret, None if row is None else row.previous_hash)
+        fits = api_keys.is_secret_of(parsed.secret, None if row is None else row.hash)
+        fits_old = api_keys.is_secret_of(parsed.secret, None if row is None else row.previous_hash)
         if row is None:
             return None
         state = _state_at(now, row)
@@ -226,7 +226,7 @@ def _state(tx: Tx, row: KeyRow) -> KeyState:
 
 
 def _state_at(now: int, row: KeyRow) -> KeyState:
-    return keys.state_of(
+    return api_keys.state_of(
         now,
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,

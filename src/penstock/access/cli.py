@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
+from penstock.access.api_keys import Role
 from penstock.cli import shapes
 from penstock.cli.app import App, Group
 from penstock.cli.given import KEY
 from penstock.core.clock import parse_duration
-from penstock.core.keys import Role
 
 ONCE = "This is the only time the key is shown: keep it where secrets are kept."
 

@@ -19,18 +19,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock.core.clock import Clock, SystemClock
-from penstock.core.errors import Forbidden, InvalidInput, NotFound
-from penstock.core.fields import check_customer
-from penstock.core.naming import DEFAULT_CUSTOMER, EXTERNAL_POOL
-from penstock.db.store import Store, Tx
-from penstock.store.registry import (
+from penstock.access.store.registry import (
     ProcessorRow,
     customer_ensure_many,
     customer_get,
     pipeline_list,
     processor_list,
 )
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import Forbidden, InvalidInput, NotFound
+from penstock.core.fields import check_customer
+from penstock.core.naming import DEFAULT_CUSTOMER, EXTERNAL_POOL
+from penstock.db.store import Store, Tx
 
 CACHE_MAX = 200_000
 PAGE_MAX = 10_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.client.keys import ApiKey
+from penstock.access.client import ApiKey
 from penstock.core.clock import iso
 from penstock.core.formatting import iso_or_none
 

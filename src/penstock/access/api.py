@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Path, Query, Request
 from starlette.responses import Response
 
-from penstock.client.key_shapes import key_shape, made_key_shape
+from penstock.access.shapes import key_shape, made_key_shape
 from penstock.core.clock import parse_duration
 from penstock.http.answers import Pages, once
 from penstock.http.models.common import Page

@@ -1,0 +1,1 @@
+"""Who may do what: customers, API keys, roles, secrets."""

@@ -1,0 +1,1 @@
+"""Customers, registered names and API keys as stored."""
