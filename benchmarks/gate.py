@@ -17,12 +17,12 @@ import duckdb
 from benchmarks.result import Result, percentile, say
 from benchmarks.site import Place, Site
 from penstock.core.clock import SystemClock
-from penstock.core.dependency import Dependency
 from penstock.core.evidence import assess
 from penstock.core.gate import decide
-from penstock.core.modes import OVERNIGHT
-from penstock.core.needs import historical, per, same_day
 from penstock.core.verdict import GateInput, Verdict
+from penstock.pipelines.declare.needs import historical, per, same_day
+from penstock.pipelines.dependency import Dependency
+from penstock.pipelines.modes import OVERNIGHT
 from penstock.probes.api import Look
 from penstock.probes.looking import Probes
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from benchmarks.site import Place
 from penstock.client import Client
-from penstock.core.pipeline import Pipeline
+from penstock.pipelines.declare.pipeline import Pipeline
 
 outside = Pipeline("outside")
 outside.phase("main").external("push")

@@ -8,11 +8,11 @@ import random
 import time
 
 from penstock.core.clock import SystemClock
-from penstock.core.pipeline import Pipeline
 from penstock.db.store import Store
 from penstock.engine.context import RunContext
 from penstock.engine.options import WorkerOptions
 from penstock.engine.worker import Worker
+from penstock.pipelines.declare.pipeline import Pipeline
 
 noop = Pipeline("noop")
 stamp = Pipeline("stamp")

@@ -15,7 +15,6 @@ from penstock.client import Client
 from penstock.client.flow_requests import FlowRequest
 from penstock.client.flows import FlowDetail, Opened
 from penstock.core import settle
-from penstock.core.dependency import Dependency, Kind
 from penstock.core.evidence import Sighting
 from penstock.core.look import Look
 from penstock.core.settle import Failure
@@ -23,6 +22,7 @@ from penstock.core.states import RunStatus
 from penstock.db.store import Row, Store, Tx
 from penstock.engine.admitter import Admitter
 from penstock.engine.orchestrator import Orchestrator, Stepped
+from penstock.pipelines.dependency import Dependency, Kind
 from penstock.probes.moments import days_before
 from penstock.runs.rows import HeldRun
 from penstock.store import runs

@@ -14,12 +14,12 @@ from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.client.runs import Submission
 from penstock.core import settle
-from penstock.core.needs import historical, same_day
-from penstock.core.pipeline import Pipeline
 from penstock.db.store import Row, Store, Tx
 from penstock.engine.admitter import Admitter
 from penstock.engine.scheduler import Scheduler, SchedulerOptions, Tick
 from penstock.engine.sweeper import Sweeper
+from penstock.pipelines.declare.needs import historical, same_day
+from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import Finish, Finished, HeldRun
 from penstock.schedules.rows import Config
 from penstock.store import leases, runs

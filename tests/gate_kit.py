@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.clock import DAY, Micros, parse_iso
-from penstock.core.dependency import Kind
 from penstock.core.evidence import Assessment, Sighting, Status, assess
-from penstock.core.modes import BUILT_IN
-from penstock.core.needs import historical
 from penstock.core.override import Override
 from penstock.core.verdict import GateInput
+from penstock.pipelines.declare.needs import historical
+from penstock.pipelines.dependency import Kind
+from penstock.pipelines.modes import BUILT_IN
 
 NOW: Micros = parse_iso("2025-11-15T22:05:00Z")
 

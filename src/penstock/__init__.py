@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from penstock.assembly import connect, work_off
     from penstock.client import Client
     from penstock.client.runs import Submission
-    from penstock.core.collect import Collect
     from penstock.core.error_classification import register as register_error
     from penstock.core.errors import (
         Conflict,
@@ -34,11 +33,12 @@ if TYPE_CHECKING:
         StoreError,
         TransientError,
     )
-    from penstock.core.mode import Mode
-    from penstock.core.needs import Dependency, historical, optional, per, same_day
-    from penstock.core.pipeline import Phase, Pipeline
     from penstock.core.result import Result
     from penstock.engine.context import RunContext
+    from penstock.pipelines.declare.collect import Collect
+    from penstock.pipelines.declare.needs import Dependency, historical, optional, per, same_day
+    from penstock.pipelines.declare.pipeline import Phase, Pipeline
+    from penstock.pipelines.mode import Mode
 
     __version__: str
 

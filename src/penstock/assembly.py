@@ -31,7 +31,6 @@ from penstock.config import (
 )
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
-from penstock.core.pipeline import Pipeline
 from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
 from penstock.db.store import Store
 from penstock.egress.addresses import is_loopback, named_addresses
@@ -39,7 +38,6 @@ from penstock.engine.admitter import Admitter
 from penstock.engine.context import RunContext
 from penstock.engine.courier import Courier
 from penstock.engine.inline import InlineWorker, inline_worker
-from penstock.engine.loading import load_pipelines
 from penstock.engine.options import WorkerOptions
 from penstock.engine.orchestrator import Orchestrator
 from penstock.engine.scheduler import Scheduler, SchedulerOptions
@@ -48,6 +46,8 @@ from penstock.engine.supervisor import Beat, Loop, Service, Supervisor
 from penstock.engine.sweeper import Sweeper
 from penstock.engine.upkeep import Pruner, Relay, Sealer
 from penstock.engine.worker import Worker
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.loading import load_pipelines
 from penstock.probes.looking import Probes
 from penstock.pushwork import (
     build_health_check,

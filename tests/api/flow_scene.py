@@ -14,9 +14,9 @@ from penstock.client.flow_requests import FlowRequest
 from penstock.client.people import Approval
 from penstock.core.clock import HOUR
 from penstock.core.ids import encode
-from penstock.core.needs import historical
-from penstock.core.pipeline import Pipeline
 from penstock.engine.orchestrator import Orchestrator
+from penstock.pipelines.declare.needs import historical
+from penstock.pipelines.declare.pipeline import Pipeline
 from tests.desk import Desk
 
 POOL = "flows"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, iso, parse_iso
-from penstock.core.pipeline import Pipeline
+from penstock.pipelines.declare.pipeline import Pipeline
 from tests.api.kit import SCHEDULER_TOKEN, Client, Served
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "api_walk.py"

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from penstock.core.clock import DAY, MINUTE, SECOND
-from penstock.core.pipeline import Pipeline
 from penstock.engine.admitter import Admitter
 from penstock.engine.upkeep import Pruner
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.store import pipeline_register
 from penstock.runs.rows import Finish, HeldRun
 from penstock.store import admission, leases, lines, runs
-from penstock.store.declare import pipeline_register
 from tests.conformance.world import World
 
 READY, LATER, PAUSED, BLOCKED, LIMITED, HELD = 0, 1, 2, 3, 4, 9

@@ -11,8 +11,8 @@ from penstock.cli.demo.nba.warehouse import ADDRESS, Season, fill
 from penstock.core.clock import Micros, parse_iso
 from penstock.core.evidence import Assessment, assess
 from penstock.core.gate import decide
-from penstock.core.plan import judging_mode
 from penstock.core.verdict import Decision, GateInput
+from penstock.pipelines.plan import judging_mode
 from penstock.probes.api import Look
 from penstock.probes.looking import Probes
 from penstock.testing.clock import VirtualClock

@@ -7,8 +7,8 @@ import pytest
 from penstock.access.store.registry import processor_list
 from penstock.client import Client
 from penstock.client.runs import Submission
-from penstock.core.pipeline import Pipeline
 from penstock.db.store import Store
+from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import HeldRun
 from penstock.store.admission import pause_put
 from penstock.store.lines import lines_enter

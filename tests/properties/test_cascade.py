@@ -21,10 +21,10 @@ from penstock.core.cascade import (
     phase_end,
 )
 from penstock.core.clock import HOUR, MINUTE
-from penstock.core.modes import BUILT_IN
 from penstock.core.phases import PhaseState
-from penstock.core.plan import Plan
 from penstock.core.verdict import Effect
+from penstock.pipelines.modes import BUILT_IN
+from penstock.pipelines.plan import Plan
 
 MODES = sorted(BUILT_IN)
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from penstock.core import record
 from penstock.core.clock import DAY, HOUR, Micros
-from penstock.core.dependency import Dependency, Kind
 from penstock.core.evidence import Assessment, Sighting, Status, assess
 from penstock.core.gate import decide, what_if
-from penstock.core.mode import Mode, Otherwise
-from penstock.core.modes import BUILT_IN
-from penstock.core.needs import historical, optional, per, same_day
 from penstock.core.override import Override
 from penstock.core.verdict import Acknowledgement, Decision, GateInput, Upstream, Verdict
-from penstock.core.waiting import cycle_of, stuck
+from penstock.pipelines.cycles import cycle_of, stuck
+from penstock.pipelines.declare.needs import historical, optional, per, same_day
+from penstock.pipelines.dependency import Dependency, Kind
+from penstock.pipelines.mode import Mode, Otherwise
+from penstock.pipelines.modes import BUILT_IN
 from tests.gate_kit import NOW
 
 NAMES = st.sampled_from(["raw.a", "raw.b", "analytics.c", "odds"])

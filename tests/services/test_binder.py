@@ -12,9 +12,9 @@ from penstock.client.binder import Binder
 from penstock.client.subscriptions import Extras
 from penstock.core.errors import InvalidInput
 from penstock.core.message import Outgoing, SubscriptionSpec
-from penstock.core.pipeline import Pipeline
 from penstock.engine.courier import Courier
 from penstock.engine.orchestrator import Orchestrator
+from penstock.pipelines.declare.pipeline import Pipeline
 from tests.desk import Desk
 
 

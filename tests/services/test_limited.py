@@ -8,10 +8,10 @@ from penstock.client import Client
 from penstock.client.runs import Submission
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.ids import encode
-from penstock.core.pipeline import Pipeline
 from penstock.core.why import Cause, Clears, flattened
 from penstock.db.store import Store
 from penstock.engine.admitter import Admitter
+from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.testing.clock import VirtualClock
 from tests.desk import Desk
 

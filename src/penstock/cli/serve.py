@@ -25,7 +25,7 @@ from penstock.core.errors import SettingsError
 
 if TYPE_CHECKING:
     from penstock.config import Settings
-    from penstock.core.pipeline import Pipeline
+    from penstock.pipelines.declare.pipeline import Pipeline
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -31,9 +31,9 @@ from penstock.client.topics import Topics
 from penstock.client.views import Views
 from penstock.client.work import Work
 from penstock.core.look import Looker, unseeing
-from penstock.core.pipeline import Pipeline
 from penstock.db.store import Store
-from penstock.store.declare import pipeline_register
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.store import pipeline_register
 
 __all__ = ["Client"]
 

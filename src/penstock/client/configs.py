@@ -18,9 +18,9 @@ from penstock.core.drafts import ConfigDraft, parse_draft
 from penstock.core.errors import NotFound, StaleVersion
 from penstock.core.fields import check_customer
 from penstock.core.ids import encode
-from penstock.core.parameters import validate
 from penstock.core.preview import Fire, preview
 from penstock.db.store import Store, Tx
+from penstock.pipelines.parameters import validate
 from penstock.runs.rows import Origin
 from penstock.schedules.rows import Config
 from penstock.store.configs import (

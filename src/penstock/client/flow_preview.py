@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from penstock.access.store.names import Names
 from penstock.client.flow_requests import FlowRequest, checked_request
 from penstock.core.errors import NotFound
-from penstock.core.plan import Plan
 from penstock.core.wallwords import listed
 from penstock.db.store import Store, Tx
+from penstock.pipelines.plan import Plan
 from penstock.store.explaining import generation_newest
 from penstock.store.flows import Flow, flow_find, phases_of
 from penstock.store.plans import planned_of

@@ -14,7 +14,7 @@ from penstock.access.store.registry import ProcessorRow
 from penstock.core.cascade import Completion
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text, parameters_text
-from penstock.core.parameters import validate
+from penstock.pipelines.parameters import validate
 from penstock.runs.rows import Origin
 
 

@@ -19,11 +19,11 @@ from penstock.core.evidence import Sighting, assess
 from penstock.core.gate import decide, what_if
 from penstock.core.ids import encode
 from penstock.core.look import Look, Looker, unseeing
-from penstock.core.mode import ModeOptions
-from penstock.core.plan import Need
 from penstock.core.record import loads
 from penstock.core.verdict import Decision, GateInput
 from penstock.db.store import Store, Tx
+from penstock.pipelines.mode import ModeOptions
+from penstock.pipelines.plan import Need
 from penstock.store.book import Book
 from penstock.store.cascade import book_of
 from penstock.store.flows import FAR_FUTURE, Locked, flow_get

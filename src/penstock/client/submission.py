@@ -15,9 +15,9 @@ from penstock.access.store.names import Names, PipelineInfo
 from penstock.access.store.registry import ProcessorRow
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_text, parameters_text
-from penstock.core.parameters import validate
 from penstock.core.utc_offsets import TIME_MAX
 from penstock.db.store import Store, Tx
+from penstock.pipelines.parameters import validate
 from penstock.runs.rows import NewRun, scoped_key
 from penstock.store.runs import run_insert_many
 

@@ -39,8 +39,8 @@ from penstock.consumer.router import (
     Shape,
 )
 from penstock.core.clock import HOUR, Micros
-from penstock.core.collect import Collect
 from penstock.core.errors import SettingsError
+from penstock.pipelines.declare.collect import Collect
 from penstock.sinks.api import Sink
 from penstock.sinks.opening import open_sink
 

@@ -20,9 +20,9 @@ from penstock.consumer.handling import Handling, Opened, writes_of
 from penstock.consumer.message import Message
 from penstock.consumer.router import Route
 from penstock.core.clock import SECOND, Clock
-from penstock.core.collect import Collect
 from penstock.core.errors import DeclarationError
 from penstock.core.message import ErrorKind
+from penstock.pipelines.declare.collect import Collect
 from penstock.sinks.api import SinkTx, is_conflict
 
 

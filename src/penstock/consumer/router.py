@@ -9,10 +9,10 @@ from typing import Any, Final, TypeAlias
 
 from penstock.consumer.failure import Reject
 from penstock.consumer.message import Message
-from penstock.core.collect import Collect
 from penstock.core.error_classification import classify
 from penstock.core.errors import DeclarationError, PenstockError
 from penstock.core.retry import ErrorType
+from penstock.pipelines.declare.collect import Collect
 from penstock.sinks.api import Version
 
 Predicate: TypeAlias = Callable[[Message], bool]

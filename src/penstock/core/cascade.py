@@ -14,10 +14,10 @@ from enum import StrEnum
 from typing import Final
 
 from penstock.core.clock import DAY, Micros
-from penstock.core.mode import Mode
 from penstock.core.phases import DONE, WAITS_FOR_GATE, PhaseState
-from penstock.core.plan import PhasePlan, Plan
 from penstock.core.verdict import Upstream
+from penstock.pipelines.mode import Mode
+from penstock.pipelines.plan import PhasePlan, Plan
 
 DEADLINE_DEFAULT: Final = DAY
 """A flow whose mode has no service level ends by then."""

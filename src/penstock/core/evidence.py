@@ -15,8 +15,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from penstock.core.clock import HOUR, Micros
-from penstock.core.dependency import Dependency, Kind
 from penstock.core.formatting import percent
+from penstock.pipelines.dependency import Dependency, Kind
 
 COMPLETE_QUALITY: Final = 0.95
 DEGRADED_COMPLETENESS: Final = 80.0

@@ -13,7 +13,6 @@ from typing import Final
 
 from penstock.core.clock import HOUR, MINUTE, Micros
 from penstock.core.gatewords import named, numbers, used, waiting_words, warnings_of
-from penstock.core.mode import RECHECK_DEFAULT, ModeOptions
 from penstock.core.override import covering
 from penstock.core.verdict import (
     Acknowledgement,
@@ -25,6 +24,7 @@ from penstock.core.verdict import (
     Verdict,
 )
 from penstock.core.weighing import View, caveat, is_critical_absent, is_lacking, weigh
+from penstock.pipelines.mode import RECHECK_DEFAULT, ModeOptions
 
 QUALITY_LEAST: Final = 0.5
 ESCALATE_AT: Final = 50.0

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from penstock.core.clock import MINUTE, format_duration
-from penstock.core.dependency import Kind
 from penstock.core.evidence import Assessment
 from penstock.core.formatting import percent
-from penstock.core.mode import Mode
 from penstock.core.override import Override
 from penstock.core.verdict import GateInput, Upstream
+from penstock.pipelines.dependency import Kind
+from penstock.pipelines.mode import Mode
 
 
 def named(assessments: Iterable[Assessment]) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from penstock.core.clock import Micros
-from penstock.core.dependency import Dependency
 from penstock.core.evidence import Sighting
+from penstock.pipelines.dependency import Dependency
 
 SECONDS_EACH: Final = 10.0
 SECONDS_OVERALL: Final = 30.0

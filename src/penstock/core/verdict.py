@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from penstock.core.clock import Micros
 from penstock.core.evidence import Assessment
-from penstock.core.mode import Mode
 from penstock.core.override import Override
+from penstock.pipelines.mode import Mode
 
 
 class Verdict(StrEnum):

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from penstock.core.dependency import Kind
 from penstock.core.evidence import Assessment, Status
 from penstock.core.override import Override, covering
 from penstock.core.verdict import GateInput
+from penstock.pipelines.dependency import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

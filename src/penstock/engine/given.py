@@ -16,7 +16,7 @@ import msgspec
 from penstock.access.secrets import Secrets
 from penstock.core.clock import iso, to_datetime
 from penstock.core.ids import encode
-from penstock.core.processor import Processor
+from penstock.pipelines.declare.processor import Processor
 from penstock.runs.rows import HeldRun
 
 

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 from penstock.core.evidence import Sighting
 from penstock.core.look import Look, Looker, unseeing
-from penstock.core.pipeline import Pipeline
 from penstock.db.store import Store, Tx
+from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.store.book import Evidence, LookOrder, Stir, Wanted
 from penstock.store.cascade import Advanced, advance
 from penstock.store.completions import nudge_take

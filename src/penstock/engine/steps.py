@@ -21,8 +21,6 @@ from penstock.core import settle
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.ids import new_boot_id
-from penstock.core.parameters import defaults
-from penstock.core.pipeline import Pipeline
 from penstock.db.store import Single, Store, Tx
 from penstock.engine.buffer import is_suspect
 from penstock.engine.context import Known, RunContext, Signal
@@ -32,8 +30,10 @@ from penstock.engine.fairness import FairClock
 from penstock.engine.options import WorkerOptions
 from penstock.engine.outcome import Outcome, finish_of, outcome_of_value, unsettled
 from penstock.engine.session import Renewal, WorkerSession
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.parameters import defaults
+from penstock.pipelines.store import pipeline_register
 from penstock.runs.rows import Finish, HeldRun, Progress
-from penstock.store.declare import pipeline_register
 from penstock.store.held import session_runs
 from penstock.store.leases import progress_put_many, session_cancels
 from penstock.store.runs import (

@@ -20,7 +20,6 @@ from typing import Final, TypeVar
 from penstock.audit.telemetry import Events, ServiceError, ServiceStarted, ServiceStopped
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreError
-from penstock.core.pipeline import Pipeline
 from penstock.db.store import Store
 from penstock.engine.claimer import Claimer, hint
 from penstock.engine.collector import CollectLane
@@ -33,6 +32,7 @@ from penstock.engine.processes import ChildPool
 from penstock.engine.session import Renewal
 from penstock.engine.steps import WorkerSteps
 from penstock.engine.watch import FAST_SECONDS, SLOW_SECONDS, Watch
+from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import HeldRun
 
 __all__ = ["Worker", "WorkerOptions", "WorkerSteps"]

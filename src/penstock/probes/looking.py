@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from penstock.core.clock import SECOND, Clock, Micros
-from penstock.core.dependency import Dependency
 from penstock.core.errors import PenstockError
 from penstock.core.evidence import Sighting
+from penstock.pipelines.dependency import Dependency
 from penstock.probes.alarm import timed_out
 from penstock.probes.api import Look, ProbeFailed, Warehouse
 from penstock.probes.flights import KEEP, Flights

@@ -7,7 +7,7 @@ or built by hand, so a name is checked again right where it enters a query.
 from __future__ import annotations
 
 from penstock.core.errors import shown
-from penstock.core.needs import COLUMN, TABLE
+from penstock.pipelines.declare.needs import COLUMN, TABLE
 from penstock.probes.api import Dialect, ProbeFailed
 
 

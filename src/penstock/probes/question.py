@@ -14,9 +14,9 @@ from decimal import Decimal
 from typing import Any, Final
 
 from penstock.core.clock import Micros
-from penstock.core.dependency import Dependency, Expect, ExpectKind, Kind
 from penstock.core.errors import shown
 from penstock.core.evidence import Sighting
+from penstock.pipelines.dependency import Dependency, Expect, ExpectKind, Kind
 from penstock.probes.api import Answer, Dialect, Look, ProbeFailed, Scalar, Statement, Warehouse
 from penstock.probes.binding import bound, values_of
 from penstock.probes.moments import days_before, moment

@@ -16,7 +16,7 @@ from penstock.core.cascade import Ask, Completion, Progress
 from penstock.core.evidence import Sighting
 from penstock.core.override import Override
 from penstock.core.phases import PhaseState, check
-from penstock.core.plan import PhasePlan
+from penstock.pipelines.plan import PhasePlan
 from penstock.store.completions import Seen
 from penstock.store.flows import Flow, Phase
 from penstock.store.plans import Planned

@@ -18,10 +18,10 @@ from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.core.cascade import Ask, FlowState, Progress, is_set_complete
 from penstock.core.evidence import Sighting
 from penstock.core.phases import ENDED, PhaseState
-from penstock.core.plan import PhasePlan
 from penstock.core.record import dumps
 from penstock.core.verdict import Decision, GateInput, Verdict
 from penstock.db.store import Tx
+from penstock.pipelines.plan import PhasePlan
 from penstock.runs.rows import NewRun
 from penstock.store.book import Book, Wanted
 from penstock.store.completions import nudge_next_of_configs, nudge_partition

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from penstock.audit.store.alerts import Alert
 from penstock.core.cascade import Ask
-from penstock.core.dependency import Dependency, Kind
 from penstock.core.ids import encode
-from penstock.core.plan import PhasePlan
 from penstock.core.verdict import AlertLevel, Decision, GateStatus, Verdict
+from penstock.pipelines.dependency import Dependency, Kind
+from penstock.pipelines.plan import PhasePlan
 from penstock.store.book import Book
 from penstock.store.flows import Phase
 

@@ -25,8 +25,8 @@ from penstock.core.ids import encode
 from penstock.core.limit import CAPACITY_DEFAULT, effective
 from penstock.core.line import Room, Waiting
 from penstock.core.record import read
-from penstock.core.runlimits import LimitNeed, render
 from penstock.db.store import Row, Tx
+from penstock.pipelines.declare.limit_needs import LimitNeed, render
 
 ADMIT: Final = "admit"
 WINDOW: Final = 16

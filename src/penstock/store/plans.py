@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.core.mode import Mode
-from penstock.core.plan import Need, Plan, definition_needs, judging_mode, modes_of, plan_of
 from penstock.core.record import read
-from penstock.core.terms import PipelineTerms
 from penstock.db.store import Tx, first
+from penstock.pipelines.declare.terms import PipelineTerms
+from penstock.pipelines.mode import Mode
+from penstock.pipelines.plan import Need, Plan, definition_needs, judging_mode, modes_of, plan_of
 
 KEPT_MAX: Final = 1_000
 DIGEST_CHARS: Final = 64

@@ -12,13 +12,13 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 
 from penstock.core.cascade import Ask
-from penstock.core.dependency import Kind
 from penstock.core.evidence import Assessment
 from penstock.core.override import covering
 from penstock.core.phases import WAITS_FOR_GATE, PhaseState
-from penstock.core.plan import PhasePlan
-from penstock.core.waiting import cycle_of
 from penstock.core.weighing import is_critical_absent
+from penstock.pipelines.cycles import cycle_of
+from penstock.pipelines.dependency import Kind
+from penstock.pipelines.plan import PhasePlan
 from penstock.store.book import Book
 from penstock.store.flows import Phase
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.core.clock import Micros, iso
-from penstock.core.modes import detect, partition_of
-from penstock.core.plan import modes_of
 from penstock.core.record import read
-from penstock.core.terms import PipelineTerms
 from penstock.db.store import Tx
+from penstock.pipelines.declare.terms import PipelineTerms
+from penstock.pipelines.modes import detect, partition_of
+from penstock.pipelines.plan import modes_of
 from penstock.store.book import Stir
 from penstock.store.cascade import Advanced, advance
 from penstock.store.flows import OfConfig, flow_lock_open, of_configs

@@ -17,8 +17,6 @@ from penstock.core.clock import HOUR, MINUTE
 from penstock.core.evidence import Sighting
 from penstock.core.gate import decide
 from penstock.core.look import Look
-from penstock.core.needs import same_day
-from penstock.core.pipeline import Pipeline
 from penstock.core.record import loads
 from penstock.core.verdict import Decision, GateInput
 from penstock.db.store import Store
@@ -28,6 +26,8 @@ from penstock.engine.options import WorkerOptions
 from penstock.engine.orchestrator import Orchestrator
 from penstock.engine.steps import WorkerSteps
 from penstock.engine.sweeper import Sweeper
+from penstock.pipelines.declare.needs import same_day
+from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.store.gates import DecisionFilter, decision_list
 from penstock.testing.clock import VirtualClock
 

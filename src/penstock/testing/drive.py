@@ -12,11 +12,11 @@ from typing import Final
 
 from penstock.client import Client
 from penstock.core.clock import Micros, iso
-from penstock.core.pipeline import Pipeline
 from penstock.engine.admitter import Admitter
 from penstock.engine.context import RunContext
 from penstock.engine.orchestrator import Orchestrator
 from penstock.engine.sweeper import Sweeper
+from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.probes.looking import Probes
 from penstock.testing.clock import VirtualClock
 from penstock.testing.hands import Hands

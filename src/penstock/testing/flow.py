@@ -21,13 +21,13 @@ from penstock.access.store.registry import customer_ensure_many, pipeline_get
 from penstock.core.clock import Micros, iso, parse_duration, parse_iso
 from penstock.core.error_classification import classify
 from penstock.core.errors import InvalidInput
-from penstock.core.modes import partition_of
-from penstock.core.pipeline import Pipeline
 from penstock.core.record import loads
 from penstock.core.verdict import Decision
 from penstock.db.store import Store, Tx
 from penstock.engine.context import RunContext
 from penstock.engine.outcome import Outcome, outcome_of_error, outcome_of_value
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.modes import partition_of
 from penstock.store.completions import nudge_put_many
 from penstock.store.flows import Flow, FlowFilter, Phase, flow_list, phases_of
 from penstock.store.gates import DecisionFilter, Trigger, decision_list, triggers_of

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from penstock.core.gate import decide
-from penstock.core.pipeline import Pipeline
 from penstock.core.record import loads
 from penstock.core.verdict import Decision, GateInput
 from penstock.db.sqlite.store import SqliteStore
+from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.testing.invariants import Violation
 from penstock.testing.snapshots import Peek
 

@@ -16,11 +16,11 @@ from penstock.access.store.names import Names
 from penstock.client import Client
 from penstock.client.flows import CompletionReport, FlowRequest
 from penstock.core.clock import HOUR, MINUTE, SECOND, iso
-from penstock.core.dependency import Dependency, Kind
 from penstock.core.evidence import Sighting
 from penstock.core.look import Look
-from penstock.core.pipeline import Pipeline
 from penstock.db.store import Store
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.dependency import Dependency, Kind
 from penstock.store.completions import completions_of
 from penstock.store.flows import FlowFilter, flow_list, phases_of
 from penstock.store.runs import RunFilter

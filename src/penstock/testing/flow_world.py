@@ -23,12 +23,12 @@ from typing import Any
 from penstock.client import Client
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError
-from penstock.core.pipeline import Pipeline
 from penstock.db.store import Store
 from penstock.engine.admitter import Admitter
-from penstock.engine.loading import load_pipelines
 from penstock.engine.orchestrator import Orchestrator
 from penstock.engine.sweeper import Sweeper
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.loading import load_pipelines
 from penstock.store import plans
 from penstock.store.admission import run_next_due_at
 from penstock.store.flows import cascade_next_at

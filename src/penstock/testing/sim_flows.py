@@ -14,14 +14,14 @@ from penstock.client import Client
 from penstock.client.flow_requests import CompletionReport, FlowRequest
 from penstock.client.people import Approval
 from penstock.core.clock import HOUR, MINUTE, SECOND
-from penstock.core.dependency import Kind
 from penstock.core.errors import PenstockError, StoreError
 from penstock.core.evidence import Sighting
 from penstock.core.look import Look
-from penstock.core.needs import historical, optional, same_day
-from penstock.core.pipeline import Pipeline
 from penstock.db.store import Store
 from penstock.engine.orchestrator import Orchestrator
+from penstock.pipelines.declare.needs import historical, optional, same_day
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.dependency import Kind
 from penstock.store.flows import FlowFilter
 from penstock.testing.faults import Fault
 from penstock.testing.sim_actors import Actor, ServiceActor, Stage

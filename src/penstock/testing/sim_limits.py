@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.core.limit import LimitTerms
-from penstock.core.pipeline import Pipeline
 from penstock.db.store import Tx
+from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.store.limits import limit_declare
 from penstock.testing.invariants import Violation
 from penstock.testing.snapshots import Peek

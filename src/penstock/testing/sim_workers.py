@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.naming import DEFAULT_POOL
-from penstock.core.pipeline import Pipeline
 from penstock.engine.context import RunContext, Signal
 from penstock.engine.options import WorkerOptions
 from penstock.engine.outcome import Outcome
 from penstock.engine.session import Renewal
 from penstock.engine.steps import WorkerSteps
+from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import Finish, HeldRun
 from penstock.store.ending import run_end_many
 from penstock.testing.faults import Fault

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from penstock.core.clock import Clock, Micros
-from penstock.core.dependency import Dependency, ExpectKind, Kind
 from penstock.core.evidence import Sighting
 from penstock.core.look import Look
+from penstock.pipelines.dependency import Dependency, ExpectKind, Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from penstock.core.errors import (
     InvalidInput,
     NotFound,
 )
-from penstock.core.pipeline import Pipeline
+from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import Progress, shown_key
 from penstock.store import leases
 from penstock.store.runs import RunFilter

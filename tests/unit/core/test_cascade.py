@@ -29,10 +29,10 @@ from penstock.core.cascade import (
 )
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.errors import IllegalTransition
-from penstock.core.mode import Mode
 from penstock.core.phases import PhaseState
-from penstock.core.plan import Plan
 from penstock.core.verdict import Effect, Verdict
+from penstock.pipelines.mode import Mode
+from penstock.pipelines.plan import Plan
 
 OK, PARTIAL, FAILED = Completion.SUCCESS, Completion.PARTIAL, Completion.FAILED
 P = PhaseState

@@ -11,8 +11,8 @@ import pytest
 from penstock import Mode, Pipeline, historical, optional, per, same_day
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.errors import DeclarationError
-from penstock.core.modes import BUILT_IN
-from penstock.core.plan import definition_needs, judging_mode, modes_of, plan_of
+from penstock.pipelines.modes import BUILT_IN
+from penstock.pipelines.plan import definition_needs, judging_mode, modes_of, plan_of
 
 
 def season() -> Pipeline:

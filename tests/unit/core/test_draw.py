@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock import Mode, Pipeline, historical, optional, per, same_day
-from penstock.core.draw import draw
+from penstock.pipelines.draw import draw
 
 
 def test_the_example() -> None:

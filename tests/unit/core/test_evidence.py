@@ -9,11 +9,11 @@ import pytest
 
 from penstock.core import record
 from penstock.core.clock import HOUR
-from penstock.core.dependency import Dependency, ExpectKind
 from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.core.evidence import Assessment, Sighting, Status, assess
 from penstock.core.formatting import percent
-from penstock.core.needs import historical, optional, per, same_day
+from penstock.pipelines.declare.needs import historical, optional, per, same_day
+from penstock.pipelines.dependency import Dependency, ExpectKind
 from tests.gate_kit import NOW
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.gate import decide, what_if
-from penstock.core.modes import BUILT_IN, Leniency, judged
 from penstock.core.verdict import AlertLevel, Effect, GateStatus, Upstream, Verdict
+from penstock.pipelines.modes import BUILT_IN, Leniency, judged
 from tests.gate_kit import NOW, absent, gate, history, odds, override, table
 
 FAIL, WAIT = Verdict.FAIL, Verdict.WAIT

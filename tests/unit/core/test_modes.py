@@ -10,8 +10,8 @@ import pytest
 from penstock.core import record
 from penstock.core.clock import HOUR, MINUTE, Micros, from_datetime, parse_iso
 from penstock.core.errors import InvalidInput
-from penstock.core.mode import Mode, Otherwise
-from penstock.core.modes import BUILT_IN, detect, known_modes, overlap, partition_of
+from penstock.pipelines.mode import Mode, Otherwise
+from penstock.pipelines.modes import BUILT_IN, detect, known_modes, overlap, partition_of
 
 ZONES = {
     "America/New_York": ("2025-03-09", "2025-11-02"),

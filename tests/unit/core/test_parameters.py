@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import DeclarationError, InvalidInput
-from penstock.core.parameters import defaults, schema_check, validate
+from penstock.pipelines.parameters import defaults, schema_check, validate
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

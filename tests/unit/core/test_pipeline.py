@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import DeclarationError
-from penstock.core.pipeline import Pipeline
+from penstock.pipelines.declare.pipeline import Pipeline
 
 
 def work(run: Any) -> None:

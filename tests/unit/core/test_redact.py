@@ -13,7 +13,6 @@ from penstock.core import redact as module
 from penstock.core.drafts import parse_draft
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import new_secret
-from penstock.core.parameters import validate
 from penstock.core.redact import (
     MASK,
     REGISTERED,
@@ -23,6 +22,7 @@ from penstock.core.redact import (
     refuse_secrets,
     sounds_secret,
 )
+from penstock.pipelines.parameters import validate
 
 CANARY = "cnry-8f3a-Zq"
 KEY = spell(7, new_secret(lambda n: bytes(range(n))))

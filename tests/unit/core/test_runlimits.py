@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from penstock.core.draw import draw
 from penstock.core.errors import DeclarationError
 from penstock.core.limit import name_check
 from penstock.core.naming import LIMIT_NAME_MAX
-from penstock.core.pipeline import Pipeline
 from penstock.core.record import dumps, loads
-from penstock.core.runlimits import NOTHING, LimitNeed, needs_of, render
-from penstock.core.terms import ProcessorTerms
+from penstock.pipelines.declare.limit_needs import NOTHING, LimitNeed, needs_of, render
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.declare.terms import ProcessorTerms
+from penstock.pipelines.draw import draw
 
 SCHEMA = {"type": "object", "properties": {"table": {"type": "string"}}}
 

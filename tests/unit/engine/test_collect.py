@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from penstock.audit.telemetry import RunEnded, RunStarted
-from penstock.core.collect import Collect, each
 from penstock.core.errors import DeclarationError
-from penstock.core.pipeline import Pipeline
 from penstock.core.record import dumps, loads
 from penstock.db.sqlite.store import SqliteStore
 from penstock.engine.context import RunContext
+from penstock.pipelines.declare.collect import Collect, each
+from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.store.runs import run_cancel_ask
 from penstock.testing.clock import VirtualClock
 from tests.unit.engine.worker_kit import Running, reached, run_of, steps_of, submit

@@ -18,7 +18,6 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.core.ids import encode
-from penstock.core.processor import Processor
 from penstock.engine.context import Known, Result, RunContext, Signal
 from penstock.engine.outcome import (
     Outcome,
@@ -27,6 +26,7 @@ from penstock.engine.outcome import (
     outcome_of_error,
     outcome_of_value,
 )
+from penstock.pipelines.declare.processor import Processor
 from penstock.runs.rows import Finish
 from penstock.testing.clock import VirtualClock
 from tests.unit.engine.worker_kit import held_run, no_jitter

@@ -7,10 +7,10 @@ import pytest
 
 from penstock.core.clock import SECOND
 from penstock.core.errors import SchemaMismatch, StoreError, StoreUnavailable
-from penstock.core.pipeline import Pipeline
 from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store, Tx
 from penstock.engine.steps import WorkerSteps
+from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.testing.clock import VirtualClock
 from tests.unit.engine.worker_kit import run_of, steps_of, submit
 

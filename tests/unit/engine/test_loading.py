@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import DeclarationError, InvalidInput
-from penstock.engine.loading import load_pipelines
+from penstock.pipelines.loading import load_pipelines
 
 GOOD = """
-from penstock.core.pipeline import Pipeline
+from penstock.pipelines.declare.pipeline import Pipeline
 {name} = Pipeline("{name}")
 alias = {name}
 
@@ -82,7 +82,7 @@ def test_a_contradiction_is_found_before_anything_starts(folder: Path) -> None:
     write(
         folder,
         "loading_bad",
-        "from penstock.core.pipeline import Pipeline\np = Pipeline('p')\np.phase('a')",
+        "from penstock.pipelines.declare.pipeline import Pipeline\np = Pipeline('p')\np.phase('a')",
     )
     with pytest.raises(DeclarationError, match="phase p/a has no processors"):
         load_pipelines(["loading_bad"])

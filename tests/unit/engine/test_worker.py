@@ -15,9 +15,9 @@ import pytest
 
 from penstock.audit.telemetry import RunEnded, RunRefused, RunStarted, ServiceError, WorkerBeat
 from penstock.core.errors import DeclarationError, LeaseLost, StoreUnavailable
-from penstock.core.pipeline import Pipeline
 from penstock.db.sqlite.store import SqliteStore
 from penstock.engine.context import Result, RunContext
+from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import Finish
 from penstock.store.admission import run_admit_due
 from penstock.store.ending import run_end_many

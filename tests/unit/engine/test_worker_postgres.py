@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from penstock.audit.telemetry import RunEnded, ServiceError
-from penstock.core.pipeline import Pipeline
 from penstock.db.postgres.store import PostgresStore
 from penstock.engine.context import RunContext
+from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.store.leases import session_list
 from penstock.testing.postgres import DatabaseServer, PostgresServer
 from tests.unit.engine.worker_kit import Running, run_of, submit

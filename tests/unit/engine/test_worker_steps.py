@@ -10,13 +10,13 @@ from penstock.access.store.registry import processor_list
 from penstock.audit.telemetry import RunEnded, RunRefused
 from penstock.core.clock import from_datetime
 from penstock.core.errors import DeclarationError, StoreUnavailable
-from penstock.core.pipeline import Pipeline
 from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store, Tx
 from penstock.engine.context import Signal
 from penstock.engine.outcome import Outcome
 from penstock.engine.session import Renewal
 from penstock.engine.sweeper import Sweeper
+from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.store.admission import run_admit_due
 from penstock.store.leases import session_list
 from penstock.store.runs import run_cancel_ask

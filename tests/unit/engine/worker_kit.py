@@ -9,13 +9,13 @@ from typing import Any
 from penstock.access.store.registry import customer_ensure_many
 from penstock.audit.telemetry import Event, Events
 from penstock.core.clock import SystemClock
-from penstock.core.pipeline import Pipeline
 from penstock.db.store import Store, Tx
 from penstock.engine.options import WorkerOptions
 from penstock.engine.steps import WorkerSteps
 from penstock.engine.worker import Worker
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.store import pipeline_register
 from penstock.runs.rows import HeldRun, NewRun, Run
-from penstock.store.declare import pipeline_register
 from penstock.store.leases import session_expire
 from penstock.store.runs import run_get, run_insert_many
 

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import duckdb
 import psycopg
 
-from penstock.core.dependency import Dependency
 from penstock.core.evidence import Sighting
+from penstock.pipelines.dependency import Dependency
 from penstock.probes.api import Budget, Look
 from penstock.probes.looking import Probes
 

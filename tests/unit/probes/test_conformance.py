@@ -5,9 +5,9 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from penstock.core.clock import from_datetime
-from penstock.core.dependency import Check, Expect, ExpectKind
 from penstock.core.evidence import assess
-from penstock.core.needs import historical, optional, per, same_day
+from penstock.pipelines.declare.needs import historical, optional, per, same_day
+from penstock.pipelines.dependency import Check, Expect, ExpectKind
 from penstock.probes.api import Look
 from penstock.probes.looking import Probes
 from penstock.testing.clock import VirtualClock

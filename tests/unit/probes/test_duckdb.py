@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from penstock.core.needs import historical, same_day
+from penstock.pipelines.declare.needs import historical, same_day
 from penstock.probes.alarm import Alarm
 from penstock.probes.api import Budget, Statement
 from penstock.probes.duckdb import DuckDbWarehouse

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.dependency import Dependency, Expect, ExpectKind
-from penstock.core.needs import historical, per, same_day
+from penstock.pipelines.declare.needs import historical, per, same_day
+from penstock.pipelines.dependency import Dependency, Expect, ExpectKind
 from penstock.probes.looking import Probes
 from tests.unit.probes.kit import DAY, Site, look_at
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock.core.clock import SECOND
-from penstock.core.dependency import Dependency
 from penstock.core.evidence import Sighting
-from penstock.core.needs import optional, same_day
+from penstock.pipelines.declare.needs import optional, same_day
+from penstock.pipelines.dependency import Dependency
 from penstock.probes.api import Answer, Budget, Look, Statement, Warehouse
 from penstock.probes.flights import Flights
 from penstock.probes.looking import Probes, _wait_for

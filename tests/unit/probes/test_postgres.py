@@ -6,7 +6,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
-from penstock.core.needs import same_day
+from penstock.pipelines.declare.needs import same_day
 from penstock.probes.api import Budget, ProbeFailed, Statement
 from penstock.probes.looking import Probes
 from penstock.probes.postgres import PostgresWarehouse

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.needs import same_day
+from penstock.pipelines.declare.needs import same_day
 from penstock.probes.looking import Probes
 from tests.unit.probes.kit import SqliteSite, fill, look_at
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.audit.telemetry import Events
     from penstock.client import Client
     from penstock.config import Settings
-    from penstock.core.pipeline import Pipeline
+    from penstock.pipelines.declare.pipeline import Pipeline
 
 LEASE_MIN_US = 10 * MINUTE
 SWEEP_US = MINUTE

@@ -18,7 +18,6 @@ from penstock.client.gate_shapes import (
 from penstock.client.gates import GateCheck, Retried
 from penstock.client.people import Approval
 from penstock.core.errors import DeclarationError, InvalidInput
-from penstock.core.mode import ModeOptions
 from penstock.core.override import lasting
 from penstock.http.answers import Pages, answer, once, remembered
 from penstock.http.auth import Caller
@@ -40,6 +39,7 @@ from penstock.http.models.gates import (
 )
 from penstock.http.models.runs import Done
 from penstock.http.parts import By, Cursor, Limit, Repeat, found, moment, router, said
+from penstock.pipelines.mode import ModeOptions
 
 routes = router("gates")
 

@@ -19,11 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, Unpack, overload
 
 from penstock.core.clock import parse_duration
-from penstock.core.declaration import check_definition
 from penstock.core.errors import DeclarationError, InvalidInput
-from penstock.core.mode import Mode
 from penstock.core.naming import DEFAULT_POOL, name_check
-from penstock.core.options import (
+from penstock.core.record import plain
+from penstock.core.retry import RetryConfig
+from penstock.core.utc_offsets import check_timezone
+from penstock.pipelines.declare.declaration_options import (
     Duration,
     PhaseOptions,
     PipelineOptions,
@@ -32,13 +33,12 @@ from penstock.core.options import (
     pipeline_terms,
     processor_terms,
 )
-from penstock.core.parameters import Schema, schema_check
-from penstock.core.plan import Need, Plan, modes_of, needs_of, plan_of
-from penstock.core.processor import Body, Processor, Runs, kind_of
-from penstock.core.record import plain
-from penstock.core.retry import RetryConfig
-from penstock.core.terms import PhaseTerms, ProcessorTerms
-from penstock.core.utc_offsets import check_timezone
+from penstock.pipelines.declare.processor import Body, Processor, Runs, kind_of
+from penstock.pipelines.declare.terms import PhaseTerms, ProcessorTerms
+from penstock.pipelines.declare.validation import check_definition
+from penstock.pipelines.mode import Mode
+from penstock.pipelines.parameters import Schema, schema_check
+from penstock.pipelines.plan import Need, Plan, modes_of, needs_of, plan_of
 
 F = TypeVar("F", bound=Body)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from penstock.core.errors import InvalidInput
-from penstock.core.pipeline import Pipeline
+from penstock.pipelines.declare.pipeline import Pipeline
 
 FIELD = "pipelines"
 

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeAlias
 
-from penstock.core.dependency import Dependency, Kind
 from penstock.core.errors import DeclarationError
-from penstock.core.modes import BUILT_IN, known_modes, overlap
-from penstock.core.options import EVERY_MODE
 from penstock.core.record import read
-from penstock.core.runlimits import check_places, needs_of
-from penstock.core.terms import PhaseTerms, PipelineTerms, ProcessorTerms
-from penstock.core.waiting import cycle_of, stuck
+from penstock.pipelines.cycles import cycle_of, stuck
+from penstock.pipelines.declare.declaration_options import EVERY_MODE
+from penstock.pipelines.declare.limit_needs import check_places, needs_of
+from penstock.pipelines.declare.terms import PhaseTerms, PipelineTerms, ProcessorTerms
+from penstock.pipelines.dependency import Dependency, Kind
+from penstock.pipelines.modes import BUILT_IN, known_modes, overlap
 
 Json: TypeAlias = Mapping[str, Any]
 

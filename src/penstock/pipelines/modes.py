@@ -16,8 +16,8 @@ from typing import Final
 
 from penstock.core.clock import Micros, to_datetime
 from penstock.core.errors import InvalidInput
-from penstock.core.mode import ANY_DEGRADED, DAY_MINUTES, Mode
 from penstock.core.utc_offsets import zone_info
+from penstock.pipelines.mode import ANY_DEGRADED, DAY_MINUTES, Mode
 
 MANUAL_SOURCE: Final = "manual"
 

@@ -10,15 +10,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from penstock.core import runlimits
 from penstock.core.clock import format_duration
-from penstock.core.dependency import Dependency, ExpectKind, Kind
 from penstock.core.formatting import percent
-from penstock.core.mode import Mode
-from penstock.core.options import EVERY_MODE
-from penstock.core.plan import modes_of, plan_of
 from penstock.core.record import read
-from penstock.core.terms import PhaseTerms, PipelineTerms, ProcessorTerms
+from penstock.pipelines.declare import limit_needs
+from penstock.pipelines.declare.declaration_options import EVERY_MODE
+from penstock.pipelines.declare.terms import PhaseTerms, PipelineTerms, ProcessorTerms
+from penstock.pipelines.dependency import Dependency, ExpectKind, Kind
+from penstock.pipelines.mode import Mode
+from penstock.pipelines.plan import modes_of, plan_of
 
 Json: TypeAlias = Mapping[str, Any]
 
@@ -110,8 +110,8 @@ def _processor(processor: Json) -> Iterator[str]:
         yield f"  │      needs {_need(need)}"
     for table in terms.produces:
         yield f"  │      makes {table}"
-    for limit in runlimits.needs_of(terms):
-        yield f"  │      limit {runlimits.words(limit)}"
+    for limit in limit_needs.needs_of(terms):
+        yield f"  │      limit {limit_needs.words(limit)}"
     if terms.collect is not None:
         wait = format_duration(terms.collect.wait_us)
         yield f"  │      collects up to {terms.collect.max} runs for {wait}"

@@ -17,12 +17,12 @@ from penstock.access.store.registry import (
     processor_list,
     processor_put,
 )
-from penstock.core.parameters import defaults
-from penstock.core.pipeline import Pipeline
-from penstock.core.processor import Processor
 from penstock.core.record import plain
-from penstock.core.runlimits import needs_of
 from penstock.db.store import Tx
+from penstock.pipelines.declare.limit_needs import needs_of
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.pipelines.declare.processor import Processor
+from penstock.pipelines.parameters import defaults
 
 Numbers: TypeAlias = dict[tuple[str, str], int]
 

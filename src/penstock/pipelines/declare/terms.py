@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.core.clock import Micros
-from penstock.core.collect import Collect
-from penstock.core.dependency import Dependency
-from penstock.core.mode import Mode
+from penstock.pipelines.declare.collect import Collect
+from penstock.pipelines.dependency import Dependency
+from penstock.pipelines.mode import Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
-from penstock.core.dependency import Dependency
-from penstock.core.mode import Mode
-from penstock.core.modes import Leniency, judged, known_modes
-from penstock.core.options import EVERY_MODE
 from penstock.core.record import read
-from penstock.core.terms import PhaseTerms, PipelineTerms, ProcessorTerms
+from penstock.pipelines.declare.declaration_options import EVERY_MODE
+from penstock.pipelines.declare.terms import PhaseTerms, PipelineTerms, ProcessorTerms
+from penstock.pipelines.dependency import Dependency
+from penstock.pipelines.mode import Mode
+from penstock.pipelines.modes import Leniency, judged, known_modes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,14 +14,14 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
 from penstock.core.clock import Micros, parse_duration
-from penstock.core.collect import Collect
-from penstock.core.dependency import Dependency
 from penstock.core.errors import DeclarationError, InvalidInput, shown
-from penstock.core.mode import Mode
-from penstock.core.modes import Leniency
-from penstock.core.needs import COLUMN, TABLE
-from penstock.core.runlimits import read_count, read_keys, read_limits, read_weights
-from penstock.core.terms import PhaseTerms, PipelineTerms, ProcessorTerms
+from penstock.pipelines.declare.collect import Collect
+from penstock.pipelines.declare.limit_needs import read_count, read_keys, read_limits, read_weights
+from penstock.pipelines.declare.needs import COLUMN, TABLE
+from penstock.pipelines.declare.terms import PhaseTerms, PipelineTerms, ProcessorTerms
+from penstock.pipelines.dependency import Dependency
+from penstock.pipelines.mode import Mode
+from penstock.pipelines.modes import Leniency
 
 Duration: TypeAlias = str | int | float | timedelta
 Reader: TypeAlias = Callable[[Any, str, str], Any]

@@ -17,7 +17,8 @@ from datetime import timedelta
 from typing import Any, Final, TypedDict, Unpack
 
 from penstock.core.clock import Micros, parse_duration
-from penstock.core.dependency import (
+from penstock.core.errors import DeclarationError, InvalidInput, shown
+from penstock.pipelines.dependency import (
     Check,
     Counter,
     Dependency,
@@ -26,7 +27,6 @@ from penstock.core.dependency import (
     Kind,
     QualityWeights,
 )
-from penstock.core.errors import DeclarationError, InvalidInput, shown
 
 __all__ = [
     "Check",

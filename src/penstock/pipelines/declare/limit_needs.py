@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from penstock.core.errors import DeclarationError, shown
 from penstock.core.naming import LIMIT_CAPACITY_MAX, LIMIT_NAME_MAX
-from penstock.core.terms import ProcessorTerms
+from penstock.pipelines.declare.terms import ProcessorTerms
 
 WORDS: Final = ("customer", "partition", "mode", "pipeline", "phase", "processor")
 """What every run can fill in; any other place is the name of a parameter."""

@@ -10,8 +10,8 @@ import click
 from penstock.cli import shapes
 from penstock.cli.app import App, Group
 from penstock.cli.given import chosen
-from penstock.core.draw import draw
 from penstock.core.errors import InvalidInput
+from penstock.pipelines.draw import draw
 
 
 @click.group(cls=Group)

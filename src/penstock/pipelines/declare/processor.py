@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 from penstock.core.clock import Micros
 from penstock.core.errors import DeclarationError
 from penstock.core.record import plain
-from penstock.core.terms import ProcessorTerms
+from penstock.pipelines.declare.terms import ProcessorTerms
 
 Body: TypeAlias = Callable[..., Any]
 Runs: TypeAlias = Literal["auto", "thread", "async", "process", "external"]

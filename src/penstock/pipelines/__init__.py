@@ -1,0 +1,1 @@
+"""What users declare: pipelines, phases, processors, needs, modes and parameters."""

@@ -1,0 +1,1 @@
+"""Declaring a pipeline: the classes and options that user code calls."""
