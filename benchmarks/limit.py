@@ -22,10 +22,10 @@ from benchmarks.redis_lock import beside
 from benchmarks.result import Result, percentile, say
 from benchmarks.site import Place, Site
 from penstock import limits
-from penstock.core.limit import LimitTerms
-from penstock.limits.brokers import broker_of
-from penstock.store.limit_reads import limit_page
-from penstock.store.limits import limit_alter, limit_ensure
+from penstock.limits.rules import LimitTerms
+from penstock.limits.slots.registry import broker_of
+from penstock.limits.store.limits import limit_alter, limit_ensure
+from penstock.limits.store.reads import limit_page
 
 CAPACITY = 10
 RAW_PG = (

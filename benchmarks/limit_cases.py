@@ -19,10 +19,10 @@ from benchmarks.limit import Processes, start
 from benchmarks.result import Result, say
 from benchmarks.site import Place, Site
 from penstock.db.store import Store
-from penstock.store.limit_reads import limit_page
-from penstock.store.limit_rows import Turn
-from penstock.store.limit_turn import limit_serve
-from penstock.store.limits import limit_lapsed
+from penstock.limits.store.grant import limit_serve
+from penstock.limits.store.limits import limit_lapsed
+from penstock.limits.store.reads import limit_page
+from penstock.limits.store.rows import Turn
 
 MESSAGES = 30
 HOLD_SECONDS = 1.0

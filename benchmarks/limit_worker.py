@@ -16,9 +16,9 @@ from penstock import limits
 from penstock.core.errors import LimitTimeout
 from penstock.db.statements import Engine
 from penstock.db.store import Store
-from penstock.limits.brokers import broker_of
-from penstock.limits.retry import QuotaRetry
-from penstock.limits.slots import Slot
+from penstock.limits.slots.registry import broker_of
+from penstock.limits.slots.retry import QuotaRetry
+from penstock.limits.slots.slot import Slot
 
 
 def main() -> None:

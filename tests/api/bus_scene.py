@@ -9,8 +9,9 @@ from typing import Any
 from penstock.core.ids import encode
 from penstock.core.message import Outgoing, SubscriptionSpec
 from penstock.db.store import Tx
-from penstock.store.limit_rows import Turn, Want
-from penstock.store.limits import limit_get, limit_serve
+from penstock.limits.store.grant import limit_serve
+from penstock.limits.store.limits import limit_get
+from penstock.limits.store.rows import Turn, Want
 from tests.desk import Desk
 
 

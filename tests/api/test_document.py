@@ -20,13 +20,13 @@ from penstock.http.models import (
     flows,
     gates,
     letters,
-    limits,
     push,
     runs,
     views,
     work,
 )
 from penstock.http.problems import MEDIA_TYPE
+from penstock.limits import api_models
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
 HOW = "run: python -m penstock.http.reference docs/reference"
@@ -39,7 +39,7 @@ OPERATIONS = {
 }
 MODELS = {
     name: model
-    for module in (bus, common, configs, flows, gates, letters, limits, push, runs, views, work)
+    for module in (bus, common, configs, flows, gates, letters, api_models, push, runs, views, work)
     for name, model in vars(module).items()
     if isinstance(model, type) and issubclass(model, BaseModel)
 }

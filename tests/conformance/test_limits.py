@@ -7,18 +7,10 @@ import pytest
 from penstock.audit.store.journal import journal_for
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import InvalidInput, NotFound
-from penstock.core.limit import LimitTerms
 from penstock.db.store import Store
-from penstock.store.limit_reads import (
-    limit_history,
-    limit_holders,
-    limit_page,
-    limit_position,
-    limit_queue,
-)
-from penstock.store.limit_rows import Lease, Leave, Release, Served, Turn, Want
-from penstock.store.limit_turn import TICKET_US, limit_serve
-from penstock.store.limits import (
+from penstock.limits.rules import LimitTerms
+from penstock.limits.store.grant import TICKET_US, limit_serve
+from penstock.limits.store.limits import (
     limit_alter,
     limit_declare,
     limit_ensure,
@@ -29,6 +21,14 @@ from penstock.store.limits import (
     limit_trim,
     ticket_renew_many,
 )
+from penstock.limits.store.reads import (
+    limit_history,
+    limit_holders,
+    limit_page,
+    limit_position,
+    limit_queue,
+)
+from penstock.limits.store.rows import Lease, Leave, Release, Served, Turn, Want
 from penstock.testing.clock import VirtualClock
 
 

@@ -9,10 +9,11 @@ import pytest
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.engine.admitter import Admitter
 from penstock.engine.upkeep import Pruner
+from penstock.limits.store import run_queue
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.store import pipeline_register
 from penstock.runs.rows import Finish, HeldRun
-from penstock.store import admission, leases, lines, runs
+from penstock.store import admission, leases, runs
 from tests.conformance.world import World
 
 READY, LATER, PAUSED, BLOCKED, LIMITED, HELD = 0, 1, 2, 3, 4, 9
@@ -479,7 +480,7 @@ def test_entering_is_bounded_and_complete(hall: Hall) -> None:
     step = hall.admitter.run_once()
     assert (step.lined, step.promoted) == (11, 2)
     assert hall.world.marks(ids) == [READY] * 2 + [LIMITED] * 9
-    assert hall.world.read(lines.lines_look) == ([], None)
+    assert hall.world.read(run_queue.lines_look) == ([], None)
     hall.check()
 
 

@@ -7,18 +7,18 @@ import pytest
 
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import NotFound
-from penstock.core.limit import LimitTerms
 from penstock.db.store import Store
-from penstock.store.limit_reads import limit_holders, limit_queue
-from penstock.store.limit_rows import Lease, Release, Served, Turn, Want
-from penstock.store.limit_turn import limit_serve
-from penstock.store.limits import (
+from penstock.limits.rules import LimitTerms
+from penstock.limits.store.grant import limit_serve
+from penstock.limits.store.limits import (
     limit_alter,
     limit_declare,
     limit_force_release,
     limit_get,
     limit_renew_many,
 )
+from penstock.limits.store.reads import limit_holders, limit_queue
+from penstock.limits.store.rows import Lease, Release, Served, Turn, Want
 from penstock.testing.interleaving import Act, Outcome, exhaust, explore
 from penstock.testing.interleaving import Scene as PlayedScene
 from tests.interleaving.stage import Stage

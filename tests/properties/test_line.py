@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.line import URGENT, Judged, Room, Waiting, judge
+from penstock.limits.run_queue_rules import URGENT, Judged, Room, Waiting, judge
 
 LIMITS = (1, 2, 3)
 NEEDS = st.dictionaries(st.sampled_from(LIMITS), st.integers(1, 4), min_size=1).map(

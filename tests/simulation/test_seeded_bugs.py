@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from penstock.core import settle
-from penstock.core.line import Room
 from penstock.core.retry import Dead, Retry, decide
 from penstock.db.statements import load
 from penstock.db.store import Tx
 from penstock.engine import scheduler
 from penstock.engine.session import Renewal, WorkerSession
+from penstock.limits.run_queue_rules import Room
 from penstock.schedules.rows import DueGroup
 from penstock.store import runs
 from penstock.store.schedule import schedule_take_due

@@ -39,25 +39,25 @@ class HereLimits:
     def page(self, limit: int) -> list[Shape]:
         """Limits by name."""
         # As in `usecases`: whoever asks over a URL pays nothing for it.
-        from penstock.client.limit_shapes import limit_shape
+        from penstock.limits.shapes import limit_shape
 
         return [limit_shape(view) for view in self._limits.page(limit=limit)]
 
     def detail(self, name: str) -> Shape:
         """One limit in full."""
-        from penstock.client.limit_shapes import limit_detail_shape  # as above
+        from penstock.limits.shapes import limit_detail_shape  # as above
 
         return limit_detail_shape(self._limits.get(name))
 
     def declare(self, name: str, settings: Shape) -> Shape:
         """Say how a limit is configured."""
-        from penstock.client.limit_shapes import limit_detail_shape  # as above
+        from penstock.limits.shapes import limit_detail_shape  # as above
 
         return limit_detail_shape(self._limits.declare(name, settings))
 
     def release(self, lease_id: str, reason: str) -> Shape:
         """Take a slot away."""
-        from penstock.client.limit_shapes import lease_shape  # as above
+        from penstock.limits.shapes import lease_shape  # as above
 
         return lease_shape(self._limits.release(decode("lease", lease_id), reason))
 

@@ -22,7 +22,6 @@ from penstock.client.flow_preview import Previews
 from penstock.client.flows import Flows
 from penstock.client.gates import Gates
 from penstock.client.inbox import DeadLetters
-from penstock.client.limits import Limits
 from penstock.client.pauses import Pauses
 from penstock.client.people import Interventions, Overrides
 from penstock.client.runs import Runs
@@ -32,6 +31,7 @@ from penstock.client.views import Views
 from penstock.client.work import Work
 from penstock.core.look import Looker, unseeing
 from penstock.db.store import Store
+from penstock.limits.client import Limits
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.store import pipeline_register
 

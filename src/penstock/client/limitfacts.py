@@ -10,7 +10,7 @@ from penstock.core.clock import SECOND
 from penstock.core.flowfacts import AHEAD_MAX, HolderFact, LimitFact
 from penstock.core.ids import encode
 from penstock.db.store import Tx
-from penstock.store.lines import Holder, Stand, holders_of, stands_of
+from penstock.limits.store.run_queue import Holder, Stand, holders_of, stands_of
 
 HOLDERS_MAX = 5
 """Holders that are named, the longest first."""

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from penstock.access.store.registry import processor_list
 from penstock.core.clock import MINUTE, SECOND
 from penstock.db.store import Store
-from penstock.store.admission import admission_look, run_admit_due, run_age
-from penstock.store.lines import (
+from penstock.limits.store.run_queue import (
     Promoted,
     lines_age,
     lines_enter,
@@ -25,6 +24,7 @@ from penstock.store.lines import (
     lines_promote,
     lines_repair,
 )
+from penstock.store.admission import admission_look, run_admit_due, run_age
 from penstock.store.runs import FAR_FUTURE
 
 BATCH = 5_000

@@ -22,9 +22,9 @@ from penstock.core.retry import ErrorType
 from penstock.db.store import Store, Tx
 from penstock.engine.options import WorkerOptions
 from penstock.engine.outcome import RETURNED
+from penstock.limits.store.limits import snoozed_wake
 from penstock.runs.rows import Finish, Finished, HeldRun
 from penstock.store.ending import run_end_many
-from penstock.store.limits import snoozed_wake
 from penstock.store.runs import run_release_many
 
 ADMIT: Final = "admit"

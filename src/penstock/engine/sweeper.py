@@ -17,6 +17,8 @@ from penstock.core import settle
 from penstock.core.clock import SECOND
 from penstock.core.states import MAX_LAPSES, RunState
 from penstock.db.store import Store, Tx
+from penstock.limits.store.grant import limit_serve
+from penstock.limits.store.limits import NOBODY, limit_lapsed, limit_trim
 from penstock.runs.rows import Finish, HeldRun
 from penstock.store.admission import blocked_keys, pauses_apply
 from penstock.store.ending import run_end_many
@@ -28,8 +30,6 @@ from penstock.store.leases import (
     run_unleased,
     session_expire,
 )
-from penstock.store.limit_turn import limit_serve
-from penstock.store.limits import NOBODY, limit_lapsed, limit_trim
 from penstock.store.runs import run_lapse_many, run_unblock
 
 BATCH = 500

@@ -42,7 +42,6 @@ from penstock.http.routes import (
     flows,
     gates,
     letters,
-    limits,
     push,
     runs,
     scheduler,
@@ -53,6 +52,7 @@ from penstock.http.routes import (
 )
 from penstock.http.strict import StrictRoute
 from penstock.http.waiting import Waiting
+from penstock.limits import api as limits
 
 SUBJECTS = (
     scheduler,

@@ -20,13 +20,13 @@ from typing import Any
 
 from penstock.client import Client
 from penstock.core.clock import parse_duration
-from penstock.core.limit import LimitTerms, name_check, terms_of
-from penstock.limits.brokers import broker_here, use
-from penstock.limits.predicates import quota_kind
-from penstock.limits.predicates import register as register_quota_error
-from penstock.limits.retry import QuotaRetry, retry
-from penstock.limits.slots import TIMEOUT_DEFAULT, Slot, SlotOptions, SlotRequest
-from penstock.store.limits import limit_declare, limit_get
+from penstock.limits.rules import LimitTerms, name_check, terms_of
+from penstock.limits.slots.quota_errors import quota_kind
+from penstock.limits.slots.quota_errors import register as register_quota_error
+from penstock.limits.slots.registry import broker_here, use
+from penstock.limits.slots.retry import QuotaRetry, retry
+from penstock.limits.slots.slot import TIMEOUT_DEFAULT, Slot, SlotOptions, SlotRequest
+from penstock.limits.store.limits import limit_declare, limit_get
 
 __all__ = [
     "QuotaRetry", "Slot", "SlotRequest", "declare", "quota_kind", "rate", "register_quota_error",

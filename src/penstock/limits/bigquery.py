@@ -24,10 +24,10 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 from penstock.client import Client
 from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput
-from penstock.core.limit import LimitTerms
-from penstock.limits.brokers import broker_here
-from penstock.limits.retry import QuotaRetry
-from penstock.limits.slots import TIMEOUT_DEFAULT, SlotOptions, SlotRequest
+from penstock.limits.rules import LimitTerms
+from penstock.limits.slots.registry import broker_here
+from penstock.limits.slots.retry import QuotaRetry
+from penstock.limits.slots.slot import TIMEOUT_DEFAULT, SlotOptions, SlotRequest
 
 T = TypeVar("T")
 Statement = Literal["insert", "mutate"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.db.store import Tx, first, one
-from penstock.store.lines import lines_pause
+from penstock.limits.store.run_queue import lines_pause
 
 AGE_PER_CUSTOMER = 5
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from penstock.core.states import Admission
 from penstock.db.store import Tx, first
+from penstock.limits.store.run_queue import ADMIT, lines_leave
 from penstock.runs.rows import Finish, Finished, HeldRun, NewRun, Run
-from penstock.store.lines import ADMIT, lines_leave
 
 FAR_FUTURE = 2**62
 

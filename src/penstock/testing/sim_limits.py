@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.core.limit import LimitTerms
 from penstock.db.store import Tx
+from penstock.limits.rules import LimitTerms
+from penstock.limits.store.limits import limit_declare
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.store.limits import limit_declare
 from penstock.testing.invariants import Violation
 from penstock.testing.snapshots import Peek
 

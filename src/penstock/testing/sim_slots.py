@@ -16,18 +16,18 @@ from typing import Final
 
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import StoreError
-from penstock.core.limit import LimitTerms
 from penstock.db.store import Tx
-from penstock.store.limit_reads import limit_holders
-from penstock.store.limit_rows import Lease, Leave, Release, Served, Turn, Want
-from penstock.store.limit_turn import limit_serve
-from penstock.store.limits import (
+from penstock.limits.rules import LimitTerms
+from penstock.limits.store.grant import limit_serve
+from penstock.limits.store.limits import (
     limit_declare,
     limit_get,
     limit_quota,
     limit_renew_many,
     ticket_renew_many,
 )
+from penstock.limits.store.reads import limit_holders
+from penstock.limits.store.rows import Lease, Leave, Release, Served, Turn, Want
 from penstock.testing.faults import Fault
 from penstock.testing.invariants import Violation
 from penstock.testing.sim_actors import Actor, Stage

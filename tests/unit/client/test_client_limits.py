@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.client.limits import waits_of
 from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.db.store import Tx
-from penstock.store.limit_reads import Note
-from penstock.store.limit_rows import Release, Served, Turn, Want
-from penstock.store.limits import limit_get, limit_serve
+from penstock.limits.client import waits_of
+from penstock.limits.store.grant import limit_serve
+from penstock.limits.store.limits import limit_get
+from penstock.limits.store.reads import Note
+from penstock.limits.store.rows import Release, Served, Turn, Want
 from tests.desk import Desk
 
 

@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.bucket import LATENESS, TOKEN, Bucket, bucket_of, take
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import InvalidInput
-from penstock.core.limit import (
+from penstock.limits.rules import (
     LimitTerms,
     effective,
     granted,
@@ -18,6 +17,7 @@ from penstock.core.limit import (
     terms_of,
     weight_check,
 )
+from penstock.limits.token_bucket import LATENESS, TOKEN, Bucket, bucket_of, take
 
 
 @pytest.mark.parametrize(

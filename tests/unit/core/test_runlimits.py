@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import DeclarationError
-from penstock.core.limit import name_check
 from penstock.core.naming import LIMIT_NAME_MAX
 from penstock.core.record import dumps, loads
+from penstock.limits.rules import name_check
 from penstock.pipelines.declare.limit_needs import NOTHING, LimitNeed, needs_of, render
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.declare.terms import ProcessorTerms

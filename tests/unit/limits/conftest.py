@@ -6,8 +6,8 @@ import pytest
 
 from penstock import limits
 from penstock.db.store import Store
-from penstock.limits.broker import Broker
-from penstock.limits.brokers import broker_of
+from penstock.limits.slots.broker import Broker
+from penstock.limits.slots.registry import broker_of
 from penstock.testing.clock import VirtualClock
 from tests.conftest import OpenStore
 

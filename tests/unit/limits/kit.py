@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from penstock.core.errors import StoreUnavailable
 from penstock.db.store import Capabilities, Store, Tx, Waiter
-from penstock.store.limit_reads import limit_history, limit_holders, limit_queue
-from penstock.store.limits import limit_get
+from penstock.limits.store.limits import limit_get
+from penstock.limits.store.reads import limit_history, limit_holders, limit_queue
 
 T = TypeVar("T")
 WAIT = 30.0

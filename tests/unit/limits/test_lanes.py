@@ -8,7 +8,7 @@ from penstock import limits
 from penstock.audit.telemetry import RunEnded
 from penstock.core.current_run import PRESENT
 from penstock.engine.context import RunContext
-from penstock.limits.brokers import broker_of
+from penstock.limits.slots.registry import broker_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from tests.conftest import OpenStore
 from tests.unit.engine.worker_kit import Running, run_of, submit

@@ -10,7 +10,7 @@ from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import InvalidInput, LimitTimeout, TransientError
 from penstock.db.store import Store
 from penstock.limits.bigquery import DmlOptions, dml, run_dml, statement_of, table_slot
-from penstock.limits.retry import QuotaRetry
+from penstock.limits.slots.retry import QuotaRetry
 from penstock.testing.clock import VirtualClock
 from tests.unit.limits.kit import Sight
 

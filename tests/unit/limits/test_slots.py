@@ -11,13 +11,13 @@ import pytest
 from penstock import limits
 from penstock.core.errors import Conflict, InvalidInput, LimitTimeout, SlotLost
 from penstock.db.store import Store
-from penstock.limits.broker import Broker
-from penstock.limits.brokers import broker_of
-from penstock.limits.desk import State, Waiter
-from penstock.limits.slots import Slot
-from penstock.store.limit_reads import limit_holders
-from penstock.store.limit_rows import Want
-from penstock.store.limits import limit_force_release
+from penstock.limits.slots.broker import Broker
+from penstock.limits.slots.limit_state import State, Waiter
+from penstock.limits.slots.registry import broker_of
+from penstock.limits.slots.slot import Slot
+from penstock.limits.store.limits import limit_force_release
+from penstock.limits.store.reads import limit_holders
+from penstock.limits.store.rows import Want
 from penstock.testing.clock import VirtualClock
 from tests.conftest import OpenStore
 from tests.unit.limits.kit import WAIT, Sight, Troubled, until

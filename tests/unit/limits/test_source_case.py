@@ -10,9 +10,9 @@ import pytest
 from penstock import limits
 from penstock.client import Client
 from penstock.limits.bigquery import DmlOptions, run_dml
-from penstock.limits.brokers import broker_of
-from penstock.limits.retry import QuotaRetry
-from penstock.limits.slots import Slot
+from penstock.limits.slots.registry import broker_of
+from penstock.limits.slots.retry import QuotaRetry
+from penstock.limits.slots.slot import Slot
 from tests.conftest import OpenStore
 from tests.unit.limits.kit import Sight, until
 from tests.unit.limits.test_retry import Forbidden

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.core.limit import HISTORY_KEPT
 from penstock.db.store import Tx, first
-from penstock.store.limit_rows import Lease, Limit, Ticket
+from penstock.limits.rules import HISTORY_KEPT
+from penstock.limits.store.rows import Lease, Limit, Ticket
 
 _WIDTH = len(Limit._fields)
 

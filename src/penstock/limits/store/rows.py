@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from penstock.core import bucket
-from penstock.core import limit as rules
-from penstock.core.limit import LimitTerms
+from penstock.limits import rules, token_bucket
+from penstock.limits.rules import LimitTerms
 
 ADMIT: Final = "admit"
 
@@ -62,12 +61,12 @@ class Limit(NamedTuple):
         adaptive = bool(self.is_adaptive)
         return rules.effective(self.capacity, self.learned, self.floor, is_adaptive=adaptive)
 
-    def bucket(self, now: int) -> bucket.Bucket | None:
+    def bucket(self, now: int) -> token_bucket.Bucket | None:
         """Its rate, if it has one."""
         if self.rate is None:
             return None
         burst = self.terms.burst_now
-        return bucket.bucket_of(self.rate, burst, self.level, self.level_at, now)
+        return token_bucket.bucket_of(self.rate, burst, self.level, self.level_at, now)
 
 
 class Lease(NamedTuple):

@@ -14,8 +14,8 @@ from penstock.audit.telemetry import Events, SlotLost
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreError
 from penstock.db.store import Store
-from penstock.limits.desk import Held
-from penstock.store.limits import limit_renew_many
+from penstock.limits.slots.limit_state import Held
+from penstock.limits.store.limits import limit_renew_many
 
 PAUSE_SECONDS = 0.2
 

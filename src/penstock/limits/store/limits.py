@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.audit.store.journal import Entry, journal_append_many
-from penstock.core import limit as rules
 from penstock.core.errors import NotFound
-from penstock.core.limit import HISTORY_KEPT, LimitTerms
 from penstock.db.store import Tx, first, one
-from penstock.store.limit_rows import Lease, Limit, Served, Turn
-from penstock.store.limit_turn import SNOOZED, TICKET_US, limit_lock, serve
-from penstock.store.limit_turn import limit_serve as limit_serve
+from penstock.limits import rules
+from penstock.limits.rules import HISTORY_KEPT, LimitTerms
+from penstock.limits.store.grant import SNOOZED, TICKET_US, limit_lock, serve
+from penstock.limits.store.rows import Lease, Limit, Served, Turn
 
 HISTORY_TRIM: Final = 2 * HISTORY_KEPT
 NOBODY: Final = Turn(broker=SNOOZED)

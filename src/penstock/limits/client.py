@@ -14,9 +14,10 @@ from penstock.access.store.names import Names, check_limit
 from penstock.core.errors import NotFound
 from penstock.core.fields import check_text
 from penstock.core.ids import encode
-from penstock.core.limit import name_check, terms_of
 from penstock.db.store import Store, Tx
-from penstock.store.limit_reads import (
+from penstock.limits.rules import name_check, terms_of
+from penstock.limits.store.limits import limit_declare, limit_force_release, limit_get
+from penstock.limits.store.reads import (
     LimitView,
     Note,
     limit_history,
@@ -24,8 +25,7 @@ from penstock.store.limit_reads import (
     limit_page,
     limit_queue,
 )
-from penstock.store.limit_rows import Lease, Ticket
-from penstock.store.limits import limit_declare, limit_force_release, limit_get
+from penstock.limits.store.rows import Lease, Ticket
 
 __all__ = ["LimitDetail", "Limits", "Waits", "waits_of"]
 

@@ -18,18 +18,18 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
-from penstock.core.bucket import LATENESS
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.current_run import PRESENT, PresentRun
 from penstock.core.errors import InvalidInput, LimitTimeout, RunSnoozed, SlotLost
 from penstock.core.ids import encode
-from penstock.core.limit import LimitTerms, weight_check
-from penstock.limits.broker import Broker
-from penstock.limits.desk import Bell, Desk, Held, State, Waiter
-from penstock.limits.predicates import quota_kind
-from penstock.limits.telling import timeout_message
-from penstock.store.limit_rows import Want
-from penstock.store.limit_turn import SNOOZE_US
+from penstock.limits.rules import LimitTerms, weight_check
+from penstock.limits.slots.broker import Broker
+from penstock.limits.slots.limit_state import Bell, Desk, Held, State, Waiter
+from penstock.limits.slots.quota_errors import quota_kind
+from penstock.limits.slots.timeout_error import timeout_message
+from penstock.limits.store.grant import SNOOZE_US
+from penstock.limits.store.rows import Want
+from penstock.limits.token_bucket import LATENESS
 
 TIMEOUT_DEFAULT: Final = 5 * MINUTE
 LATE_MAX: Final = 4

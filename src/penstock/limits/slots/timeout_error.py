@@ -7,8 +7,8 @@ from typing import Any
 from penstock.core.clock import SECOND, format_duration
 from penstock.core.errors import PenstockError
 from penstock.db.store import Store
-from penstock.limits.desk import Waiter
-from penstock.store.limit_reads import limit_holders, limit_page, limit_queue
+from penstock.limits.slots.limit_state import Waiter
+from penstock.limits.store.reads import limit_holders, limit_page, limit_queue
 
 NAMED_MAX = 5
 

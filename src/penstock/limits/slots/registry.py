@@ -19,7 +19,7 @@ from penstock.core.clock import Clock
 from penstock.core.current_run import PRESENT
 from penstock.core.errors import Conflict, PenstockError
 from penstock.db.store import Store
-from penstock.limits.broker import Broker
+from penstock.limits.slots.broker import Broker
 
 _DATABASE: Final = f"{PREFIX}DATABASE_URL"
 

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from penstock.core import line
-from penstock.core.bucket import TOKEN, bucket_of
 from penstock.core.clock import Micros
 from penstock.core.ids import encode
-from penstock.core.limit import CAPACITY_DEFAULT, effective
-from penstock.core.line import Room, Waiting
 from penstock.core.record import read
 from penstock.db.store import Row, Tx
+from penstock.limits import run_queue_rules as line
+from penstock.limits.rules import CAPACITY_DEFAULT, effective
+from penstock.limits.run_queue_rules import Room, Waiting
+from penstock.limits.token_bucket import TOKEN, bucket_of
 from penstock.pipelines.declare.limit_needs import LimitNeed, render
 
 ADMIT: Final = "admit"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.client.limits import LimitDetail
 from penstock.core.clock import SECOND, iso
 from penstock.core.formatting import id_or_none, iso_or_none
 from penstock.core.ids import encode
-from penstock.store.limit_reads import LimitView, Note
-from penstock.store.limit_rows import Lease, Ticket
+from penstock.limits.client import LimitDetail
+from penstock.limits.store.reads import LimitView, Note
+from penstock.limits.store.rows import Lease, Ticket
 
 
 def limit_shape(view: LimitView) -> dict[str, Any]:

@@ -25,20 +25,20 @@ from penstock.audit.telemetry import Events, QuotaHit, SlotTaken
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import Conflict, NotFound, StoreError
 from penstock.core.ids import new_boot_id
-from penstock.core.limit import LimitTerms
 from penstock.db.store import Store, Tx
-from penstock.limits.desk import Desk, Held, Waiter
-from penstock.limits.holdings import Holdings
-from penstock.limits.pulse import FOREVER, PAUSE_SECONDS, Pulse
-from penstock.store.limit_rows import Lease, Leave, Limit, Release, Served, Turn, channel
-from penstock.store.limit_turn import limit_serve
-from penstock.store.limits import (
+from penstock.limits.rules import LimitTerms
+from penstock.limits.slots.held_leases import Holdings
+from penstock.limits.slots.limit_state import Desk, Held, Waiter
+from penstock.limits.slots.renewer import FOREVER, PAUSE_SECONDS, Pulse
+from penstock.limits.store.grant import limit_serve
+from penstock.limits.store.limits import (
     Quota,
     limit_ensure,
     limit_quota,
     ticket_renew_many,
     ticket_snooze,
 )
+from penstock.limits.store.rows import Lease, Leave, Limit, Release, Served, Turn, channel
 
 log = logging.getLogger(__name__)
 

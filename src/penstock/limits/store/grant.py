@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from penstock.core import bucket
-from penstock.core import limit as rules
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import NotFound
 from penstock.db.store import Later, Tx, first
-from penstock.store.limit_rows import Lease, Leave, Limit, Release, Served, Ticket, Turn, Want
+from penstock.limits import rules, token_bucket
+from penstock.limits.store.rows import Lease, Leave, Limit, Release, Served, Ticket, Turn, Want
 
 TICKET_US: Final = 15 * SECOND
 """A broker that does not answer for its waiters this long has left the line."""
@@ -262,7 +261,7 @@ class _Line:
         if self.bucket is None:
             return 0
         most = self.limit.terms.burst_now
-        taken = bucket.take(self.bucket, min(weight, most), self.look.now, within)
+        taken = token_bucket.take(self.bucket, min(weight, most), self.look.now, within)
         if taken is None:
             return None
         self.bucket, self.has_taken = taken[0], True

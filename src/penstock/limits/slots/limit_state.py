@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from penstock.core.clock import SECOND
 from penstock.core.errors import PenstockError
-from penstock.store.limit_rows import Lease, Leave, Limit, Release, Served, Want
+from penstock.limits.store.rows import Lease, Leave, Limit, Release, Served, Want
 
 _making: Final = threading.Lock()
 

@@ -24,10 +24,10 @@ from penstock.core.current_run import PRESENT
 from penstock.core.error_classification import retry_after
 from penstock.core.errors import RunSnoozed
 from penstock.core.retry import backoff
-from penstock.limits.predicates import Kind, quota_kind
-from penstock.limits.slots import Slot, SlotRequest
-from penstock.store.limit_turn import SNOOZE_US
-from penstock.store.limits import limit_quota_of_run
+from penstock.limits.slots.quota_errors import Kind, quota_kind
+from penstock.limits.slots.slot import Slot, SlotRequest
+from penstock.limits.store.grant import SNOOZE_US
+from penstock.limits.store.limits import limit_quota_of_run
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

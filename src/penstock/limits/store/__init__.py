@@ -1,0 +1,1 @@
+"""Limits as stored: grants, queues of runs, reads."""
