@@ -19,7 +19,7 @@ from benchmarks.result import Result, percentile, say
 from benchmarks.served import Server, served
 from benchmarks.site import Place, Site
 from penstock.client import Client
-from penstock.client.runs import Submission
+from penstock.runs.client.runs import Submission
 
 WORKERS = 50
 EACH = 20

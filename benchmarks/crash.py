@@ -17,10 +17,10 @@ from penstock import config
 from penstock.assembly import scheduler_loops, supervise
 from penstock.audit.telemetry import Events
 from penstock.client import Client
-from penstock.client.runs import Submission
 from penstock.db.store import Store
+from penstock.runs.client.runs import Submission
 from penstock.runs.rows import Finish
-from penstock.store.ending import run_end_many
+from penstock.runs.store.finish import run_end_many
 
 RUNS = 100
 WAIT_SECONDS = 120

@@ -9,8 +9,8 @@ from benchmarks.result import Result
 from benchmarks.site import Site
 from penstock.db.store import Store, Tx
 from penstock.runs.rows import Finish, HeldRun, NewRun
-from penstock.store.ending import run_end_many
-from penstock.store.runs import Claim, fair_clock_raise, run_claim, run_insert_many
+from penstock.runs.store.finish import run_end_many
+from penstock.runs.store.runs import Claim, fair_clock_raise, run_claim, run_insert_many
 
 FLOODER = 1
 OTHERS = 50

@@ -19,14 +19,14 @@ from benchmarks.result import Result, say
 from benchmarks.site import Site
 from benchmarks.work import hold
 from penstock.client import Client
-from penstock.client.runs import Submission
 from penstock.core.clock import SECOND, SystemClock
 from penstock.db.store import Store
 from penstock.engine.context import RunContext
 from penstock.engine.options import WorkerOptions
 from penstock.engine.session import Renewal
 from penstock.engine.steps import WorkerSteps
-from penstock.store.leases import lease_extend_many, lease_take_many
+from penstock.runs.client.runs import Submission
+from penstock.runs.store.leases import lease_extend_many, lease_take_many
 
 RUNS = 5_000
 PERIOD_SECONDS = 10

@@ -17,7 +17,7 @@ from benchmarks.site import Place, Site
 from penstock.client import Client
 from penstock.core.clock import DAY, HOUR, MINUTE, WEEK
 from penstock.db.store import Store
-from penstock.store.runs import RunFilter
+from penstock.runs.store.runs import RunFilter
 
 DAYS = 90
 WHALE = 1

@@ -15,7 +15,7 @@ from benchmarks.result import Result, percentile, say
 from benchmarks.site import Place, Site
 from benchmarks.work import delays_ms, stamp, worker
 from penstock.client import Client
-from penstock.client.runs import Submission
+from penstock.runs.client.runs import Submission
 
 RATE = 50
 

@@ -13,7 +13,7 @@ from benchmarks.result import Result, say
 from benchmarks.site import Place, Site
 from benchmarks.work import noop, worker
 from penstock.client import Client
-from penstock.client.runs import Submission
+from penstock.runs.client.runs import Submission
 
 ENQUEUE_BATCH = 1_000
 CLAIM_BATCH = 500

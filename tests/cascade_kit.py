@@ -14,19 +14,19 @@ from penstock.access.store import registry
 from penstock.client import Client
 from penstock.client.flow_requests import FlowRequest
 from penstock.client.flows import FlowDetail, Opened
-from penstock.core import settle
 from penstock.core.evidence import Sighting
 from penstock.core.look import Look
-from penstock.core.settle import Failure
-from penstock.core.states import RunStatus
 from penstock.db.store import Row, Store, Tx
-from penstock.engine.admitter import Admitter
 from penstock.engine.orchestrator import Orchestrator, Stepped
 from penstock.pipelines.dependency import Dependency, Kind
 from penstock.probes.moments import days_before
+from penstock.runs import attempt_result
+from penstock.runs.admitter import Admitter
+from penstock.runs.attempt_result import Failure
 from penstock.runs.rows import HeldRun
-from penstock.store import runs
-from penstock.store.ending import run_end_many
+from penstock.runs.states import RunStatus
+from penstock.runs.store import runs
+from penstock.runs.store.finish import run_end_many
 from penstock.store.flows import Flow
 from penstock.testing.clock import VirtualClock
 
@@ -116,13 +116,16 @@ class Stage:
 
     def complete(self, *names: str, status: RunStatus = RunStatus.SUCCESS, **fields: Any) -> int:
         """Claim ready runs and complete them; returns how many."""
-        ends = [settle.completed(h, status=status, **fields) for h in self.claim(*names).values()]
+        ends = [
+            attempt_result.completed(h, status=status, **fields)
+            for h in self.claim(*names).values()
+        ]
         return len(self.write(lambda tx: run_end_many(tx, ends)))
 
     def kill(self, *names: str) -> int:
         """Claim ready runs and fail them for good."""
         failure = Failure(error_type="VALIDATION_ERROR")
-        ends = [settle.failed(h, failure, jitter=0.0) for h in self.claim(*names).values()]
+        ends = [attempt_result.failed(h, failure, jitter=0.0) for h in self.claim(*names).values()]
         return len(self.write(lambda tx: run_end_many(tx, ends)))
 
     def run_off(self, rounds: int = 20) -> None:

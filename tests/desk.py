@@ -12,18 +12,18 @@ from typing import Any, TypeVar
 from penstock.access.store import registry
 from penstock.audit.telemetry import Events
 from penstock.client import Client
-from penstock.client.runs import Submission
-from penstock.core import settle
 from penstock.db.store import Row, Store, Tx
-from penstock.engine.admitter import Admitter
 from penstock.engine.scheduler import Scheduler, SchedulerOptions, Tick
-from penstock.engine.sweeper import Sweeper
 from penstock.pipelines.declare.needs import historical, same_day
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs import attempt_result
+from penstock.runs.admitter import Admitter
+from penstock.runs.client.runs import Submission
 from penstock.runs.rows import Finish, Finished, HeldRun
+from penstock.runs.store import leases, runs
+from penstock.runs.store.finish import run_end_many
+from penstock.runs.sweeper import Sweeper
 from penstock.schedules.rows import Config
-from penstock.store import leases, runs
-from penstock.store.ending import run_end_many
 from penstock.testing.clock import VirtualClock
 
 T = TypeVar("T")
@@ -179,12 +179,12 @@ class Desk:
 
     def complete(self, *held: HeldRun) -> list[Finished]:
         """End runs well."""
-        return self.end(*[settle.completed(run) for run in held])
+        return self.end(*[attempt_result.completed(run) for run in held])
 
     def fail(self, *held: HeldRun, error_type: str = "VALIDATION_ERROR") -> list[Finished]:
         """End runs badly; by default for good."""
-        failure = settle.Failure(error_type=error_type)
-        return self.end(*[settle.failed(run, failure, jitter=0.0) for run in held])
+        failure = attempt_result.Failure(error_type=error_type)
+        return self.end(*[attempt_result.failed(run, failure, jitter=0.0) for run in held])
 
     def die(self, **fields: Any) -> int:
         """Submit a run and let it die; its id."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.client.work import Claimed, Mishap, Worker
 from penstock.core.clock import MINUTE, SECOND
+from penstock.runs.external.client import Claimed, Mishap, Worker
 from tests.desk import Desk
 
 W1 = Worker("w1", "key1")

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.assembly import connect, work_off
     from penstock.client import Client
-    from penstock.client.runs import Submission
     from penstock.core.error_classification import register as register_error
     from penstock.core.errors import (
         Conflict,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.declare.needs import Dependency, historical, optional, per, same_day
     from penstock.pipelines.declare.pipeline import Phase, Pipeline
     from penstock.pipelines.mode import Mode
+    from penstock.runs.client.runs import Submission
 
     __version__: str
 

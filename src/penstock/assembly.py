@@ -34,7 +34,6 @@ from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
 from penstock.db.store import Store
 from penstock.egress.addresses import is_loopback, named_addresses
-from penstock.engine.admitter import Admitter
 from penstock.engine.context import RunContext
 from penstock.engine.courier import Courier
 from penstock.engine.inline import InlineWorker, inline_worker
@@ -43,7 +42,6 @@ from penstock.engine.orchestrator import Orchestrator
 from penstock.engine.scheduler import Scheduler, SchedulerOptions
 from penstock.engine.steps import WorkerSteps
 from penstock.engine.supervisor import Beat, Loop, Service, Supervisor
-from penstock.engine.sweeper import Sweeper
 from penstock.engine.upkeep import Pruner, Relay, Sealer
 from penstock.engine.worker import Worker
 from penstock.pipelines.declare.pipeline import Pipeline
@@ -55,13 +53,15 @@ from penstock.pushwork import (
     push_faults,
     rotate_signing_key,
 )
+from penstock.runs.admitter import Admitter
+from penstock.runs.store.admission import Pause
+from penstock.runs.store.leases import Session
+from penstock.runs.store.runs import RunFilter, run_count_ready
+from penstock.runs.sweeper import Sweeper
 from penstock.serving import build_api
-from penstock.store.admission import Pause
 from penstock.store.flows import FlowFilter
 from penstock.store.flows import Phase as PhaseRow
-from penstock.store.leases import Session
 from penstock.store.reads import Overview
-from penstock.store.runs import RunFilter, run_count_ready
 from penstock.store.schedule import schedule_next_at
 from penstock.store.topics import subscriptions_without_dead_letters
 from penstock.store.upkeep import Retention, disk_risks

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.access.api_keys import Role
-from penstock.client.runs import Submission
-from penstock.client.work import Claimed, Mishap, Worker
 from penstock.core.clock import MINUTE
 from penstock.core.ids import encode
+from penstock.runs.client.runs import Submission
+from penstock.runs.external.client import Claimed, Mishap, Worker
 from tests.api.bus_scene import BUS_CALLS, BusThings, bus_things
 from tests.api.flow_scene import FLOW_CALLS, FlowThings, flow_things
 from tests.desk import Desk

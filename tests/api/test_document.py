@@ -13,20 +13,11 @@ from penstock.http.access import PUBLIC, ROUTES, SIGNED
 from penstock.http.app import outline
 from penstock.http.document import describe
 from penstock.http.examples import EXAMPLES
-from penstock.http.models import (
-    bus,
-    common,
-    configs,
-    flows,
-    gates,
-    letters,
-    push,
-    runs,
-    views,
-    work,
-)
+from penstock.http.models import bus, common, configs, flows, gates, letters, push, views
 from penstock.http.problems import MEDIA_TYPE
 from penstock.limits import api_models
+from penstock.runs import api_models as runs
+from penstock.runs.external import api_models as work
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
 HOW = "run: python -m penstock.http.reference docs/reference"

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from penstock.audit.telemetry import Served as ServedEvent
-from penstock.client.runs import Submission
 from penstock.db.store import Store
 from penstock.http.waiting import LOOK_SECONDS
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs.client.runs import Submission
 from tests.api.kit import Served
 from tests.conftest import OpenStore
 from tests.desk import Desk
@@ -118,7 +118,7 @@ class TestAnswers:
         module = "postgres" if is_postgres(store) else "sqlite"
         program = (
             f"from penstock.store.{module} import *\n"
-            "from penstock.client import Client\nfrom penstock.client.runs import Submission\n"
+            "from penstock.client import Client\nfrom penstock.runs.client.runs import Submission\n"
             f"w = {str(where)!r}\ns = {opened}\n"
             "Client(s).runs.submit(Submission(pipeline='outside', customer='acme'))\ns.close()\n"
         )

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.core.clock import SECOND
 from penstock.db.store import Tx
 from penstock.runs.rows import Finish
-from penstock.store import runs
+from penstock.runs.store import runs
 from tests.conformance.world import World
 
 READY, LATER, BLOCKED, HELD = 0, 1, 3, 9

@@ -16,9 +16,7 @@ import pytest
 from penstock.access.store.registry import processor_list
 from penstock.client import Client
 from penstock.client.flow_requests import CompletionReport, FlowRequest
-from penstock.client.holding import Claimed, Mishap, Worker
 from penstock.client.people import Approval
-from penstock.client.runs import Submission
 from penstock.core.clock import HOUR
 from penstock.core.evidence import Sighting
 from penstock.core.ids import encode
@@ -26,8 +24,10 @@ from penstock.core.look import Look
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
 from penstock.engine.orchestrator import Orchestrator
+from penstock.runs.client.runs import Submission
+from penstock.runs.external.holder import Claimed, Mishap, Worker
 from penstock.runs.rows import HeldRun
-from penstock.store.runs import Claim, run_claim
+from penstock.runs.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer
 from tests.databases import Admin, Databases

@@ -9,7 +9,7 @@ from penstock.access.store import registry
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.db.store import Row, Store, Tx
 from penstock.runs.rows import Finish, HeldRun
-from penstock.store import admission, runs
+from penstock.runs.store import admission, runs
 from tests.conformance.world import World
 from tests.conftest import OpenStore
 

@@ -9,8 +9,6 @@ import pytest
 
 from penstock.access.api_keys import Role, parse
 from penstock.access.secrets import Secrets
-from penstock.client.holding import Completion, Mishap, Told, Worker
-from penstock.client.runs import Submission
 from penstock.core.errors import InvalidInput
 from penstock.core.redact import MASK, REGISTERED
 from penstock.core.retry import ErrorType
@@ -18,6 +16,8 @@ from penstock.db.store import Store
 from penstock.engine.options import WorkerOptions
 from penstock.engine.steps import WorkerSteps
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs.client.runs import Submission
+from penstock.runs.external.holder import Completion, Mishap, Told, Worker
 from penstock.testing.clock import VirtualClock
 from tests.desk import Desk
 from tests.dump import columns_holding

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.db.store import Tx
-from penstock.store import leases, runs
+from penstock.runs.store import leases, runs
 from tests.conformance.world import World
 from tests.conftest import OpenStore
 

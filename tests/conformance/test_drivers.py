@@ -8,7 +8,7 @@ import pytest
 from penstock.access.store import registry
 from penstock.core.errors import StoreError, StoreUnavailable
 from penstock.db.store import Store, Tx
-from penstock.store import runs
+from penstock.runs.store import runs
 from penstock.testing.clock import VirtualClock
 from tests.conformance.world import World
 from tests.conftest import ALL_ENGINES, OpenStore

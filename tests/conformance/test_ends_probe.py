@@ -7,7 +7,7 @@ import pytest
 from penstock.core.errors import StoreUnavailable
 from penstock.engine.ends import NOBODYS
 from penstock.runs.rows import Finished
-from penstock.store.ending import run_end_many
+from penstock.runs.store.finish import run_end_many
 from tests.conformance.world import World
 from tests.conftest import ALL_ENGINES
 

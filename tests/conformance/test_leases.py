@@ -7,7 +7,7 @@ import pytest
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.db.store import Tx
 from penstock.runs.rows import HeldRun, Progress
-from penstock.store import leases, runs
+from penstock.runs.store import leases, runs
 from tests.conformance.world import World
 
 LEASE = 30 * SECOND

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.runs.rows import Finish, HeldRun, Progress
-from penstock.store import leases, runs
+from penstock.runs.store import leases, runs
 from penstock.store.inbox import Wanted, dead_letter_find
 from tests.conformance.world import World, done, failed
 from tests.conftest import ALL_ENGINES

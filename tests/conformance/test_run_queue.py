@@ -10,7 +10,7 @@ from penstock.audit.store import journal
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.db.store import Store, Tx
 from penstock.runs.rows import Finish, Finished
-from penstock.store import admission, leases, runs
+from penstock.runs.store import admission, leases, runs
 from tests.conformance.world import World
 from tests.conftest import ALL_ENGINES, OpenStore
 

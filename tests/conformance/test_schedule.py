@@ -10,8 +10,9 @@ from penstock.core.cadence import cron, every
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.db.store import Tx
 from penstock.runs.rows import Finish
+from penstock.runs.store import admission, runs
 from penstock.schedules.rows import TickCounts
-from penstock.store import admission, runs, schedule
+from penstock.store import schedule
 from tests.conformance.world import World, tick
 from tests.conftest import OpenStore
 

@@ -13,13 +13,13 @@ import pytest
 
 from penstock.access.api_keys import Role
 from penstock.client import Client
-from penstock.client.holding import Completion, Heartbeat, Mishap, Report, Worker
-from penstock.client.runs import Place, RunFilter, Submission
 from penstock.core.clock import DAY, HOUR
 from penstock.core.errors import DuplicateRequest, Forbidden, NotFound, PenstockError
 from penstock.core.ids import encode
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
+from penstock.runs.client.runs import Place, RunFilter, Submission
+from penstock.runs.external.holder import Completion, Heartbeat, Mishap, Report, Worker
 from penstock.runs.rows import HeldRun
 from penstock.testing.clock import VirtualClock
 from tests.conformance.tenant_bus_cases import BUS_FOREIGN, BUS_OWN

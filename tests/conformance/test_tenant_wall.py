@@ -20,7 +20,7 @@ from penstock.db.postgres.store import PostgresStore
 from penstock.db.scoped import confining
 from penstock.db.store import Single, Store
 from penstock.db.tenant_isolation import Wall, wall_look
-from penstock.store.runs import RunFilter
+from penstock.runs.store.runs import RunFilter
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer
 from tests.conformance.tenants import Tenants, dsn_as, plain_user

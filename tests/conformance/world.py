@@ -18,8 +18,9 @@ from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.core.misfire import plan
 from penstock.db.store import Row, Store, Tx
 from penstock.runs.rows import Finish, Finished, HeldRun, NewRun, Run
+from penstock.runs.store import admission, leases, runs
 from penstock.schedules.rows import TickCounts
-from penstock.store import admission, configs, leases, runs, schedule
+from penstock.store import configs, schedule
 from penstock.store.scheduled import Pace, Slot, slots_open
 from penstock.testing.clock import VirtualClock
 

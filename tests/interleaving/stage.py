@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.client import Client
-from penstock.client.runs import Submission
-from penstock.core import settle
 from penstock.core.clock import MINUTE, SECOND
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
+from penstock.runs import attempt_result
+from penstock.runs.client.runs import Submission
 from penstock.runs.rows import HeldRun
-from penstock.store.ending import run_end_many
-from penstock.store.leases import session_open
-from penstock.store.runs import Claim, run_claim
+from penstock.runs.store.finish import run_end_many
+from penstock.runs.store.leases import session_open
+from penstock.runs.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
 from penstock.testing.interleaving import Act, Arena
 from penstock.testing.simulation import START, declared
@@ -110,7 +110,7 @@ def claim_act(stage: Stage, session_id: int, n: int = 5, *, start: bool = False)
 
 def finish_act(held: Sequence[HeldRun]) -> Act:
     """A worker's end of what it holds."""
-    ends = [settle.completed(run) for run in held]
+    ends = [attempt_result.completed(run) for run in held]
     return lambda store: store.write(lambda tx: run_end_many(tx, ends))
 
 

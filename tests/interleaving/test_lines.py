@@ -6,13 +6,13 @@ import pytest
 
 from penstock.access.store.registry import processor_list
 from penstock.client import Client
-from penstock.client.runs import Submission
 from penstock.db.store import Store
 from penstock.limits.store.run_queue import lines_enter
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs.client.runs import Submission
 from penstock.runs.rows import HeldRun
-from penstock.store.admission import pause_put
-from penstock.store.runs import Claim, run_claim
+from penstock.runs.store.admission import pause_put
+from penstock.runs.store.runs import Claim, run_claim
 from penstock.testing.interleaving import Act, Outcome, Scene, explore
 from tests.interleaving.stage import Stage, finish_act
 from tests.interleaving.test_seeded_bugs import SEEDS, caught, patched

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from penstock.client.runs import Submission
-from penstock.client.work import Claimed, Heartbeat, Mishap, Pulse, Report, Work, Worker
 from penstock.core.errors import (
     Conflict,
     IllegalTransition,
@@ -16,7 +14,9 @@ from penstock.core.errors import (
     StaleToken,
 )
 from penstock.db.store import Store
-from penstock.engine.sweeper import Sweeper
+from penstock.runs.client.runs import Submission
+from penstock.runs.external.client import Claimed, Heartbeat, Mishap, Pulse, Report, Work, Worker
+from penstock.runs.sweeper import Sweeper
 from penstock.testing.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage
 

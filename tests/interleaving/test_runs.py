@@ -3,15 +3,15 @@
 import pytest
 
 from penstock.client import Client
-from penstock.core import settle
 from penstock.core.errors import Conflict, IllegalTransition
 from penstock.db.store import Store
-from penstock.engine.admitter import Admitter
-from penstock.engine.sweeper import Sweeper
+from penstock.runs import attempt_result
+from penstock.runs.admitter import Admitter
 from penstock.runs.rows import Finished, HeldRun
-from penstock.store.ending import run_end_many
-from penstock.store.leases import session_beat, session_expire
-from penstock.store.runs import run_start_many
+from penstock.runs.store.finish import run_end_many
+from penstock.runs.store.leases import session_beat, session_expire
+from penstock.runs.store.runs import run_start_many
+from penstock.runs.sweeper import Sweeper
 from penstock.testing.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import LEASE_US, Stage, claim_act, finish_act, submit_act
 
@@ -104,7 +104,7 @@ def test_a_lapse_against_the_start_of_the_same_run(stage: Stage) -> None:
         def start_and_finish(store: Store) -> list[Finished]:
             if not store.write(lambda tx: run_start_many(tx, pairs)):
                 return []
-            ends = [settle.completed(run) for run in held]
+            ends = [attempt_result.completed(run) for run in held]
             return store.write(lambda tx: run_end_many(tx, ends))
 
         def check(outcomes: list[Outcome]) -> None:
@@ -206,9 +206,9 @@ def test_trying_a_dead_run_again_by_several_at_once(stage: Stage) -> None:
     def scene():  # type: ignore[no-untyped-def]
         stage.empty()
         (run_id,) = stage.submit()
-        failure = settle.Failure(error_type="DATA_QUALITY", insist=False)
+        failure = attempt_result.Failure(error_type="DATA_QUALITY", insist=False)
         held = stage.claim(stage.session(), start=True)
-        ends = [settle.failed(run, failure, jitter=0.0) for run in held]
+        ends = [attempt_result.failed(run, failure, jitter=0.0) for run in held]
         stage.store.write(lambda tx: run_end_many(tx, ends))
         (letter,) = stage.client.dead_letters.find()
         number = letter.dead_letter_id

@@ -16,12 +16,12 @@ from penstock.core.clock import MINUTE
 from penstock.db.statements import load
 from penstock.db.store import Store, Tx
 from penstock.engine import scheduler, upkeep
-from penstock.engine.admitter import Admitter
-from penstock.engine.sweeper import Sweeper
+from penstock.runs.admitter import Admitter
 from penstock.runs.rows import HeldRun
+from penstock.runs.store.leases import session_expire
+from penstock.runs.sweeper import Sweeper
 from penstock.schedules.rows import TickCounts
 from penstock.store import schedule
-from penstock.store.leases import session_expire
 from penstock.testing.interleaving import Act, InterleavingFailed, Outcome, Scene, explore
 from tests.interleaving.stage import Stage, claim_act, submit_act
 from tests.interleaving.test_runs import conserved, one_free

@@ -7,11 +7,12 @@ import math
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.core import clock, ids, retry, states
+from penstock.core import clock, ids, retry
 from penstock.core.clock import DAY
 from penstock.core.errors import InvalidInput
 from penstock.core.retry import ATTEMPTS_MAX, Dead, ErrorType, Retry, RetryConfig
-from penstock.core.states import RunState
+from penstock.runs import states
+from penstock.runs.states import RunState
 
 JITTERS = st.floats(0, 1)
 DELAYS = st.integers(0, 30 * DAY)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.clock import HOUR, MINUTE
-from penstock.core.states import RunStatus
 from penstock.db.store import Store
+from penstock.runs.states import RunStatus
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import Stage, chain
 

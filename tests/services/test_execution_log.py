@@ -8,12 +8,12 @@ from typing import Any
 from penstock import Pipeline, optional
 from penstock.client.binder import Binder
 from penstock.client.subscriptions import Extras
-from penstock.core import settle
 from penstock.core.clock import MINUTE
 from penstock.core.message import Outgoing, SubscriptionSpec
-from penstock.core.settle import Failure
 from penstock.db.store import Store
-from penstock.store.ending import run_end_many
+from penstock.runs import attempt_result
+from penstock.runs.attempt_result import Failure
+from penstock.runs.store.finish import run_end_many
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import DAY, Stage, chain, work
 
@@ -65,7 +65,7 @@ def test_tried_again(store: Store, clock: VirtualClock) -> None:
     stage = staged(store, clock)
     for _ in range(2):
         failure = Failure(error_type="TRANSIENT_NETWORK")
-        ends = [settle.failed(h, failure, jitter=0.0) for h in stage.claim("box").values()]
+        ends = [attempt_result.failed(h, failure, jitter=0.0) for h in stage.claim("box").values()]
         stage.write(lambda tx, ends=ends: run_end_many(tx, ends))  # type: ignore[misc]
         clock.advance(10 * MINUTE)
     stage.complete("box")
@@ -119,7 +119,9 @@ class TestOrigin:
         stage.complete("left")
         clock.advance(MINUTE)
         failure = Failure(error_type="TRANSIENT_NETWORK")
-        ends = [settle.failed(h, failure, jitter=0.0) for h in stage.claim("right").values()]
+        ends = [
+            attempt_result.failed(h, failure, jitter=0.0) for h in stage.claim("right").values()
+        ]
         stage.write(lambda tx: run_end_many(tx, ends))
         clock.advance(2 * MINUTE)
         stage.complete("right")

@@ -11,14 +11,14 @@ from penstock.client.explaining import Explained
 from penstock.client.flow_requests import CompletionReport, FlowRequest
 from penstock.client.flows import Opened
 from penstock.client.people import Approval
-from penstock.core import settle
 from penstock.core.clock import HOUR, MINUTE, parse_iso
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import encode
-from penstock.core.settle import Failure
 from penstock.core.why import Clears, flattened
 from penstock.db.store import Store
-from penstock.store.ending import run_end_many
+from penstock.runs import attempt_result
+from penstock.runs.attempt_result import Failure
+from penstock.runs.store.finish import run_end_many
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import DAY, Stage, work
 
@@ -90,7 +90,7 @@ def fail(stage: Stage, name: str, error_type: str = "TRANSIENT_NETWORK") -> None
     """Let one attempt of a processor fail."""
     held = stage.claim(name)[name]
     failure = Failure(error_type=error_type, details="connection reset")
-    end = settle.failed(held, failure, jitter=0.0)
+    end = attempt_result.failed(held, failure, jitter=0.0)
     stage.write(lambda tx: run_end_many(tx, [end]))
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from penstock import Pipeline, optional, same_day
-from penstock.core import settle
 from penstock.core.clock import MINUTE
-from penstock.core.states import RunStatus
 from penstock.db.store import Store
+from penstock.runs import attempt_result
 from penstock.runs.rows import HeldRun
-from penstock.store.ending import run_end_many
+from penstock.runs.states import RunStatus
+from penstock.runs.store.finish import run_end_many
 from penstock.store.flows import Flow, FlowFilter
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import Stage, work
@@ -56,7 +56,7 @@ def begin(stage: LateStage, **fields: Any) -> None:
 def end(stage: LateStage, *names: str) -> None:
     """Complete runs that were claimed before."""
     held = [stage.late[name] for name in names]
-    ends = [settle.completed(one, status=RunStatus.SUCCESS) for one in held]
+    ends = [attempt_result.completed(one, status=RunStatus.SUCCESS) for one in held]
     assert len(stage.write(lambda tx: run_end_many(tx, ends))) == len(names)
 
 

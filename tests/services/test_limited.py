@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from penstock.client import Client
-from penstock.client.runs import Submission
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.ids import encode
 from penstock.core.why import Cause, Clears, flattened
 from penstock.db.store import Store
-from penstock.engine.admitter import Admitter
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs.admitter import Admitter
+from penstock.runs.client.runs import Submission
 from penstock.testing.clock import VirtualClock
 from tests.desk import Desk
 

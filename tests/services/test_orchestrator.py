@@ -12,9 +12,9 @@ from penstock.client.people import Approval
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.gate import decide
 from penstock.core.record import loads
-from penstock.core.states import RunStatus
 from penstock.core.verdict import Decision, GateInput
 from penstock.db.store import Store
+from penstock.runs.states import RunStatus
 from penstock.store.cascade import LOOK_LEASE_US
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import DAY, Stage, chain, work

@@ -12,14 +12,14 @@ from typing import Any
 
 from penstock import Pipeline, historical, optional, same_day
 from penstock.client.people import Approval
-from penstock.core import settle
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.record import loads
-from penstock.core.states import RunStatus
 from penstock.core.verdict import Decision
 from penstock.core.why import Cause
 from penstock.db.store import Store
-from penstock.store.ending import run_end_many
+from penstock.runs import attempt_result
+from penstock.runs.states import RunStatus
+from penstock.runs.store.finish import run_end_many
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import DAY, Stage, work
 from tests.services.test_rings import branches
@@ -302,7 +302,7 @@ def test_partial_backfill(store: Store, clock: VirtualClock) -> None:
     assert (told["is_degraded"], told["missing"]) == (True, ["t.past"]), "its run is told"
     assert told["warnings"] == [lacking]
     assert lacking.replace(":", " (historical)") in day.sentences()
-    end = settle.completed(held, status=RunStatus.SUCCESS)
+    end = attempt_result.completed(held, status=RunStatus.SUCCESS)
     day.stage.write(lambda tx: run_end_many(tx, [end]))
     day.stage.step()
     assert day.gate_log() == [

@@ -6,14 +6,14 @@ from functools import partial
 import pytest
 
 from penstock.audit.telemetry import Event, Swept
-from penstock.core import settle
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.db.store import Tx
-from penstock.engine.admitter import BUSY_US, Admitter
-from penstock.engine.sweeper import OVERDUE_GRACE_US, Sweeper
+from penstock.runs import attempt_result
+from penstock.runs.admitter import BUSY_US, Admitter
 from penstock.runs.rows import HeldRun
-from penstock.store import leases
-from penstock.store.admission import run_admit_due
+from penstock.runs.store import leases
+from penstock.runs.store.admission import run_admit_due
+from penstock.runs.sweeper import OVERDUE_GRACE_US, Sweeper
 from tests.desk import Desk
 
 
@@ -372,7 +372,7 @@ class TestFailures:
         desk.clock.advance(6 * MINUTE)
         desk.admitter.run_once()
         held = desk.take()
-        desk.end(settle.cancelled(held, actor="ann"))
+        desk.end(attempt_result.cancelled(held, actor="ann"))
         assert desk.client.configs.get(config.config_id).consecutive_failures == 0
 
     def test_failures_in_one_batch(self, desk: Desk) -> None:

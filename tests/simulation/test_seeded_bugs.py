@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from penstock.core import settle
 from penstock.core.retry import Dead, Retry, decide
 from penstock.db.statements import load
 from penstock.db.store import Tx
 from penstock.engine import scheduler
 from penstock.engine.session import Renewal, WorkerSession
 from penstock.limits.run_queue_rules import Room
+from penstock.runs import attempt_result
+from penstock.runs.store import runs
 from penstock.schedules.rows import DueGroup
-from penstock.store import runs
 from penstock.store.schedule import schedule_take_due
 from penstock.testing import simulation
 from penstock.testing.sim_actors import new_config
@@ -99,7 +99,7 @@ def test_retries_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         return verdict
 
     with monkeypatch.context() as patch:
-        patch.setattr(settle, "decide", for_ever)
+        patch.setattr(attempt_result, "decide", for_ever)
         seed = first_caught("I26")
     run_seed(seed)
 

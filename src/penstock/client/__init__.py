@@ -24,16 +24,16 @@ from penstock.client.gates import Gates
 from penstock.client.inbox import DeadLetters
 from penstock.client.pauses import Pauses
 from penstock.client.people import Interventions, Overrides
-from penstock.client.runs import Runs
 from penstock.client.subscriptions import Subscriptions
 from penstock.client.topics import Topics
 from penstock.client.views import Views
-from penstock.client.work import Work
 from penstock.core.look import Looker, unseeing
 from penstock.db.store import Store
 from penstock.limits.client import Limits
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.store import pipeline_register
+from penstock.runs.client.runs import Runs
+from penstock.runs.external.client import Work
 
 __all__ = ["Client"]
 

@@ -14,6 +14,7 @@ from penstock.client.description import describe, describe_draft, offset_of
 from penstock.core.cadence import Cadence, next_after
 from penstock.core.drafts import ConfigDraft
 from penstock.db.store import Tx
+from penstock.runs.store.finish import disabled_key, failing_key
 from penstock.schedules.rows import Config
 from penstock.store.configs import (
     Change,
@@ -23,7 +24,6 @@ from penstock.store.configs import (
     config_set_offset_many,
     config_update,
 )
-from penstock.store.ending import disabled_key, failing_key
 from penstock.store.schedule import (
     cadence_ensure,
     schedule_get,

@@ -19,6 +19,7 @@ from penstock.core.tracing import Traced, trace
 from penstock.core.wallwords import Wall
 from penstock.core.why import Cause, why_flow, why_run
 from penstock.db.store import Store, Tx
+from penstock.runs.store.runs import run_get
 from penstock.store.explaining import flows_executed_for
 from penstock.store.flows import (
     Flow,
@@ -27,7 +28,6 @@ from penstock.store.flows import (
     flow_get,
     flow_list,
 )
-from penstock.store.runs import run_get
 
 __all__ = ["Explained", "Explaining", "FlowFilter", "Proof", "TracedCause"]
 

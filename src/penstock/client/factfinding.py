@@ -32,10 +32,11 @@ from penstock.core.flowfacts import (
 )
 from penstock.core.ids import encode
 from penstock.core.phases import PhaseState
-from penstock.core.states import Admission
 from penstock.db.store import Tx
 from penstock.runs.rows import Run, shown_key
-from penstock.store.admission import Pause, pause_list
+from penstock.runs.states import Admission
+from penstock.runs.store.admission import Pause, pause_list
+from penstock.runs.store.leases import session_list
 from penstock.store.completions import Seen, completions_of
 from penstock.store.explaining import (
     decisions_latest,
@@ -55,7 +56,6 @@ from penstock.store.flows import (
     phases_of,
 )
 from penstock.store.gates import breakers_of, triggers_of
-from penstock.store.leases import session_list
 from penstock.store.people import Intervention, overrides_of
 from penstock.store.plans import Planned, planned
 

@@ -9,10 +9,10 @@ import json
 
 from penstock.audit.store.journal import Entry
 from penstock.client.flow_requests import CompletionReport
-from penstock.core.states import RunState
 from penstock.db.store import Tx
+from penstock.runs.states import RunState
+from penstock.runs.store.finish import run_cancel
 from penstock.store.completions import Reported
-from penstock.store.ending import run_cancel
 from penstock.store.flows import Flow, flow_runs_live
 from penstock.store.logs import dead_report_put, execution_log_report
 

@@ -40,6 +40,7 @@ from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
 from penstock.core.ids import encode, new_correlation_id
 from penstock.core.phases import ENDED, PhaseState
 from penstock.db.store import Store, Tx
+from penstock.runs.store.finish import run_cancel
 from penstock.store.completions import (
     Seen,
     completion_put_many,
@@ -47,7 +48,6 @@ from penstock.store.completions import (
     completions_of,
     nudge_next_of_configs,
 )
-from penstock.store.ending import run_cancel
 from penstock.store.flows import (
     Flow,
     FlowFilter,

@@ -9,7 +9,7 @@ from penstock.audit.store.journal import Entry, journal_append_many
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, encode
 from penstock.db.store import Store, Tx
-from penstock.store.admission import Pause, pause_drop, pause_list, pause_put
+from penstock.runs.store.admission import Pause, pause_drop, pause_list, pause_put
 from penstock.store.configs import Change, audit_append, config_get
 
 Scope = Literal["all", "customer", "pipeline", "config"]

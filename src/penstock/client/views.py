@@ -7,7 +7,7 @@ from penstock.audit.store.alerts import AlertRow, alert_list
 from penstock.audit.store.journal import outbox_count, seals_verify
 from penstock.db.store import Store, Tx
 from penstock.db.tenant_isolation import Wall, wall_look
-from penstock.store.leases import Session, session_list
+from penstock.runs.store.leases import Session, session_list
 from penstock.store.reads import (
     Overview,
     ProviderMetrics,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.core.states import RunStatus
+from penstock.runs.states import RunStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,16 +16,16 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.audit.telemetry import Events, RunEnded, RunRefused, ServiceError
-from penstock.core import settle
 from penstock.core.errors import StoreError, StoreUnavailable
 from penstock.core.retry import ErrorType
 from penstock.db.store import Store, Tx
 from penstock.engine.options import WorkerOptions
 from penstock.engine.outcome import RETURNED
 from penstock.limits.store.limits import snoozed_wake
+from penstock.runs import attempt_result
 from penstock.runs.rows import Finish, Finished, HeldRun
-from penstock.store.ending import run_end_many
-from penstock.store.runs import run_release_many
+from penstock.runs.store.finish import run_end_many
+from penstock.runs.store.runs import run_release_many
 
 ADMIT: Final = "admit"
 FLOWS: Final = "flows"
@@ -170,8 +170,8 @@ class EndQueue:
             return finish
         message = f"how the run ended could not be stored: {type(error).__name__}"
         details = msgspec.json.encode({"message": message}).decode()
-        failure = settle.Failure(error_type=ErrorType.VALIDATION_ERROR, details=details)
-        return settle.failed(held, failure, jitter=self._jitter(), actor=self._options.name)
+        failure = attempt_result.Failure(error_type=ErrorType.VALIDATION_ERROR, details=details)
+        return attempt_result.failed(held, failure, jitter=self._jitter(), actor=self._options.name)
 
     def _flushed(self, batch: Sequence[Finish], finished: Sequence[Finished]) -> Flushed:
         runs = [self._held.pop(finish.token, None) for finish in batch]

@@ -12,7 +12,7 @@ from typing import Final
 from penstock.core.clock import Clock
 from penstock.db.store import Single, Store
 from penstock.runs.rows import HeldRun
-from penstock.store.runs import fair_clock_raise
+from penstock.runs.store.runs import fair_clock_raise
 
 GAP_SECONDS: Final = 0.1
 

@@ -14,17 +14,17 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from penstock.core import settle
 from penstock.core.clock import SECOND
 from penstock.core.error_classification import verdict
 from penstock.core.errors import RunInterrupted, RunSnoozed, RunTimedOut
 from penstock.core.redact import redact_json, redact_text
 from penstock.core.result import Result
 from penstock.core.retry import ErrorType
-from penstock.core.settle import Failure
-from penstock.core.states import RunState, RunStatus
 from penstock.engine.context import RunContext, Signal
+from penstock.runs import attempt_result
+from penstock.runs.attempt_result import Failure
 from penstock.runs.rows import Finish, HeldRun
+from penstock.runs.states import RunState, RunStatus
 
 RESULT_BYTES_MAX: Final = 64 * 1024
 MESSAGE_MAX: Final = 4 * 1024
@@ -145,9 +145,9 @@ def finish_of(
     spent = max(0, int((now - context.began) * SECOND))
     signal = context.signal
     if signal is Signal.TIMEOUT or outcome.is_timed_out:
-        return settle.timed_out(held, jitter=jitter(), actor=actor, duration_us=spent)
+        return attempt_result.timed_out(held, jitter=jitter(), actor=actor, duration_us=spent)
     if outcome.error_type is None:
-        return settle.completed(
+        return attempt_result.completed(
             held,
             status=RunStatus(outcome.status),
             result=outcome.result,
@@ -160,7 +160,7 @@ def finish_of(
     if signal is Signal.CANCEL:
         # Whatever a cancelled processor raised: nobody wants it tried again.
         why = "cancelled while running"
-        return settle.cancelled(held, actor=actor, why=why)._replace(duration_us=spent)
+        return attempt_result.cancelled(held, actor=actor, why=why)._replace(duration_us=spent)
     if outcome.snooze_us is not None:
         # It waits for a limit: back to the queue for as long, and the attempt does not count.
         delay = outcome.snooze_us
@@ -169,14 +169,14 @@ def finish_of(
         # A planned stop is nobody's failure: back to the queue, and the attempt does not count.
         return Finish(held.run_id, held.token, RETURNED, None, actor=actor)
     if signal is not None and outcome.is_interrupted:
-        return settle.stale(held, jitter=jitter(), actor=actor)._replace(duration_us=spent)
+        return attempt_result.stale(held, jitter=jitter(), actor=actor)._replace(duration_us=spent)
     failure = Failure(
         error_type=outcome.error_type,
         details=outcome.details,
         insist=outcome.insist,
         retry_after_us=outcome.retry_after_us,
     )
-    return settle.failed(held, failure, jitter=jitter(), actor=actor, duration_us=spent)
+    return attempt_result.failed(held, failure, jitter=jitter(), actor=actor, duration_us=spent)
 
 
 def unsettled(held: HeldRun, error: Exception, actor: str) -> Finish:

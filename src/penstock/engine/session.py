@@ -16,7 +16,7 @@ from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.db.store import Store, Tx
 from penstock.engine.options import WorkerOptions
-from penstock.store.leases import session_beat, session_close, session_open
+from penstock.runs.store.leases import session_beat, session_close, session_open
 
 T = TypeVar("T")
 

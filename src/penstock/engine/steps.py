@@ -17,7 +17,6 @@ from typing import Final
 
 from penstock.access.store.registry import pool_ensure
 from penstock.audit.telemetry import Events, RunStarted, WorkerBeat
-from penstock.core import settle
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.ids import new_boot_id
@@ -33,15 +32,11 @@ from penstock.engine.session import Renewal, WorkerSession
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.parameters import defaults
 from penstock.pipelines.store import pipeline_register
+from penstock.runs import attempt_result
 from penstock.runs.rows import Finish, HeldRun, Progress
-from penstock.store.held import session_runs
-from penstock.store.leases import progress_put_many, session_cancels
-from penstock.store.runs import (
-    Claim,
-    run_claim,
-    run_release_many,
-    run_start_many,
-)
+from penstock.runs.store.held import session_runs
+from penstock.runs.store.leases import progress_put_many, session_cancels
+from penstock.runs.store.runs import Claim, run_claim, run_release_many, run_start_many
 
 LOOK_AGAIN_SECONDS: Final = (0.0, 10.0, 130.0)
 """A claim without an answer may still be committing: statements end within 120 s. The looks after
@@ -156,7 +151,7 @@ class WorkerSteps:
         if held.cancel_requested_at is not None or held.token in self._cancels:
             self._cancels.discard(held.token)
             why = "cancelled before it started"
-            self.ends.add([settle.cancelled(held, actor=self.options.name, why=why)])
+            self.ends.add([attempt_result.cancelled(held, actor=self.options.name, why=why)])
             return None
         context = RunContext(held, self.known[held.processor], self.clock, now, self._store)
         if is_suspect(held):
@@ -188,7 +183,7 @@ class WorkerSteps:
         """The verdict on a processor that returned; the plain case is the hot path."""
         if value is None and context.is_plain:
             held, spent = context.held, int((now - context.began) * SECOND)
-            return settle.completed(held, duration_us=spent, actor=self.options.name)
+            return attempt_result.completed(held, duration_us=spent, actor=self.options.name)
         return self.conclude(context, outcome_of_value(context, value))
 
     def conclude(self, context: RunContext, outcome: Outcome) -> Finish:

@@ -30,7 +30,6 @@ from penstock.http.context import ApiOptions, Trigger
 from penstock.http.document import describe
 from penstock.http.door import Door
 from penstock.http.guard import Access, Guard
-from penstock.http.lane import Lane
 from penstock.http.line import Line
 from penstock.http.meters import Meters
 from penstock.http.parts import PROBLEMS, By
@@ -43,16 +42,17 @@ from penstock.http.routes import (
     gates,
     letters,
     push,
-    runs,
     scheduler,
     subscriptions,
     topics,
     views,
-    work,
 )
 from penstock.http.strict import StrictRoute
 from penstock.http.waiting import Waiting
 from penstock.limits import api as limits
+from penstock.runs import api as runs
+from penstock.runs.external import api as work
+from penstock.runs.external.api_fastpath import Lane
 
 SUBJECTS = (
     scheduler,

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.audit.shapes import journal_shape
-from penstock.client.runs import RunDetail
 from penstock.core.clock import MINUTE, SECOND, iso
 from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.redact import redact
-from penstock.core.states import Admission
+from penstock.runs.client.runs import RunDetail
 from penstock.runs.rows import Run, shown_key
+from penstock.runs.states import Admission
 
 WAITS: Mapping[int, str] = {
     Admission.READY: "ready",

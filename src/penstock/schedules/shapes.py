@@ -9,8 +9,8 @@ from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.preview import Fire
 from penstock.core.redact import redact
+from penstock.runs.store.admission import Pause
 from penstock.schedules.rows import Config
-from penstock.store.admission import Pause
 from penstock.store.configs import AuditRow
 from penstock.store.schedule import LedgerEntry
 

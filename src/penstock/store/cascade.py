@@ -15,10 +15,11 @@ from typing import Final, TypeAlias
 from penstock.core.breaker import Breaker
 from penstock.core.clock import MINUTE
 from penstock.db.store import Tx
+from penstock.runs.store.finish import run_cancel
+from penstock.runs.store.runs import run_insert_many
 from penstock.store.book import Book, LookOrder, Stir
 from penstock.store.changes import Changes, Known, Start, run_rows
 from penstock.store.completions import Seen, completions_ask
-from penstock.store.ending import run_cancel
 from penstock.store.flows import (
     Locked,
     Phase,
@@ -38,7 +39,6 @@ from penstock.store.judging import judge
 from penstock.store.opening import flow_rerun
 from penstock.store.people import overrides_of
 from penstock.store.plans import planned
-from penstock.store.runs import run_insert_many
 
 LOOK_LEASE_US: Final = 2 * MINUTE
 """Longer than any look may take, so that a slow warehouse is not asked twice."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock.core.breaker import Breaker
 from penstock.db.store import Tx
-from penstock.store.leases import lease_release_many
+from penstock.runs.store.leases import lease_release_many
 
 
 class NewTrigger(NamedTuple):

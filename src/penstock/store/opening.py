@@ -17,6 +17,7 @@ from penstock.core.cascade import LATE_RERUNS_MAX, FlowState, flow_deadline, inh
 from penstock.core.phases import DONE, PhaseState
 from penstock.db.store import Tx
 from penstock.runs.rows import Origin
+from penstock.runs.store.runs import ordering_key_lock
 from penstock.store.completions import (
     Reported,
     Seen,
@@ -39,7 +40,6 @@ from penstock.store.flows import (
 )
 from penstock.store.late import Late
 from penstock.store.plans import Planned, planned
-from penstock.store.runs import ordering_key_lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,14 +20,14 @@ from penstock.core.look import Look
 from penstock.core.record import loads
 from penstock.core.verdict import Decision, GateInput
 from penstock.db.store import Store
-from penstock.engine.admitter import Admitter
 from penstock.engine.context import RunContext
 from penstock.engine.options import WorkerOptions
 from penstock.engine.orchestrator import Orchestrator
 from penstock.engine.steps import WorkerSteps
-from penstock.engine.sweeper import Sweeper
 from penstock.pipelines.declare.needs import same_day
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs.admitter import Admitter
+from penstock.runs.sweeper import Sweeper
 from penstock.store.gates import DecisionFilter, decision_list
 from penstock.testing.clock import VirtualClock
 

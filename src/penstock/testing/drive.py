@@ -12,12 +12,12 @@ from typing import Final
 
 from penstock.client import Client
 from penstock.core.clock import Micros, iso
-from penstock.engine.admitter import Admitter
 from penstock.engine.context import RunContext
 from penstock.engine.orchestrator import Orchestrator
-from penstock.engine.sweeper import Sweeper
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.probes.looking import Probes
+from penstock.runs.admitter import Admitter
+from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock
 from penstock.testing.hands import Hands
 from penstock.testing.memory import memory_store

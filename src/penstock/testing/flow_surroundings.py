@@ -21,9 +21,9 @@ from penstock.core.look import Look
 from penstock.db.store import Store
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.dependency import Dependency, Kind
+from penstock.runs.store.runs import RunFilter
 from penstock.store.completions import completions_of
 from penstock.store.flows import FlowFilter, flow_list, phases_of
-from penstock.store.runs import RunFilter
 from penstock.testing.clock import VirtualClock
 from penstock.testing.sim_actors import Actor, Stage
 from penstock.testing.tables import Delivery, Tables

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.core.clock import MINUTE, SECOND
-from penstock.core.states import TRANSITIONS, RunState, path_is_legal
+from penstock.runs.states import TRANSITIONS, RunState, path_is_legal
 from penstock.testing.snapshots import EndRow, JournalLine, LedgerRow, RunRow, Snapshot
 
 OVERDUE_GRACE_US = 15 * SECOND

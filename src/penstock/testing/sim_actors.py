@@ -15,15 +15,15 @@ from penstock.access.store.names import Names
 from penstock.audit.store.journal import Message
 from penstock.client import Client
 from penstock.client.inbox import LetterFilter
-from penstock.client.runs import Submission
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
-from penstock.engine.admitter import Admitter
 from penstock.engine.scheduler import Scheduler, SchedulerOptions
-from penstock.engine.sweeper import Sweeper
 from penstock.engine.upkeep import Pruner, Relay, Sealer
+from penstock.runs.admitter import Admitter
+from penstock.runs.client.runs import Submission
+from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock
 from penstock.testing.faults import Fault, FaultyStore
 from penstock.testing.sim_limits import LIMITED, resize_shared

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from penstock.access.store.names import Names
 from penstock.client import Client
-from penstock.client.work import Ending, Heartbeat, Mishap, Pulse, Report, Told, Worker
 from penstock.core.clock import SECOND
 from penstock.core.errors import PenstockError, StoreError
+from penstock.runs.external.client import Ending, Heartbeat, Mishap, Pulse, Report, Told, Worker
 from penstock.runs.rows import HeldRun
 from penstock.testing.faults import Fault
 from penstock.testing.invariants import Violation

@@ -21,7 +21,7 @@ from penstock.engine.session import Renewal
 from penstock.engine.steps import WorkerSteps
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import Finish, HeldRun
-from penstock.store.ending import run_end_many
+from penstock.runs.store.finish import run_end_many
 from penstock.testing.faults import Fault
 from penstock.testing.sim_actors import ERRORS, Actor, Stage
 

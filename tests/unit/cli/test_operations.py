@@ -7,7 +7,7 @@ import pytest
 from penstock import connect
 from penstock.bus.embedded import EmbeddedBus
 from penstock.core.message import SubscriptionSpec, TopicSpec
-from penstock.store.leases import session_open
+from penstock.runs.store.leases import session_open
 from tests.unit.cli.conftest import SHOP, Shell
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from penstock.access.store.names import FRESH_SECONDS, Names
 from penstock.client import Client
-from penstock.client.submission import Submission, check_many
 from penstock.core.errors import InvalidInput
 from penstock.db.store import Store, Tx
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs.client.submission import Submission, check_many
 from penstock.testing.clock import VirtualClock
 
 

@@ -8,8 +8,6 @@ import pytest
 
 from penstock.client import Client
 from penstock.client.inbox import LetterFilter
-from penstock.client.runs import Submission
-from penstock.core import settle
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.errors import (
     Conflict,
@@ -19,9 +17,11 @@ from penstock.core.errors import (
     NotFound,
 )
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs import attempt_result
+from penstock.runs.client.runs import Submission
 from penstock.runs.rows import Progress, shown_key
-from penstock.store import leases
-from penstock.store.runs import RunFilter
+from penstock.runs.store import leases
+from penstock.runs.store.runs import RunFilter
 from tests.desk import Desk
 
 BAD: list[tuple[str, Any]] = [
@@ -206,7 +206,7 @@ class TestCancel:
         run_id = desk.submit()
         held = desk.take()
         assert desk.client.runs.cancel(run_id, reason="too long", actor="ann") == "asked"
-        desk.end(settle.cancelled(held, actor="w1", why="cancelled while running"))
+        desk.end(attempt_result.cancelled(held, actor="w1", why="cancelled while running"))
         last = desk.client.runs.detail(run_id).journal[-1]
         assert (last.actor, last.why) == ("ann", "too long")
         assert (last.from_state, last.to_state) == ("RUNNING", "CANCELLED")
@@ -215,7 +215,7 @@ class TestCancel:
         """Claim and start may be carried by the row of the end: the edge is still a legal one."""
         run_id = desk.submit()
         held = desk.take(start=False)
-        desk.end(settle.completed(held, duration_us=5))
+        desk.end(attempt_result.completed(held, duration_us=5))
         last = desk.client.runs.detail(run_id).journal[-1]
         assert (last.from_state, last.to_state) == ("RUNNING", "COMPLETED")
 

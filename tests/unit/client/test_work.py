@@ -5,11 +5,6 @@ from typing import Any
 
 import pytest
 
-from penstock.client.work import (
-    Mishap,
-    Told,
-    Worker,
-)
 from penstock.core.clock import HOUR
 from penstock.core.errors import (
     Conflict,
@@ -21,6 +16,7 @@ from penstock.core.errors import (
     RunTimedOut,
     StaleToken,
 )
+from penstock.runs.external.client import Mishap, Told, Worker
 from tests.desk import Desk
 from tests.outside import (
     W1,

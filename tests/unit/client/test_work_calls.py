@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from penstock.client.work import Completion, Heartbeat, Mishap, Report, Told, Worker
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.errors import (
     Conflict,
@@ -16,6 +15,7 @@ from penstock.core.errors import (
     NotHolder,
     PenstockError,
 )
+from penstock.runs.external.client import Completion, Heartbeat, Mishap, Report, Told, Worker
 from tests.desk import Desk
 from tests.outside import W1, asked, claimed, ended, lapsed, running, seen
 

@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from penstock.client.work import Claimed, Completion, Heartbeat, Pulse, Report, Worker
 from penstock.core.clock import MINUTE
 from penstock.core.errors import Conflict, RunCancelled
+from penstock.runs.external.client import Claimed, Completion, Heartbeat, Pulse, Report, Worker
 from tests.desk import Desk
 from tests.outside import W1, claimed, running
 from tests.unit.client.test_client_races import race

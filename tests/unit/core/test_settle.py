@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core import settle
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.retry import ATTEMPTS_MAX, DELAY_CAP_MAX
-from penstock.core.states import MAX_LAPSES, RunState, RunStatus, status_fits
+from penstock.runs import attempt_result
 from penstock.runs.rows import Finish, HeldRun
+from penstock.runs.states import MAX_LAPSES, RunState, RunStatus, status_fits
 
 
 def held(**fields: Any) -> HeldRun:
@@ -25,7 +25,9 @@ def held(**fields: Any) -> HeldRun:
 
 
 def failed(run: HeldRun, error_type: str, jitter: float = 0.0, **failure: Any) -> Finish:
-    return settle.failed(run, settle.Failure(error_type=error_type, **failure), jitter=jitter)
+    return attempt_result.failed(
+        run, attempt_result.Failure(error_type=error_type, **failure), jitter=jitter
+    )
 
 
 class TestCompleted:
@@ -34,7 +36,7 @@ class TestCompleted:
     @pytest.mark.parametrize("status", [RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS])
     def test_completed(self, status: RunStatus) -> None:
         """A completed run keeps its figures and is neither retried nor dead."""
-        finish = settle.completed(held(), status=status, result="{}", records=5, bytes=9)
+        finish = attempt_result.completed(held(), status=status, result="{}", records=5, bytes=9)
         assert (finish.run_id, finish.token) == (7, 3)
         assert (finish.final_state, finish.status) == ("COMPLETED", status.value)
         assert (finish.records, finish.bytes, finish.result) == (5, 9, "{}")
@@ -44,7 +46,7 @@ class TestCompleted:
     def test_a_failure_is_no_completion(self) -> None:
         """A status that means failure cannot complete a run."""
         with pytest.raises(AssertionError):
-            settle.completed(held(), status=RunStatus.FAILURE)
+            attempt_result.completed(held(), status=RunStatus.FAILURE)
 
 
 class TestFailed:
@@ -103,7 +105,7 @@ class TestTimedOut:
 
     def test_timeout(self) -> None:
         """A timed-out run is TIMEOUT with status TIMEOUT and is retried."""
-        finish = settle.timed_out(held(max_execution_us=90 * SECOND), jitter=0.0)
+        finish = attempt_result.timed_out(held(max_execution_us=90 * SECOND), jitter=0.0)
         assert (finish.final_state, finish.status) == ("TIMEOUT", "TIMEOUT")
         assert finish.retry_delay_us == 5 * MINUTE
         assert finish.retry_max_execution_us == 90 * SECOND
@@ -112,7 +114,7 @@ class TestTimedOut:
     def test_the_multiplier_lengthens_the_limit(self) -> None:
         """A timeout multiplier gives the next attempt more time; other failures do not."""
         run = held(retry=json.dumps({"timeout_multiplier": 1.5}))
-        assert settle.timed_out(run, jitter=0.0).retry_max_execution_us == 90 * MINUTE
+        assert attempt_result.timed_out(run, jitter=0.0).retry_max_execution_us == 90 * MINUTE
         assert failed(run, "SERVICE_UNAVAILABLE").retry_max_execution_us == 60 * MINUTE
 
     def test_the_multiplier_is_bounded(self) -> None:
@@ -120,12 +122,12 @@ class TestTimedOut:
         retry = json.dumps({"timeout_multiplier": 10, "max_attempts": 100})
         run = held(retry=retry)
         for attempt in range(1, ATTEMPTS_MAX):
-            finish = settle.timed_out(run._replace(attempt=attempt), jitter=1.0)
+            finish = attempt_result.timed_out(run._replace(attempt=attempt), jitter=1.0)
             assert finish.retry_max_execution_us is not None
             run = run._replace(max_execution_us=finish.retry_max_execution_us)
         assert run.max_execution_us == 7 * DAY
         longer = held(retry=retry, max_execution_us=30 * DAY)
-        assert settle.timed_out(longer, jitter=0.0).retry_max_execution_us == 30 * DAY
+        assert attempt_result.timed_out(longer, jitter=0.0).retry_max_execution_us == 30 * DAY
 
 
 class TestLost:
@@ -133,30 +135,32 @@ class TestLost:
 
     def test_stale_first_and_again(self) -> None:
         """A stale run is retried at once the first time, with backoff the second."""
-        first = settle.stale(held(), jitter=0.5)
+        first = attempt_result.stale(held(), jitter=0.5)
         assert first.is_stale
         assert (first.retry_delay_us, first.error_type) == (0, "STALE_EXECUTION")
         assert "w1" in (first.error_details or "")
-        second = settle.stale(held(attempt=2, stales=1), jitter=0.0)
+        second = attempt_result.stale(held(attempt=2, stales=1), jitter=0.0)
         assert second.retry_delay_us == 10 * MINUTE
-        assert settle.stale(held(attempt=3, stales=2), jitter=0.0).is_dead
+        assert attempt_result.stale(held(attempt=3, stales=2), jitter=0.0).is_dead
 
     def test_stale_without_a_name(self) -> None:
         """A holder that gave no name is still spoken of."""
-        assert "its worker" in (settle.stale(held(claimed_by=None), jitter=0.0).error_details or "")
+        assert "its worker" in (
+            attempt_result.stale(held(claimed_by=None), jitter=0.0).error_details or ""
+        )
 
     def test_lapsed_out(self) -> None:
         """A run claimed for the last time and never started is dead, not retried."""
-        finish = settle.lapsed_out(held(state="CLAIMED", lapses=MAX_LAPSES - 1))
+        finish = attempt_result.lapsed_out(held(state="CLAIMED", lapses=MAX_LAPSES - 1))
         assert finish.is_dead
         assert finish.retry_delay_us is None
         assert finish.error_type == "CLAIM_LAPSED"
         with pytest.raises(AssertionError):
-            settle.lapsed_out(held(state="CLAIMED", lapses=MAX_LAPSES - 2))
+            attempt_result.lapsed_out(held(state="CLAIMED", lapses=MAX_LAPSES - 2))
 
     def test_cancelled(self) -> None:
         """A cancelled run carries who and why, no status, no retry, no death."""
-        finish = settle.cancelled(held(), actor="ann", why="wrong day")
+        finish = attempt_result.cancelled(held(), actor="ann", why="wrong day")
         assert (finish.final_state, finish.status) == ("CANCELLED", None)
         assert (finish.actor, finish.why) == ("ann", "wrong day")
         assert not finish.is_dead
@@ -190,12 +194,14 @@ def test_every_failure_is_retried_or_dead(
     """Each failure is either retried within bounds or dead, and never beyond its attempts."""
     run = held(attempt=attempt, stales=stales, retry=retry)
     if how == "failed":
-        failure = settle.Failure(error_type=error_type, insist=insist, retry_after_us=retry_after)
-        finish = settle.failed(run, failure, jitter=jitter)
+        failure = attempt_result.Failure(
+            error_type=error_type, insist=insist, retry_after_us=retry_after
+        )
+        finish = attempt_result.failed(run, failure, jitter=jitter)
     elif how == "timed_out":
-        finish = settle.timed_out(run, jitter=jitter)
+        finish = attempt_result.timed_out(run, jitter=jitter)
     else:
-        finish = settle.stale(run, jitter=jitter)
+        finish = attempt_result.stale(run, jitter=jitter)
     assert finish.is_dead == (finish.retry_delay_us is None)
     assert status_fits(RunState(finish.final_state), RunStatus(finish.status or ""))
     assert finish.why

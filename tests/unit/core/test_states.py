@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core import states
 from penstock.core.errors import IllegalTransition
-from penstock.core.states import RunState, RunStatus
+from penstock.runs import states
+from penstock.runs.states import RunState, RunStatus
 
 P, C, R = RunState.PENDING, RunState.CLAIMED, RunState.RUNNING
 DONE, FAILED, TIMEOUT = RunState.COMPLETED, RunState.FAILED, RunState.TIMEOUT

@@ -14,7 +14,7 @@ from penstock.db.sqlite.store import SqliteStore
 from penstock.engine.context import RunContext
 from penstock.pipelines.declare.collect import Collect, each
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.store.runs import run_cancel_ask
+from penstock.runs.store.runs import run_cancel_ask
 from penstock.testing.clock import VirtualClock
 from tests.unit.engine.worker_kit import Running, reached, run_of, steps_of, submit
 

@@ -19,10 +19,10 @@ from penstock.db.sqlite.store import SqliteStore
 from penstock.engine.context import Result, RunContext
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import Finish
-from penstock.store.admission import run_admit_due
-from penstock.store.ending import run_end_many
-from penstock.store.leases import session_close, session_list
-from penstock.store.runs import run_cancel_ask
+from penstock.runs.store.admission import run_admit_due
+from penstock.runs.store.finish import run_end_many
+from penstock.runs.store.leases import session_close, session_list
+from penstock.runs.store.runs import run_cancel_ask
 from tests.unit.engine import process_bodies
 from tests.unit.engine.worker_kit import SECOND, Running, reached, run_of, spin, submit
 

@@ -15,11 +15,11 @@ from penstock.db.store import Store, Tx
 from penstock.engine.context import Signal
 from penstock.engine.outcome import Outcome
 from penstock.engine.session import Renewal
-from penstock.engine.sweeper import Sweeper
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.store.admission import run_admit_due
-from penstock.store.leases import session_list
-from penstock.store.runs import run_cancel_ask
+from penstock.runs.store.admission import run_admit_due
+from penstock.runs.store.leases import session_list
+from penstock.runs.store.runs import run_cancel_ask
+from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock
 from tests.unit.engine.worker_kit import (
     Heard,

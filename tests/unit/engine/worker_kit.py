@@ -16,8 +16,8 @@ from penstock.engine.worker import Worker
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.store import pipeline_register
 from penstock.runs.rows import HeldRun, NewRun, Run
-from penstock.store.leases import session_expire
-from penstock.store.runs import run_get, run_insert_many
+from penstock.runs.store.leases import session_expire
+from penstock.runs.store.runs import run_get, run_insert_many
 
 WAIT = 20.0
 SECOND = 1_000_000

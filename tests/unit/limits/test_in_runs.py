@@ -6,10 +6,10 @@ from penstock import limits
 from penstock.core.clock import SECOND
 from penstock.core.errors import RunSnoozed
 from penstock.db.store import Store
-from penstock.engine.admitter import Admitter
 from penstock.engine.context import RunContext
 from penstock.limits.slots.retry import QuotaRetry
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs.admitter import Admitter
 from penstock.testing.clock import VirtualClock
 from tests.unit.engine.worker_kit import run_of, steps_of, submit
 from tests.unit.limits.kit import Sight

@@ -13,7 +13,7 @@ from penstock.cli.demo.claims import Claim, claims_text, program
 from penstock.cli.demo.scenario import FLOOD_AT, OUTAGE_HOURS, SLOTS, WORKERS
 from penstock.core.clock import HOUR
 from penstock.core.ids import encode
-from penstock.core.states import RunState
+from penstock.runs.states import RunState
 
 if TYPE_CHECKING:
     from penstock.cli.demo.scenario import Scene

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import penstock.cli.demo.world as world
 from penstock.cli.demo.cloud import CLOUD
-from penstock.client.runs import Submission
 from penstock.core.clock import HOUR, MINUTE, Micros
 from penstock.core.ids import encode
+from penstock.runs.client.runs import Submission
 
 if TYPE_CHECKING:
     from penstock.assembly import InlineWorker

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from penstock.http.models.common import Asked, JsonObject, Time, Told
 from penstock.http.models.gates import DecisionOut
-from penstock.http.models.runs import JournalOut
+from penstock.runs.api_models import JournalOut
 
 Entities = dict[str, list[str | int]]
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from penstock.http.models.common import Asked, JsonObject, Time, Told
-from penstock.http.models.runs import RunOut
+from penstock.runs.api_models import RunOut
 
 
 class DeadLetterOut(Told):

@@ -37,8 +37,8 @@ from penstock.http.models.flows import (
     TraceOut,
     WhyOut,
 )
-from penstock.http.models.runs import CancelIn
 from penstock.http.parts import By, Cursor, Limit, Repeat, RunId, found, router, said
+from penstock.runs.api_models import CancelIn
 
 routes = router("flows")
 

@@ -37,9 +37,9 @@ from penstock.http.models.gates import (
     WhatIfIn,
     WhatIfOut,
 )
-from penstock.http.models.runs import Done
 from penstock.http.parts import By, Cursor, Limit, Repeat, found, moment, router, said
 from penstock.pipelines.mode import ModeOptions
+from penstock.runs.api_models import Done
 
 routes = router("gates")
 

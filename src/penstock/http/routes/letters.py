@@ -31,8 +31,8 @@ from penstock.http.models.letters import (
     ReplayManyOut,
     ReplayOut,
 )
-from penstock.http.models.runs import Done
 from penstock.http.parts import By, Cursor, Limit, Repeat, found, moment, router
+from penstock.runs.api_models import Done
 
 routes = router("letters")
 LetterId = Annotated[

@@ -26,9 +26,9 @@ from penstock.http.models.bus import (
     SubscriptionOut,
 )
 from penstock.http.models.common import Page
-from penstock.http.models.runs import Done
 from penstock.http.parts import By, Cursor, Limit, Repeat, moment, router
 from penstock.http.routes.topics import Whose, whose
+from penstock.runs.api_models import Done
 
 routes = router("subscriptions")
 Name = Annotated[

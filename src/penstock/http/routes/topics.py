@@ -22,8 +22,8 @@ from penstock.http.models.bus import (
     TopicOut,
 )
 from penstock.http.models.common import Page
-from penstock.http.models.runs import Done
 from penstock.http.parts import By, Cursor, Limit, Repeat, router
+from penstock.runs.api_models import Done
 
 routes = router("topics")
 TopicName = Annotated[str, Path(description="The topic.", examples=["rosters"], max_length=255)]

@@ -15,8 +15,8 @@ from penstock.cli.shapes import plural
 from penstock.core.clock import MINUTE
 from penstock.core.gate import decide
 from penstock.core.record import loads
-from penstock.core.states import RunState
 from penstock.core.verdict import Decision, GateInput
+from penstock.runs.states import RunState
 
 if TYPE_CHECKING:
     from penstock.cli.demo.nba.day import Scene

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from penstock.access.store.registry import customer_get
 from penstock.db.store import Tx, first
 from penstock.runs.rows import HeldRun, Run
-from penstock.store.runs import run_chain, run_of_row
+from penstock.runs.store.runs import run_chain, run_of_row
 
 _HELD = len(HeldRun._fields)
 

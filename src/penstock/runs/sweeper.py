@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 from penstock.audit.store.alerts import alert_resolve_healthy
 from penstock.audit.telemetry import Events, Swept
-from penstock.core import settle
 from penstock.core.clock import SECOND
-from penstock.core.states import MAX_LAPSES, RunState
 from penstock.db.store import Store, Tx
 from penstock.limits.store.grant import limit_serve
 from penstock.limits.store.limits import NOBODY, limit_lapsed, limit_trim
+from penstock.runs import attempt_result
 from penstock.runs.rows import Finish, HeldRun
-from penstock.store.admission import blocked_keys, pauses_apply
-from penstock.store.ending import run_end_many
-from penstock.store.leases import (
+from penstock.runs.states import MAX_LAPSES, RunState
+from penstock.runs.store.admission import blocked_keys, pauses_apply
+from penstock.runs.store.finish import run_end_many
+from penstock.runs.store.leases import (
     lease_expire,
     lease_release_many,
     run_orphans,
@@ -30,7 +30,7 @@ from penstock.store.leases import (
     run_unleased,
     session_expire,
 )
-from penstock.store.runs import run_lapse_many, run_unblock
+from penstock.runs.store.runs import run_lapse_many, run_unblock
 
 BATCH = 500
 OVERDUE_GRACE_US = 15 * SECOND
@@ -108,11 +108,13 @@ class Sweeper:
         ends: list[Finish] = []
         for run in held:
             if run.cancel_requested_at is not None:
-                ends.append(settle.cancelled(run, actor="sweeper", why="cancel asked, holder gone"))
+                ends.append(
+                    attempt_result.cancelled(run, actor="sweeper", why="cancel asked, holder gone")
+                )
             elif run.state == RunState.RUNNING:
-                ends.append(settle.stale(run, jitter=self._jitter()))
+                ends.append(attempt_result.stale(run, jitter=self._jitter()))
             elif run.lapses + 1 >= MAX_LAPSES:
-                ends.append(settle.lapsed_out(run))
+                ends.append(attempt_result.lapsed_out(run))
             else:
                 back.append(run)
         lapsed = run_lapse_many(tx, [(run.run_id, run.token) for run in back])
@@ -121,9 +123,9 @@ class Sweeper:
 
     def _time_out(self, tx: Tx) -> int:
         ends = [
-            settle.timed_out(run, jitter=self._jitter(), actor="sweeper")
+            attempt_result.timed_out(run, jitter=self._jitter(), actor="sweeper")
             if run.cancel_requested_at is None
-            else settle.cancelled(run, actor="sweeper", why="cancel asked, over its time")
+            else attempt_result.cancelled(run, actor="sweeper", why="cancel asked, over its time")
             for run in run_overdue(tx, BATCH, OVERDUE_GRACE_US)
         ]
         return len(run_end_many(tx, ends))

@@ -24,8 +24,8 @@ from penstock.limits.store.run_queue import (
     lines_promote,
     lines_repair,
 )
-from penstock.store.admission import admission_look, run_admit_due, run_age
-from penstock.store.runs import FAR_FUTURE
+from penstock.runs.store.admission import admission_look, run_admit_due, run_age
+from penstock.runs.store.runs import FAR_FUTURE
 
 BATCH = 5_000
 BUSY_US = 50_000

@@ -9,21 +9,13 @@ from fastapi import Header, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from penstock.client.holding import Call
-from penstock.client.pulses import Pulsation, Start
-from penstock.client.reporting import Item, check_told, completed, failed
-from penstock.client.work import (
-    Ask,
-    Heartbeat,
-    Mishap,
-    Report,
-    Worker,
-)
 from penstock.core.errors import NotFound, PenstockError
-from penstock.core.states import RunState
 from penstock.http.answers import answer, once
 from penstock.http.auth import Caller
-from penstock.http.models.work import (
+from penstock.http.parts import By, Repeat, RunId, found, router
+from penstock.http.polling import polled
+from penstock.http.waiting import Question
+from penstock.runs.external.api_models import (
     BeatsIn,
     BeatsOut,
     ClaimByIdIn,
@@ -40,9 +32,7 @@ from penstock.http.models.work import (
     ReportsOut,
     StartRunIn,
 )
-from penstock.http.parts import By, Repeat, RunId, found, router
-from penstock.http.polling import polled
-from penstock.http.shapes import (
+from penstock.runs.external.api_shapes import (
     claimed_shape,
     completion_of,
     ending_shape,
@@ -50,7 +40,11 @@ from penstock.http.shapes import (
     refusal_shape,
     told_of,
 )
-from penstock.http.waiting import Question
+from penstock.runs.external.client import Ask, Heartbeat, Mishap, Report, Worker
+from penstock.runs.external.heartbeats import Pulsation, Start
+from penstock.runs.external.holder import Call
+from penstock.runs.external.reports import Item, check_told, completed, failed
+from penstock.runs.states import RunState
 
 routes = router("work")
 T = TypeVar("T")

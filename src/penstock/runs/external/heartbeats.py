@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from penstock.client.holding import (
+from penstock.core.clock import MINUTE
+from penstock.core.errors import PenstockError, RunCancelled, RunTimedOut, StaleToken
+from penstock.core.ids import encode
+from penstock.core.redact import redact_text
+from penstock.db.store import Tx
+from penstock.runs.external.holder import (
     Call,
     Pulse,
     Told,
@@ -18,22 +23,17 @@ from penstock.client.holding import (
     refusal_unheld,
     timeout_of,
 )
-from penstock.core.clock import MINUTE
-from penstock.core.errors import PenstockError, RunCancelled, RunTimedOut, StaleToken
-from penstock.core.ids import encode
-from penstock.core.redact import redact_text
-from penstock.core.states import RunState, check
-from penstock.db.store import Tx
-from penstock.runs.rows import Progress
-from penstock.store.leases import lease_extend_many, progress_put_many
-from penstock.store.outside import (
+from penstock.runs.external.store import (
     Beat,
     Outside,
     outside_get_many,
     progress_beat_many,
     run_find_many,
 )
-from penstock.store.runs import run_start_many
+from penstock.runs.rows import Progress
+from penstock.runs.states import RunState, check
+from penstock.runs.store.leases import lease_extend_many, progress_put_many
+from penstock.runs.store.runs import run_start_many
 
 HOLD_US: Final = 5 * MINUTE
 

@@ -19,7 +19,7 @@ from penstock.core.utc_offsets import TIME_MAX
 from penstock.db.store import Store, Tx
 from penstock.pipelines.parameters import validate
 from penstock.runs.rows import NewRun, scoped_key
-from penstock.store.runs import run_insert_many
+from penstock.runs.store.runs import run_insert_many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from penstock.cli.given import JSON, RUN, moment, pairs
 from penstock.cli.usecases import RunsAsked, Shape, UseCases
 from penstock.core.clock import iso, parse_duration
 from penstock.core.errors import InvalidInput, NotFound
-from penstock.core.states import RunState
+from penstock.runs.states import RunState
 
 LIMIT_MAX = 10_000
 LOOK = 1000

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from penstock.core.states import Admission
 from penstock.db.store import Tx, first
 from penstock.limits.store.run_queue import ADMIT, lines_leave
 from penstock.runs.rows import Finish, Finished, HeldRun, NewRun, Run
+from penstock.runs.states import Admission
 
 FAR_FUTURE = 2**62
 

@@ -13,18 +13,18 @@ from typing import Final
 
 from penstock.access.store.names import Names, check_limit
 from penstock.access.store.registry import ProcessorRow
-from penstock.client.holding import Claimed, Worker
 from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict, IllegalTransition, InvalidInput, NotFound, NotHolder
 from penstock.core.fields import check_text
 from penstock.core.ids import encode
 from penstock.core.naming import EXTERNAL_POOL
-from penstock.core.states import Admission, RunState
 from penstock.db.store import Tx
+from penstock.runs.external.holder import Claimed, Worker
+from penstock.runs.external.store import outside_get_many, run_find_many
 from penstock.runs.rows import HeldRun, Run
-from penstock.store.leases import lease_take_many
-from penstock.store.outside import outside_get_many, run_find_many
-from penstock.store.runs import Claim, fair_clock_raise, run_claim, run_claim_by_id
+from penstock.runs.states import Admission, RunState
+from penstock.runs.store.leases import lease_take_many
+from penstock.runs.store.runs import Claim, fair_clock_raise, run_claim, run_claim_by_id
 
 LEASE_SECONDS: Final = 300
 LEASE_SECONDS_MIN: Final = 10

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.client.work import Claimed, Completion, Ending, Pulse, Told
 from penstock.core.clock import MINUTE, iso
 from penstock.core.errors import PenstockError
 from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.redact import redact_text
-from penstock.http.models.work import CompletionIn, ProgressIn
 from penstock.http.parts import moment
+from penstock.runs.external.api_models import CompletionIn, ProgressIn
+from penstock.runs.external.client import Claimed, Completion, Ending, Pulse, Told
 
 
 def claimed_shape(one: Claimed) -> dict[str, Any]:

@@ -8,12 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.audit.store.alerts import Alert, alert_open, alert_resolve
-from penstock.core import settle
 from penstock.core.ids import encode
-from penstock.core.settle import FAILURES_ALERT, FAILURES_DISABLE
-from penstock.core.states import RunState
 from penstock.db.store import Tx
+from penstock.runs import attempt_result
+from penstock.runs.attempt_result import FAILURES_ALERT, FAILURES_DISABLE
 from penstock.runs.rows import Finish, Finished
+from penstock.runs.states import RunState
+from penstock.runs.store.runs import (
+    run_cancel_ask,
+    run_cancel_pending,
+    run_finish_many,
+    run_held_get,
+)
 from penstock.store.completions import completion_from_runs
 from penstock.store.configs import (
     Change,
@@ -21,12 +27,6 @@ from penstock.store.configs import (
     config_deactivate,
     config_get,
     config_lock,
-)
-from penstock.store.runs import (
-    run_cancel_ask,
-    run_cancel_pending,
-    run_finish_many,
-    run_held_get,
 )
 from penstock.store.schedule import schedule_retire
 
@@ -57,7 +57,9 @@ def run_cancel(tx: Tx, run_id: int, who: str, reason: str) -> None:
         return
     token = run_cancel_pending(tx, run_id)
     assert token is not None, "the row is locked"
-    run_end_many(tx, [settle.cancelled(held._replace(token=token), actor=who, why=reason or None)])
+    run_end_many(
+        tx, [attempt_result.cancelled(held._replace(token=token), actor=who, why=reason or None)]
+    )
 
 
 def failing_key(config_id: int) -> str:

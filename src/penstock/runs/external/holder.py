@@ -32,9 +32,9 @@ from penstock.core.errors import (
 )
 from penstock.core.ids import encode
 from penstock.core.retry import ErrorType
-from penstock.core.states import RunState, RunStatus
+from penstock.runs.external.store import Outside
 from penstock.runs.rows import HeldRun, Run
-from penstock.store.outside import Outside
+from penstock.runs.states import RunState, RunStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,13 @@ from penstock.access.store.names import Names, check_limit
 from penstock.access.store.registry import customer_get
 from penstock.audit.store.alerts import request_answer, request_begin
 from penstock.audit.store.journal import JournalRow, journal_for
-from penstock.client.again import run_again
-from penstock.client.submission import (
+from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
+from penstock.core.fields import check_customer, check_text
+from penstock.core.ids import encode
+from penstock.db.store import Single, Store, Tx
+from penstock.runs import attempt_result
+from penstock.runs.client.retry import run_again
+from penstock.runs.client.submission import (
     Submission,
     addressed,
     check_many,
@@ -23,16 +28,11 @@ from penstock.client.submission import (
     insert,
     is_one_statement,
 )
-from penstock.core import settle
-from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
-from penstock.core.fields import check_customer, check_text
-from penstock.core.ids import encode
-from penstock.core.states import LIVE, RunState
-from penstock.db.store import Single, Store, Tx
 from penstock.runs.rows import Run
-from penstock.store.ending import run_end_many
-from penstock.store.leases import progress_get
-from penstock.store.runs import (
+from penstock.runs.states import LIVE, RunState
+from penstock.runs.store.finish import run_end_many
+from penstock.runs.store.leases import progress_get
+from penstock.runs.store.runs import (
     FAR_FUTURE,
     RunFilter,
     ordering_key_lock,
@@ -214,7 +214,9 @@ class Runs:
                 return "asked"
             token = run_cancel_pending(tx, run_id)
             assert token is not None, "the row is locked"
-            end = settle.cancelled(held._replace(token=token), actor=who, why=reason or None)
+            end = attempt_result.cancelled(
+                held._replace(token=token), actor=who, why=reason or None
+            )
             ended_runs = run_end_many(tx, [end])
             assert ended_runs, "the row is locked"
             return "cancelled"

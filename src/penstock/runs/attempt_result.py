@@ -14,8 +14,8 @@ from penstock.core.clock import DAY, format_duration
 from penstock.core.errors import InvalidInput
 from penstock.core.redact import redact_json
 from penstock.core.retry import Dead, ErrorType, RetryConfig, decide
-from penstock.core.states import MAX_LAPSES, RunState, RunStatus
 from penstock.runs.rows import Finish, HeldRun
+from penstock.runs.states import MAX_LAPSES, RunState, RunStatus
 
 FAILURES_ALERT = 3
 FAILURES_DISABLE = 5

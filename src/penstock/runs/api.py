@@ -8,19 +8,10 @@ from typing import Annotated, Literal
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
-from penstock.client.runs import Place, RunFilter, Submission, place_of
 from penstock.core.ids import encode
 from penstock.http.answers import Pages, answer, once
 from penstock.http.auth import Caller
 from penstock.http.models.common import Page
-from penstock.http.models.runs import (
-    CancelIn,
-    CancelOut,
-    RunDetailOut,
-    RunOut,
-    RunRef,
-    SubmitIn,
-)
 from penstock.http.parts import (
     By,
     Cursor,
@@ -34,6 +25,8 @@ from penstock.http.parts import (
     router,
     said,
 )
+from penstock.runs.api_models import CancelIn, CancelOut, RunDetailOut, RunOut, RunRef, SubmitIn
+from penstock.runs.client.runs import Place, RunFilter, Submission, place_of
 from penstock.runs.shapes import detail_shape, run_shape
 
 routes = router("runs")

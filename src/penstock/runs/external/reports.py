@@ -10,7 +10,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from penstock.client.holding import (
+from penstock.core.clock import SECOND
+from penstock.core.errors import Conflict, InvalidInput, PenstockError, StaleToken
+from penstock.core.fields import check_text, json_object
+from penstock.core.ids import encode, stable_fraction
+from penstock.core.retry import DELAY_CAP_MAX, normalise_error_type
+from penstock.core.utc_offsets import TIME_MAX
+from penstock.db.store import Store, Tx
+from penstock.runs import attempt_result as settle
+from penstock.runs.attempt_result import Failure
+from penstock.runs.external.holder import (
     Call,
     Completion,
     Ending,
@@ -20,20 +29,11 @@ from penstock.client.holding import (
     refusal,
     refusal_unheld,
 )
-from penstock.core import settle
-from penstock.core.clock import SECOND
-from penstock.core.errors import Conflict, InvalidInput, PenstockError, StaleToken
-from penstock.core.fields import check_text, json_object
-from penstock.core.ids import encode, stable_fraction
-from penstock.core.retry import DELAY_CAP_MAX, normalise_error_type
-from penstock.core.settle import Failure
-from penstock.core.states import RunState, RunStatus, check
-from penstock.core.utc_offsets import TIME_MAX
-from penstock.db.store import Store, Tx
+from penstock.runs.external.store import Outside, outside_get_many, run_find_many, run_retry_of
 from penstock.runs.rows import Finish, HeldRun, Run
+from penstock.runs.states import RunState, RunStatus, check
+from penstock.runs.store.finish import run_end_many
 from penstock.store.configs import config_get
-from penstock.store.ending import run_end_many
-from penstock.store.outside import Outside, outside_get_many, run_find_many, run_retry_of
 
 COUNT_MAX: Final = 2**63 - 1
 PHASES: Final = ("INITIALIZING", "RUNNING", "FINALIZING")

@@ -14,10 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeAlias, TypeVar
 
-import penstock.client.reporting as reporting
+import penstock.runs.external.reports as reporting
 from penstock.access.store.names import Names
-from penstock.client.claiming import LEASE_SECONDS, Claims
-from penstock.client.holding import (
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.naming import EXTERNAL_POOL
+from penstock.db.store import Store, Tx
+from penstock.runs.external.claim import LEASE_SECONDS, Claims
+from penstock.runs.external.heartbeats import Pulsation, Start, beat_many, start_many
+from penstock.runs.external.holder import (
     Call,
     Claimed,
     Completion,
@@ -29,12 +33,8 @@ from penstock.client.holding import (
     Told,
     Worker,
 )
-from penstock.client.pulses import Pulsation, Start, beat_many, start_many
-from penstock.core.errors import InvalidInput, PenstockError
-from penstock.core.naming import EXTERNAL_POOL
-from penstock.core.states import RunState
-from penstock.db.store import Store, Tx
-from penstock.store.outside import outside_get_many
+from penstock.runs.external.store import outside_get_many
+from penstock.runs.states import RunState
 
 __all__ = [
     "Claimed", "Completion", "Ending", "Heartbeat", "Mishap", "Pulse", "Report", "Told", "Work",

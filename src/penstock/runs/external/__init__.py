@@ -1,0 +1,1 @@
+"""Runs held by workers over HTTP: claim, heartbeat, report."""
