@@ -15,10 +15,10 @@ from zoneinfo import ZoneInfo
 from benchmarks.raw import Raw
 from benchmarks.site import Place
 from penstock.access.store.registry import pipeline_put, pool_ensure, processor_put
-from penstock.core.cadence import Cadence
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.db.store import Tx
-from penstock.store.schedule import cadence_ensure
+from penstock.schedules.cadence import Cadence
+from penstock.schedules.store.schedule import cadence_ensure
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from benchmarks.schedule import OPTIONS
 from benchmarks.site import Place
 from penstock.core.clock import SystemClock
 from penstock.db.statements import Engine
-from penstock.engine.scheduler import Scheduler
-from penstock.store.schedule import schedule_next_at
+from penstock.schedules.scheduler import Scheduler
+from penstock.schedules.store.schedule import schedule_next_at
 
 
 def main(engine: str, where: str) -> None:

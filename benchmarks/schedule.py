@@ -12,7 +12,7 @@ from benchmarks.raw_tick import tick_postgres, tick_sqlite
 from benchmarks.result import Result, percentile, say
 from benchmarks.site import Place, Site
 from penstock.core.clock import HOUR, MINUTE
-from penstock.engine.scheduler import Scheduler, SchedulerOptions
+from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 
 BATCH = 5_000
 SCHEDULERS = 4

@@ -13,7 +13,6 @@ from penstock.access.store import registry
 from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.db.store import Row, Store, Tx
-from penstock.engine.scheduler import Scheduler, SchedulerOptions, Tick
 from penstock.pipelines.declare.needs import historical, same_day
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs import attempt_result
@@ -24,6 +23,7 @@ from penstock.runs.store import leases, runs
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.rows import Config
+from penstock.schedules.scheduler import Scheduler, SchedulerOptions, Tick
 from penstock.testing.clock import VirtualClock
 
 T = TypeVar("T")

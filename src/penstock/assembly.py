@@ -39,7 +39,6 @@ from penstock.engine.courier import Courier
 from penstock.engine.inline import InlineWorker, inline_worker
 from penstock.engine.options import WorkerOptions
 from penstock.engine.orchestrator import Orchestrator
-from penstock.engine.scheduler import Scheduler, SchedulerOptions
 from penstock.engine.steps import WorkerSteps
 from penstock.engine.supervisor import Beat, Loop, Service, Supervisor
 from penstock.engine.upkeep import Pruner, Relay, Sealer
@@ -58,11 +57,12 @@ from penstock.runs.store.admission import Pause
 from penstock.runs.store.leases import Session
 from penstock.runs.store.runs import RunFilter, run_count_ready
 from penstock.runs.sweeper import Sweeper
+from penstock.schedules.scheduler import Scheduler, SchedulerOptions
+from penstock.schedules.store.schedule import schedule_next_at
 from penstock.serving import build_api
 from penstock.store.flows import FlowFilter
 from penstock.store.flows import Phase as PhaseRow
 from penstock.store.reads import Overview
-from penstock.store.schedule import schedule_next_at
 from penstock.store.topics import subscriptions_without_dead_letters
 from penstock.store.upkeep import Retention, disk_risks
 

@@ -13,8 +13,8 @@ from penstock.config import Settings
 from penstock.core.clock import SystemClock
 from penstock.core.errors import SettingsError
 from penstock.egress.addresses import is_loopback
-from penstock.engine.scheduler import Scheduler, SchedulerOptions
 from penstock.pushwork import build_receiving
+from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 
 if TYPE_CHECKING:
     from penstock.http.server import ApiServer

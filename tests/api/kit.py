@@ -10,11 +10,11 @@ from typing import Any
 from penstock.access.api_keys import Role
 from penstock.audit.telemetry import Event, Events
 from penstock.core.clock import Clock, SystemClock
-from penstock.engine.scheduler import SchedulerOptions
 from penstock.http.app import build
 from penstock.http.context import ApiOptions, Ticked
 from penstock.http.receiving import Receiving
 from penstock.http.server import ApiServer
+from penstock.schedules.scheduler import SchedulerOptions
 from tests.desk import Desk
 
 SCHEDULER_TOKEN = "tick-tock-0123456789"

@@ -13,11 +13,12 @@ from penstock.http.access import PUBLIC, ROUTES, SIGNED
 from penstock.http.app import outline
 from penstock.http.document import describe
 from penstock.http.examples import EXAMPLES
-from penstock.http.models import bus, common, configs, flows, gates, letters, push, views
+from penstock.http.models import bus, common, flows, gates, letters, push, views
 from penstock.http.problems import MEDIA_TYPE
 from penstock.limits import api_models
 from penstock.runs import api_models as runs
 from penstock.runs.external import api_models as work
+from penstock.schedules.api import models
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
 HOW = "run: python -m penstock.http.reference docs/reference"
@@ -30,7 +31,7 @@ OPERATIONS = {
 }
 MODELS = {
     name: model
-    for module in (bus, common, configs, flows, gates, letters, api_models, push, runs, views, work)
+    for module in (bus, common, models, flows, gates, letters, api_models, push, runs, views, work)
     for name, model in vars(module).items()
     if isinstance(model, type) and issubclass(model, BaseModel)
 }

@@ -6,12 +6,12 @@ from functools import partial
 import pytest
 
 from penstock.access.store import registry
-from penstock.core.cadence import cron, every
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.db.store import Tx
 from penstock.runs.store import admission
-from penstock.store import configs, schedule
-from penstock.store.configs import Change
+from penstock.schedules.cadence import cron, every
+from penstock.schedules.store import configs, schedule
+from penstock.schedules.store.configs import Change
 from tests.conformance.world import World, config_row, definition
 from tests.conftest import OpenStore
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from penstock.core.cadence import cron, every
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.db.store import Tx
 from penstock.runs.rows import Finish
 from penstock.runs.store import admission, runs
+from penstock.schedules.cadence import cron, every
 from penstock.schedules.rows import TickCounts
-from penstock.store import schedule
+from penstock.schedules.store import schedule
 from tests.conformance.world import World, tick
 from tests.conftest import OpenStore
 

@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 
 from penstock.access.store import registry
 from penstock.audit.store import journal
-from penstock.core.cadence import Cadence, CatchUp, cron
 from penstock.core.clock import DAY, HOUR, MINUTE
-from penstock.core.misfire import plan
 from penstock.db.store import Row, Store, Tx
 from penstock.runs.rows import Finish, Finished, HeldRun, NewRun, Run
 from penstock.runs.store import admission, leases, runs
+from penstock.schedules.cadence import Cadence, CatchUp, cron
+from penstock.schedules.misfire import plan
 from penstock.schedules.rows import TickCounts
-from penstock.store import configs, schedule
+from penstock.schedules.store import configs, schedule
 from penstock.store.scheduled import Pace, Slot, slots_open
 from penstock.testing.clock import VirtualClock
 

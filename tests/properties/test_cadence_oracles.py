@@ -17,12 +17,12 @@ from cronsim import CronSim
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from penstock.core import cadence
-from penstock.core.cadence import Cadence, CatchUp, cron, every
 from penstock.core.clock import DAY, SECOND, from_datetime, parse_iso, to_datetime
 from penstock.core.errors import InvalidInput
-from penstock.core.misfire import plan
 from penstock.core.utc_offsets import names
+from penstock.schedules import cadence
+from penstock.schedules.cadence import Cadence, CatchUp, cron, every
+from penstock.schedules.misfire import plan
 from tests.properties.cron_grammar import EXPRESSIONS, FIXED_HOURS
 
 START, END = parse_iso("2024-01-01T00:00:00Z"), parse_iso("2028-01-01T00:00:00Z")

@@ -14,10 +14,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from penstock.core import cadence
-from penstock.core.cadence import cron
 from penstock.core.clock import MINUTE, from_datetime
 from penstock.core.utc_offsets import names, stretch_at
+from penstock.schedules import cadence
+from penstock.schedules.cadence import cron
 
 AREAS = sorted({name.partition("/")[0] if "/" in name else "(none)" for name in names()})
 ODDITIES = {

@@ -68,7 +68,7 @@ DRIVERS = ("penstock.db.sqlite.store", "penstock.db.postgres.store")
 # Rooms that know the store by its topics and protocols, never by a concrete driver.
 DRIVER_BLIND = frozenset({"bus", "engine", "client"})
 CORE_EXTRA = {
-    "penstock.core.cadence": frozenset({"cronsim"}),
+    "penstock.schedules.cadence": frozenset({"cronsim"}),
     "penstock.core.exception_families": frozenset({"socket"}),  # for its exception types only
 }
 # Standard modules that do input or output; the core is pure.

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from penstock.audit.telemetry import Event, Ticked
-from penstock.core.cadence import Cadence, cron, slots_between
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Clock, parse_iso
 from penstock.core.ids import encode
-from penstock.engine.scheduler import BUSY_US, Scheduler, SchedulerOptions, Tick
-from penstock.store.schedule import schedule_take_due
+from penstock.schedules.cadence import Cadence, cron, slots_between
+from penstock.schedules.scheduler import BUSY_US, Scheduler, SchedulerOptions, Tick
+from penstock.schedules.store.schedule import schedule_take_due
 from tests.desk import Desk
 
 

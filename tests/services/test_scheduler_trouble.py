@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
-from penstock.engine.scheduler import PUT_OFF_US
+from penstock.schedules.scheduler import PUT_OFF_US
 from tests.desk import Desk
 
 

@@ -16,13 +16,13 @@ import pytest
 from penstock.core.retry import Dead, Retry, decide
 from penstock.db.statements import load
 from penstock.db.store import Tx
-from penstock.engine import scheduler
 from penstock.engine.session import Renewal, WorkerSession
 from penstock.limits.run_queue_rules import Room
 from penstock.runs import attempt_result
 from penstock.runs.store import runs
+from penstock.schedules import scheduler
 from penstock.schedules.rows import DueGroup
-from penstock.store.schedule import schedule_take_due
+from penstock.schedules.store.schedule import schedule_take_due
 from penstock.testing import simulation
 from penstock.testing.sim_actors import new_config
 from penstock.testing.simulation import SimulationFailed, run_seed

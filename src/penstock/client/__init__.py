@@ -16,13 +16,11 @@ from collections.abc import Sequence
 
 from penstock.access.client import Keys
 from penstock.access.store.names import Names
-from penstock.client.configs import Configs
 from penstock.client.explaining import Explaining
 from penstock.client.flow_preview import Previews
 from penstock.client.flows import Flows
 from penstock.client.gates import Gates
 from penstock.client.inbox import DeadLetters
-from penstock.client.pauses import Pauses
 from penstock.client.people import Interventions, Overrides
 from penstock.client.subscriptions import Subscriptions
 from penstock.client.topics import Topics
@@ -34,6 +32,8 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.store import pipeline_register
 from penstock.runs.client.runs import Runs
 from penstock.runs.external.client import Work
+from penstock.schedules.client.configs import Configs
+from penstock.schedules.client.pauses import Pauses
 
 __all__ = ["Client"]
 

@@ -30,8 +30,8 @@ from penstock.db.in_transaction import Within
 from penstock.db.store import Store, Tx
 from penstock.runs.client.submission import Checked, Submission, addressed, check_many, insert
 from penstock.runs.rows import Origin
+from penstock.schedules.store.configs import config_get, config_lock
 from penstock.store.bound import config_event_list, config_skip_event, customer_name, topics_unbound
-from penstock.store.configs import config_get, config_lock
 from penstock.store.deliveries import (
     Handed,
     Refusal,

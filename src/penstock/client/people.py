@@ -15,8 +15,8 @@ from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.core.override import Override, override_check
 from penstock.db.store import Store, Tx
+from penstock.schedules.store.configs import Change, audit_append
 from penstock.store.completions import nudge_partition, nudge_put_many
-from penstock.store.configs import Change, audit_append
 from penstock.store.people import (
     Intervention,
     InterventionFilter,

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from penstock.access.store.names import PipelineInfo
 from penstock.access.store.registry import pipeline_get
-from penstock.client.description import cadence_of
-from penstock.core.cadence import CatchUp, Overlap, latest_until
 from penstock.core.errors import Conflict
 from penstock.core.ids import encode
 from penstock.db.store import Tx
 from penstock.runs.rows import NewRun, Origin, Run
 from penstock.runs.states import Admission
 from penstock.runs.store.runs import RunFilter, run_insert_many, run_list_live
+from penstock.schedules.cadence import CatchUp, Overlap, latest_until
+from penstock.schedules.description import cadence_of
 from penstock.schedules.rows import Config
+from penstock.schedules.store.schedule import schedule_get
 from penstock.store.book import Stir
 from penstock.store.cascade import advance
 from penstock.store.flows import flow_in_line, flow_lock_open, flow_open_of_config
 from penstock.store.opening import Opening, flow_open_many
-from penstock.store.schedule import schedule_get
 from penstock.store.scheduled import mode_and_partition
 
 LOOK = 100

@@ -8,6 +8,7 @@ from penstock.audit.store.journal import outbox_count, seals_verify
 from penstock.db.store import Store, Tx
 from penstock.db.tenant_isolation import Wall, wall_look
 from penstock.runs.store.leases import Session, session_list
+from penstock.schedules.store.schedule import schedule_next_at
 from penstock.store.reads import (
     Overview,
     ProviderMetrics,
@@ -15,7 +16,6 @@ from penstock.store.reads import (
     overview,
     store_sizes,
 )
-from penstock.store.schedule import schedule_next_at
 
 
 class Views:

@@ -35,14 +35,11 @@ from penstock.http.meters import Meters
 from penstock.http.parts import PROBLEMS, By
 from penstock.http.receiving import Receiving
 from penstock.http.routes import (
-    bulk,
-    configs,
     deliveries,
     flows,
     gates,
     letters,
     push,
-    scheduler,
     subscriptions,
     topics,
     views,
@@ -53,9 +50,10 @@ from penstock.limits import api as limits
 from penstock.runs import api as runs
 from penstock.runs.external import api as work
 from penstock.runs.external.api_fastpath import Lane
+from penstock.schedules.api import bulk, configs, tick
 
 SUBJECTS = (
-    scheduler,
+    tick,
     bulk,
     configs,
     work,

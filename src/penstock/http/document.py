@@ -16,9 +16,9 @@ from fastapi.openapi.utils import get_openapi
 from penstock.http.access import PUBLIC, ROUTES, SIGNED
 from penstock.http.examples import EXAMPLES
 from penstock.http.models.common import FieldError, Problem
-from penstock.http.models.configs import BulkItem, BulkOutcome
 from penstock.http.models.push import PushedMessageIn, PushEnvelopeIn
 from penstock.http.problems import MEDIA_TYPE
+from penstock.schedules.api.models import BulkItem, BulkOutcome
 
 SECURITY = {
     "key": {"type": "http", "scheme": "bearer", "description": "An API key, pnk_…"},

@@ -7,12 +7,12 @@ from typing import Any
 from penstock.core.clock import MINUTE, SECOND, iso
 from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
-from penstock.core.preview import Fire
 from penstock.core.redact import redact
 from penstock.runs.store.admission import Pause
+from penstock.schedules.preview import Fire
 from penstock.schedules.rows import Config
-from penstock.store.configs import AuditRow
-from penstock.store.schedule import LedgerEntry
+from penstock.schedules.store.configs import AuditRow
+from penstock.schedules.store.schedule import LedgerEntry
 
 
 def config_shape(config: Config) -> dict[str, Any]:

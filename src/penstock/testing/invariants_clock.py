@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from penstock.core.cadence import Cadence, next_after
-from penstock.core.misfire import GRACE_DEFAULT
+from penstock.schedules.cadence import Cadence, next_after
+from penstock.schedules.misfire import GRACE_DEFAULT
 from penstock.testing.invariants import Commit, Violation
 from penstock.testing.snapshots import (
     ClockRow,

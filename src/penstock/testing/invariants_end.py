@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.audit.store.journal import seals_verify
 from penstock.db.sqlite.store import SqliteStore
-from penstock.store.configs import audit_verify
+from penstock.schedules.store.configs import audit_verify
 from penstock.testing.invariants import Violation
 from penstock.testing.snapshots import Peek
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.core.cadence import Cadence
 from penstock.core.clock import SECOND
 from penstock.db.sqlite.store import SqliteStore
+from penstock.schedules.cadence import Cadence
 from penstock.testing.clock import VirtualClock
 from penstock.testing.invariants import CHECKS, OVERDUE_GRACE_US, Commit, Violation, Who
 from penstock.testing.invariants_clock import ClockChecks

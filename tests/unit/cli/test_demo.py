@@ -12,7 +12,7 @@ from penstock.cli.demo.report import Facts, Report
 from penstock.cli.demo.scenario import Scene
 from penstock.cli.demo.stage import DrivenClock
 from penstock.core.clock import SECOND
-from penstock.core.drafts import parse_draft
+from penstock.schedules.config_input import parse_draft
 from tests.unit.cli.conftest import Shell
 
 SMALL = ["saas", "--customers", "20", "--flood", "300", "--seconds", "1"]

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from penstock.client.description import describe
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, parse_iso
 from penstock.core.errors import Conflict, InvalidInput, NotFound, StaleVersion
 from penstock.core.ids import encode
+from penstock.schedules.description import describe
 from penstock.schedules.rows import Config
-from penstock.store.configs import AuditRow, audit_verify
+from penstock.schedules.store.configs import AuditRow, audit_verify
 from tests.desk import Desk
 
 

@@ -8,7 +8,7 @@ from penstock.audit.store.journal import journal_for
 from penstock.core.clock import HOUR
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import encode
-from penstock.store.configs import audit_verify
+from penstock.schedules.store.configs import audit_verify
 from tests.desk import Desk
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from penstock.core.clock import HOUR
 from penstock.core.errors import Conflict, IllegalTransition, StaleVersion
-from penstock.engine.scheduler import Scheduler
-from penstock.store.configs import audit_verify
+from penstock.schedules.scheduler import Scheduler
+from penstock.schedules.store.configs import audit_verify
 from tests.desk import Desk
 
 

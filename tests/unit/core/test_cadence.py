@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core import cadence
-from penstock.core.cadence import Cadence, cron, every
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, iso, parse_iso
 from penstock.core.errors import InvalidInput
 from penstock.core.utc_offsets import names
+from penstock.schedules import cadence
+from penstock.schedules.cadence import Cadence, cron, every
 
 NY, LORD_HOWE = "America/New_York", "Australia/Lord_Howe"
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.description import describe_draft
-from penstock.core.cadence import CatchUp, Overlap, ScheduleType
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
-from penstock.core.drafts import FIELDS, ConfigDraft, parse_draft
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import check_customer, json_object
+from penstock.schedules.cadence import CatchUp, Overlap, ScheduleType
+from penstock.schedules.config_input import FIELDS, ConfigDraft, parse_draft
+from penstock.schedules.description import describe_draft
 
 GOOD: dict[str, Any] = {"pipeline_template": "nightly", "schedule_cron": "0 2 * * *"}
 NAN = float("nan")

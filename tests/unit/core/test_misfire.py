@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.cadence import COUNT_CAP, CatchUp, cron, every
 from penstock.core.clock import DAY, HOUR, MINUTE, parse_iso
-from penstock.core.misfire import SlotPlan, plan
+from penstock.schedules.cadence import COUNT_CAP, CatchUp, cron, every
+from penstock.schedules.misfire import SlotPlan, plan
 
 MIDNIGHT = parse_iso("2026-01-10T00:00:00Z")
 HOURLY = cron("0 * * * *")

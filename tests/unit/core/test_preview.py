@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.cadence import cron, every
 from penstock.core.clock import HOUR, iso, parse_iso
 from penstock.core.errors import InvalidInput
-from penstock.core.preview import Fire, preview
+from penstock.schedules.cadence import cron, every
+from penstock.schedules.preview import Fire, preview
 
 NY = "America/New_York"
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from penstock.access.api_keys import spell
 from penstock.core import redact as module
-from penstock.core.drafts import parse_draft
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import new_secret
 from penstock.core.redact import (
@@ -23,6 +22,7 @@ from penstock.core.redact import (
     sounds_secret,
 )
 from penstock.pipelines.parameters import validate
+from penstock.schedules.config_input import parse_draft
 
 CANARY = "cnry-8f3a-Zq"
 KEY = spell(7, new_secret(lambda n: bytes(range(n))))

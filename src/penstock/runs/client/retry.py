@@ -15,9 +15,9 @@ from penstock.db.store import Store, Tx
 from penstock.runs.rows import NewRun, Run
 from penstock.runs.store.runs import RunFilter, run_get, run_insert_many, run_list_live
 from penstock.schedules.rows import Config
-from penstock.store.configs import config_get, config_lock
+from penstock.schedules.store.configs import config_get, config_lock
+from penstock.schedules.store.schedule import schedule_get
 from penstock.store.inbox import dead_letter_get, dead_letter_resolve_many, run_again_lock
-from penstock.store.schedule import schedule_get
 
 
 def run_again(

@@ -33,7 +33,7 @@ from penstock.runs.external.store import Outside, outside_get_many, run_find_man
 from penstock.runs.rows import Finish, HeldRun, Run
 from penstock.runs.states import RunState, RunStatus, check
 from penstock.runs.store.finish import run_end_many
-from penstock.store.configs import config_get
+from penstock.schedules.store.configs import config_get
 
 COUNT_MAX: Final = 2**63 - 1
 PHASES: Final = ("INITIALIZING", "RUNNING", "FINALIZING")

@@ -20,15 +20,15 @@ from penstock.runs.store.runs import (
     run_finish_many,
     run_held_get,
 )
-from penstock.store.completions import completion_from_runs
-from penstock.store.configs import (
+from penstock.schedules.store.configs import (
     Change,
     audit_append,
     config_deactivate,
     config_get,
     config_lock,
 )
-from penstock.store.schedule import schedule_retire
+from penstock.schedules.store.schedule import schedule_retire
+from penstock.store.completions import completion_from_runs
 
 
 def run_end_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:

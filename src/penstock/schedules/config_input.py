@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from penstock.core.cadence import Cadence, CatchUp, Overlap, ScheduleType, cron, every
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import InvalidInput
 from penstock.core.fields import TEXT_MAX, parameters_text
 from penstock.core.retry import RetryConfig
 from penstock.core.utc_offsets import check_timezone
+from penstock.schedules.cadence import Cadence, CatchUp, Overlap, ScheduleType, cron, every
 
 E = TypeVar("E", CatchUp, Overlap, ScheduleType)
 _MISSING = object()

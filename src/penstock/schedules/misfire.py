@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.core.cadence import (
+from penstock.core.clock import DAY, MINUTE, Micros
+from penstock.schedules.cadence import (
     COUNT_CAP,
     Cadence,
     CatchUp,
@@ -19,7 +20,6 @@ from penstock.core.cadence import (
     latest_until,
     next_after,
 )
-from penstock.core.clock import DAY, MINUTE, Micros
 
 GRACE_DEFAULT: Final = MINUTE
 WINDOW_DEFAULT: Final = DAY

@@ -10,13 +10,13 @@ from typing import Any
 
 from penstock.access.store.names import Names
 from penstock.audit.store.alerts import alert_resolve
-from penstock.client.description import describe, describe_draft, offset_of
-from penstock.core.cadence import Cadence, next_after
-from penstock.core.drafts import ConfigDraft
 from penstock.db.store import Tx
 from penstock.runs.store.finish import disabled_key, failing_key
+from penstock.schedules.cadence import Cadence, next_after
+from penstock.schedules.config_input import ConfigDraft
+from penstock.schedules.description import describe, describe_draft, offset_of
 from penstock.schedules.rows import Config
-from penstock.store.configs import (
+from penstock.schedules.store.configs import (
     Change,
     audit_append,
     config_health_reset,
@@ -24,7 +24,7 @@ from penstock.store.configs import (
     config_set_offset_many,
     config_update,
 )
-from penstock.store.schedule import (
+from penstock.schedules.store.schedule import (
     cadence_ensure,
     schedule_get,
     schedule_put,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock.core.cadence import Cadence, CatchUp, Overlap, ScheduleType
-from penstock.core.drafts import ConfigDraft
 from penstock.core.ids import stable_fraction
+from penstock.schedules.cadence import Cadence, CatchUp, Overlap, ScheduleType
+from penstock.schedules.config_input import ConfigDraft
 from penstock.schedules.rows import Config
 
 

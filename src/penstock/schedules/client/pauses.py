@@ -10,7 +10,7 @@ from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode, encode
 from penstock.db.store import Store, Tx
 from penstock.runs.store.admission import Pause, pause_drop, pause_list, pause_put
-from penstock.store.configs import Change, audit_append, config_get
+from penstock.schedules.store.configs import Change, audit_append, config_get
 
 Scope = Literal["all", "customer", "pipeline", "config"]
 SCOPES: tuple[Scope, ...] = ("all", "customer", "pipeline", "config")

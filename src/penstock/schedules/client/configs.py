@@ -10,20 +10,20 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import penstock.client.changes as changes
+import penstock.schedules.client.config_changes as changes
 from penstock.access.store.names import Names, check_limit
-from penstock.client.description import as_draft, cadence_of, describe
 from penstock.client.starting import start
-from penstock.core.drafts import ConfigDraft, parse_draft
 from penstock.core.errors import NotFound, StaleVersion
 from penstock.core.fields import check_customer
 from penstock.core.ids import encode
-from penstock.core.preview import Fire, preview
 from penstock.db.store import Store, Tx
 from penstock.pipelines.parameters import validate
 from penstock.runs.rows import Origin
+from penstock.schedules.config_input import ConfigDraft, parse_draft
+from penstock.schedules.description import as_draft, cadence_of, describe
+from penstock.schedules.preview import Fire, preview
 from penstock.schedules.rows import Config
-from penstock.store.configs import (
+from penstock.schedules.store.configs import (
     AuditRow,
     Change,
     audit_append,
@@ -33,7 +33,7 @@ from penstock.store.configs import (
     config_list,
     config_lock,
 )
-from penstock.store.schedule import LedgerEntry, ledger_list, schedule_retire
+from penstock.schedules.store.schedule import LedgerEntry, ledger_list, schedule_retire
 
 PREVIEW_MAX = 1_000
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from penstock.access.store.registry import processor_list
 from penstock.audit.store.alerts import Alert, alert_open, alert_resolve
 from penstock.audit.telemetry import Events, Ticked
-from penstock.core.cadence import Cadence, CatchUp, next_after
 from penstock.core.clock import MINUTE, SECOND, Clock, SystemClock
 from penstock.core.ids import encode
-from penstock.core.misfire import SlotPlan, plan
 from penstock.db.store import Store, Tx
+from penstock.schedules.cadence import Cadence, CatchUp, next_after
+from penstock.schedules.misfire import SlotPlan, plan
 from penstock.schedules.rows import DueGroup, TickCounts
-from penstock.store.schedule import (
+from penstock.schedules.store.schedule import (
     cadence_list,
     catch_up_give_back,
     catch_up_reserve,

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.core.cadence import Cadence, CatchUp
-from penstock.core.misfire import SlotPlan, plan
 from penstock.db.store import Tx, first, one
+from penstock.schedules.cadence import Cadence, CatchUp
+from penstock.schedules.misfire import SlotPlan, plan
 from penstock.schedules.rows import DueGroup, TickCounts
 
 

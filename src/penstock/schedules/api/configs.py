@@ -14,17 +14,6 @@ from penstock.core.ids import encode
 from penstock.http.answers import Pages, answer, once, remembered
 from penstock.http.auth import Caller
 from penstock.http.models.common import Page
-from penstock.http.models.configs import (
-    AuditOut,
-    ConfigIn,
-    ConfigOut,
-    ConfigPatch,
-    OccurrenceOut,
-    PreviewIn,
-    PreviewOut,
-    StartIn,
-    StartOut,
-)
 from penstock.http.parts import (
     By,
     ConfigId,
@@ -35,6 +24,17 @@ from penstock.http.parts import (
     Repeat,
     found,
     router,
+)
+from penstock.schedules.api.models import (
+    AuditOut,
+    ConfigIn,
+    ConfigOut,
+    ConfigPatch,
+    OccurrenceOut,
+    PreviewIn,
+    PreviewOut,
+    StartIn,
+    StartOut,
 )
 from penstock.schedules.rows import Config
 from penstock.schedules.shapes import audit_shape, config_shape, fire_shape, ledger_shape

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from penstock.core.cadence import Cadence, next_after, parse
 from penstock.core.clock import DAY, Micros, to_datetime
 from penstock.core.errors import InvalidInput
-from penstock.core.slots import skipped_time
 from penstock.core.utc_offsets import Stretch, stretch_at, zone_info
+from penstock.schedules.cadence import Cadence, next_after, parse
+from penstock.schedules.cron.occurrences import skipped_time
 
 PREVIEW_MAX: Final = 1_000
 

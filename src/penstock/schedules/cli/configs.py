@@ -10,10 +10,10 @@ import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Group
-from penstock.cli.creation import create, fields_given, update_options
 from penstock.cli.given import CONFIG, confirm
 from penstock.cli.usecases import Shape
 from penstock.core.errors import InvalidInput
+from penstock.schedules.cli.create import create, fields_given, update_options
 
 LIMIT = click.IntRange(1, 10_000)
 REASON = click.option("--reason", default="", metavar="TEXT", help="Why; goes to the audit trail.")

@@ -15,8 +15,8 @@ import click
 from penstock.cli import shapes
 from penstock.cli.app import App, Command
 from penstock.cli.given import JSON, MINUTES, pairs, records
-from penstock.core.cadence import CatchUp, Overlap
 from penstock.core.errors import InvalidInput, PenstockError
+from penstock.schedules.cadence import CatchUp, Overlap
 
 F = TypeVar("F", bound=Callable[..., Any])
 Configs: TypeAlias = list[tuple[str, dict[str, Any]]]

@@ -9,9 +9,9 @@ repeated ones fire the first time. Other hours fire whenever the wall clock matc
 from __future__ import annotations
 
 from penstock.core.clock import DAY, Micros
-from penstock.core.cronexpr import CronExpression
 from penstock.core.errors import InvalidInput
 from penstock.core.utc_offsets import TIME_MIN, Stretch, stretch_at
+from penstock.schedules.cron.expression import CronExpression
 
 
 def first_from(expression: CronExpression, zone: str, t: Micros) -> Micros:

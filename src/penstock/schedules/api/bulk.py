@@ -28,10 +28,10 @@ from penstock.core.ids import encode
 from penstock.core.redact import redact_text
 from penstock.http.answers import request_key
 from penstock.http.auth import Caller
-from penstock.http.models.configs import BulkItem, BulkOutcome
 from penstock.http.parts import By, Repeat, router
 from penstock.http.problems import Refused, fields_of
-from penstock.http.routes.configs import given
+from penstock.schedules.api.configs import given
+from penstock.schedules.api.models import BulkItem, BulkOutcome
 from penstock.schedules.rows import Config
 from penstock.schedules.shapes import config_shape
 

@@ -18,11 +18,11 @@ from typing import Final
 
 from cronsim import CronSim, CronSimError
 
-from penstock.core import slots
 from penstock.core.clock import DAY, SECOND, Micros
-from penstock.core.cronexpr import CronExpression, normalise
 from penstock.core.errors import InvalidInput
 from penstock.core.utc_offsets import check_timezone
+from penstock.schedules.cron import occurrences
+from penstock.schedules.cron.expression import CronExpression, normalise
 
 INTERVAL_MIN: Final = SECOND
 INTERVAL_MAX: Final = 3650 * DAY
@@ -97,7 +97,7 @@ def next_after(cadence: Cadence, t: Micros, anchor: Micros = 0) -> Micros:
     """Return the first slot strictly after t; interval slots are anchor + k·interval."""
     if cadence.interval_us is not None:
         return t + cadence.interval_us - (t - anchor) % cadence.interval_us
-    return slots.first_from(_expression(cadence), cadence.timezone, t + 1)
+    return occurrences.first_from(_expression(cadence), cadence.timezone, t + 1)
 
 
 def latest_until(
@@ -107,7 +107,7 @@ def latest_until(
     if cadence.interval_us is not None:
         found: Micros | None = t - (t - anchor) % cadence.interval_us
     else:
-        found = slots.last_until(_expression(cadence), cadence.timezone, t, not_before)
+        found = occurrences.last_until(_expression(cadence), cadence.timezone, t, not_before)
     if found is None or (not_before is not None and found < not_before):
         return None
     return found
@@ -135,7 +135,7 @@ def count_between(
     if cadence.interval_us is not None:
         passed = (until - anchor) // cadence.interval_us - (after - anchor) // cadence.interval_us
         return min(passed, cap)
-    return slots.count_between(_expression(cadence), cadence.timezone, after, until, cap)
+    return occurrences.count_between(_expression(cadence), cadence.timezone, after, until, cap)
 
 
 def _expression(cadence: Cadence) -> CronExpression:

@@ -1,0 +1,1 @@
+"""Routes of configs and of the scheduler."""

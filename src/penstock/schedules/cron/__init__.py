@@ -1,0 +1,1 @@
+"""Cron expressions and their occurrences in a time zone."""

@@ -1,0 +1,1 @@
+"""Configs and the schedule as stored."""
