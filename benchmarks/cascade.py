@@ -15,17 +15,17 @@ from penstock import Pipeline, same_day
 from penstock.access.store.registry import customer_ensure_many, pipeline_get
 from penstock.audit.telemetry import Event, Events, RunEnded
 from penstock.client import Client
-from penstock.client.flow_requests import FlowRequest
 from penstock.core.clock import SECOND
-from penstock.core.evidence import Sighting
-from penstock.core.look import Look, Looker
 from penstock.db.store import Store, Tx
 from penstock.engine.context import RunContext
-from penstock.engine.orchestrator import Orchestrator
 from penstock.engine.supervisor import Beat, Loop
-from penstock.store.book import Stir
-from penstock.store.cascade import advance
-from penstock.store.opening import Opening, flow_open_many
+from penstock.flows.advance.snapshot import Stir
+from penstock.flows.advance.store import advance
+from penstock.flows.client.requests import FlowRequest
+from penstock.flows.gates.evidence import Sighting
+from penstock.flows.gates.probe_request import Look, Looker
+from penstock.flows.orchestrator import Orchestrator
+from penstock.flows.store.create import Opening, flow_open_many
 
 RATE = 20
 PHASES = 6

@@ -17,9 +17,9 @@ import duckdb
 from benchmarks.result import Result, percentile, say
 from benchmarks.site import Place, Site
 from penstock.core.clock import SystemClock
-from penstock.core.evidence import assess
-from penstock.core.gate import decide
-from penstock.core.verdict import GateInput, Verdict
+from penstock.flows.gates.evidence import assess
+from penstock.flows.gates.gate import decide
+from penstock.flows.gates.verdict import GateInput, Verdict
 from penstock.pipelines.declare.needs import historical, per, same_day
 from penstock.pipelines.dependency import Dependency
 from penstock.pipelines.modes import OVERNIGHT

@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 from penstock import Pipeline
 from penstock.access.store import registry
 from penstock.client import Client
-from penstock.client.flow_requests import FlowRequest
-from penstock.client.flows import FlowDetail, Opened
-from penstock.core.evidence import Sighting
-from penstock.core.look import Look
 from penstock.db.store import Row, Store, Tx
-from penstock.engine.orchestrator import Orchestrator, Stepped
+from penstock.flows.client.flows import FlowDetail, Opened
+from penstock.flows.client.requests import FlowRequest
+from penstock.flows.gates.evidence import Sighting
+from penstock.flows.gates.probe_request import Look
+from penstock.flows.orchestrator import Orchestrator, Stepped
+from penstock.flows.store.flows import Flow
 from penstock.pipelines.dependency import Dependency, Kind
 from penstock.probes.moments import days_before
 from penstock.runs import attempt_result
@@ -27,7 +28,6 @@ from penstock.runs.rows import HeldRun
 from penstock.runs.states import RunStatus
 from penstock.runs.store import runs
 from penstock.runs.store.finish import run_end_many
-from penstock.store.flows import Flow
 from penstock.testing.clock import VirtualClock
 
 T = TypeVar("T")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.clock import DAY, Micros, parse_iso
-from penstock.core.evidence import Assessment, Sighting, Status, assess
-from penstock.core.override import Override
-from penstock.core.verdict import GateInput
+from penstock.flows.gates.evidence import Assessment, Sighting, Status, assess
+from penstock.flows.gates.override import Override
+from penstock.flows.gates.verdict import GateInput
 from penstock.pipelines.declare.needs import historical
 from penstock.pipelines.dependency import Kind
 from penstock.pipelines.modes import BUILT_IN

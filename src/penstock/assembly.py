@@ -38,11 +38,13 @@ from penstock.engine.context import RunContext
 from penstock.engine.courier import Courier
 from penstock.engine.inline import InlineWorker, inline_worker
 from penstock.engine.options import WorkerOptions
-from penstock.engine.orchestrator import Orchestrator
 from penstock.engine.steps import WorkerSteps
 from penstock.engine.supervisor import Beat, Loop, Service, Supervisor
 from penstock.engine.upkeep import Pruner, Relay, Sealer
 from penstock.engine.worker import Worker
+from penstock.flows.orchestrator import Orchestrator
+from penstock.flows.store.flows import FlowFilter
+from penstock.flows.store.flows import Phase as PhaseRow
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.loading import load_pipelines
 from penstock.probes.looking import Probes
@@ -60,8 +62,6 @@ from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.schedules.store.schedule import schedule_next_at
 from penstock.serving import build_api
-from penstock.store.flows import FlowFilter
-from penstock.store.flows import Phase as PhaseRow
 from penstock.store.reads import Overview
 from penstock.store.topics import subscriptions_without_dead_letters
 from penstock.store.upkeep import Retention, disk_risks

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.client.flow_requests import FlowRequest
-from penstock.client.people import Approval
 from penstock.core.clock import HOUR
 from penstock.core.ids import encode
-from penstock.engine.orchestrator import Orchestrator
+from penstock.flows.client.requests import FlowRequest
+from penstock.flows.gates.client.people import Approval
+from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.needs import historical
 from penstock.pipelines.declare.pipeline import Pipeline
 from tests.desk import Desk

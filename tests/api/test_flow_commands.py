@@ -15,7 +15,7 @@ from penstock import connect
 from penstock.assembly import build_api
 from penstock.audit.telemetry import Events
 from penstock.config import load
-from penstock.engine.orchestrator import Orchestrator
+from penstock.flows.orchestrator import Orchestrator
 from tests.api.flow_scene import daily
 from tests.api.test_command_line import Pair, alike
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.client import Client
-from penstock.client.explaining import FlowFilter
-from penstock.client.flow_requests import CompletionReport, FlowRequest
-from penstock.client.people import Approval
 from penstock.core.ids import encode
+from penstock.flows.client.requests import CompletionReport, FlowRequest
+from penstock.flows.explain.client import FlowFilter
+from penstock.flows.gates.client.people import Approval
 from tests.conformance.tenants import Things
 
 Call = Callable[[Client, Things], Any]

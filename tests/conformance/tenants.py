@@ -15,15 +15,15 @@ import pytest
 
 from penstock.access.store.registry import processor_list
 from penstock.client import Client
-from penstock.client.flow_requests import CompletionReport, FlowRequest
-from penstock.client.people import Approval
 from penstock.core.clock import HOUR
-from penstock.core.evidence import Sighting
 from penstock.core.ids import encode
-from penstock.core.look import Look
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
-from penstock.engine.orchestrator import Orchestrator
+from penstock.flows.client.requests import CompletionReport, FlowRequest
+from penstock.flows.gates.client.people import Approval
+from penstock.flows.gates.evidence import Sighting
+from penstock.flows.gates.probe_request import Look
+from penstock.flows.orchestrator import Orchestrator
 from penstock.runs.client.runs import Submission
 from penstock.runs.external.holder import Claimed, Mishap, Worker
 from penstock.runs.rows import HeldRun

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.client.flow_requests import CompletionReport
 from penstock.client.inbox import LetterFilter
-from penstock.client.people import Approval
 from penstock.core.clock import DAY as DAY_US
 from penstock.core.clock import HOUR
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.db.store import Store
-from penstock.store.completions import Reported, completion_put_many, completions_of, nudge_take
-from penstock.store.flows import flow_get, phases_of
-from penstock.store.gates import look_lease_many, look_release_many
+from penstock.flows.client.requests import CompletionReport
+from penstock.flows.gates.client.people import Approval
+from penstock.flows.gates.store.gates import look_lease_many, look_release_many
+from penstock.flows.store.completions import (
+    Reported,
+    completion_put_many,
+    completions_of,
+    nudge_take,
+)
+from penstock.flows.store.flows import flow_get, phases_of
 from penstock.store.upkeep import Retention, prune
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import DAY, Stage, chain

@@ -15,13 +15,13 @@ from penstock.access.store import registry
 from penstock.audit.store import journal
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.db.store import Row, Store, Tx
+from penstock.flows.store.from_schedule import Pace, Slot, slots_open
 from penstock.runs.rows import Finish, Finished, HeldRun, NewRun, Run
 from penstock.runs.store import admission, leases, runs
 from penstock.schedules.cadence import Cadence, CatchUp, cron
 from penstock.schedules.misfire import plan
 from penstock.schedules.rows import TickCounts
 from penstock.schedules.store import configs, schedule
-from penstock.store.scheduled import Pace, Slot, slots_open
 from penstock.testing.clock import VirtualClock
 
 T = TypeVar("T")

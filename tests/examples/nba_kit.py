@@ -9,9 +9,9 @@ from penstock.cli.demo.nba.pipeline import nba
 from penstock.cli.demo.nba.season import AFTER_GAME, publish
 from penstock.cli.demo.nba.warehouse import ADDRESS, Season, fill
 from penstock.core.clock import Micros, parse_iso
-from penstock.core.evidence import Assessment, assess
-from penstock.core.gate import decide
-from penstock.core.verdict import Decision, GateInput
+from penstock.flows.gates.evidence import Assessment, assess
+from penstock.flows.gates.gate import decide
+from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.pipelines.plan import judging_mode
 from penstock.probes.api import Look
 from penstock.probes.looking import Probes

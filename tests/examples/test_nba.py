@@ -17,8 +17,8 @@ from penstock.cli.demo.nba.season import (
 )
 from penstock.cli.demo.nba.warehouse import SOURCES, Season, sql
 from penstock.core.clock import HOUR, MINUTE
-from penstock.core.evidence import Status
-from penstock.core.verdict import AlertLevel, Decision, GateStatus, Verdict
+from penstock.flows.gates.evidence import Status
+from penstock.flows.gates.verdict import AlertLevel, Decision, GateStatus, Verdict
 from penstock.pipelines.dependency import Kind
 from penstock.pipelines.draw import draw
 from tests.examples.nba_kit import KNOWN, MORNING, assessments, decided, night_falls, work

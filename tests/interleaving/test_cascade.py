@@ -8,12 +8,12 @@ import pytest
 
 from penstock import Pipeline, same_day
 from penstock.client import Client
-from penstock.client.flow_requests import CompletionReport, FlowRequest
 from penstock.core.clock import HOUR
-from penstock.core.evidence import Sighting
-from penstock.core.look import Look
 from penstock.db.store import Store
-from penstock.engine.orchestrator import Orchestrator
+from penstock.flows.client.requests import CompletionReport, FlowRequest
+from penstock.flows.gates.evidence import Sighting
+from penstock.flows.gates.probe_request import Look
+from penstock.flows.orchestrator import Orchestrator
 from penstock.testing.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act
 from tests.interleaving.test_seeded_bugs import caught, patched

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import Pipeline
-from penstock.core import breaker, phases
-from penstock.core.breaker import Breaker, BreakerState
-from penstock.core.cascade import (
+from penstock.core.clock import HOUR, MINUTE
+from penstock.flows import phases
+from penstock.flows.cascade import (
     Completion,
     FlowState,
     Progress,
@@ -20,9 +20,10 @@ from penstock.core.cascade import (
     is_settled,
     phase_end,
 )
-from penstock.core.clock import HOUR, MINUTE
-from penstock.core.phases import PhaseState
-from penstock.core.verdict import Effect
+from penstock.flows.gates import breaker
+from penstock.flows.gates.breaker import Breaker, BreakerState
+from penstock.flows.gates.verdict import Effect
+from penstock.flows.phases import PhaseState
 from penstock.pipelines.modes import BUILT_IN
 from penstock.pipelines.plan import Plan
 

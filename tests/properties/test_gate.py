@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from penstock.core import record
 from penstock.core.clock import DAY, HOUR, Micros
-from penstock.core.evidence import Assessment, Sighting, Status, assess
-from penstock.core.gate import decide, what_if
-from penstock.core.override import Override
-from penstock.core.verdict import Acknowledgement, Decision, GateInput, Upstream, Verdict
+from penstock.flows.gates.evidence import Assessment, Sighting, Status, assess
+from penstock.flows.gates.gate import decide, what_if
+from penstock.flows.gates.override import Override
+from penstock.flows.gates.verdict import Acknowledgement, Decision, GateInput, Upstream, Verdict
 from penstock.pipelines.cycles import cycle_of, stuck
 from penstock.pipelines.declare.needs import historical, optional, per, same_day
 from penstock.pipelines.dependency import Dependency, Kind

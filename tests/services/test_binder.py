@@ -13,7 +13,7 @@ from penstock.client.subscriptions import Extras
 from penstock.core.errors import InvalidInput
 from penstock.core.message import Outgoing, SubscriptionSpec
 from penstock.engine.courier import Courier
-from penstock.engine.orchestrator import Orchestrator
+from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.pipeline import Pipeline
 from tests.desk import Desk
 

@@ -11,9 +11,9 @@ import pytest
 
 from penstock import Pipeline
 from penstock.client import Client
-from penstock.client.flow_requests import CompletionReport
 from penstock.db.store import Store
-from penstock.engine.orchestrator import Orchestrator
+from penstock.flows.client.requests import CompletionReport
+from penstock.flows.orchestrator import Orchestrator
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import DAY, Stage, work
 from tests.conftest import OpenStore

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from penstock import Pipeline, historical, optional, same_day
-from penstock.client.explaining import Explained
-from penstock.client.flow_requests import CompletionReport, FlowRequest
-from penstock.client.flows import Opened
-from penstock.client.people import Approval
 from penstock.core.clock import HOUR, MINUTE, parse_iso
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import encode
-from penstock.core.why import Clears, flattened
 from penstock.db.store import Store
+from penstock.flows.client.flows import Opened
+from penstock.flows.client.requests import CompletionReport, FlowRequest
+from penstock.flows.explain.client import Explained
+from penstock.flows.explain.why import Clears, flattened
+from penstock.flows.gates.client.people import Approval
 from penstock.runs import attempt_result
 from penstock.runs.attempt_result import Failure
 from penstock.runs.store.finish import run_end_many

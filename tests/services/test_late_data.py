@@ -9,11 +9,11 @@ import pytest
 from penstock import Pipeline, optional, same_day
 from penstock.core.clock import MINUTE
 from penstock.db.store import Store
+from penstock.flows.store.flows import Flow, FlowFilter
 from penstock.runs import attempt_result
 from penstock.runs.rows import HeldRun
 from penstock.runs.states import RunStatus
 from penstock.runs.store.finish import run_end_many
-from penstock.store.flows import Flow, FlowFilter
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import Stage, work
 

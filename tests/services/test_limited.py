@@ -7,8 +7,8 @@ import pytest
 from penstock.client import Client
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.ids import encode
-from penstock.core.why import Cause, Clears, flattened
 from penstock.db.store import Store
+from penstock.flows.explain.why import Cause, Clears, flattened
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.admitter import Admitter
 from penstock.runs.client.runs import Submission

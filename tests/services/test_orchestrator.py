@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from penstock import Pipeline, historical, optional, same_day
-from penstock.client.people import Approval
 from penstock.core.clock import HOUR, MINUTE
-from penstock.core.gate import decide
 from penstock.core.record import loads
-from penstock.core.verdict import Decision, GateInput
 from penstock.db.store import Store
+from penstock.flows.advance.store import LOOK_LEASE_US
+from penstock.flows.gates.client.people import Approval
+from penstock.flows.gates.gate import decide
+from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.runs.states import RunStatus
-from penstock.store.cascade import LOOK_LEASE_US
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import DAY, Stage, chain, work
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock import Pipeline, same_day
-from penstock.client.people import Approval
 from penstock.core.clock import HOUR, MINUTE
 from penstock.db.store import Store
+from penstock.flows.gates.client.people import Approval
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import DAY, Stage, work
 

@@ -11,12 +11,12 @@ import json
 from typing import Any
 
 from penstock import Pipeline, historical, optional, same_day
-from penstock.client.people import Approval
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.record import loads
-from penstock.core.verdict import Decision
-from penstock.core.why import Cause
 from penstock.db.store import Store
+from penstock.flows.explain.why import Cause
+from penstock.flows.gates.client.people import Approval
+from penstock.flows.gates.verdict import Decision
 from penstock.runs import attempt_result
 from penstock.runs.states import RunStatus
 from penstock.runs.store.finish import run_end_many

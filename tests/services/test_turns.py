@@ -10,8 +10,8 @@ from penstock import Pipeline, same_day
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.errors import Conflict
 from penstock.db.store import Store
+from penstock.flows.store.flows import Flow, FlowFilter
 from penstock.schedules.scheduler import Scheduler
-from penstock.store.flows import Flow, FlowFilter
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import Stage, chain, work
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 _TWO_STEPS = """
-import penstock.engine.orchestrator as service
+import penstock.flows.orchestrator as service
 from penstock.testing.crashing import main
 
 taken = service.nudge_take

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from penstock import Mode, Pipeline, historical, optional, per, same_day
 from penstock.cli import cli
 from penstock.cli.demo.nba.pipeline import nba
-from penstock.core import cascade
-from penstock.store import changes
+from penstock.flows import cascade
+from penstock.flows.advance import change_set
 from penstock.testing import flow_world
 from penstock.testing.flow_world import SimulationFailed, run_seed
 
@@ -80,19 +80,19 @@ def test_an_early_start_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_start_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cascade that forgets to create one of a phase's runs breaks I13."""
-    real = changes.run_rows
+    real = change_set.run_rows
 
     def fewer(*given: Any) -> Any:
         rows = real(*given)
         return rows[:-1] if len(rows) > 1 else rows
 
-    monkeypatch.setattr("penstock.store.cascade.run_rows", fewer)
+    monkeypatch.setattr("penstock.flows.advance.store.run_rows", fewer)
     assert _broken(_some_seeds).invariant == "I13"
 
 
 def test_a_lost_nudge_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cascade that forgets what happened never comes to rest as it should."""
-    monkeypatch.setattr("penstock.engine.orchestrator.nudge_take", lambda *_: [])
+    monkeypatch.setattr("penstock.flows.orchestrator.nudge_take", lambda *_: [])
     monkeypatch.setattr(flow_world, "HEAL_ROUNDS", 60)
     assert _broken(lambda: run_seed(1, [shop()])).invariant == "I15"
 
@@ -124,7 +124,7 @@ def test_a_failing_seed_says_how_to_see_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The summary counts it, the line above it is the command."""
-    monkeypatch.setattr("penstock.engine.orchestrator.nudge_take", lambda *_: [])
+    monkeypatch.setattr("penstock.flows.orchestrator.nudge_take", lambda *_: [])
     monkeypatch.setattr(flow_world, "HEAL_ROUNDS", 60)
     target = "examples.nba:nba"
     assert flow_world.main([target, "--seeds", "1", "--first", "4", "--steps", "150"]) == 1

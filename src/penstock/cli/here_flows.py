@@ -8,14 +8,16 @@ from typing import Any
 
 from penstock.cli.flow_usecases import FlowsAsked, Narrowed, Place
 from penstock.cli.usecases import Shape
-from penstock.client import Client, flow_shapes, gate_shapes
-from penstock.client.explaining import FlowFilter
-from penstock.client.flow_messages import report_of
-from penstock.client.flow_requests import FlowRequest
-from penstock.client.people import Approval
+from penstock.client import Client
 from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.core.ids import decode
-from penstock.core.override import lasting
+from penstock.flows import shapes as flow_shapes
+from penstock.flows.client.completion_message import report_of
+from penstock.flows.client.requests import FlowRequest
+from penstock.flows.explain.client import FlowFilter
+from penstock.flows.gates import shapes as gate_shapes
+from penstock.flows.gates.client.people import Approval
+from penstock.flows.gates.override import lasting
 
 
 class HereFlows:

@@ -16,17 +16,17 @@ from collections.abc import Sequence
 
 from penstock.access.client import Keys
 from penstock.access.store.names import Names
-from penstock.client.explaining import Explaining
-from penstock.client.flow_preview import Previews
-from penstock.client.flows import Flows
-from penstock.client.gates import Gates
 from penstock.client.inbox import DeadLetters
-from penstock.client.people import Interventions, Overrides
 from penstock.client.subscriptions import Subscriptions
 from penstock.client.topics import Topics
 from penstock.client.views import Views
-from penstock.core.look import Looker, unseeing
 from penstock.db.store import Store
+from penstock.flows.client.flows import Flows
+from penstock.flows.client.trigger_preview import Previews
+from penstock.flows.explain.client import Explaining
+from penstock.flows.gates.client.gates import Gates
+from penstock.flows.gates.client.people import Interventions, Overrides
+from penstock.flows.gates.probe_request import Looker, unseeing
 from penstock.limits.client import Limits
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.store import pipeline_register

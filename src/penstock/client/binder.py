@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from penstock.access.store.names import Names
 from penstock.audit.store.alerts import request_answer, request_begin
 from penstock.client import Client
-from penstock.client.flow_messages import report_of
-from penstock.client.starting import start
 from penstock.core import filters
 from penstock.core.binding import CONFIGS_SUFFIX, TO_CONFIGS, Binding, Bound, message_object
 from penstock.core.binding import parse_binding as parse
@@ -28,6 +26,8 @@ from penstock.core.json_profile import parse as parse_json
 from penstock.core.message import DEAD_LETTER_SUFFIX, ErrorKind, SubscriptionSpec, TopicSpec
 from penstock.db.in_transaction import Within
 from penstock.db.store import Store, Tx
+from penstock.flows.client.completion_message import report_of
+from penstock.flows.client.start_config import start
 from penstock.runs.client.submission import Checked, Submission, addressed, check_many, insert
 from penstock.runs.rows import Origin
 from penstock.schedules.store.configs import config_get, config_lock

@@ -28,7 +28,7 @@ from penstock.core.message import (
     TopicSpec,
 )
 from penstock.db.store import Store, Tx
-from penstock.store.logs import dead_report_put
+from penstock.flows.store.logs import dead_report_put
 from penstock.store.messages import Published, message_publish_to
 from penstock.store.topics import HOUSE, OpenTopic, topic_declare, topic_open_named, topic_open_try
 

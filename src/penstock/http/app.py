@@ -22,6 +22,8 @@ from penstock.audit.telemetry import Events, Served
 from penstock.client import Client
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreError
+from penstock.flows import api as flows
+from penstock.flows.gates import api as gates
 from penstock.http import problems
 from penstock.http.answers import answer
 from penstock.http.auth import Caller, Keyring
@@ -34,16 +36,7 @@ from penstock.http.line import Line
 from penstock.http.meters import Meters
 from penstock.http.parts import PROBLEMS, By
 from penstock.http.receiving import Receiving
-from penstock.http.routes import (
-    deliveries,
-    flows,
-    gates,
-    letters,
-    push,
-    subscriptions,
-    topics,
-    views,
-)
+from penstock.http.routes import deliveries, letters, push, subscriptions, topics, views
 from penstock.http.strict import StrictRoute
 from penstock.http.waiting import Waiting
 from penstock.limits import api as limits

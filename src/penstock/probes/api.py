@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from penstock.core.look import SECONDS_EACH, SECONDS_OVERALL, Budget, Look
+from penstock.flows.gates.probe_request import SECONDS_EACH, SECONDS_OVERALL, Budget, Look
 
 __all__ = [
     "SECONDS_EACH", "SECONDS_OVERALL", "Answer", "Budget", "Dialect", "Look", "ProbeFailed", "Row",

@@ -16,7 +16,7 @@ from typing import Final
 
 from penstock.core.clock import SECOND, Clock, Micros
 from penstock.core.errors import PenstockError
-from penstock.core.evidence import Sighting
+from penstock.flows.gates.evidence import Sighting
 from penstock.pipelines.dependency import Dependency
 from penstock.probes.alarm import timed_out
 from penstock.probes.api import Look, ProbeFailed, Warehouse

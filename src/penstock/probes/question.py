@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from penstock.core.clock import Micros
 from penstock.core.errors import shown
-from penstock.core.evidence import Sighting
+from penstock.flows.gates.evidence import Sighting
 from penstock.pipelines.dependency import Dependency, Expect, ExpectKind, Kind
 from penstock.probes.api import Answer, Dialect, Look, ProbeFailed, Scalar, Statement, Warehouse
 from penstock.probes.binding import bound, values_of

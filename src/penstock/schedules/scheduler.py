@@ -18,6 +18,7 @@ from penstock.audit.telemetry import Events, Ticked
 from penstock.core.clock import MINUTE, SECOND, Clock, SystemClock
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
+from penstock.flows.store.from_schedule import Pace, Slot, slots_open
 from penstock.schedules.cadence import Cadence, CatchUp, next_after
 from penstock.schedules.misfire import SlotPlan, plan
 from penstock.schedules.rows import DueGroup, TickCounts
@@ -30,7 +31,6 @@ from penstock.schedules.store.schedule import (
     schedule_start_many,
     schedule_take_due,
 )
-from penstock.store.scheduled import Pace, Slot, slots_open
 
 BUSY_US = 50_000
 """How long to leave due work alone that another scheduler holds."""

@@ -12,23 +12,23 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.client import Client
-from penstock.client.flow_requests import FlowRequest
 from penstock.core.clock import HOUR, MINUTE
-from penstock.core.evidence import Sighting
-from penstock.core.gate import decide
-from penstock.core.look import Look
 from penstock.core.record import loads
-from penstock.core.verdict import Decision, GateInput
 from penstock.db.store import Store
 from penstock.engine.context import RunContext
 from penstock.engine.options import WorkerOptions
-from penstock.engine.orchestrator import Orchestrator
 from penstock.engine.steps import WorkerSteps
+from penstock.flows.client.requests import FlowRequest
+from penstock.flows.gates.evidence import Sighting
+from penstock.flows.gates.gate import decide
+from penstock.flows.gates.probe_request import Look
+from penstock.flows.gates.store.gates import DecisionFilter, decision_list
+from penstock.flows.gates.verdict import Decision, GateInput
+from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.needs import same_day
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.admitter import Admitter
 from penstock.runs.sweeper import Sweeper
-from penstock.store.gates import DecisionFilter, decision_list
 from penstock.testing.clock import VirtualClock
 
 NAME: Final = "crash"

@@ -13,7 +13,7 @@ from typing import Final
 from penstock.client import Client
 from penstock.core.clock import Micros, iso
 from penstock.engine.context import RunContext
-from penstock.engine.orchestrator import Orchestrator
+from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.probes.looking import Probes
 from penstock.runs.admitter import Admitter

@@ -22,16 +22,16 @@ from penstock.core.clock import Micros, iso, parse_duration, parse_iso
 from penstock.core.error_classification import classify
 from penstock.core.errors import InvalidInput
 from penstock.core.record import loads
-from penstock.core.verdict import Decision
 from penstock.db.store import Store, Tx
 from penstock.engine.context import RunContext
 from penstock.engine.outcome import Outcome, outcome_of_error, outcome_of_value
+from penstock.flows.gates.store.gates import DecisionFilter, Trigger, decision_list, triggers_of
+from penstock.flows.gates.verdict import Decision
+from penstock.flows.store.completions import nudge_put_many
+from penstock.flows.store.create import Opening, flow_open_many
+from penstock.flows.store.flows import Flow, FlowFilter, Phase, flow_list, phases_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.modes import partition_of
-from penstock.store.completions import nudge_put_many
-from penstock.store.flows import Flow, FlowFilter, Phase, flow_list, phases_of
-from penstock.store.gates import DecisionFilter, Trigger, decision_list, triggers_of
-from penstock.store.opening import Opening, flow_open_many
 from penstock.testing.clock import VirtualClock
 from penstock.testing.drive import STEPS_MAX, Drive, FlowStuck
 from penstock.testing.hands import Manners

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from penstock.core.gate import decide
 from penstock.core.record import loads
-from penstock.core.verdict import Decision, GateInput
 from penstock.db.sqlite.store import SqliteStore
+from penstock.flows.gates.gate import decide
+from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.testing.invariants import Violation
 from penstock.testing.snapshots import Peek

@@ -14,16 +14,16 @@ from dataclasses import replace
 
 from penstock.access.store.names import Names
 from penstock.client import Client
-from penstock.client.flows import CompletionReport, FlowRequest
 from penstock.core.clock import HOUR, MINUTE, SECOND, iso
-from penstock.core.evidence import Sighting
-from penstock.core.look import Look
 from penstock.db.store import Store
+from penstock.flows.client.flows import CompletionReport, FlowRequest
+from penstock.flows.gates.evidence import Sighting
+from penstock.flows.gates.probe_request import Look
+from penstock.flows.store.completions import completions_of
+from penstock.flows.store.flows import FlowFilter, flow_list, phases_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.dependency import Dependency, Kind
 from penstock.runs.store.runs import RunFilter
-from penstock.store.completions import completions_of
-from penstock.store.flows import FlowFilter, flow_list, phases_of
 from penstock.testing.clock import VirtualClock
 from penstock.testing.sim_actors import Actor, Stage
 from penstock.testing.tables import Delivery, Tables

@@ -24,14 +24,14 @@ from penstock.client import Client
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError
 from penstock.db.store import Store
-from penstock.engine.orchestrator import Orchestrator
+from penstock.flows.orchestrator import Orchestrator
+from penstock.flows.store import plans
+from penstock.flows.store.flows import cascade_next_at
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.loading import load_pipelines
 from penstock.runs.admitter import Admitter
 from penstock.runs.store.admission import run_next_due_at
 from penstock.runs.sweeper import Sweeper
-from penstock.store import plans
-from penstock.store.flows import cascade_next_at
 from penstock.testing.clock import VirtualClock
 from penstock.testing.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
 from penstock.testing.flow_invariants import FlowInvariants

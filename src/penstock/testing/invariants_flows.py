@@ -11,9 +11,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.core.gate import decide
 from penstock.core.record import loads
-from penstock.core.verdict import Decision, GateInput
+from penstock.flows.gates.gate import decide
+from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.testing.invariants import Violation
 from penstock.testing.snapshots import Peek
 

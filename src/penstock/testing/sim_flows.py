@@ -11,18 +11,18 @@ from collections.abc import Callable, Sequence
 
 from penstock.access.store.names import Names
 from penstock.client import Client
-from penstock.client.flow_requests import CompletionReport, FlowRequest
-from penstock.client.people import Approval
 from penstock.core.clock import HOUR, MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError
-from penstock.core.evidence import Sighting
-from penstock.core.look import Look
 from penstock.db.store import Store
-from penstock.engine.orchestrator import Orchestrator
+from penstock.flows.client.requests import CompletionReport, FlowRequest
+from penstock.flows.gates.client.people import Approval
+from penstock.flows.gates.evidence import Sighting
+from penstock.flows.gates.probe_request import Look
+from penstock.flows.orchestrator import Orchestrator
+from penstock.flows.store.flows import FlowFilter
 from penstock.pipelines.declare.needs import historical, optional, same_day
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.dependency import Kind
-from penstock.store.flows import FlowFilter
 from penstock.testing.faults import Fault
 from penstock.testing.sim_actors import Actor, ServiceActor, Stage
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field, replace
 from penstock.access.store.registry import topic_ensure
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.core.errors import StoreError
+from penstock.flows.store.plans import forget
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.store.plans import forget
 from penstock.testing.clock import VirtualClock
 from penstock.testing.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
 from penstock.testing.invariants import Violation

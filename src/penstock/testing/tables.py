@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from penstock.core.clock import Clock, Micros
-from penstock.core.evidence import Sighting
-from penstock.core.look import Look
+from penstock.flows.gates.evidence import Sighting
+from penstock.flows.gates.probe_request import Look
 from penstock.pipelines.dependency import Dependency, ExpectKind, Kind
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from penstock import Pipeline
-from penstock.core import breaker, phases
-from penstock.core.breaker import Breaker, BreakerState
-from penstock.core.cascade import (
+from penstock.core.clock import HOUR, MINUTE
+from penstock.core.errors import IllegalTransition
+from penstock.flows import phases
+from penstock.flows.cascade import (
     DEADLINE_DEFAULT,
     Completion,
     FlowState,
@@ -27,10 +28,10 @@ from penstock.core.cascade import (
     phase_end,
     straggler_deadline,
 )
-from penstock.core.clock import HOUR, MINUTE
-from penstock.core.errors import IllegalTransition
-from penstock.core.phases import PhaseState
-from penstock.core.verdict import Effect, Verdict
+from penstock.flows.gates import breaker
+from penstock.flows.gates.breaker import Breaker, BreakerState
+from penstock.flows.gates.verdict import Effect, Verdict
+from penstock.flows.phases import PhaseState
 from penstock.pipelines.mode import Mode
 from penstock.pipelines.plan import Plan
 

@@ -10,8 +10,8 @@ import pytest
 from penstock.core import record
 from penstock.core.clock import HOUR
 from penstock.core.errors import DeclarationError, InvalidInput
-from penstock.core.evidence import Assessment, Sighting, Status, assess
 from penstock.core.formatting import percent
+from penstock.flows.gates.evidence import Assessment, Sighting, Status, assess
 from penstock.pipelines.declare.needs import historical, optional, per, same_day
 from penstock.pipelines.dependency import Dependency, ExpectKind
 from tests.gate_kit import NOW

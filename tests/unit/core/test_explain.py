@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Micros, parse_iso
-from penstock.core.commands import override, resume, trigger
-from penstock.core.explain import evidence_words, explain, explain_nothing
-from penstock.core.flowfacts import (
+from penstock.flows.explain.commands import override, resume, trigger
+from penstock.flows.explain.explain import evidence_words, explain, explain_nothing
+from penstock.flows.explain.facts import (
     BreakerFact,
     DecisionFact,
     EvidenceFact,
@@ -23,10 +23,15 @@ from penstock.core.flowfacts import (
     RunFact,
     TriggerFact,
 )
-from penstock.core.processorwords import ahead_words, error_words, processor_words, run_words
-from penstock.core.tracing import trace
-from penstock.core.wallwords import Wall, listed, span, times
-from penstock.core.why import Cause, Clears, flattened, why_flow, why_run
+from penstock.flows.explain.processor_messages import (
+    ahead_words,
+    error_words,
+    processor_words,
+    run_words,
+)
+from penstock.flows.explain.times import Wall, listed, span, times
+from penstock.flows.explain.trace import trace
+from penstock.flows.explain.why import Cause, Clears, flattened, why_flow, why_run
 
 NOW = parse_iso("2025-12-31T16:11:00Z")
 """11:11 in New York."""

@@ -8,10 +8,10 @@ import pytest
 
 from penstock.core import record, retry
 from penstock.core.clock import HOUR, MINUTE
-from penstock.core.evidence import Sighting, assess, spans
-from penstock.core.gate import decide
 from penstock.core.retry import Dead, ErrorType, Retry
-from penstock.core.verdict import Acknowledgement, AlertLevel, Decision, GateStatus, Verdict
+from penstock.flows.gates.evidence import Sighting, assess, spans
+from penstock.flows.gates.gate import decide
+from penstock.flows.gates.verdict import Acknowledgement, AlertLevel, Decision, GateStatus, Verdict
 from penstock.pipelines.cycles import cycle_of, stuck
 from penstock.pipelines.declare.needs import historical, optional, same_day
 from tests.gate_kit import NOW, absent, gate, history, odds, override, table

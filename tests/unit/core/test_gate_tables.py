@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.clock import HOUR, MINUTE
-from penstock.core.gate import decide, what_if
-from penstock.core.verdict import AlertLevel, Effect, GateStatus, Upstream, Verdict
+from penstock.flows.gates.gate import decide, what_if
+from penstock.flows.gates.verdict import AlertLevel, Effect, GateStatus, Upstream, Verdict
 from penstock.pipelines.modes import BUILT_IN, Leniency, judged
 from tests.gate_kit import NOW, absent, gate, history, odds, override, table
 

@@ -9,7 +9,7 @@ import pytest
 from penstock.core import record
 from penstock.core.clock import DAY
 from penstock.core.errors import InvalidInput
-from penstock.core.override import Override, override_check
+from penstock.flows.gates.override import Override, override_check
 from tests.gate_kit import NOW, absent, history, override
 
 

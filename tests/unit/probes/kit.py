@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import duckdb
 import psycopg
 
-from penstock.core.evidence import Sighting
+from penstock.flows.gates.evidence import Sighting
 from penstock.pipelines.dependency import Dependency
 from penstock.probes.api import Budget, Look
 from penstock.probes.looking import Probes

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from penstock.core.clock import from_datetime
-from penstock.core.evidence import assess
+from penstock.flows.gates.evidence import assess
 from penstock.pipelines.declare.needs import historical, optional, per, same_day
 from penstock.pipelines.dependency import Check, Expect, ExpectKind
 from penstock.probes.api import Look

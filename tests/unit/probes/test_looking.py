@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.clock import SECOND
-from penstock.core.evidence import Sighting
+from penstock.flows.gates.evidence import Sighting
 from penstock.pipelines.declare.needs import optional, same_day
 from penstock.pipelines.dependency import Dependency
 from penstock.probes.api import Answer, Budget, Look, Statement, Warehouse

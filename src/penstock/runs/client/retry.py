@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from penstock.access.store.names import Names
 from penstock.access.store.registry import ProcessorRow, customer_get
-from penstock.client.starting import LOOK, check_overlap, free_slot
 from penstock.core.errors import Conflict, IllegalTransition, NotFound
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
+from penstock.flows.client.start_config import LOOK, check_overlap, free_slot
 from penstock.runs.rows import NewRun, Run
 from penstock.runs.store.runs import RunFilter, run_get, run_insert_many, run_list_live
 from penstock.schedules.rows import Config

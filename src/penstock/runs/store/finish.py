@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from penstock.audit.store.alerts import Alert, alert_open, alert_resolve
 from penstock.core.ids import encode
 from penstock.db.store import Tx
+from penstock.flows.store.completions import completion_from_runs
 from penstock.runs import attempt_result
 from penstock.runs.attempt_result import FAILURES_ALERT, FAILURES_DISABLE
 from penstock.runs.rows import Finish, Finished
@@ -28,7 +29,6 @@ from penstock.schedules.store.configs import (
     config_lock,
 )
 from penstock.schedules.store.schedule import schedule_retire
-from penstock.store.completions import completion_from_runs
 
 
 def run_end_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:

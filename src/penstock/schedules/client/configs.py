@@ -12,11 +12,11 @@ from typing import Any
 
 import penstock.schedules.client.config_changes as changes
 from penstock.access.store.names import Names, check_limit
-from penstock.client.starting import start
 from penstock.core.errors import NotFound, StaleVersion
 from penstock.core.fields import check_customer
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
+from penstock.flows.client.start_config import start
 from penstock.pipelines.parameters import validate
 from penstock.runs.rows import Origin
 from penstock.schedules.config_input import ConfigDraft, parse_draft

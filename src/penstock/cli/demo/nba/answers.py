@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 from penstock.assembly import RunFilter
 from penstock.core.clock import Micros, to_datetime
 from penstock.core.utc_offsets import zone_info
-from penstock.core.why import flattened
+from penstock.flows.explain.why import flattened
 
 if TYPE_CHECKING:
     from penstock.client import Client
-    from penstock.core.explain import Explanation
+    from penstock.flows.explain.explain import Explanation
 
 ZONE: Final = "America/New_York"
 CAUSES_MAX: Final = 8

@@ -20,7 +20,7 @@ from penstock.core.clock import MINUTE, Micros, SystemClock
 if TYPE_CHECKING:
     from penstock.assembly import AlertRow, PhaseRow
     from penstock.cli.demo.nba.day import Act, Scene
-    from penstock.client.flows import FlowDetail
+    from penstock.flows.client.flows import FlowDetail
 
 BUSY_US: Final = MINUTE
 IDLE_US: Final = 15 * MINUTE

@@ -13,15 +13,15 @@ from penstock.cli.demo.nba import day
 from penstock.cli.demo.nba.answers import wall
 from penstock.cli.shapes import plural
 from penstock.core.clock import MINUTE
-from penstock.core.gate import decide
 from penstock.core.record import loads
-from penstock.core.verdict import Decision, GateInput
+from penstock.flows.gates.gate import decide
+from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.runs.states import RunState
 
 if TYPE_CHECKING:
     from penstock.cli.demo.nba.day import Scene
     from penstock.client import Client
-    from penstock.client.flows import FlowDetail
+    from penstock.flows.client.flows import FlowDetail
     from penstock.runs.rows import Run
 
 

@@ -1,0 +1,1 @@
+"""Flows: phases, triggers, completions and the orchestrator."""

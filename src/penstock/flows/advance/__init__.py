@@ -1,0 +1,1 @@
+"""Advancing flows: load a snapshot, decide, write the change set."""

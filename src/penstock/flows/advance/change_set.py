@@ -1,0 +1,372 @@
+"""What comes of judging a batch of flows, collected first and written set by set.
+
+One transaction holds a decision and everything that follows from it: phase states, triggers, their
+runs, breakers, decisions, log rows, journal, alerts, interventions, messages. A start that finds
+its trigger there already creates nothing. Only `cascade.advance` writes these.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from penstock.audit.store.alerts import Alert, alert_open
+from penstock.audit.store.journal import Entry, journal_append_many
+from penstock.core.record import dumps
+from penstock.db.store import Tx
+from penstock.flows.advance.late_data import Late
+from penstock.flows.advance.messages import (
+    about,
+    detail_of,
+    flow_alert,
+    gate_alert,
+    gate_key,
+    gate_said,
+    needs_person,
+    phase_alert,
+    phase_key,
+)
+from penstock.flows.advance.snapshot import Book, Wanted
+from penstock.flows.cascade import Ask, FlowState, Progress, is_set_complete
+from penstock.flows.gates.evidence import Sighting
+from penstock.flows.gates.store.gates import (
+    NewDecision,
+    NewTrigger,
+    breaker_put_many,
+    decision_put_many,
+    trigger_put_many,
+)
+from penstock.flows.gates.store.people import (
+    NewIntervention,
+    intervention_close_many,
+    intervention_put_many,
+)
+from penstock.flows.gates.verdict import Decision, GateInput, Verdict
+from penstock.flows.phases import ENDED, PhaseState
+from penstock.flows.store.completions import nudge_next_of_configs, nudge_partition
+from penstock.flows.store.flows import LATE_DATA, Flow, Phase, flow_end_many, phase_update_many
+from penstock.flows.store.logs import (
+    CheckLine,
+    PhaseLine,
+    alert_resolve_many,
+    check_log_put_many,
+    outbox_announce_many,
+    phase_log_put_many,
+    phase_log_triggered_many,
+)
+from penstock.pipelines.plan import PhasePlan
+from penstock.runs.rows import NewRun
+
+STATUS_TOPIC: Final = "penstock.orchestration-status"
+FAILED_TOPIC: Final = "penstock.dependency-check-failed"
+CASCADE: Final = "orchestrator"
+"""The source of a start that a phase led to."""
+
+
+Known: TypeAlias = Callable[[Wanted], Mapping[str, Sighting] | None]
+"""Answers from memory what was seen for a gate; None when somebody has to look."""
+
+
+@dataclass(slots=True)
+class Start:
+    """Processors that a trigger starts."""
+
+    book: Book
+    phase: str
+    processor: str
+    names: tuple[str, ...]
+    is_entry: bool
+    source: str
+
+    @property
+    def places(self) -> list[tuple[int, str, str]]:
+        """(pipeline, phase, name) of the processors."""
+        return [(self.book.flow.pipeline_no, self.phase, name) for name in self.names]
+
+
+@dataclass(slots=True)
+class Changes:
+    """Everything a batch of flows came to."""
+
+    actor: str
+    known: Known | None = None
+    wanted: list[Wanted] = field(default_factory=list)
+    late: list[Late] = field(default_factory=list)
+    closed: list[Flow] = field(default_factory=list)
+    """Flows whose probe closed a breaker: what it kept waiting is judged again."""
+    starts: list[Start] = field(default_factory=list)
+    ended: int = 0
+    overdue: list[int] = field(default_factory=list)
+    """Flows that failed at their deadline: nobody waits for their runs any more."""
+    decisions: list[NewDecision] = field(default_factory=list)
+    _triggers: list[NewTrigger] = field(default_factory=list)
+    _journal: list[Entry] = field(default_factory=list)
+    _phase_lines: list[PhaseLine] = field(default_factory=list)
+    _check_lines: list[CheckLine] = field(default_factory=list)
+    _downstream: list[tuple[int, str, str]] = field(default_factory=list)
+    _messages: list[tuple[str, str]] = field(default_factory=list)
+    _alerts: list[Alert] = field(default_factory=list)
+    _resolved: list[str] = field(default_factory=list)
+    _filed: list[NewIntervention] = field(default_factory=list)
+    _closed: list[tuple[int, str, str, str]] = field(default_factory=list)
+    _flows: list[tuple[int, str, bool, str, bool]] = field(default_factory=list)
+    _lines: list[int] = field(default_factory=list)
+
+    def decided(
+        self,
+        book: Book,
+        ask: Ask,
+        judged: tuple[GateInput, Decision],
+        before: Phase,
+        source: str,
+    ) -> None:
+        """A gate was judged."""
+        flow, processor = book.flow, ask.processor or ""
+        given, decision = judged
+        self.decisions.append(
+            NewDecision(
+                flow.customer, flow.pipeline_no, flow.flow_id, ask.phase, processor,
+                flow.partition, flow.mode, decision.verdict.value, decision.status.value,
+                decision.completeness, decision.quality, dumps(given), dumps(decision), source,
+            )
+        )  # fmt: skip
+        self._checks(book, ask, given, decision, before)
+        if not decision.verdict.starts:
+            self._note(book, ask, "decided", decision, before.state)
+            body = {"reason": decision.reasons[0], "missing": list(decision.missing)}
+            self._tell(book, FAILED_TOPIC, ask.phase, body)
+        if decision.alert is not None:
+            self._alerts.append(gate_alert(book, ask, decision, decision.alert))
+        said = gate_said(before.state)
+        if said is not None and said is not decision.verdict:
+            self._resolved.append(gate_key(flow.flow_id, ask.phase, processor, said))
+        place = (flow.flow_id, ask.phase, processor)
+        if decision.intervention:
+            self._filed.append(
+                NewIntervention(
+                    flow.customer, flow.pipeline_no, *place, flow.partition,
+                    json.dumps(list(decision.missing)), " ".join(decision.reasons),
+                    before.tries, flow.correlation_id,
+                )
+            )  # fmt: skip
+        elif decision.verdict.starts and needs_person(before):
+            self._closed.append((*place, f"its gate says {decision.verdict}"))
+
+    def started(self, book: Book, ask: Ask, decision: Decision, source: str) -> None:
+        """A gate let its phase, or one processor, start."""
+        flow, processor = book.flow, ask.processor or ""
+        plan = book.planned.plan.phase(ask.phase)
+        asked = (processor,) if processor else plan.expected
+        names = tuple(name for name in asked if book.runs(name, plan))
+        is_entry = book.begins_with(ask)
+        is_observed = book.is_observed and (not is_entry or flow.trigger_source == LATE_DATA)
+        runs = 0 if is_observed else len(names)
+        cascaded = source in (CASCADE, LATE_DATA)
+        self._triggers.append(
+            NewTrigger(
+                flow.flow_id, ask.phase, processor, flow.customer, decision.verdict.value, source,
+                is_observed, runs, book.led_by(ask.phase) if cascaded else None,
+            )
+        )  # fmt: skip
+        if not is_observed:
+            self.starts.append(Start(book, ask.phase, processor, names, is_entry, source))
+        self._note(book, ask, "triggered", decision, source=source)
+        self._downstream += [(flow.flow_id, name, ask.phase) for name in plan.after]
+        told = book.row(ask.phase, processor).told
+        body = {
+            "verdict": decision.verdict.value,
+            "missing": told.get("missing", []),
+            "trigger_source": source,
+            "processors": list(names),
+        }
+        self._tell(book, f"{flow.pipeline}.{ask.phase}.trigger", ask.phase, body)
+
+    def breaker_open(self, book: Book, ask: Ask) -> None:
+        """A gate was not asked, because its breaker is open."""
+        detail = detail_of(book, ask.phase, ask.processor or "")
+        entry = Entry("flow", book.flow.flow_id, book.flow.customer, "breaker_open", self.actor,
+                      None, "BLOCKED", None, "five failures in a row", detail)  # fmt: skip
+        self._journal.append(entry)
+
+    def phase_ended(self, book: Book, phase: PhasePlan, progress: Progress) -> None:
+        """A phase ended, or its last straggler made it whole."""
+        flow, row = book.flow, book.row(phase.name)
+        done = [s.processor for s in book.seen_of([phase.name]) if s.status != "failed"]
+        completed = [name for name in phase.expected if name in done]
+        missing = [name for name in phase.expected if name not in done]
+        scores = [s.quality for s in book.seen_of([phase.name]) if s.quality is not None]
+        began, told = row.started_at, row.told
+        self._phase_lines.append(
+            PhaseLine(
+                flow.customer, flow.pipeline_no, flow.flow_id, phase.name, flow.partition,
+                flow.mode, row.state.lower(), began, book.now,
+                None if began is None else book.now - began, len(phase.expected),
+                len(completed), json.dumps(completed), json.dumps(missing),
+                len(completed) * 100 / len(phase.expected),
+                sum(scores) / len(scores) if scores else None, not told,
+                json.dumps(told.get("warnings", [])), flow.correlation_id,
+            )
+        )  # fmt: skip
+        detail = detail_of(book, phase.name, "", completed=len(completed), missing=missing)
+        self._journal.append(
+            Entry("flow", flow.flow_id, flow.customer, "phase_ended", self.actor,
+                  progress.state.value, row.state, None, None, detail)
+        )  # fmt: skip
+        body = {"status": row.state.lower(), "processors": completed, "missing": missing}
+        self._tell(book, f"{flow.pipeline}.{phase.name}.complete", phase.name, body)
+        if not is_set_complete(phase, progress):
+            self._alerts.append(phase_alert(book, phase, missing))
+        elif progress.state in ENDED:
+            self._resolved.append(phase_key(flow.flow_id, phase.name))
+
+    def flow_ended(self, book: Book, state: FlowState) -> None:
+        """A flow ended."""
+        flow = book.flow
+        ran = [row for row in book.rows.values() if row.state != PhaseState.SKIPPED]
+        told = [row.told for row in ran if row.gate is not None]
+        missing = sorted({item for gate in told for item in gate.get("missing", ())})
+        is_degraded = state is not FlowState.COMPLETE
+        self.ended += 1
+        book.flow = flow._replace(state=state.value, ended_at=book.now)
+        self._flows.append((flow.flow_id, state.value, is_degraded, json.dumps(missing), True))
+        self._journal.append(
+            Entry("flow", flow.flow_id, flow.customer, "ended", self.actor, flow.state,
+                  state.value, None, None, detail_of(book, "", ""))
+        )  # fmt: skip
+        self._tell(book, STATUS_TOPIC, "", {"status": state.value.lower(), "missing": missing})
+        self._lines.append(flow.config_id)
+        self._closed += [
+            (flow.flow_id, phase, processor, f"its flow ended {state}")
+            for (phase, processor), row in book.rows.items()
+            if needs_person(row)
+        ]
+        if state is FlowState.FAILED:
+            self.overdue.append(flow.flow_id)
+            self._alerts.append(flow_alert(book))
+        elif is_degraded or any(row.waiting_since for row in book.rows.values()):
+            self._resolved += [
+                gate_key(flow.flow_id, phase, processor, verdict)
+                for phase, processor in book.rows
+                for verdict in Verdict
+            ]
+
+    def write(self, tx: Tx, books: Iterable[Book]) -> list[Start]:
+        """Write everything; returns the starts whose runs are still to be created."""
+        rows = [book.rows[place] for book in books for place in sorted(book.changed)]
+        phase_update_many(tx, sorted(rows, key=lambda row: row.gate_id))
+        broken = [
+            ((b.flow.customer, b.flow.pipeline_no, b.flow.partition, phase), b.breaker(phase))
+            for b in books
+            for phase in sorted(b.breakers_changed)
+        ]
+        breaker_put_many(tx, list(dict(broken).items()))
+        decision_put_many(tx, self.decisions)
+        flow_end_many(tx, self._flows)
+        nudge_next_of_configs(tx, self._lines)
+        for customer, pipeline, partition in sorted({f.place for f in self.closed}):
+            nudge_partition(tx, customer, pipeline, partition)
+        phase_log_put_many(tx, self._phase_lines)
+        phase_log_triggered_many(tx, self._downstream)
+        check_log_put_many(tx, self._check_lines)
+        intervention_put_many(tx, self._filed)
+        intervention_close_many(tx, self._closed)
+        journal_append_many(tx, self._journal)
+        outbox_announce_many(tx, self._messages)
+        alert_resolve_many(tx, self._resolved, self.actor)
+        # The only answer that is waited for: whatever was asked before travels with it.
+        new = trigger_put_many(tx, self._triggers)
+        for alert in self._alerts:
+            alert_open(tx, alert)
+        return [s for s in self.starts if (s.book.flow.flow_id, s.phase, s.processor) in new]
+
+    def _checks(
+        self, book: Book, ask: Ask, given: GateInput, decision: Decision, before: Phase
+    ) -> None:
+        """Log the checks whose outcome is not what the last look saw."""
+        flow = book.flow
+        known = {} if before.evidence is None else json.loads(before.evidence)
+        for a in given.assessments:
+            if known.get(a.key) == [a.rows, a.expected, a.days_present, str(a.status)]:
+                continue
+            self._check_lines.append(
+                CheckLine(
+                    flow.customer, flow.pipeline_no, flow.flow_id, ask.phase,
+                    ask.processor or "", flow.partition, flow.mode, a.table, str(a.kind),
+                    flow.partition, a.expected if a.rows is not None else a.min_days,
+                    a.rows if a.rows is not None else a.days_present, a.completeness, a.quality,
+                    None if a.age_us is None else a.age_us // 1_000_000, str(a.status),
+                    json.dumps(list(a.issues)), decision.verdict.value, flow.correlation_id,
+                )
+            )  # fmt: skip
+
+    def _note(
+        self,
+        book: Book,
+        ask: Ask,
+        action: str,
+        decision: Decision,
+        before: str | None = None,
+        *,
+        source: str | None = None,
+    ) -> None:
+        flow, processor = book.flow, ask.processor or ""
+        more = {"verdict": decision.verdict.value, "status": decision.status.value}
+        if source is not None:
+            more["trigger_source"] = source
+        state = book.row(ask.phase, processor).state
+        self._journal.append(
+            Entry("flow", flow.flow_id, flow.customer, action, self.actor, before, state,
+                  None, decision.reasons[0], detail_of(book, ask.phase, processor, **more))
+        )  # fmt: skip
+
+    def _tell(self, book: Book, topic: str, phase: str, body: dict[str, Any]) -> None:
+        message = {**about(book, phase, ""), **body}
+        self._messages.append((topic, json.dumps(message, sort_keys=True)))
+
+
+def run_rows(
+    starts: Sequence[Start],
+    processors: Mapping[tuple[int, str, str], tuple[int, str]],
+    limits: dict[int, tuple[int, int]],
+) -> list[NewRun]:
+    """The runs of starts.
+
+    processors: (number, pool) by pipeline, phase and name; limits: (max_execution_us, sla_us) by
+    config.
+    """
+    made: list[NewRun] = []
+    places: Counter[int] = Counter()
+    for start in starts:
+        flow = start.book.flow
+        most, sla = limits.get(flow.config_id, (None, None))
+        for name in start.names:
+            number, _ = processors[flow.pipeline_no, start.phase, name]
+            ordered = flow.is_ordered and start.is_entry
+            at = None
+            if start.is_entry and flow.start_at is not None:
+                at = flow.start_at + flow.start_gap * places[flow.flow_id]
+                places[flow.flow_id] += 1
+            made.append(
+                NewRun(
+                    customer=flow.customer,
+                    processor=number,
+                    config_id=flow.config_id or None,
+                    flow_id=flow.flow_id,
+                    partition=flow.partition,
+                    mode=flow.mode,
+                    slot=flow.slot,
+                    scheduled_time=at,
+                    priority=flow.priority,
+                    max_execution_us=most,
+                    sla_us=sla if start.is_entry else None,
+                    ordering_key=f"config:{flow.config_id}:{number}" if ordered else None,
+                    parameters=flow.parameters,
+                    correlation_id=flow.correlation_id,
+                    trigger_source=start.source,
+                    trigger_message_id=flow.message_id if start.is_entry else None,
+                )
+            )
+    return made

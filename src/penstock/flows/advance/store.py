@@ -1,0 +1,225 @@
+"""Advancing flows: the one door through which phases start and end, whoever knocks.
+
+Locks the flows first, in order of ids, then reads: two last completers cannot miss each other, and
+a duplicate finds the trigger there. Gates whose data has to be looked at are leased to the caller,
+who looks outside any transaction and comes back with evidence and token; without a holder they are
+marked as due for whoever can look. The tick, the client and the orchestrator call `advance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from penstock.core.clock import MINUTE
+from penstock.db.store import Tx
+from penstock.flows.advance.change_set import Changes, Known, Start, run_rows
+from penstock.flows.advance.decide import judge
+from penstock.flows.advance.snapshot import Book, LookOrder, Stir
+from penstock.flows.gates.breaker import Breaker
+from penstock.flows.gates.store.gates import (
+    breaker_lock_many,
+    breakers_of,
+    look_lease_many,
+    look_release_many,
+)
+from penstock.flows.gates.store.people import overrides_of
+from penstock.flows.store.completions import Seen, completions_ask
+from penstock.flows.store.create import flow_rerun
+from penstock.flows.store.flows import (
+    Locked,
+    Phase,
+    flow_lock_ask,
+    flow_runs_live,
+    of_configs,
+    phases_ask,
+    processors_ask,
+)
+from penstock.flows.store.plans import planned
+from penstock.runs.store.finish import run_cancel
+from penstock.runs.store.runs import run_insert_many
+
+LOOK_LEASE_US: Final = 2 * MINUTE
+"""Longer than any look may take, so that a slow warehouse is not asked twice."""
+_SLACK_US: Final = 10_000
+_Known: TypeAlias = tuple[dict[int, list[Phase]], dict[int, list[Seen]]]
+"""Phases and completions by flow."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Advanced:
+    """What came of it; looks are the caller's to make."""
+
+    flows: int = 0
+    decisions: int = 0
+    triggers: int = 0
+    runs: int = 0
+    ended: int = 0
+    reruns: int = 0
+    stopped: int = 0
+    run_ids: list[int] = field(default_factory=list)
+    pools: set[str] = field(default_factory=set)
+    looks: list[LookOrder] = field(default_factory=list)
+
+
+def advance(
+    tx: Tx,
+    stirs: Mapping[int, Stir],
+    *,
+    actor: str,
+    holder: str | None = None,
+    known: Known | None = None,
+) -> Advanced:
+    """Judge flows and write what follows; `holder` takes the looks that are needed.
+
+    known: answers from memory what was seen for a gate, so that nobody has to look.
+    """
+    # One way to the server and back: each is executed, and looks at the data, after the one before.
+    lock, read = flow_lock_ask(tx, stirs), _reading(tx, sorted(stirs))
+    locked = lock()
+    if not locked:
+        return Advanced()
+    _drop_stale(tx, stirs)
+    broken = [one.flow.flow_id for one in locked if one.has_breakers]
+    if broken:
+        breaker_lock_many(tx, broken)
+    books = _books(tx, locked, stirs, read())
+    changes = Changes(actor, known)
+    for book in books:
+        judge(book, stirs[book.flow.flow_id], changes)
+    looks = _lease(tx, changes, holder)
+    pipelines = {start.book.flow.pipeline_no for start in changes.starts}
+    find = processors_ask(tx, pipelines) if pipelines else dict
+    starts = changes.write(tx, books)
+    processors = find()
+    run_ids = _run(tx, starts, processors, actor)
+    stopped = sum(_stop(tx, flow_id, actor) for flow_id in changes.overdue)
+    reruns = sum(flow_rerun(tx, late, actor) for late in changes.late)
+    return Advanced(
+        flows=len(books),
+        decisions=len(changes.decisions),
+        triggers=len(starts),
+        runs=len(run_ids),
+        ended=changes.ended,
+        reruns=reruns,
+        stopped=stopped,
+        run_ids=run_ids,
+        pools={processors[place][1] for start in starts for place in start.places},
+        looks=looks,
+    )
+
+
+def book_of(tx: Tx, locked: Locked, stir: Stir | None = None) -> Book:
+    """The book of one flow."""
+    read = _reading(tx, [locked.flow.flow_id])
+    return _books(tx, [locked], {locked.flow.flow_id: stir or Stir()}, read())[0]
+
+
+def _drop_stale(tx: Tx, stirs: Mapping[int, Stir]) -> None:
+    """Listen only to evidence whose lease is still the looker's."""
+    held = {
+        gate_id: evidence.token
+        for stir in stirs.values()
+        for gate_id, evidence in stir.evidence.items()
+    }
+    if held:
+        current = look_release_many(tx, sorted(held.items()))
+        for stir in stirs.values():
+            stir.evidence = {g: e for g, e in stir.evidence.items() if g in current}
+
+
+def _reading(tx: Tx, ids: Sequence[int]) -> Callable[[], _Known]:
+    """Ask for what is known of flows."""
+    phases, seen = phases_ask(tx, ids), completions_ask(tx, ids)
+    return lambda: (phases(), seen())
+
+
+def _books(
+    tx: Tx, locked: Sequence[Locked], stirs: Mapping[int, Stir], known: _Known
+) -> list[Book]:
+    now = max(one.now for one in locked)
+    rows, seen = known
+    approved = [one.flow.flow_id for one in locked if one.has_overrides]
+    overrides = overrides_of(tx, approved) if approved else {}
+    broken = [one.flow.flow_id for one in locked if one.has_breakers]
+    breakers = breakers_of(tx, broken) if broken else {}
+    shared: dict[tuple[int, int, str], dict[str, Breaker]] = {}
+    for one in locked:
+        mine = {p: b for (flow, p), b in breakers.items() if flow == one.flow.flow_id}
+        shared.setdefault(one.flow.place, {}).update(mine)
+    return [
+        Book(
+            flow=one.flow,
+            planned=planned(tx, one.flow.pipeline_no, one.flow.digest, one.flow.mode),
+            now=now,
+            rows={(row.phase, row.processor): row for row in rows[one.flow.flow_id]},
+            seen=seen[one.flow.flow_id],
+            overrides=overrides.get(one.flow.flow_id, ()),
+            breakers=shared[one.flow.place],
+            behind=one.behind,
+        )
+        for one in locked
+        if rows[one.flow.flow_id] and one.flow.flow_id in stirs
+    ]
+
+
+def _lease(tx: Tx, changes: Changes, holder: str | None) -> list[LookOrder]:
+    """Take the looks that are needed; one that somebody else makes is repeated after it."""
+    wanted = changes.wanted
+    if not wanted:
+        return []
+    if holder is None:
+        for want in wanted:
+            want.book.put(want.ask.phase, want.ask.processor or "", look_at=want.book.now)
+        return []
+    tokens = look_lease_many(tx, [want.gate_id for want in wanted], holder, LOOK_LEASE_US)
+    orders = []
+    for want in wanted:
+        book, phase, processor = want.book, want.ask.phase, want.ask.processor or ""
+        token = tokens.get(want.gate_id)
+        if token is None:
+            # What made us ask is not in what they see: they must not wait after it.
+            book.put(phase, processor, look_again=True, look_at=book.now + LOOK_LEASE_US)
+            continue
+        again = book.now + LOOK_LEASE_US + _SLACK_US
+        book.put(phase, processor, look_at=again, look_again=False)
+        orders.append(
+            LookOrder(
+                gate_id=want.gate_id,
+                token=token,
+                flow=book.flow,
+                planned=book.planned,
+                phase=phase,
+                processor=processor,
+                since=want.since,
+            )
+        )
+    return orders
+
+
+def _stop(tx: Tx, flow_id: int, actor: str) -> int:
+    """A flow failed at its deadline: runs that wait are cancelled, those that run are asked."""
+    live = flow_runs_live(tx, flow_id)
+    for run_id, _, _ in live:
+        run_cancel(tx, run_id, actor, "its flow failed at its deadline")
+    return len(live)
+
+
+def _run(
+    tx: Tx,
+    starts: Sequence[Start],
+    processors: Mapping[tuple[int, str, str], tuple[int, str]],
+    actor: str,
+) -> list[int]:
+    """Create the runs of what was triggered; every one of them, or the transaction fails."""
+    if not starts:
+        return []
+    flows = [start.book.flow for start in starts]
+    configs = sorted({flow.config_id for flow in flows if flow.config_id})
+    found = of_configs(tx, configs) if configs else {}
+    limits = {config_id: (c.max_execution_us, c.sla_us) for config_id, c in found.items()}
+    rows = run_rows(starts, processors, limits)
+    ids = run_insert_many(tx, rows, actor)
+    assert len(ids) == len(rows), f"{len(rows)} runs were triggered, {len(ids)} created"
+    return ids

@@ -1,0 +1,225 @@
+"""Flows: list, show, explain, why, trigger, cancel; completions from outside; traces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fastapi import Depends, Path, Query, Request
+from starlette.responses import Response
+
+from penstock.core.ids import encode
+from penstock.flows.api_models import (
+    EventIn,
+    ExplainOut,
+    FlowCancelOut,
+    FlowDetailOut,
+    FlowIn,
+    FlowOut,
+    FlowPreviewOut,
+    OpenedOut,
+    ReceptionOut,
+    TraceOut,
+    WhyOut,
+)
+from penstock.flows.client.completion_message import report_of
+from penstock.flows.client.requests import FlowRequest
+from penstock.flows.explain.client import FlowFilter
+from penstock.flows.shapes import (
+    explained_shape,
+    flow_detail_shape,
+    flow_shape,
+    opened_shape,
+    preview_shape,
+    proof_shape,
+    reception_shape,
+    trace_shape,
+)
+from penstock.http.answers import Pages, answer, once, remembered
+from penstock.http.models.common import Page
+from penstock.http.parts import By, Cursor, Limit, Repeat, RunId, found, router, said
+from penstock.runs.api_models import CancelIn
+
+routes = router("flows")
+
+FlowId = Annotated[str, Path(description="The flow.", examples=["flow_7h2kq0v3"], max_length=64)]
+State = Annotated[
+    Literal["OPEN", "COMPLETE", "DEGRADED", "FAILED", "CANCELLED"] | None,
+    Query(description="Only in this state."),
+]
+PipelineName = Annotated[str | None, Query(description="Only of this pipeline.", max_length=64)]
+Partition = Annotated[str | None, Query(description="Only of this slice of data.", max_length=500)]
+Mode = Annotated[str | None, Query(description="Only in this mode.", max_length=64)]
+Customer = Annotated[str | None, Query(description="Only of this customer.", max_length=200)]
+
+
+@dataclass
+class Which:
+    """Which flows a list shows."""
+
+    customer_id: Customer = None
+    pipeline_template: PipelineName = None
+    partition: Partition = None
+    mode: Mode = None
+    state: State = None
+
+
+@routes.get("/flows", response_model=Page[FlowOut])
+def list_flows(
+    request: Request,
+    by: By,
+    which: Annotated[Which, Depends()],
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """Flows, newest first."""
+    pages = Pages(request, by, **vars(which))
+    place = pages.place(cursor, 1)
+    asked = FlowFilter(
+        partition=which.partition, mode=which.mode, state=which.state, limit=limit,
+        **({} if place is None else {"before": place[0]}),
+    )  # fmt: skip
+    with said("pipeline_template", ("pipeline",)):
+        flows = by.client.flows.page(
+            asked,
+            pipeline=which.pipeline_template,
+            customer=by.customer if which.customer_id is None else which.customer_id,
+        )
+    return pages.page(flows, limit, lambda flow: [flow.flow_id], flow_shape)
+
+
+@routes.post("/flows", status_code=201, response_model=OpenedOut)
+def trigger_flow(request: Request, by: By, body: FlowIn, _: Repeat = None) -> Response:
+    """Open a flow and start what may start; the flow that is there, unless it is forced."""
+    with said("pipeline_template", ("pipeline",)), said("execution_priority", ("priority",)):
+        return once(
+            request,
+            by,
+            lambda client: client.flows.trigger(_request(body), actor=by.actor),
+            opened_shape,
+            201,
+        )
+
+
+@routes.post("/flows/preview", response_model=FlowPreviewOut)
+def preview_flow(request: Request, by: By, body: FlowIn, _: Repeat = None) -> Response:
+    """What a trigger would do; nothing is changed."""
+    with said("pipeline_template", ("pipeline",)), said("execution_priority", ("priority",)):
+        return remembered(
+            request, by, lambda: by.client.previews.trigger(_request(body)), preview_shape
+        )
+
+
+@routes.get("/flows/{flow_id}", response_model=FlowDetailOut)
+def get_flow(by: By, flow_id: FlowId) -> Response:
+    """A flow with its phases, completions, triggers, decisions and journal."""
+    number = found("flow", "flow", flow_id)
+    return answer(flow_detail_shape(by.client.flows.detail(number, by.customer)))
+
+
+@routes.get("/flows/{flow_id}/explain", response_model=ExplainOut)
+def explain_flow(by: By, flow_id: FlowId) -> Response:
+    """For every phase what was decided, when, why, on what evidence, and what is awaited."""
+    number = found("flow", "flow", flow_id)
+    return answer(explained_shape(by.client.explaining.explain_flow(number, by.customer)))
+
+
+@routes.get("/flows/{flow_id}/why", response_model=WhyOut)
+def why_flow(
+    by: By,
+    flow_id: FlowId,
+    phase: Annotated[str | None, Query(description="Of this phase alone.", max_length=200)] = None,
+) -> Response:
+    """Why a flow, or one phase of it, has not ended: a tree of causes."""
+    number = found("flow", "flow", flow_id)
+    return answer(proof_shape(by.client.explaining.why_flow(number, phase, by.customer)))
+
+
+@routes.post("/flows/{flow_id}/cancel", response_model=FlowCancelOut)
+def cancel_flow(
+    request: Request, by: By, flow_id: FlowId, body: CancelIn | None = None, _: Repeat = None
+) -> Response:
+    """End a flow now: waiting runs are cancelled, running ones asked to stop."""
+    number = found("flow", "flow", flow_id)
+    reason = (body or CancelIn()).reason
+    return once(
+        request,
+        by,
+        lambda client: client.flows.cancel(
+            number, reason=reason, customer=by.customer, actor=by.actor
+        ),
+        lambda runs: {"flow_id": encode("flow", number), "runs": runs},
+    )
+
+
+@routes.get("/explain", response_model=ExplainOut)
+def explain_partition(
+    by: By,
+    pipeline_template: Annotated[str, Query(description="The pipeline.", max_length=64)],
+    partition: Annotated[str, Query(description="The slice of data.", max_length=500)],
+    customer_id: Annotated[
+        str | None, Query(description="Whose; `default` unless said.", max_length=200)
+    ] = None,
+    mode: Annotated[str | None, Query(description="In this mode.", max_length=64)] = None,
+    generation: Annotated[
+        int | None, Query(description="This passage; the newest unless said.", ge=1, lt=2**31)
+    ] = None,
+) -> Response:
+    """Explain the newest flow of a partition; without one, what would start it."""
+    with said("pipeline_template", ("pipeline",)):
+        told = by.client.explaining.explain(
+            pipeline_template, partition, customer=customer_id, mode=mode, generation=generation
+        )
+    return answer(explained_shape(told))
+
+
+@routes.get("/pipeline-runs/{run_id}/why", response_model=WhyOut)
+def why_run(by: By, run_id: RunId) -> Response:
+    """Why a run has not started, or has not ended: a tree of causes."""
+    number = found("run", "run", run_id)
+    return answer(proof_shape(by.client.explaining.why_run(number, by.customer)))
+
+
+@routes.get("/traces/{correlation_id}", response_model=TraceOut)
+def trace(
+    by: By,
+    correlation_id: Annotated[
+        str,
+        Path(description="A cause, or a flow or run that it set off.", max_length=500),
+    ],
+) -> Response:
+    """The whole path of one cause across phases and flows, with what never happened."""
+    return answer(trace_shape(by.client.explaining.trace(correlation_id, by.customer)))
+
+
+@routes.post("/events", status_code=202, response_model=ReceptionOut)
+def report_completion(request: Request, by: By, body: EventIn, _: Repeat = None) -> Response:
+    """Report the completion of a processor that Penstock does not run.
+
+    It goes to the newest open flow of its partition and mode, else it opens the next one.
+    """
+    report = report_of(body.model_dump(exclude_none=True))
+    with said("pipeline_template", ("pipeline",)), said("processor_name", ("processor",)):
+        return once(
+            request,
+            by,
+            lambda client: client.flows.complete(report, actor=by.actor),
+            reception_shape,
+            202,
+        )
+
+
+def _request(body: FlowIn) -> FlowRequest:
+    return FlowRequest(
+        pipeline=body.pipeline_template,
+        customer=body.customer_id,
+        partition=body.partition,
+        mode=body.mode,
+        backfill=body.backfill,
+        phases=tuple(body.phases),
+        no_downstream=body.no_downstream,
+        force=body.force,
+        parameters=body.parameters,
+        priority=body.execution_priority,
+        correlation_id=body.correlation_id,
+    )

@@ -1,0 +1,143 @@
+"""`penstock flows`: list, show and cancel flows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from penstock.cli import shapes
+from penstock.cli.app import App, Group
+from penstock.cli.flow_usecases import FlowsAsked
+from penstock.cli.given import FLOW
+from penstock.cli.usecases import Shape
+from penstock.core.errors import IllegalTransition
+from penstock.flows.explain.cli.explain import print_explanation
+
+LIMIT = click.IntRange(1, 10_000)
+STATES = ("OPEN", "COMPLETE", "DEGRADED", "FAILED", "CANCELLED")
+
+
+@click.group(cls=Group)
+def flows() -> None:
+    """List, show and cancel flows."""
+
+
+@flows.command("list")
+@click.option("--customer", metavar="ID", help="Only this customer's.")
+@click.option("--pipeline", metavar="NAME", help="Only of this pipeline.")
+@click.option("--partition", metavar="TEXT", help="Only of this slice of data.")
+@click.option("--mode", metavar="NAME", help="Only in this mode.")
+@click.option("--state", type=click.Choice(STATES, case_sensitive=False), metavar="STATE",
+              help=f"One of {', '.join(STATES)}.")  # fmt: skip
+@click.option("--limit", type=LIMIT, default=50, show_default=True, help="At most so many.")
+@click.pass_obj
+def list_(app: App, /, **given: Any) -> None:
+    """List flows, newest first."""
+    asked = FlowsAsked(**given)
+    with app.use_cases() as cases:
+        found = cases.flows.page(asked)
+        now = cases.now()
+    app.emit({"flows": found}, lambda: _print_flows(app, found, now, asked))
+
+
+def _print_flows(app: App, found: list[Shape], now: int, asked: FlowsAsked) -> None:
+    if not found:
+        app.say("No flows match." if asked != FlowsAsked(limit=asked.limit) else "No flows yet.")
+        app.say("Start one: penstock trigger PIPELINE PARTITION")
+        return
+    shapes.table(
+        ("FLOW", "STATE", "CUSTOMER", "PIPELINE", "PARTITION", "MODE", "GEN", "OPENED", "WITHOUT"),
+        [
+            (
+                flow["flow_id"], flow["state"], flow["customer_id"], flow["pipeline_template"],
+                flow["partition"], flow["mode"], flow["generation"],
+                shapes.brief(shapes.micros(flow["created_at"]), now),
+                shapes.first_line(", ".join(flow["missing"])),
+            )
+            for flow in found
+        ],
+    )  # fmt: skip
+    if len(found) == asked.limit:
+        app.say(f"{len(found)} shown, there may be more: add --limit {asked.limit * 2}")
+
+
+@flows.command("show")
+@click.argument("flow_id", type=FLOW)
+@click.pass_obj
+def show(app: App, flow_id: str) -> None:
+    """Show one flow: its phases, what was reported and decided, and everything that happened."""
+    with app.use_cases() as cases:
+        detail = cases.flows.detail(flow_id)
+        now = cases.now()
+    app.emit(detail, lambda: _print_detail(detail, now))
+
+
+def _print_detail(detail: Shape, now: int) -> None:
+    flow = detail["flow"]
+    click.echo(f"{flow['flow_id']}  {click.style(flow['state'], bold=True)}")
+    shapes.facts(
+        [
+            ("customer", flow["customer_id"]),
+            ("pipeline", flow["pipeline_template"]),
+            ("partition", flow["partition"]),
+            ("mode", flow["mode"]),
+            ("generation", flow["generation"]),
+            ("starts at", flow["start_phase"]),
+            ("takes over from", flow["parent_flow_id"]),
+            ("opened", shapes.when(shapes.micros(flow["created_at"]), now)),
+            ("opened by", f"{flow['opened_by']} ({flow['trigger_source']})"),
+            ("ended", shapes.when(shapes.micros(flow["ended_at"]), now)),
+            ("deadline", shapes.when(shapes.micros(flow["deadline_at"]), now)),
+            ("without", ", ".join(flow["missing"])),
+            ("correlation", flow["correlation_id"]),
+        ]
+    )
+    reported = {(one["phase"], one["processor"]): one for one in detail["completions"]}
+    shapes.table(
+        ("PHASE", "GATE OF", "STATE", "SINCE", "NEXT LOOK", "VERDICT", "MISSING"),
+        [
+            (
+                row["phase"], row["processor"], row["state"],
+                shapes.brief(shapes.micros(row["since"]), now),
+                shapes.brief(shapes.micros(row["next_look_at"]), now), row["verdict"],
+                shapes.first_line(", ".join(row["missing"])),
+            )
+            for row in detail["phases"]
+        ],
+    )  # fmt: skip
+    for (phase, processor), one in reported.items():
+        run = one["run_id"] or one["execution_id"] or ""
+        at = shapes.when(shapes.micros(one["at"]))
+        click.echo(f"  {at}  {phase}/{processor} {one['status']}  {shapes.printable(run)}".rstrip())
+    click.echo(f"In words: penstock explain {flow['flow_id']}")
+
+
+@flows.command("cancel")
+@click.argument("flow_id", type=FLOW)
+@click.option("--reason", default="", metavar="TEXT", help="Why; written down.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be ended.")
+@click.pass_obj
+def cancel(app: App, flow_id: str, reason: str, dry_run: bool) -> None:
+    """End a flow now: what waits is cancelled, what runs is asked to stop.
+
+    What has completed stays complete; the partition can be triggered again.
+    """
+    with app.use_cases() as cases:
+        if dry_run:
+            told = cases.flows.explain_flow(flow_id)
+            if told["flow"]["state"] != "OPEN":
+                raise IllegalTransition("flow", flow_id, told["flow"]["state"], "CANCELLED")
+            ends = [s["phase"] for s in told["phases"]
+                    if s["state"] in ("PENDING", "WAITING", "BLOCKED", "IN_PROGRESS")]  # fmt: skip
+            outcome = {"flow_id": flow_id, "would_end": ends}
+            app.emit(outcome, lambda: _print_would(told, ends))
+            return
+        runs = cases.flows.cancel(flow_id, reason)
+    text = f"{flow_id} cancelled; {shapes.plural(runs, 'run')} cancelled or asked to stop."
+    app.emit({"flow_id": flow_id, "runs": runs}, lambda: click.echo(text))
+
+
+def _print_would(told: Shape, ends: list[str]) -> None:
+    print_explanation({**told, "actions": []}, brief=True)
+    click.echo(f"Would be ended: {', '.join(ends) or 'nothing but the flow itself'}.")

@@ -1,0 +1,1 @@
+"""Use cases of flows: trigger, report, read, cancel."""

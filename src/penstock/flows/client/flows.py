@@ -1,0 +1,315 @@
+"""Flows from the caller's side: trigger, complete from outside, look, cancel.
+
+A flow is open, and the phases whose gates need no data are running, when `trigger` returns. Asking
+again for the same partition and mode answers with the flow that is there, unless `force` asks for
+the next generation. A report that nobody can use is kept as a dead letter, never lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from penstock.access.store.names import Names, check_limit
+from penstock.audit.store.journal import Entry, JournalRow, journal_append_many, journal_for
+from penstock.core.errors import IllegalTransition, InvalidInput, NotFound
+from penstock.core.ids import encode, new_correlation_id
+from penstock.db.store import Store, Tx
+from penstock.flows.cascade import Completion, FlowState
+from penstock.flows.client.opening import (
+    EVENT,
+    Opened,
+    digest_of,
+    flow_open,
+    flow_open_for,
+    flow_start,
+)
+from penstock.flows.client.reports import heard, report_bury, report_log, reported, run_stop_waiting
+from penstock.flows.client.requests import (
+    CompletionReport,
+    FlowRequest,
+    checked_report,
+    checked_request,
+    reporting_row,
+)
+from penstock.flows.gates.store.gates import (
+    DecisionFilter,
+    DecisionRow,
+    Trigger,
+    decision_list,
+    triggers_of,
+)
+from penstock.flows.gates.store.people import flow_dismiss
+from penstock.flows.phases import ENDED, PhaseState
+from penstock.flows.store.completions import (
+    Seen,
+    completion_put_many,
+    completion_seen,
+    completions_of,
+    nudge_next_of_configs,
+)
+from penstock.flows.store.create import Opening, opening_lock
+from penstock.flows.store.flows import (
+    Flow,
+    FlowFilter,
+    Phase,
+    flow_end_many,
+    flow_find,
+    flow_for_correlation,
+    flow_get,
+    flow_list,
+    flow_lock_many,
+    flow_runs_live,
+    phase_update_many,
+    phases_of,
+)
+from penstock.flows.store.from_schedule import mode_and_partition
+from penstock.flows.store.logs import Execution, execution_list
+from penstock.runs.store.finish import run_cancel
+
+__all__ = ["CompletionReport", "FlowDetail", "FlowRequest", "Flows", "Opened", "Reception"]
+
+CHANNEL: Final = "flows"
+
+
+class Reception(NamedTuple):
+    """What became of a report: taken by a flow (as news, or known before), or dead."""
+
+    flow_id: int | None
+    is_news: bool = False
+    opened: bool = False
+    dead_letter_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowDetail:
+    """A flow with everything that is known of it."""
+
+    flow: Flow
+    phases: Sequence[Phase]
+    completions: Sequence[Seen]
+    triggers: Sequence[Trigger]
+    decisions: Sequence[DecisionRow]
+    journal: Sequence[JournalRow]
+    definition: Mapping[str, Any]
+
+
+class Flows:
+    """Use cases about flows."""
+
+    def __init__(self, store: Store, names: Names, actor: str) -> None:
+        self._store = store
+        self._names = names
+        self._actor = actor
+
+    def trigger(self, request: FlowRequest | str, *, actor: str | None = None) -> Opened:
+        """Open a flow and start what may start; the flow that is there, unless `force`."""
+        wanted = FlowRequest(pipeline=request) if isinstance(request, str) else request
+        who = actor or self._actor
+
+        def body(tx: Tx) -> Opened:
+            info = self._names.pipeline(wanted.pipeline, "pipeline", tx)
+            parameters = checked_request(info, wanted)
+            customer_id = wanted.customer or self._names.default_customer
+            customer = self._names.customers(tx, [customer_id])[customer_id]
+            mode, partition = mode_and_partition(
+                info.definition,
+                tx.now(),
+                mode=wanted.mode,
+                backfill=wanted.backfill,
+                source=wanted.source,
+            )
+            partition = wanted.partition or partition
+            opening_lock(tx, customer, info.number, partition)
+            there = flow_find(tx, customer, info.number, partition, mode)
+            if there is not None and not wanted.force and not wanted.phases:
+                return Opened(there, is_new=False)
+            parent = None
+            if wanted.phases:
+                parent = there or flow_find(tx, customer, info.number, partition)
+            opening = Opening(
+                customer=customer,
+                pipeline=info.number,
+                digest=digest_of(tx, info),
+                mode=mode,
+                partition=partition,
+                source=wanted.source,
+                correlation_id=wanted.correlation_id or new_correlation_id(),
+                opened_by=who,
+                priority=wanted.priority,
+                parameters=parameters,
+                starts=tuple(wanted.phases),
+                parent=parent,
+                no_downstream=wanted.no_downstream,
+                generation=wanted.generation,
+            )
+            return flow_open(tx, self._store, info, opening, who)
+
+        return self._store.write(body)
+
+    def complete(self, report: CompletionReport, *, actor: str | None = None) -> Reception:
+        """Take the report of a processor that somebody else runs; safe to repeat.
+
+        It goes to the newest open flow of its partition and mode, else it opens the next
+        generation. A processor that the pipeline does not have makes it a dead letter.
+        """
+        who = actor or self._actor
+        checked_report(report)
+
+        def body(tx: Tx) -> Reception:
+            customer_id = report.customer or self._names.default_customer
+            customer = self._names.customers(tx, [customer_id])[customer_id]
+            info = self._names.pipeline(report.pipeline, "pipeline", tx)
+            row = reporting_row(info, report)
+            if row is None:
+                return Reception(None, dead_letter_id=report_bury(tx, customer, report))
+            mode, _ = mode_and_partition(info.definition, tx.now(), mode=report.mode, source=EVENT)
+            flow = flow_find(tx, customer, info.number, report.partition, report.mode)
+            if flow is None or not flow.is_open:
+                # Of several first reports one opens the flow; the others find it after it.
+                opening_lock(tx, customer, info.number, report.partition)
+                flow = flow_find(tx, customer, info.number, report.partition, report.mode)
+            if flow is not None and (flow.is_open or report.mode is None):
+                mode = flow.mode if flow.is_open else mode
+            if report.execution_id is not None:
+                params = {
+                    "customer": customer,
+                    "pipeline": info.number,
+                    "partition": report.partition,
+                    "mode": mode,
+                    "processor": row.processor,
+                    "execution_id": report.execution_id,
+                }
+                before = completion_seen(tx, params)
+                if before is not None:
+                    return Reception(before)
+            opened = flow is None or not flow.is_open
+            if flow is None or opened:
+                flow = flow_open_for(tx, info, report, (customer, mode, row.phase), who)
+            news = completion_put_many(tx, [reported(flow, row.processor, tx.now(), report)])
+            if news:
+                journal_append_many(tx, [heard(flow, row.phase, report, who)])
+                report_log(tx, flow, row.processor, report, who)
+            if opened:
+                # With the report in the book: nothing is started that is done already.
+                flow_start(tx, self._store, info, flow.flow_id, who)
+            elif news and report.status != Completion.FAILED:
+                run_stop_waiting(tx, flow, row.processor, who)
+            tx.after_commit(lambda: self._store.wake([CHANNEL]))
+            return Reception(flow.flow_id, is_news=bool(news), opened=opened)
+
+        return self._store.write(body)
+
+    def get(self, flow_id: int, customer: str | None = None) -> Flow:
+        """One flow."""
+        return self._store.read(lambda tx: self._flow(tx, flow_id, customer))
+
+    def find(
+        self, pipeline: str, partition: str, *, mode: str | None = None, customer: str | None = None
+    ) -> Flow:
+        """The newest flow of a partition, an open one if there is any."""
+
+        def body(tx: Tx) -> Flow:
+            info = self._names.pipeline(pipeline, "pipeline", tx)
+            whose = customer or self._names.default_customer
+            number = self._names.customer(tx, whose)
+            assert number is not None
+            found = flow_find(tx, number, info.number, partition, mode)
+            if found is None:
+                raise NotFound("flow", f"{pipeline} {partition}")
+            return found
+
+        return self._store.read(body)
+
+    def detail(self, flow_id: int, customer: str | None = None) -> FlowDetail:
+        """One flow with its phases, completions, triggers, decisions and journal."""
+
+        def body(tx: Tx) -> FlowDetail:
+            flow = self._flow(tx, flow_id, customer)
+            info = self._names.pipeline(flow.pipeline, "pipeline", tx)
+            wanted = DecisionFilter(pipeline=flow.pipeline_no, flow_id=flow_id, limit=200)
+            return FlowDetail(
+                flow=flow,
+                phases=phases_of(tx, [flow_id])[flow_id],
+                completions=completions_of(tx, [flow_id])[flow_id],
+                triggers=triggers_of(tx, [flow_id]),
+                decisions=decision_list(tx, wanted),
+                journal=journal_for(tx, "flow", flow_id),
+                definition=info.definition,
+            )
+
+        return self._store.read(body)
+
+    def page(
+        self, wanted: FlowFilter, *, pipeline: str | None = None, customer: str | None = None
+    ) -> list[Flow]:
+        """Flows, newest first; `before` (an id) continues an earlier page."""
+        check_limit(wanted.limit)
+        if wanted.state is not None and wanted.state not in tuple(FlowState):
+            raise InvalidInput("state", f"one of {', '.join(FlowState)}", wanted.state)
+
+        def body(tx: Tx) -> list[Flow]:
+            number = self._names.customer(tx, customer)
+            info = None if pipeline is None else self._names.pipeline(pipeline, "pipeline", tx)
+            which = None if info is None else info.number
+            return flow_list(tx, wanted._replace(customer=number, pipeline=which))
+
+        return self._store.read(body)
+
+    def trace(
+        self, correlation_id: str, customer: str | None = None
+    ) -> tuple[list[Flow], list[Execution]]:
+        """The flows and executions that one cause set off."""
+
+        def body(tx: Tx) -> tuple[list[Flow], list[Execution]]:
+            number = self._names.customer(tx, customer)
+            flows = flow_for_correlation(tx, correlation_id, number)
+            return flows, execution_list(tx, correlation_id, number)
+
+        return self._store.read(body)
+
+    def cancel(
+        self,
+        flow_id: int,
+        *,
+        reason: str = "",
+        customer: str | None = None,
+        actor: str | None = None,
+    ) -> int:
+        """End a flow now; waiting runs are cancelled, running ones asked. Returns how many."""
+        who = actor or self._actor
+
+        def body(tx: Tx) -> int:
+            self._flow(tx, flow_id, customer)
+            (locked,) = flow_lock_many(tx, [flow_id])
+            flow = locked.flow
+            if not flow.is_open:
+                raise IllegalTransition("flow", encode("flow", flow_id), flow.state, "CANCELLED")
+            known = phases_of(tx, [flow_id])[flow_id]
+            rows = [
+                row._replace(state=PhaseState.SKIPPED.value, look_at=None, look_again=False)
+                for row in known
+                if row.state not in ENDED
+            ]
+            phase_update_many(tx, rows)
+            flow_dismiss(tx, known, who)
+            state = FlowState.CANCELLED.value
+            flow_end_many(tx, [(flow_id, state, flow.is_degraded, flow.missing, True)])
+            nudge_next_of_configs(tx, [flow.config_id])
+            entry = Entry("flow", flow_id, flow.customer, "ended", who, flow.state, state,
+                          None, reason or None)  # fmt: skip
+            journal_append_many(tx, [entry])
+            runs = flow_runs_live(tx, flow_id)
+            for run_id, _, _ in runs:
+                run_cancel(tx, run_id, who, reason)
+            tx.after_commit(lambda: self._store.wake(["cancel", CHANNEL]))
+            return len(runs)
+
+        return self._store.write(body)
+
+    def _flow(self, tx: Tx, flow_id: int, customer: str | None) -> Flow:
+        found = flow_get(tx, flow_id, self._names.customer(tx, customer))
+        if found is None:
+            raise NotFound("flow", encode("flow", flow_id))
+        return found

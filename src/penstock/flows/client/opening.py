@@ -1,0 +1,87 @@
+"""Opening flows for callers: the next generation, started at once, or begun by a report.
+
+Functions over the transaction of `client.flows`, which is their only caller.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from penstock.access.store.names import PipelineInfo
+from penstock.access.store.registry import pipeline_get
+from penstock.core.ids import new_correlation_id
+from penstock.db.store import Store, Tx
+from penstock.flows.advance.snapshot import Stir
+from penstock.flows.advance.store import advance
+from penstock.flows.client.requests import CompletionReport
+from penstock.flows.store.create import Opening, flow_open_many
+from penstock.flows.store.flows import Flow, flow_find, flow_get
+
+EVENT: Final = "event"
+CHANNEL: Final = "flows"
+
+
+class Opened(NamedTuple):
+    """The flow of a trigger: new, or the one that was there; and the runs that started with it."""
+
+    flow: Flow
+    is_new: bool
+    run_ids: tuple[int, ...] = ()
+
+
+def flow_open(tx: Tx, store: Store, info: PipelineInfo, opening: Opening, who: str) -> Opened:
+    """Open a flow and start what may start; the one that is there if its generation exists."""
+    (flow_id,) = flow_open_many(tx, [opening])
+    if flow_id is None:
+        there = flow_find(tx, opening.customer, info.number, opening.partition, opening.mode)
+        assert there is not None, "its generation exists"
+        return Opened(there, is_new=False)
+    run_ids = flow_start(tx, store, info, flow_id, who)
+    flow = flow_get(tx, flow_id)
+    assert flow is not None
+    return Opened(flow, is_new=True, run_ids=tuple(run_ids))
+
+
+def flow_start(tx: Tx, store: Store, info: PipelineInfo, flow_id: int, who: str) -> list[int]:
+    """Start what may start of a new flow; returns its runs."""
+    came = advance(tx, {flow_id: Stir(everything=True)}, actor=who)
+    channels = [CHANNEL, *sorted({f"runs:{row.pool}" for row in info.processors})]
+    tx.after_commit(lambda: store.wake(channels))
+    return came.run_ids
+
+
+def flow_open_for(
+    tx: Tx, info: PipelineInfo, report: CompletionReport, about: tuple[int, str, str], who: str
+) -> Flow:
+    """The next generation, begun by a report: its phase is under way, outside.
+
+    about: customer, mode, and the phase that reported.
+    """
+    customer, mode, phase = about
+    entries = {p["name"] for p in info.definition["phases"] if not p["after"]}
+    parent = flow_find(tx, customer, info.number, report.partition, mode)
+    opening = Opening(
+        customer=customer,
+        pipeline=info.number,
+        digest=digest_of(tx, info),
+        mode=mode,
+        partition=report.partition,
+        source=EVENT,
+        correlation_id=report.correlation_id or new_correlation_id(),
+        opened_by=who,
+        starts=() if phase in entries else (phase,),
+        parent=None if phase in entries else parent,
+        origin=report.origin,
+    )
+    (flow_id,) = flow_open_many(tx, [opening])
+    assert flow_id is not None, "the next generation is always new"
+    flow = flow_get(tx, flow_id)
+    assert flow is not None
+    return flow
+
+
+def digest_of(tx: Tx, info: PipelineInfo) -> str:
+    """The digest of a pipeline's declaration as it is now."""
+    found = pipeline_get(tx, info.name)
+    assert found is not None, info.name
+    return found[1]

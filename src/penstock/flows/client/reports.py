@@ -1,0 +1,93 @@
+"""Reports from outside, written down: completions, journal lines, dead letters, runs made needless.
+
+Functions over the transaction of `client.flows`, which is their only caller.
+"""
+
+from __future__ import annotations
+
+import json
+
+from penstock.audit.store.journal import Entry
+from penstock.db.store import Tx
+from penstock.flows.client.requests import CompletionReport
+from penstock.flows.store.completions import Reported
+from penstock.flows.store.flows import Flow, flow_runs_live
+from penstock.flows.store.logs import dead_report_put, execution_log_report
+from penstock.runs.states import RunState
+from penstock.runs.store.finish import run_cancel
+
+
+def reported(flow: Flow, processor: int, now: int, report: CompletionReport) -> Reported:
+    """A report as a completion."""
+    return Reported(
+        flow_id=flow.flow_id,
+        processor=processor,
+        customer=flow.customer,
+        status=report.status,
+        at=now,
+        execution_id=report.execution_id,
+        records=report.records,
+        quality=report.quality,
+        entities=None if report.entities is None else json.dumps(dict(report.entities)),
+    )
+
+
+def heard(flow: Flow, phase: str, report: CompletionReport, who: str) -> Entry:
+    """A report as a line of the journal."""
+    detail = {
+        "phase": phase,
+        "processor": report.processor,
+        "partition": flow.partition,
+        "mode": flow.mode,
+        "correlation_id": flow.correlation_id,
+        "execution_id": report.execution_id,
+        "reported_correlation_id": report.correlation_id,
+    }
+    text = json.dumps(detail, sort_keys=True)
+    return Entry("flow", flow.flow_id, flow.customer, "reported", who, None, report.status,
+                 None, None, text)  # fmt: skip
+
+
+def report_log(tx: Tx, flow: Flow, processor: int, report: CompletionReport, who: str) -> None:
+    """A report as a row of the execution log; what it is called outside is in its metadata."""
+    metadata = dict(report.metadata or {})
+    if report.execution_id is not None:
+        metadata["execution_id"] = report.execution_id
+    origin = report.origin
+    execution_log_report(
+        tx,
+        {
+            "flow_id": flow.flow_id,
+            "processor": processor,
+            "status": report.status,
+            "correlation_id": report.correlation_id,
+            "records": report.records,
+            "entities": None if report.entities is None else json.dumps(dict(report.entities)),
+            "message_id": None if origin is None else origin.message_id,
+            "subscription": None if origin is None else origin.subscription,
+            "metadata": json.dumps(metadata, sort_keys=True, default=str) if metadata else None,
+            "actor": who,
+        },
+    )
+
+
+def report_bury(tx: Tx, customer: int, report: CompletionReport) -> int:
+    """Keep a report nobody can use; returns the dead letter's id."""
+    body = {name: getattr(report, name) for name in report.__slots__ if name != "origin"}
+    return dead_report_put(
+        tx,
+        {
+            "customer": customer,
+            "partition": report.partition,
+            "correlation_id": report.correlation_id,
+            "error_type": "UNKNOWN_PROCESSOR",
+            "error_details": json.dumps(body, default=str, sort_keys=True),
+        },
+    )
+
+
+def run_stop_waiting(tx: Tx, flow: Flow, processor: int, who: str) -> None:
+    """A run that waits for what was done outside is taken out of the queue."""
+    for run_id, state, number in flow_runs_live(tx, flow.flow_id):
+        if state == RunState.PENDING and number == processor:
+            run_cancel(tx, run_id, who, "reported from outside")

@@ -1,0 +1,120 @@
+"""What a caller says about flows: a request to open one, a report of work done outside.
+
+Checked here, by the name of the field, before anything is written; `client.flows` acts on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.access.store.names import PipelineInfo
+from penstock.access.store.registry import ProcessorRow
+from penstock.core.errors import InvalidInput
+from penstock.core.fields import check_text, parameters_text
+from penstock.flows.cascade import Completion
+from penstock.pipelines.parameters import validate
+from penstock.runs.rows import Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowRequest:
+    """A flow to open.
+
+    mode: explicit, else backfill, else by the source and the clock. phases: where to begin; what
+    lies before is inherited from the newest flow of the partition. force: the next generation even
+    if there is a flow. generation: exactly this one, for callers that count themselves.
+    """
+
+    pipeline: str
+    customer: str | None = None
+    partition: str | None = None
+    mode: str | None = None
+    backfill: bool = False
+    phases: Sequence[str] = ()
+    no_downstream: bool = False
+    force: bool = False
+    generation: int | None = None
+    parameters: Mapping[str, Any] | None = None
+    priority: int = 5
+    correlation_id: str | None = None
+    source: str = "manual"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionReport:
+    """What a processor that somebody else runs came to; fields as in completion messages.
+
+    execution_id tells repeats of one report from a second execution.
+    """
+
+    pipeline: str
+    processor: str
+    partition: str
+    customer: str | None = None
+    phase: str | None = None
+    mode: str | None = None
+    status: str = Completion.SUCCESS.value
+    execution_id: str | None = None
+    correlation_id: str | None = None
+    records: int | None = None
+    quality: float | None = None
+    entities: Mapping[str, Sequence[str | int]] | None = None
+    metadata: Mapping[str, Any] | None = None
+    origin: Origin | None = None
+    """The message it came with; told by whoever received it, never by the message."""
+
+
+def checked_request(info: PipelineInfo, wanted: FlowRequest) -> str | None:
+    """Refuse what cannot be opened; returns the parameters as text."""
+    if not info.has_flow:
+        fix = f"Submit a run instead: penstock runs submit {info.name}."
+        raise InvalidInput("pipeline", "a pipeline with phases", info.name, fix)
+    known = [phase["name"] for phase in info.definition["phases"]]
+    for phase in wanted.phases:
+        if phase not in known:
+            raise InvalidInput("phases", f"phases of {info.name} ({', '.join(known)})", phase)
+    for name in ("partition", "correlation_id", "source"):
+        value = getattr(wanted, name)
+        if value is not None:
+            check_text(name, value)
+    if type(wanted.priority) is not int or not 1 <= wanted.priority <= 10:
+        raise InvalidInput("priority", "a whole number from 1 to 10", wanted.priority)
+    if wanted.generation is not None and (
+        type(wanted.generation) is not int or not 1 <= wanted.generation < 2**31
+    ):
+        raise InvalidInput("generation", "a whole number from 1", wanted.generation)
+    given = {} if wanted.parameters is None else wanted.parameters
+    text = parameters_text(given)
+    validate(info.definition.get("parameters"), given)
+    return None if wanted.parameters is None else text
+
+
+def checked_report(report: CompletionReport) -> None:
+    """Refuse a report that says nothing one could keep."""
+    for name in ("processor", "partition"):
+        check_text(name, getattr(report, name))
+    for name in ("execution_id", "correlation_id", "phase", "mode"):
+        value = getattr(report, name)
+        if value is not None:
+            check_text(name, value)
+    if report.status not in tuple(Completion):
+        raise InvalidInput("status", f"one of {', '.join(Completion)}", report.status)
+    if report.quality is not None and not 0 <= report.quality <= 1:
+        raise InvalidInput("quality", "a number from 0 to 1", report.quality)
+    if report.records is not None and not 0 <= report.records < 2**63:
+        raise InvalidInput("records", "a whole number from 0", report.records)
+
+
+def reporting_row(info: PipelineInfo, report: CompletionReport) -> ProcessorRow | None:
+    """The processor that reports; None when the pipeline has no such one."""
+    rows = [
+        row
+        for row in info.processors
+        if row.is_current and row.name == report.processor and report.phase in (None, row.phase)
+    ]
+    if len(rows) > 1:
+        phases = ", ".join(sorted(row.phase for row in rows))
+        raise InvalidInput("phase", f"one of {phases}, which all have it", report.phase)
+    return rows[0] if rows else None

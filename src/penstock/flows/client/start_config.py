@@ -1,0 +1,134 @@
+"""Starting a config outside its schedule: by a person's call, or by a message.
+
+Functions over a transaction that has locked the config. A start obeys the overlap policy: `skip`
+refuses while a run has not ended, `queue` lets one wait, `allow` (and nothing else) runs beside.
+"""
+
+from __future__ import annotations
+
+from penstock.access.store.names import PipelineInfo
+from penstock.access.store.registry import pipeline_get
+from penstock.core.errors import Conflict
+from penstock.core.ids import encode
+from penstock.db.store import Tx
+from penstock.flows.advance.snapshot import Stir
+from penstock.flows.advance.store import advance
+from penstock.flows.store.create import Opening, flow_open_many
+from penstock.flows.store.flows import flow_in_line, flow_lock_open, flow_open_of_config
+from penstock.flows.store.from_schedule import mode_and_partition
+from penstock.runs.rows import NewRun, Origin, Run
+from penstock.runs.states import Admission
+from penstock.runs.store.runs import RunFilter, run_insert_many, run_list_live
+from penstock.schedules.cadence import CatchUp, Overlap, latest_until
+from penstock.schedules.description import cadence_of
+from penstock.schedules.rows import Config
+from penstock.schedules.store.schedule import schedule_get
+
+LOOK = 100
+
+
+def start(
+    tx: Tx, config: Config, info: PipelineInfo, who: str, source: str, origin: Origin | None = None
+) -> list[int]:
+    """Create the runs of one start now; Conflict when the config or its overlap forbids it."""
+    name = encode("cfg", config.config_id)
+    if not config.is_active:
+        why = config.inactive_reason or "created switched off"
+        raise Conflict(f"{name} is not active ({why}): penstock configs enable {name}")
+    # A tick that holds the clock row goes first: its run is then seen below.
+    schedule_get(tx, config.config_id)
+    live = run_list_live(
+        tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LOOK)
+    )
+    check_overlap(config, live, name)
+    is_ordered = config.overlap != Overlap.ALLOW or config.catch_up == CatchUp.ALL
+    slot = free_slot(tx, config, live)
+    if info.has_flow:
+        return _start_flow(tx, config, info, slot, (who, source, origin))
+    news = [
+        NewRun(
+            customer=config.customer,
+            processor=row.processor,
+            config_id=config.config_id,
+            slot=slot,
+            scheduled_time=tx.now(),
+            priority=config.priority,
+            max_execution_us=config.max_execution_us,
+            sla_us=config.sla_us,
+            ordering_key=f"config:{config.config_id}:{row.processor}" if is_ordered else None,
+            trigger_source=source,
+            trigger_message_id=None if origin is None else origin.message_id,
+        )
+        for row in info.entries
+    ]
+    ids = run_insert_many(tx, news, who)
+    assert len(ids) == len(news), "the slot is free"
+    return ids
+
+
+def _start_flow(
+    tx: Tx, config: Config, info: PipelineInfo, slot: int, cause: tuple[str, str, Origin | None]
+) -> list[int]:
+    """Open a flow of the config's pipeline; returns the runs that start at once."""
+    who, source, origin = cause
+    open_flow = flow_open_of_config(tx, config.config_id)
+    if config.overlap == Overlap.SKIP and open_flow is not None:
+        name = encode("flow", open_flow)
+        raise Conflict(f"{name} has not ended and overlap is skip: penstock flows show {name}")
+    is_ordered = config.overlap == Overlap.QUEUE or config.catch_up == CatchUp.ALL
+    if is_ordered:
+        flow_lock_open(tx, [config.config_id])
+    waiting = flow_in_line(tx, config.config_id) if config.overlap == Overlap.QUEUE else None
+    if waiting is not None and config.catch_up != CatchUp.ALL:
+        name = encode("flow", waiting)
+        raise Conflict(f"{name} is in line already and overlap is queue: penstock why {name}")
+    stored = pipeline_get(tx, info.name)
+    assert stored is not None, info.name
+    mode, partition = mode_and_partition(info.definition, slot, source=source)
+    opening = Opening(
+        customer=config.customer,
+        pipeline=info.number,
+        digest=stored[1],
+        mode=mode,
+        partition=partition,
+        source=source,
+        correlation_id=f"cfg:{config.config_id}:{slot}",
+        opened_by=who,
+        config_id=config.config_id,
+        slot=slot,
+        priority=config.priority,
+        is_ordered=is_ordered,
+        origin=origin,
+    )
+    (flow_id,) = flow_open_many(tx, [opening])
+    assert flow_id is not None, "the next generation is always new"
+    return advance(tx, {flow_id: Stir(everything=True)}, actor=who).run_ids
+
+
+def free_slot(tx: Tx, config: Config, live: list[Run] | None = None) -> int:
+    """A moment, now or just after, that is nobody's slot: neither the schedule's nor a start's."""
+    if live is None:
+        live = run_list_live(
+            tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LOOK)
+        )
+    now = tx.now()
+    slot = max([now, *(run.slot + 1 for run in live if run.slot >= now)])
+    cadence = cadence_of(config)
+    anchor = config.next_run_time or 0
+    if cadence is not None and latest_until(cadence, slot, slot, anchor) == slot:
+        slot += 1
+    return slot
+
+
+def check_overlap(config: Config, live: list[Run], name: str) -> None:
+    """Conflict when the config's overlap policy forbids another run beside these."""
+    if config.overlap == Overlap.ALLOW or config.catch_up == CatchUp.ALL:
+        return
+    if config.overlap == Overlap.QUEUE:
+        live = [run for run in live if run.admission == Admission.BLOCKED]
+    if live:
+        what = "waiting already" if config.overlap == Overlap.QUEUE else "not ended"
+        raise Conflict(
+            f"{encode('run', live[0].run_id)} of {name} is {what} and overlap is "
+            f"{config.overlap}: cancel it, wait for it, or change overlap."
+        )

@@ -1,0 +1,1 @@
+"""The commands `explain`, `why` and `trace`."""

@@ -1,0 +1,202 @@
+"""What happened, and why: explain a flow, prove why something is not happening, trace a cause.
+
+Reads only, each in one transaction; the words are made by `core.explain`, `core.why` and
+`core.tracing`, so that Python, the command line, the API and the UI say the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.access.store.names import Names
+from penstock.core.clock import Micros
+from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.ids import decode, encode
+from penstock.db.store import Store, Tx
+from penstock.flows.explain.explain import Explanation, explain, explain_nothing
+from penstock.flows.explain.facts import FlowFact, RunFact
+from penstock.flows.explain.store.load import FactFinder
+from penstock.flows.explain.store.reads import flows_executed_for
+from penstock.flows.explain.times import Wall
+from penstock.flows.explain.trace import Traced, trace
+from penstock.flows.explain.why import Cause, why_flow, why_run
+from penstock.flows.store.flows import Flow, FlowFilter, flow_for_correlation, flow_get, flow_list
+from penstock.runs.store.runs import run_get
+
+__all__ = ["Explained", "Explaining", "FlowFilter", "Proof", "TracedCause"]
+
+TRACE_MAX = 50
+"""Flows of one cause that a trace tells in full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """A flow in words; flow is None when there is none."""
+
+    flow: FlowFact | None
+    explanation: Explanation
+    now: Micros
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """A tree of causes, and the wall clock its sentences are about."""
+
+    cause: Cause
+    now: Micros
+    timezone: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedCause:
+    """The path of one cause over all its flows."""
+
+    correlation_id: str
+    flows: tuple[FlowFact, ...]
+    traced: Traced
+    now: Micros
+
+
+class Explaining:
+    """Use cases of people who want to know."""
+
+    def __init__(self, store: Store, names: Names) -> None:
+        self._store = store
+        self._names = names
+
+    def explain(
+        self,
+        pipeline: str,
+        partition: str,
+        *,
+        customer: str | None = None,
+        mode: str | None = None,
+        generation: int | None = None,
+    ) -> Explained:
+        """Explain the newest flow of a partition; older ones that are still open are named.
+
+        Without a flow the answer says so, and what would start one.
+        """
+
+        def body(tx: Tx) -> Explained:
+            info = self._names.pipeline(pipeline, "pipeline", tx)
+            whose = customer or self._names.default_customer
+            try:
+                number = self._names.customer(tx, whose)
+            except NotFound:
+                if customer is not None:
+                    raise
+                number = None
+            found = None
+            if number is not None:
+                found = _find(tx, number, info.number, partition, (mode, generation))
+            if found is not None:
+                return self._explained(tx, found)
+            if generation is not None:
+                raise NotFound("flow", f"{pipeline} {partition} generation {generation}")
+            nothing = explain_nothing(pipeline, partition, whose, mode)
+            return Explained(flow=None, explanation=nothing, now=tx.now())
+
+        return self._store.read(body)
+
+    def explain_flow(self, flow_id: int, customer: str | None = None) -> Explained:
+        """Explain one flow."""
+        return self._store.read(lambda tx: self._explained(tx, self._flow(tx, flow_id, customer)))
+
+    def why_flow(
+        self, flow_id: int, phase: str | None = None, customer: str | None = None
+    ) -> Proof:
+        """Why a flow, or one of its phases, has not ended."""
+
+        def body(tx: Tx) -> Proof:
+            fact = FactFinder(tx, self._names).flow(self._flow(tx, flow_id, customer))
+            known = [one.name for one in fact.phases]
+            if phase is not None and phase not in known:
+                raise InvalidInput("phase", f"one of {', '.join(known)}", phase)
+            now = tx.now()
+            return Proof(cause=why_flow(fact, now, phase), now=now, timezone=fact.timezone)
+
+        return self._store.read(body)
+
+    def why_run(self, run_id: int, customer: str | None = None) -> Proof:
+        """Why a run has not started, or has not ended."""
+
+        def body(tx: Tx) -> Proof:
+            run = run_get(tx, run_id, self._names.customer(tx, customer))
+            if run is None:
+                raise NotFound("run", encode("run", run_id))
+            now = tx.now()
+            fact = FactFinder(tx, self._names).run(run)
+            return Proof(cause=why_run(fact, Wall(now)), now=now, timezone="UTC")
+
+        return self._store.read(body)
+
+    def trace(self, cause: str, customer: str | None = None) -> TracedCause:
+        """The whole path of a cause: by its correlation id, or by any flow or run of it."""
+
+        def body(tx: Tx) -> TracedCause:
+            number = self._names.customer(tx, customer)
+            correlation_id = self._correlation(tx, cause, number)
+            flows = flow_for_correlation(tx, correlation_id, number)
+            known = {flow.flow_id for flow in flows}
+            for flow_id in flows_executed_for(tx, correlation_id, number):
+                more = None if flow_id in known else flow_get(tx, flow_id, number)
+                flows += [] if more is None else [more]
+            if not flows:
+                raise NotFound("trace", cause)
+            finder = FactFinder(tx, self._names)
+            chosen = sorted(flows, key=lambda flow: flow.flow_id)[-TRACE_MAX:]
+            facts = tuple(finder.flow(flow) for flow in chosen)
+            runs: list[RunFact] = [run for flow in chosen for run in finder.executions(flow)]
+            now = tx.now()
+            return TracedCause(
+                correlation_id=correlation_id,
+                flows=facts,
+                traced=trace(facts, runs, now),
+                now=now,
+            )
+
+        return self._store.read(body)
+
+    def _explained(self, tx: Tx, flow: Flow) -> Explained:
+        fact = FactFinder(tx, self._names).flow(flow)
+        now = tx.now()
+        return Explained(flow=fact, explanation=explain(fact, now), now=now)
+
+    def _flow(self, tx: Tx, flow_id: int, customer: str | None) -> Flow:
+        found = flow_get(tx, flow_id, self._names.customer(tx, customer))
+        if found is None:
+            raise NotFound("flow", encode("flow", flow_id))
+        return found
+
+    def _correlation(self, tx: Tx, cause: str, customer: int | None) -> str:
+        """The correlation id behind what was given."""
+        kind = cause.partition("_")[0]
+        if kind not in ("flow", "run"):
+            return cause
+        try:
+            number = decode(kind, cause)
+        except InvalidInput:
+            return cause
+        if kind == "flow":
+            flow = flow_get(tx, number, customer)
+            if flow is None:
+                raise NotFound("flow", cause)
+            return flow.correlation_id
+        run = run_get(tx, number, customer)
+        if run is None:
+            raise NotFound("run", cause)
+        return run.correlation_id or cause
+
+
+def _find(
+    tx: Tx, customer: int, pipeline: int, partition: str, which: tuple[str | None, int | None]
+) -> Flow | None:
+    """The newest flow of a partition: in a mode, or of a generation, where one is named."""
+    mode, generation = which
+    limit = 1 if generation is None else 1_000
+    wanted = FlowFilter(
+        customer=customer, pipeline=pipeline, partition=partition, mode=mode, limit=limit
+    )
+    found = flow_list(tx, wanted)
+    return next((flow for flow in found if generation in (None, flow.generation)), None)

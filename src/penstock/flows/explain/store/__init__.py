@@ -1,0 +1,1 @@
+"""Facts about flows, read in one transaction."""

@@ -1,0 +1,65 @@
+"""Facts about the limits a run waits for: who holds them, its place in line, when there is room.
+
+Only reading. A caller that is bound to one customer is told of its own holders; that others hold
+the rest is all it learns, not who, how many, or how long the line is.
+"""
+
+from __future__ import annotations
+
+from penstock.core.clock import SECOND
+from penstock.core.ids import encode
+from penstock.db.store import Tx
+from penstock.flows.explain.facts import AHEAD_MAX, HolderFact, LimitFact
+from penstock.limits.store.run_queue import Holder, Stand, holders_of, stands_of
+
+HOLDERS_MAX = 5
+"""Holders that are named, the longest first."""
+
+
+def limit_facts(tx: Tx, run_id: int, customer: int | None) -> tuple[LimitFact, ...]:
+    """What a waiting run needs; `customer`: the one that a bound caller belongs to."""
+    now = tx.now()
+    return tuple(_fact(tx, stand, customer, now) for stand in stands_of(tx, run_id, AHEAD_MAX))
+
+
+def _fact(tx: Tx, stand: Stand, customer: int | None, now: int) -> LimitFact:
+    room, most = stand.room, stand.most
+    is_bound = customer is not None
+    lacks = stand.is_waiting if is_bound else room.lacks(stand.weight) or (
+        stand.is_waiting and stand.ahead > 0
+    )  # fmt: skip
+    wait_us = None if is_bound else room.wait_us(stand.weight)
+    if wait_us and room.rate:
+        wait_us += int(stand.ahead / room.rate * SECOND)
+    is_full = lacks and most != 0 and not wait_us
+    holders = holders_of(tx, stand.limit_id, customer, HOLDERS_MAX + 1) if is_full else []
+    named = holders[:HOLDERS_MAX]
+    own = sum(one.weight for one in holders)
+    return LimitFact(
+        name=stand.name,
+        weight=stand.weight,
+        lacks=lacks,
+        is_waiting=stand.is_waiting,
+        most=most,
+        held=None if is_bound else room.held,
+        ahead=None if is_bound else stand.ahead,
+        holders=tuple(map(_holder, named)),
+        has_others=is_full
+        and (len(holders) > len(named) or (is_bound and most is not None and own < most)),
+        tokens_at=now + wait_us if lacks and wait_us else None,
+    )
+
+
+def _holder(one: Holder) -> HolderFact:
+    if one.run_id is None or one.state is None:
+        doing = "holds it" if one.weight == 1 else "holds"
+        return HolderFact(holder=one.holder, since=one.since_at, weight=one.weight, doing=doing)
+    where = f" on {one.claimed_by}" if one.claimed_by else ""
+    doing = f"runs{where} and holds" if one.state != "PENDING" else "waits for a worker, holding"
+    return HolderFact(
+        holder=encode("run", one.run_id),
+        since=one.since_at,
+        weight=one.weight,
+        doing=f"{doing} {'it' if one.weight == 1 else ''}".rstrip(),
+        until_at=one.timeout_at,
+    )

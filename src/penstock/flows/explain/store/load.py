@@ -1,0 +1,352 @@
+"""Facts about a flow or a run, read in one transaction and put into `core.flowfacts`.
+
+Only reading. A caller that is bound to one customer learns nothing of others: not how long the
+common queue is, not who works on it, not who paused everything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from penstock.access.store.names import Names, PipelineInfo
+from penstock.core.errors import InvalidInput
+from penstock.core.ids import encode
+from penstock.db.store import Tx
+from penstock.flows.cascade import FlowState
+from penstock.flows.explain.facts import (
+    AHEAD_MAX,
+    BreakerFact,
+    DecisionFact,
+    FlowFact,
+    GateFact,
+    LimitFact,
+    OpenFact,
+    OverrideFact,
+    PauseFact,
+    PhaseFact,
+    ProcessorFact,
+    RunFact,
+    TriggerFact,
+)
+from penstock.flows.explain.store.limits import limit_facts
+from penstock.flows.explain.store.reads import (
+    decisions_latest,
+    executions_of_flow,
+    generation_newest,
+    interventions_of_flow,
+    run_ahead,
+    run_in_front,
+    runs_of_flow,
+)
+from penstock.flows.explain.store.rows import (
+    decision_fact,
+    ended_fact,
+    error_message,
+    intervention_fact,
+)
+from penstock.flows.gates.breaker import BreakerState
+from penstock.flows.gates.store.gates import breakers_of, triggers_of
+from penstock.flows.gates.store.people import Intervention, overrides_of
+from penstock.flows.phases import PhaseState
+from penstock.flows.store.completions import Seen, completions_of
+from penstock.flows.store.flows import Flow, FlowFilter, Phase, flow_behind, flow_list, phases_of
+from penstock.flows.store.plans import Planned, planned
+from penstock.runs.rows import Run, shown_key
+from penstock.runs.states import Admission
+from penstock.runs.store.admission import Pause, pause_list
+from penstock.runs.store.leases import session_list
+
+OTHERS_MAX = 5
+"""Older flows of a partition that are named while they are open."""
+WAITS = {
+    Admission.READY: "ready",
+    Admission.LATER: "later",
+    Admission.PAUSED: "paused",
+    Admission.BLOCKED: "blocked",
+    Admission.LIMITED: "limited",
+}
+
+
+class FactFinder:
+    """Reads facts within one transaction."""
+
+    def __init__(self, tx: Tx, names: Names) -> None:
+        self._tx = tx
+        self._names = names
+        self._pauses: list[Pause] | None = None
+        self._workers: Counter[str] | None = None
+
+    def flow(self, flow: Flow) -> FlowFact:
+        """Everything about a flow."""
+        tx, flow_id = self._tx, flow.flow_id
+        plan = planned(tx, flow.pipeline_no, flow.digest, flow.mode)
+        newest = generation_newest(tx, flow)
+        behind = flow_behind(tx, flow_id) if flow.is_open else None
+        return FlowFact(
+            flow_id=encode("flow", flow_id),
+            customer=flow.customer_id,
+            pipeline=flow.pipeline,
+            partition=flow.partition,
+            mode=flow.mode,
+            generation=flow.generation,
+            state=flow.state,
+            correlation_id=flow.correlation_id,
+            trigger_source=flow.trigger_source,
+            opened_by=flow.opened_by,
+            opened_at=flow.created_at,
+            timezone=str(plan.definition.get("timezone") or "UTC"),
+            ended_at=flow.ended_at,
+            deadline_at=flow.deadline_at,
+            start_phase=flow.start_phase,
+            observes=plan.observes,
+            missing=tuple(json.loads(flow.missing)),
+            phases=self._phases(flow, plan),
+            overrides=tuple(
+                OverrideFact(
+                    override_id=given.id,
+                    approved_by=given.approved_by,
+                    reason=given.reason,
+                    expires_at=given.expires_at,
+                    phase=given.phase,
+                    dependency=given.dependency,
+                )
+                for given in overrides_of(tx, [flow_id]).get(flow_id, ())
+            ),
+            newer=newest if newest > flow.generation else None,
+            behind=None if behind is None else encode("flow", behind),
+            still_open=self._still_open(flow),
+        )
+
+    def run(self, run: Run) -> RunFact:
+        """A run, live or ended."""
+        info = self._info(run.pipeline)
+        waits = None if run.admission is None else WAITS.get(Admission(run.admission))
+        rows = [] if info is None else info.processors
+        row = next((r for r in rows if (r.phase, r.name) == (run.phase, run.processor)), None)
+        pool = "default" if row is None else row.pool
+        is_bound = self._names.customer_id is not None
+        is_ready = waits == "ready" and run.finished_at is None
+        front = run_in_front(self._tx, run.run_id) if waits == "blocked" else None
+        timeout = None
+        if run.started_at is not None and run.max_execution_us is not None:
+            timeout = run.started_at + run.max_execution_us
+        return RunFact(
+            run_id=encode("run", run.run_id),
+            phase=run.phase,
+            processor=run.processor,
+            state=run.state,
+            attempt=run.attempt,
+            since=run.state_at,
+            due_at=run.scheduled_time,
+            waits=waits,
+            started_at=run.started_at,
+            ended_at=run.finished_at,
+            timeout_at=timeout,
+            error_type=run.error_type,
+            error=error_message(run.error_details),
+            claimed_by=run.claimed_by,
+            pool=pool,
+            ordering_key=shown_key(run.ordering_key),
+            behind=None if front is None else encode("run", front),
+            ahead=None if is_bound or not is_ready else run_ahead(self._tx, run.run_id, AHEAD_MAX),
+            workers=None if is_bound or not is_ready else self._alive(pool),
+            pauses=self._covering(run, info) if waits == "paused" else (),
+            limits=self._limits(run) if waits == "limited" else (),
+            is_external=info is not None and row is not None and info.is_external(row),
+        )
+
+    def executions(self, flow: Flow) -> list[RunFact]:
+        """The ended executions of a flow, oldest first."""
+        return [ended_fact(row) for row in executions_of_flow(self._tx, flow)]
+
+    def _limits(self, run: Run) -> tuple[LimitFact, ...]:
+        customer = self._names.customer(self._tx, None)
+        return limit_facts(self._tx, run.run_id, customer)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _still_open(self, flow: Flow) -> tuple[OpenFact, ...]:
+        wanted = FlowFilter(
+            customer=flow.customer,
+            pipeline=flow.pipeline_no,
+            partition=flow.partition,
+            state=FlowState.OPEN.value,
+            before=flow.flow_id,
+            limit=OTHERS_MAX,
+        )
+        older = flow_list(self._tx, wanted)
+        rows = phases_of(self._tx, [one.flow_id for one in older]) if older else {}
+        found = []
+        for one in older:
+            left = [row for row in rows[one.flow_id] if not row.processor and not row.is_ended]
+            begun = [row for row in left if row.state != PhaseState.PENDING] or left
+            found.append(
+                OpenFact(
+                    flow_id=encode("flow", one.flow_id),
+                    mode=one.mode,
+                    generation=one.generation,
+                    opened_at=one.created_at,
+                    phase=begun[0].phase if begun else None,
+                    state=begun[0].state if begun else None,
+                )
+            )
+        return tuple(found)
+
+    def _phases(self, flow: Flow, plan: Planned) -> tuple[PhaseFact, ...]:
+        tx, flow_id = self._tx, flow.flow_id
+        rows = phases_of(tx, [flow_id])[flow_id]
+        parts = _Parts(
+            seen={(s.phase, s.processor): s for s in completions_of(tx, [flow_id])[flow_id]},
+            live={(r.phase, r.processor): self.run(r) for r in runs_of_flow(tx, flow_id)},
+            ended=[ended_fact(row) for row in executions_of_flow(tx, flow)],
+            decided={
+                place: decision_fact(row) for place, row in decisions_latest(tx, flow_id).items()
+            },
+            triggers={
+                (t.phase, t.processor): TriggerFact(
+                    at=t.at,
+                    verdict=t.verdict,
+                    source=t.source,
+                    is_observed=t.is_observed,
+                    runs=t.runs,
+                )
+                for t in triggers_of(tx, [flow_id])
+            },
+            filed={(i.phase, i.processor): i for i in interventions_of_flow(tx, flow_id)},
+            breakers={
+                phase: BreakerFact(
+                    failures=given.failures,
+                    again_at=given.opens_again_at(),
+                    is_open=given.state(tx.now()) is BreakerState.OPEN,
+                )
+                for (_, phase), given in breakers_of(tx, [flow_id]).items()
+            },
+        )
+        whole = {row.phase: row for row in rows if not row.processor}
+        names = [p["name"] for p in plan.definition["phases"] if p["name"] in whole]
+        return tuple(_phase(flow, plan, whole[name], rows, parts) for name in names)
+
+    def _info(self, pipeline: str) -> PipelineInfo | None:
+        try:
+            return self._names.pipeline(pipeline, "pipeline", self._tx)
+        except InvalidInput:
+            return None
+
+    def _alive(self, pool: str) -> int:
+        if self._workers is None:
+            found = session_list(self._tx)
+            self._workers = Counter(s.pool or "" for s in found if s.kind == "worker")
+        return self._workers[pool]
+
+    def _covering(self, run: Run, info: PipelineInfo | None) -> tuple[PauseFact, ...]:
+        if self._pauses is None:
+            bound = self._names.customer(self._tx, None)
+            self._pauses = pause_list(self._tx, bound)
+        found = []
+        for pause in self._pauses:
+            subject = pause.customer_id if pause.scope == "customer" else pause.pipeline
+            if pause.scope == "config":
+                subject = encode("cfg", pause.subject)
+            covers = {
+                "all": True,
+                "customer": pause.customer_id == run.customer_id,
+                "pipeline": info is not None and pause.subject == info.number,
+                "config": pause.subject == run.config_id,
+            }[pause.scope]
+            if covers:
+                found.append(
+                    PauseFact(
+                        scope=pause.scope,
+                        subject=None if pause.scope == "all" else subject,
+                        since=pause.paused_at,
+                        by=pause.paused_by,
+                        reason=pause.reason,
+                    )
+                )
+        return tuple(found)
+
+
+class _Parts:
+    """What was read about a flow, by phase and processor."""
+
+    def __init__(
+        self,
+        *,
+        seen: dict[tuple[str, str], Seen],
+        live: dict[tuple[str, str], RunFact],
+        ended: list[RunFact],
+        decided: dict[tuple[str, str], DecisionFact],
+        triggers: dict[tuple[str, str], TriggerFact],
+        filed: dict[tuple[str, str], Intervention],
+        breakers: dict[str, BreakerFact],
+    ) -> None:
+        self.seen = seen
+        self.live = live
+        self.ended = ended
+        self.decided = decided
+        self.triggers = triggers
+        self.filed = filed
+        self.breakers = breakers
+
+    def gate(self, row: Phase) -> GateFact:
+        """The gate of a phase or processor."""
+        place = (row.phase, row.processor)
+        return GateFact(
+            processor=row.processor,
+            state=row.state,
+            since=row.since_at,
+            look_at=row.look_at,
+            waiting_since=row.waiting_since,
+            tries=row.tries,
+            decision=self.decided.get(place),
+            trigger=self.triggers.get(place),
+        )
+
+    def processor(self, phase: str, name: str, *, is_external: bool) -> ProcessorFact:
+        """A processor that is expected."""
+        place = (phase, name)
+        seen = self.seen.get(place)
+        tried = [r for r in self.ended if (r.phase, r.processor) == place and r.state == "FAILED"]
+        run_id = None if seen is None or seen.run_id is None else encode("run", seen.run_id)
+        return ProcessorFact(
+            name=name,
+            status=None if seen is None else seen.status,
+            at=None if seen is None else seen.at,
+            run_id=run_id,
+            records=None if seen is None else seen.records,
+            is_external=is_external,
+            live=self.live.get(place),
+            failures=tuple(tried),
+        )
+
+
+def _phase(flow: Flow, plan: Planned, row: Phase, rows: list[Phase], parts: _Parts) -> PhaseFact:
+    name = row.phase
+    declared = next((p for p in plan.plan.phases if p.name == name), None)
+    expected = () if declared is None else declared.expected
+    is_each = declared is not None and declared.terms.on == "each"
+    filed = [item for (phase, _), item in sorted(parts.filed.items()) if phase == name]
+    begun = row.started_at is not None and row.started_at < flow.created_at
+    return PhaseFact(
+        name=name,
+        state=row.state,
+        since=row.since_at,
+        after=() if declared is None else declared.after,
+        expected=expected,
+        is_each=is_each,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        stragglers_us=None if declared is None else declared.terms.stragglers_us,
+        is_degraded=row.is_degraded,
+        is_inherited=begun and flow.parent_flow_id is not None,
+        lacking=tuple(row.told.get("missing", ())),
+        gate=parts.gate(row),
+        gates=tuple(parts.gate(one) for one in rows if one.phase == name and one.processor),
+        processors=tuple(
+            parts.processor(name, one, is_external=f"{name}/{one}" in plan.external)
+            for one in expected
+        ),
+        breaker=parts.breakers.get(name),
+        intervention=intervention_fact(filed[0]) if filed else None,
+    )

@@ -1,0 +1,90 @@
+"""Reads behind explanations: the runs, executions and last decisions of a flow, and queue places.
+
+Everything is found by index and bounded. Only reads; the caller has checked that the flow or run is
+one it may see. `client.factfinding` turns these rows into facts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.db.store import Tx, first, one
+from penstock.flows.gates.store.gates import DecisionRow
+from penstock.flows.gates.store.people import Intervention
+from penstock.flows.store.flows import Flow
+from penstock.runs.rows import Run
+
+EXECUTIONS_MAX = 1_000
+
+
+class Ended(NamedTuple):
+    """An ended execution of a flow."""
+
+    run_id: int
+    phase: str
+    processor: str
+    status: str
+    started_at: int | None
+    ended_at: int
+    error_type: str | None
+    error: str | None
+    retry_count: int
+
+
+def runs_of_flow(tx: Tx, flow_id: int) -> list[Run]:
+    """The live runs of a flow."""
+    rows = tx.rows("run_list_of_flow", {"flow_id": flow_id})
+    return [Run._make(row)._replace(is_dead=bool(row[33])) for row in rows]
+
+
+def executions_of_flow(tx: Tx, flow: Flow, limit: int = EXECUTIONS_MAX) -> list[Ended]:
+    """The ended executions of a flow, oldest first; the newest ones when there are more."""
+    params = {
+        "correlation_id": flow.correlation_id,
+        "flow_id": flow.flow_id,
+        "limit": limit,
+    }
+    return [Ended._make(row) for row in reversed(tx.rows("execution_list_of_flow", params))]
+
+
+def flows_executed_for(tx: Tx, correlation_id: str, customer: int | None) -> list[int]:
+    """The flows in which a cause led to an execution."""
+    params = {"correlation_id": correlation_id, "customer": customer}
+    return sorted(row[0] for row in tx.rows("execution_flow_list", params))
+
+
+def decisions_latest(tx: Tx, flow_id: int) -> dict[tuple[str, str], DecisionRow]:
+    """The last decision of every gate of a flow, by (phase, processor)."""
+    rows = [DecisionRow._make(row) for row in tx.rows("decision_list_latest", {"flow_id": flow_id})]
+    return {(row.phase, row.processor): row for row in rows}
+
+
+def interventions_of_flow(tx: Tx, flow_id: int) -> list[Intervention]:
+    """What of a flow waits for a person."""
+    rows = tx.rows("intervention_list_of_flow", {"flow_id": flow_id})
+    return [Intervention._make(row) for row in rows]
+
+
+def generation_newest(tx: Tx, flow: Flow) -> int:
+    """The newest generation of a flow's partition and mode."""
+    customer, pipeline, config_id, partition, mode = flow.key
+    params = {
+        "customer": customer,
+        "pipeline": pipeline,
+        "config_id": config_id,
+        "partition": partition,
+        "mode": mode,
+    }
+    row = first(tx.rows("generation_newest", params))
+    return flow.generation if row is None else max(int(row[0]), flow.generation)
+
+
+def run_ahead(tx: Tx, run_id: int, limit: int) -> int:
+    """How many ready runs are taken before this one, counted up to a limit."""
+    return int(one(tx.rows("run_ahead", {"run_id": run_id, "limit": limit}))[0])
+
+
+def run_in_front(tx: Tx, run_id: int) -> int | None:
+    """The run that a blocked one waits for."""
+    row = first(tx.rows("run_in_front", {"run_id": run_id}))
+    return None if row is None else int(row[0])

@@ -1,0 +1,95 @@
+"""Rows of the store as facts: decisions, interventions, executions; for `client.factfinding`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from penstock.core.ids import encode
+from penstock.core.record import loads
+from penstock.flows.explain.facts import DecisionFact, EvidenceFact, InterventionFact, RunFact
+from penstock.flows.explain.store.reads import Ended
+from penstock.flows.gates.store.gates import DecisionRow
+from penstock.flows.gates.store.people import Intervention
+from penstock.flows.gates.verdict import Decision, GateInput
+
+STATES = {"completed": "COMPLETED", "failed": "FAILED", "skipped": "CANCELLED"}
+
+
+def decision_fact(row: DecisionRow) -> DecisionFact:
+    """A decision, read back from its record."""
+    given, decision = loads(GateInput, row.input), loads(Decision, row.decision)
+    return DecisionFact(
+        decision_id=encode("dec", row.decision_id),
+        at=row.at,
+        verdict=row.verdict,
+        status=row.status,
+        completeness=row.completeness,
+        quality=row.quality,
+        reasons=decision.reasons,
+        warnings=decision.warnings,
+        missing=decision.missing,
+        recheck_at=decision.recheck_at,
+        waits_until=decision.waits_until,
+        source=row.source,
+        overrides_used=decision.overrides_used,
+        evidence=tuple(
+            EvidenceFact(
+                table=a.table,
+                kind=str(a.kind),
+                status=str(a.status),
+                issues=a.issues,
+                rows=a.rows,
+                expected=a.expected,
+                days_present=a.days_present,
+                days_needed=a.min_days,
+                days_missing=a.days_missing,
+                needed_by=a.needed_by,
+                error=a.error,
+            )
+            for a in given.assessments
+        ),
+    )
+
+
+def intervention_fact(item: Intervention) -> InterventionFact:
+    """An open item of the manual queue."""
+    return InterventionFact(
+        intervention_id=encode("int", item.intervention_id),
+        phase=item.phase,
+        processor=item.processor,
+        missing=tuple(json.loads(item.missing)),
+        reason=item.reason,
+        tries=item.tries,
+        opened_at=item.opened_at,
+    )
+
+
+def ended_fact(row: Ended) -> RunFact:
+    """An ended execution."""
+    return RunFact(
+        run_id=encode("run", row.run_id),
+        phase=row.phase,
+        processor=row.processor,
+        state=STATES[row.status],
+        attempt=row.retry_count + 1,
+        since=row.ended_at,
+        due_at=row.ended_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        error_type=row.error_type,
+        error=error_message(row.error),
+    )
+
+
+def error_message(details: str | None) -> str | None:
+    """The sentence inside error details."""
+    if details is None:
+        return None
+    try:
+        found: Any = json.loads(details)
+    except ValueError:
+        return details
+    if isinstance(found, dict) and "message" in found:
+        return str(found["message"])
+    return details

@@ -1,0 +1,133 @@
+"""What somebody can do about a flow: the commands that fit where it stands, the best first.
+
+Pure, over facts; never offers what would be refused, and nothing for what is fine. `core.explain`
+puts them under the explanation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.core.clock import Micros
+from penstock.flows.explain import commands
+from penstock.flows.explain.commands import Offer
+from penstock.flows.explain.facts import DecisionFact, FlowFact, PhaseFact, ProcessorFact
+from penstock.flows.gates.evidence import spans
+
+OFFERS_MAX = 8
+DAYS_MAX = 2
+
+
+def offers_of(flow: FlowFact, now: Micros) -> tuple[Offer, ...]:
+    """Every command worth offering, without repeats."""
+    if flow.ended_at is not None:
+        found = list(_ended(flow))
+    else:
+        found = [offer for phase in flow.phases for offer in _phase(flow, phase)]
+        found += _late(flow, now)
+        found += [commands.cancel(flow)] if flow.newer is not None else []
+    found += [commands.explain(older) for older in flow.still_open]
+    known: dict[str, Offer] = {}
+    for offer in found:
+        known.setdefault(offer.command, offer)
+    return tuple(list(known.values())[:OFFERS_MAX])
+
+
+def _phase(flow: FlowFact, phase: PhaseFact) -> Iterator[Offer]:
+    if phase.state in ("WAITING", "BLOCKED"):
+        yield from _gate(flow, phase)
+    if phase.state in ("IN_PROGRESS", "FAILED"):
+        for processor in phase.processors:
+            yield from _processor(flow, phase, processor)
+        for gate in phase.gates:
+            if gate.decision is not None and gate.state in ("WAITING", "BLOCKED"):
+                yield from _decided(flow, phase, gate.decision)
+
+
+def _gate(flow: FlowFact, phase: PhaseFact) -> Iterator[Offer]:
+    gates = [gate for gate in (phase.gate, *phase.gates) if gate is not None]
+    for gate in gates:
+        if gate.decision is not None:
+            yield from _decided(flow, phase, gate.decision)
+    if phase.intervention is not None:
+        yield commands.resolve(phase.intervention)
+    for name in phase.after:
+        for processor in flow.phase(name).processors:
+            yield from _processor(flow, flow.phase(name), processor)
+
+
+def _decided(flow: FlowFact, phase: PhaseFact, decision: DecisionFact) -> Iterator[Offer]:
+    for item in decision.evidence:
+        days = [part for text in spans(item.days_missing) for part in text.split(" to ")[:1]]
+        if decision.status == "missing_historical":
+            for day in days[:DAYS_MAX]:
+                yield commands.trigger(
+                    flow.pipeline,
+                    day,
+                    flow.customer,
+                    "--mode",
+                    "backfill",
+                    does=f"make up for {day}, which is missing in {item.table}",
+                )
+    if decision.status not in ("missing_required", "cycle"):
+        tables = {item.table for item in decision.evidence if item.kind != "optional"}
+        for name in decision.missing:
+            if name in tables:
+                yield commands.override(flow, phase.name, name)
+    if decision.evidence:
+        yield commands.check(flow, phase.name)
+
+
+def _processor(flow: FlowFact, phase: PhaseFact, processor: ProcessorFact) -> Iterator[Offer]:
+    if processor.is_done:
+        return
+    live = processor.live
+    if live is None:
+        if processor.status == "failed" and processor.failures:
+            yield commands.retry(processor.failures[-1])
+        elif processor.is_external and phase.state == "IN_PROGRESS":
+            yield commands.complete(flow, phase.name, processor.name)
+        return
+    if live.waits == "paused":
+        for pause in live.pauses:
+            yield commands.resume(pause)
+    elif live.waits == "ready" and live.workers == 0 and not live.is_external:
+        yield commands.worker(live.pool)
+    elif live.is_external and live.waits == "ready":
+        yield commands.complete(flow, phase.name, processor.name)
+    if processor.failures:
+        yield commands.show_run(live)
+
+
+def _late(flow: FlowFact, now: Micros) -> Iterator[Offer]:
+    """Where something is in trouble, the next phase may be started by hand; and there is `why`."""
+    if not any(_is_troubled(phase) for phase in flow.phases):
+        return
+    for phase in flow.phases:
+        if phase.state in ("PENDING", "WAITING", "BLOCKED") and now >= flow.opened_at:
+            yield commands.trigger_phase(flow, phase.name)
+            break
+    yield commands.why(flow)
+
+
+def _is_troubled(phase: PhaseFact) -> bool:
+    return phase.state in ("WAITING", "BLOCKED", "FAILED") or any(
+        processor.failures or processor.status == "failed"
+        for processor in phase.processors
+        if phase.state == "IN_PROGRESS"
+    )
+
+
+def _ended(flow: FlowFact) -> Iterator[Offer]:
+    """What did not come about may be run again."""
+    if flow.newer is not None or flow.state == "COMPLETE":
+        return
+    for phase in flow.phases:
+        if phase.state in ("FAILED", "DEGRADED"):
+            for processor in phase.processors:
+                if processor.status == "failed" and processor.failures:
+                    yield commands.retry(processor.failures[-1])
+    for phase in flow.phases:
+        if phase.state in ("FAILED", "DEGRADED") and not phase.is_inherited:
+            yield commands.trigger_phase(flow, phase.name)
+            break

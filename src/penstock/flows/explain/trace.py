@@ -1,0 +1,185 @@
+"""The path of one cause: what happened across phases and flows, in order, and what never happened.
+
+Pure, over facts: flows with their phases, and the executions of the log. `client.explaining` asks
+and shows it as a trace by correlation id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from penstock.core.clock import Micros
+from penstock.flows.explain.explain import WORDS, headline_of
+from penstock.flows.explain.facts import FlowFact, PhaseFact, RunFact
+from penstock.flows.explain.processor_messages import error_words
+from penstock.flows.explain.times import Wall, listed, span
+
+NEVER = ("PENDING", "WAITING", "BLOCKED", "SKIPPED")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Something that happened; kind: flow, gate, execution, report or phase."""
+
+    at: Micros
+    kind: str
+    flow_id: str
+    phase: str | None
+    processor: str | None
+    text: str
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absence:
+    """Something that has not happened, and why."""
+
+    flow_id: str
+    phase: str
+    text: str
+    since: Micros | None = None
+    until: Micros | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """A whole path."""
+
+    steps: tuple[Step, ...]
+    absences: tuple[Absence, ...]
+
+
+def trace(flows: Sequence[FlowFact], executions: Sequence[RunFact], now: Micros) -> Traced:
+    """Put a path together; executions of flows that are gone are kept."""
+    steps: list[Step] = []
+    absences: list[Absence] = []
+    for flow in flows:
+        wall = Wall(now, flow.timezone)
+        steps += _flow(flow)
+        absences += _absent(flow, wall)
+    steps += [_execution(run) for run in executions if run.ended_at is not None]
+    order = {"flow": 0, "execution": 1, "report": 2, "phase": 3, "gate": 4, "end": 5}
+    steps.sort(key=lambda step: (step.at, order[step.kind]))
+    return Traced(steps=tuple(steps), absences=tuple(absences))
+
+
+def _flow(flow: FlowFact) -> Iterator[Step]:
+    name = f"{flow.pipeline} {flow.partition} ({flow.mode}, generation {flow.generation})"
+    yield Step(
+        at=flow.opened_at,
+        kind="flow",
+        flow_id=flow.flow_id,
+        phase=None,
+        processor=None,
+        text=f"{name} opened by {flow.opened_by} ({flow.trigger_source})",
+    )
+    for phase in flow.phases:
+        if not phase.is_inherited:
+            yield from _phase(flow, phase)
+    if flow.ended_at is not None:
+        yield Step(
+            at=flow.ended_at,
+            kind="end",
+            flow_id=flow.flow_id,
+            phase=None,
+            processor=None,
+            text=f"{flow.pipeline} {flow.partition} ended {flow.state}" + _without(flow.missing),
+        )
+
+
+def _phase(flow: FlowFact, phase: PhaseFact) -> Iterator[Step]:
+    for gate in (phase.gate, *phase.gates):
+        trigger = None if gate is None else gate.trigger
+        if gate is None or trigger is None:
+            continue
+        who = f"{phase.name}/{gate.processor}" if gate.processor else phase.name
+        said = f"{who} triggered: {trigger.verdict} ({trigger.source})"
+        if trigger.is_observed:
+            said = f"{who} would have been triggered: {trigger.verdict} (observed only)"
+        if gate.decision is not None and gate.decision.warnings:
+            said += f", {'; '.join(gate.decision.warnings)}"
+        yield Step(
+            at=trigger.at,
+            kind="gate",
+            flow_id=flow.flow_id,
+            phase=phase.name,
+            processor=gate.processor or None,
+            text=said,
+        )
+    for processor in phase.processors:
+        if processor.at is not None and processor.run_id is None:
+            yield Step(
+                at=processor.at,
+                kind="report",
+                flow_id=flow.flow_id,
+                phase=phase.name,
+                processor=processor.name,
+                text=f"{processor.name} reported {processor.status} from outside",
+            )
+    if phase.ended_at is not None and phase.state in ("COMPLETE", "DEGRADED", "FAILED"):
+        lost = [p.name for p in phase.processors if not p.is_done]
+        said = f"{phase.name} {WORDS[phase.state]} {phase.done}/{len(phase.expected)}"
+        yield Step(
+            at=phase.ended_at,
+            kind="phase",
+            flow_id=flow.flow_id,
+            phase=phase.name,
+            processor=None,
+            text=said + _without(lost),
+        )
+
+
+def _execution(run: RunFact) -> Step:
+    assert run.ended_at is not None
+    took = "" if run.started_at is None else f" in {span(run.ended_at - run.started_at)}"
+    attempt = f", attempt {run.attempt}" if run.attempt > 1 else ""
+    said = f"{run.processor} {run.state}{took}{attempt}"
+    if run.error_type is not None:
+        said += f": {error_words(run)}"
+    return Step(
+        at=run.ended_at,
+        kind="execution",
+        flow_id="",
+        phase=run.phase,
+        processor=run.processor,
+        text=said,
+        run_id=run.run_id,
+    )
+
+
+def _absent(flow: FlowFact, wall: Wall) -> Iterator[Absence]:
+    for phase in flow.phases:
+        headline, until = headline_of(flow, phase, wall)
+        if phase.state in NEVER:
+            yield Absence(
+                flow_id=flow.flow_id,
+                phase=phase.name,
+                until=until,
+                since=None if phase.state == "PENDING" else phase.since,
+                text=f"{phase.name}: {absent_words(phase, headline)}",
+            )
+        elif phase.state in ("IN_PROGRESS", "FAILED"):
+            lost = [p.name for p in phase.processors if not p.is_done]
+            if lost:
+                yield Absence(
+                    flow_id=flow.flow_id,
+                    phase=phase.name,
+                    since=phase.started_at,
+                    until=until,
+                    text=f"{phase.name}: {listed(lost)} not completed: {headline}",
+                )
+
+
+def absent_words(phase: PhaseFact, headline: str) -> str:
+    """Why a phase was not triggered: "not triggered: gate WAIT since 14:02 for raw.box"."""
+    verdicts = {"WAITING": "gate WAIT ", "BLOCKED": "gate FAIL "}
+    if phase.state == "SKIPPED":
+        return f"skipped: {headline}"
+    if phase.breaker is not None and phase.breaker.is_open:
+        return f"not triggered: {headline}"
+    return f"not triggered: {verdicts.get(phase.state, '')}{headline}"
+
+
+def _without(names: Sequence[str]) -> str:
+    return f", without {listed(tuple(names))}" if names else ""

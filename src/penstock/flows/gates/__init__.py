@@ -1,0 +1,1 @@
+"""Gates: evidence, verdicts, overrides, interventions and breakers."""

@@ -1,0 +1,235 @@
+"""Gates from the caller's side: look now, read what was decided, ask what would have been.
+
+`check` looks at the data and decides without any effect. `history` reads recorded decisions;
+`what_if` and `backtest` decide their recorded inputs again under other settings of the mode.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.access.store.names import Names, check_limit
+from penstock.core.clock import DAY
+from penstock.core.errors import InvalidInput, NotFound
+from penstock.core.ids import encode
+from penstock.core.record import loads
+from penstock.db.store import Store, Tx
+from penstock.flows.advance.decide import gate_input
+from penstock.flows.advance.snapshot import Book
+from penstock.flows.advance.store import book_of
+from penstock.flows.cascade import Ask, evaluable
+from penstock.flows.gates.evidence import Sighting, assess
+from penstock.flows.gates.gate import decide, what_if
+from penstock.flows.gates.probe_request import Look, Looker, unseeing
+from penstock.flows.gates.store.gates import DecisionFilter, DecisionRow, decision_list
+from penstock.flows.gates.verdict import Decision, GateInput
+from penstock.flows.store.flows import FAR_FUTURE, Locked, flow_get
+from penstock.flows.store.from_schedule import mode_and_partition
+from penstock.flows.store.plans import Planned, planned_of
+from penstock.pipelines.mode import ModeOptions
+from penstock.pipelines.plan import Need
+
+BACKTEST_MAX = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateCheck:
+    """What a gate would say now: what was needed, seen and weighed, and the decision."""
+
+    given: GateInput
+    decision: Decision
+    needs: Sequence[Need]
+    sightings: Sequence[Sighting]
+    flow_id: int | None
+    is_asked: bool
+    """Whether the cascade would ask this gate now: what lies before it is settled."""
+
+
+class Retried(NamedTuple):
+    """A recorded decision, and the one it would have been."""
+
+    row: DecisionRow
+    then: Decision
+    now: Decision
+
+    @property
+    def is_other(self) -> bool:
+        """Whether the verdict would have been another."""
+        return self.then.verdict is not self.now.verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backtest:
+    """Recorded decisions under other settings: how many, and which would have been others."""
+
+    decisions: int
+    changed: Sequence[Retried]
+    moves: Counter[tuple[str, str]]
+    """How often a verdict would have become another: (then, now)."""
+
+
+class Gates:
+    """Use cases about gates."""
+
+    def __init__(self, store: Store, names: Names, look: Looker = unseeing) -> None:
+        self._store = store
+        self._names = names
+        self._look = look
+
+    def check(
+        self,
+        pipeline: str,
+        phase: str,
+        *,
+        partition: str | None = None,
+        mode: str | None = None,
+        processor: str | None = None,
+        flow_id: int | None = None,
+        customer: str | None = None,
+    ) -> GateCheck:
+        """Look at the data now and decide, changing nothing."""
+        if flow_id is not None:
+            book = self._store.read(lambda tx: self._book(tx, flow_id, customer))
+            planned, partition, now = book.planned, book.flow.partition, book.now
+        else:
+            book = None
+            info = self._names.pipeline(pipeline, "pipeline")
+            now = self._store.read(lambda tx: tx.now())
+            chosen, named = mode_and_partition(info.definition, now, mode=mode)
+            planned, partition = planned_of(info.definition, chosen), partition or named
+        needs = self._needs(planned, phase, processor)
+        ask, is_asked = _ask(book, phase, processor)
+        look = Look(
+            dependencies=[need.dependency for need in needs],
+            partition=partition,
+            customer=customer or self._names.default_customer,
+            since=now,  # whoever asks now wants to know what is there now
+        )
+        seen = list(self._look(look)) if needs else []
+        found = tuple(
+            assess(
+                need.dependency,
+                sighting,
+                judged_at=ask.judged_at or now,
+                age_counts=planned.judging.age_counts,
+                needed_by=need.needed_by,
+            )
+            for need, sighting in zip(needs, seen, strict=True)
+        )
+        if book is not None:
+            given = gate_input(book, ask, found)
+        else:
+            given = GateInput(
+                mode=planned.judging,
+                now=now,
+                phase=phase,
+                processor=processor,
+                partition=partition,
+                assessments=found,
+            )
+        return GateCheck(
+            given=given,
+            decision=decide(given),
+            needs=needs,
+            sightings=seen,
+            flow_id=flow_id,
+            is_asked=is_asked,
+        )
+
+    def history(
+        self,
+        pipeline: str,
+        *,
+        partition: str | None = None,
+        phase: str | None = None,
+        flow_id: int | None = None,
+        customer: str | None = None,
+        before: int = FAR_FUTURE,
+        limit: int = 50,
+    ) -> list[DecisionRow]:
+        """Recorded decisions, newest first; `before` (an id) continues an earlier page."""
+        check_limit(limit)
+
+        def body(tx: Tx) -> list[DecisionRow]:
+            wanted = DecisionFilter(
+                pipeline=self._names.pipeline(pipeline, "pipeline", tx).number,
+                customer=self._names.customer(tx, customer),
+                partition=partition,
+                phase=phase,
+                flow_id=flow_id,
+                before=before,
+                limit=limit,
+            )
+            return decision_list(tx, wanted)
+
+        return self._store.read(body)
+
+    def what_if(self, rows: Sequence[DecisionRow], changes: ModeOptions) -> list[Retried]:
+        """What recorded decisions would have been under other settings of the mode."""
+        return [_retried(row, changes) for row in rows]
+
+    def backtest(
+        self,
+        pipeline: str,
+        changes: ModeOptions,
+        *,
+        days: int = 30,
+        phase: str | None = None,
+        customer: str | None = None,
+    ) -> Backtest:
+        """Decide the recorded inputs of the last days again; at most the newest 5,000."""
+        check_limit(days, "days", 3_660)
+
+        def body(tx: Tx) -> list[DecisionRow]:
+            wanted = DecisionFilter(
+                pipeline=self._names.pipeline(pipeline, "pipeline", tx).number,
+                customer=self._names.customer(tx, customer),
+                phase=phase,
+                since=tx.now() - days * DAY,
+                limit=BACKTEST_MAX,
+            )
+            return decision_list(tx, wanted)
+
+        tried = [_retried(row, changes) for row in self._store.read(body)]
+        return Backtest(
+            decisions=len(tried),
+            changed=[one for one in tried if one.is_other],
+            moves=Counter((str(one.then.verdict), str(one.now.verdict)) for one in tried),
+        )
+
+    def _book(self, tx: Tx, flow_id: int, customer: str | None) -> Book:
+        flow = flow_get(tx, flow_id, self._names.customer(tx, customer))
+        if flow is None:
+            raise NotFound("flow", encode("flow", flow_id))
+        return book_of(tx, Locked(flow, has_overrides=True, has_breakers=True, now=tx.now()))
+
+    def _needs(self, planned: Planned, phase: str, processor: str | None) -> tuple[Need, ...]:
+        known = [p.name for p in planned.plan.phases]
+        if phase not in known:
+            raise InvalidInput("phase", f"a phase of mode {planned.mode.name}: {known}", phase)
+        return planned.needs(phase, processor or "")
+
+
+def _ask(book: Book | None, phase: str, processor: str | None) -> tuple[Ask, bool]:
+    """The question as the cascade would put it, and whether it would put it now."""
+    if book is not None:
+        for ask in evaluable(book.planned.plan, book.known(), book.now):
+            if ask.phase == phase and processor in (None, ask.processor):
+                return ask, True
+    bare = Ask(
+        phase=phase,
+        processor=processor,
+        upstream=None,
+        set_complete=True,
+        stragglers_passed=False,
+        judged_at=None,
+    )
+    return bare, book is None
+
+
+def _retried(row: DecisionRow, changes: ModeOptions) -> Retried:
+    then, given = loads(Decision, row.decision), loads(GateInput, row.input)
+    return Retried(row, then, what_if(given, changes))

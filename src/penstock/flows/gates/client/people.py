@@ -1,0 +1,224 @@
+"""What people do about gates: grant and revoke overrides, resolve interventions.
+
+Each deed is one transaction with its audit link, and has the flows it concerns judged again. Who
+does it is always known (`actor`); an override without an authenticated somebody is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.access.store.names import Names, check_limit
+from penstock.access.store.registry import customer_get, pipeline_get
+from penstock.core.errors import Conflict, InvalidInput, NotFound
+from penstock.core.ids import encode
+from penstock.db.store import Store, Tx
+from penstock.flows.gates.override import Override, override_check
+from penstock.flows.gates.store.people import (
+    Intervention,
+    InterventionFilter,
+    OverrideFilter,
+    OverrideRow,
+    intervention_list,
+    intervention_resolve,
+    override_list,
+    override_put,
+    override_revoke,
+)
+from penstock.flows.store.completions import nudge_partition, nudge_put_many
+from penstock.schedules.store.configs import Change, audit_append
+
+CHANNEL = "flows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """An override to grant; phase, processor and dependency None mean all of them."""
+
+    pipeline: str
+    partition: str
+    reason: str
+    expires_at: int
+    customer: str | None = None
+    phase: str | None = None
+    processor: str | None = None
+    dependency: str | None = None
+    source: str = ""
+    notes: str = ""
+
+
+class Overrides:
+    """Use cases about approvals."""
+
+    def __init__(self, store: Store, names: Names, actor: str) -> None:
+        self._store = store
+        self._names = names
+        self._actor = actor
+
+    def grant(self, approval: Approval, *, actor: str | None = None) -> OverrideRow:
+        """Approve proceeding without a dependency, for a partition, until a time."""
+        who = actor or self._actor
+
+        def body(tx: Tx) -> OverrideRow:
+            info = self._names.pipeline(approval.pipeline, "pipeline", tx)
+            _check_scope(info.definition, approval)
+            customer_id = approval.customer or self._names.default_customer
+            customer = self._names.customer(tx, customer_id)
+            assert customer is not None
+            now = tx.now()
+            fields = {name: getattr(approval, name) for name in approval.__slots__}
+            known = {**fields, "customer": customer_id, "approved_by": who, "approved_at": now}
+            override_check(Override(id="", **known), now)
+            given = {**known, "customer": customer, "pipeline": info.number}
+            del given["approved_at"]
+            override_id, _ = override_put(tx, given)
+            shown = {**known, "override_id": encode("ovr", override_id)}
+            audit_append(
+                tx, [Change(customer, "OVERRIDE_GRANTED", None, who, approval.reason, None, shown)]
+            )
+            nudge_partition(tx, customer, info.number, approval.partition)
+            tx.after_commit(lambda: self._store.wake([CHANNEL]))
+            (row,) = override_list(tx, OverrideFilter(override_id=override_id))
+            return row
+
+        return self._store.write(body)
+
+    def revoke(
+        self,
+        override_id: int,
+        *,
+        reason: str = "",
+        customer: str | None = None,
+        actor: str | None = None,
+    ) -> None:
+        """Take an approval back; Conflict when it counts no longer."""
+        who = actor or self._actor
+
+        def body(tx: Tx) -> None:
+            number = self._names.customer(tx, customer)
+            name = encode("ovr", override_id)
+            found = override_list(tx, OverrideFilter(customer=number, override_id=override_id))
+            if not found:
+                raise NotFound("override", name)
+            if not override_revoke(tx, override_id, who, number):
+                raise Conflict(f"{name} counts no longer: it expired or was revoked.")
+            row = found[0]
+            owner, pipeline = customer_get(tx, row.customer_id), pipeline_get(tx, row.pipeline)
+            assert owner is not None
+            assert pipeline is not None
+            change = Change(owner, "OVERRIDE_REVOKED", None, who, reason, {"override_id": name})
+            audit_append(tx, [change])
+            nudge_partition(tx, owner, pipeline[0], row.partition)
+            tx.after_commit(lambda: self._store.wake([CHANNEL]))
+
+        self._store.write(body)
+
+    def page(
+        self,
+        *,
+        pipeline: str | None = None,
+        partition: str | None = None,
+        live: bool = False,
+        customer: str | None = None,
+        before: int = 2**62,
+        limit: int = 50,
+    ) -> list[OverrideRow]:
+        """Approvals, newest first; live: only those that count now."""
+        check_limit(limit)
+
+        def body(tx: Tx) -> list[OverrideRow]:
+            info = None if pipeline is None else self._names.pipeline(pipeline, "pipeline", tx)
+            wanted = OverrideFilter(
+                customer=self._names.customer(tx, customer),
+                pipeline=None if info is None else info.number,
+                partition=partition,
+                live=live,
+                before=before,
+                limit=limit,
+            )
+            return override_list(tx, wanted)
+
+        return self._store.read(body)
+
+
+class Interventions:
+    """Use cases about the manual queue."""
+
+    def __init__(self, store: Store, names: Names, actor: str) -> None:
+        self._store = store
+        self._names = names
+        self._actor = actor
+
+    def page(
+        self,
+        *,
+        status: str | None = "open",
+        customer: str | None = None,
+        before: int = 2**62,
+        limit: int = 50,
+    ) -> list[Intervention]:
+        """What waits for a person, newest first."""
+        check_limit(limit)
+        if status not in (None, "open", "resolved"):
+            raise InvalidInput("status", "open or resolved", status)
+
+        def body(tx: Tx) -> list[Intervention]:
+            number = self._names.customer(tx, customer)
+            wanted = InterventionFilter(number, status, None, before, limit)
+            return intervention_list(tx, wanted)
+
+        return self._store.read(body)
+
+    def get(self, intervention_id: int, customer: str | None = None) -> Intervention:
+        """One item, open or resolved."""
+
+        def body(tx: Tx) -> Intervention:
+            wanted = InterventionFilter(self._names.customer(tx, customer), None, intervention_id)
+            found = intervention_list(tx, wanted)
+            if not found:
+                raise NotFound("intervention", encode("int", intervention_id))
+            return found[0]
+
+        return self._store.read(body)
+
+    def resolve(
+        self,
+        intervention_id: int,
+        resolution: str,
+        *,
+        customer: str | None = None,
+        actor: str | None = None,
+    ) -> None:
+        """Say that something was done about it; its gate is judged again."""
+        if not resolution.strip():
+            raise InvalidInput("resolution", "what was done", resolution)
+        who = actor or self._actor
+
+        def body(tx: Tx) -> None:
+            number = self._names.customer(tx, customer)
+            found = intervention_resolve(tx, intervention_id, who, resolution, number)
+            if found is None:
+                known = InterventionFilter(number, None, intervention_id)
+                if not intervention_list(tx, known):
+                    raise NotFound("intervention", encode("int", intervention_id))
+                raise Conflict(f"{encode('int', intervention_id)} is not open.")
+            flow_id, owner, _ = found
+            shown = {"intervention_id": encode("int", intervention_id), "resolution": resolution}
+            audit_append(
+                tx, [Change(owner, "INTERVENTION_RESOLVED", None, who, resolution, None, shown)]
+            )
+            nudge_put_many(tx, [(flow_id, owner, None, False)])
+            tx.after_commit(lambda: self._store.wake([CHANNEL]))
+
+        self._store.write(body)
+
+
+def _check_scope(definition: Any, approval: Approval) -> None:
+    """Refuse an approval for a phase or processor that is not there: it would help nobody."""
+    phases = {p["name"]: [one["name"] for one in p["processors"]] for p in definition["phases"]}
+    if approval.phase is not None and approval.phase not in phases:
+        raise InvalidInput("phase", f"one of {', '.join(phases)}", approval.phase)
+    known = phases.get(approval.phase or "", [n for names in phases.values() for n in names])
+    if approval.processor is not None and approval.processor not in known:
+        raise InvalidInput("processor", f"one of {', '.join(known)}", approval.processor)

@@ -1,0 +1,310 @@
+"""The decision before a phase or a processor starts: PROCEED, PROCEED_DEGRADED, WAIT or FAIL.
+
+`decide` is pure and total: any `GateInput` yields one `Decision`, the same whenever it is asked.
+Four rules in order: required data and cycles, absent same-day data, short history, thresholds.
+Within a mode the verdict never gets worse as completeness or quality rise. It looks at nothing but
+its input; the orchestrator, `gate check` and the backtest call it, `core.gatewords` words it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from penstock.core.clock import HOUR, MINUTE, Micros
+from penstock.flows.gates.gate_score import View, caveat, is_critical_absent, is_lacking, weigh
+from penstock.flows.gates.messages import named, numbers, used, waiting_words, warnings_of
+from penstock.flows.gates.override import covering
+from penstock.flows.gates.verdict import (
+    Acknowledgement,
+    AlertLevel,
+    Decision,
+    Effect,
+    GateInput,
+    GateStatus,
+    Verdict,
+)
+from penstock.pipelines.mode import RECHECK_DEFAULT, ModeOptions
+
+QUALITY_LEAST: Final = 0.5
+ESCALATE_AT: Final = 50.0
+"""After max wait, at least this completeness starts degraded."""
+CRITICAL_BELOW: Final = 20.0
+ALERT_QUALITY: Final = 0.80
+LONG_WAIT: Final = 2 * HOUR
+HISTORICAL_TRIES: Final = 3
+HISTORICAL_DELAY: Final = 5 * MINUTE
+# Sums of weights and shares are off by a few units in the last place; no threshold is that fine.
+_EPSILON: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """What a rule says, before alerts and times are added."""
+
+    verdict: Verdict
+    status: GateStatus
+    rule: int
+    reason: str
+    nack: bool = False
+    intervention: bool = False
+    escalated: bool = False
+    failure_type: str | None = None
+    alert: AlertLevel | None = None
+    """At least this alert, whatever the mode says."""
+
+
+def decide(given: GateInput) -> Decision:
+    """Return the decision for what was found; the same input always gives an equal decision."""
+    view = weigh(given, spare=False)
+    outcome = _required(given) or _same_day(given) or _historical(given)
+    if outcome is None:
+        outcome = _thresholds(given, view)
+        if not outcome.verdict.starts:
+            # An approval for data that is there in part counts only where it is needed: it makes
+            # the start degraded, and complete enough data needs no approval.
+            spared = weigh(given, spare=True)
+            better = _thresholds(given, spared)
+            if better.verdict.rank > outcome.verdict.rank:
+                outcome, view = better, spared
+    if given.fallback and outcome.verdict is Verdict.WAIT:
+        outcome = replace(
+            outcome,
+            verdict=Verdict.PROCEED_DEGRADED,
+            status=GateStatus.READY_DEGRADED,
+            reason=f"The fallback time has come, so waiting is over. {outcome.reason}",
+            nack=False,
+            escalated=True,
+            alert=AlertLevel.WARNING,
+        )
+    return _decision(given, view, outcome)
+
+
+def what_if(given: GateInput, changes: ModeOptions) -> Decision:
+    """Return the decision the same evidence would have had under other settings of the mode."""
+    return decide(replace(given, mode=given.mode.but(**changes)))
+
+
+def _required(given: GateInput) -> _Outcome | None:
+    """Rule 1: what must be there, and processors that wait for each other."""
+    absent = [a for a in given.assessments if a.fail_if_missing and a.absent]
+    if absent:
+        return _Outcome(
+            verdict=Verdict.FAIL,
+            status=GateStatus.MISSING_REQUIRED,
+            rule=1,
+            reason=f"Required and absent: {named(absent)}. No override helps here.",
+            failure_type=str(absent[0].kind),
+        )
+    if given.cycle:
+        ring = " → ".join(given.cycle)
+        return _Outcome(
+            verdict=Verdict.FAIL,
+            status=GateStatus.CYCLE,
+            rule=1,
+            reason=f"These processors wait for each other and never start: {ring}.",
+            failure_type="same_day",
+        )
+    return None
+
+
+def _same_day(given: GateInput) -> _Outcome | None:
+    """Rule 2: a critical same-day dependency is absent; it may still come."""
+    absent = [
+        a
+        for a in given.assessments
+        if is_critical_absent(a) and not covering(a, given.overrides, given.now)
+    ]
+    if not absent:
+        return None
+    mode = given.mode
+    if mode.max_wait_us is None:
+        reason = f"Absent: {named(absent)}. Mode {mode.name} does not wait."
+    elif _is_over(given):
+        reason = f"Absent: {named(absent)}. {waiting_words(given)}"
+    else:
+        return _Outcome(
+            verdict=Verdict.WAIT,
+            status=GateStatus.WAITING_SAME_DAY,
+            rule=2,
+            reason=f"Waiting for {named(absent)}. {waiting_words(given)}",
+            failure_type="same_day",
+        )
+    return _Outcome(
+        verdict=Verdict.FAIL,
+        status=GateStatus.MISSING_SAME_DAY,
+        rule=2,
+        reason=reason,
+        failure_type="same_day",
+    )
+
+
+def _historical(given: GateInput) -> _Outcome | None:
+    """Rule 3: too few days of history; they do not come by themselves."""
+    short = [
+        a
+        for a in given.assessments
+        if a.is_too_short and not covering(a, given.overrides, given.now)
+    ]
+    if not short:
+        return None
+    tries = max(0, given.historical_tries) + 1
+    if given.mode.max_wait_us is not None and tries <= HISTORICAL_TRIES:
+        return _Outcome(
+            verdict=Verdict.WAIT,
+            status=GateStatus.MISSING_HISTORICAL,
+            rule=3,
+            reason=f"History is short: {named(short)}. Try {tries} of {HISTORICAL_TRIES}.",
+            nack=True,
+            failure_type="historical",
+            alert=AlertLevel.WARNING if tries == HISTORICAL_TRIES else None,
+        )
+    return _Outcome(
+        verdict=Verdict.FAIL,
+        status=GateStatus.MISSING_HISTORICAL,
+        rule=3,
+        reason=f"History is short: {named(short)}. Backfill the missing days or approve "
+        "an override.",
+        intervention=True,
+        failure_type="historical",
+    )
+
+
+def _thresholds(given: GateInput, view: View) -> _Outcome:
+    """Rule 4: how much is there, and how good it is."""
+    mode, full, good = given.mode, view.completeness + _EPSILON, view.quality + _EPSILON
+    over, words = _is_over(given), numbers(mode, view.completeness, view.quality)
+    if full >= mode.proceed_at and good >= mode.min_quality:
+        lack = caveat(given, view)
+        if lack is None:
+            return _proceed(words)
+        return _degraded(f"Enough is there, but not everything: {words}.", lack)
+    if good < QUALITY_LEAST:
+        if mode.waits and not over:
+            return _wait(f"The data is too bad: {words}. {waiting_words(given)}")
+        return _fail(f"The data is too bad: {words}.")
+    if mode.degraded_at is not None and full >= mode.degraded_at:
+        return _degraded(f"Enough for a degraded start: {words}.", caveat(given, view))
+    if mode.waits and not over:
+        return _wait(f"Not enough yet: {words}. {waiting_words(given)}")
+    if mode.waits and full >= ESCALATE_AT:
+        reason = f"{waiting_words(given)} Starting degraded with what there is: {words}."
+        return replace(_degraded(reason, caveat(given, view)), escalated=True)
+    return _fail(f"Not enough for mode {mode.name}: {words}.")
+
+
+def _proceed(words: str) -> _Outcome:
+    return _Outcome(
+        verdict=Verdict.PROCEED, status=GateStatus.READY, rule=4, reason=f"Complete: {words}."
+    )
+
+
+def _degraded(reason: str, failure_type: str | None) -> _Outcome:
+    return _Outcome(
+        verdict=Verdict.PROCEED_DEGRADED,
+        status=GateStatus.READY_DEGRADED,
+        rule=4,
+        reason=reason,
+        failure_type=failure_type or "same_day",
+    )
+
+
+def _wait(reason: str) -> _Outcome:
+    return _Outcome(
+        verdict=Verdict.WAIT,
+        status=GateStatus.WAITING,
+        rule=4,
+        reason=reason,
+        failure_type="same_day",
+    )
+
+
+def _fail(reason: str) -> _Outcome:
+    return _Outcome(
+        verdict=Verdict.FAIL,
+        status=GateStatus.INSUFFICIENT,
+        rule=4,
+        reason=reason,
+        failure_type="same_day",
+    )
+
+
+def _is_over(given: GateInput) -> bool:
+    """Whether max wait has passed."""
+    longest = given.mode.max_wait_us
+    return longest is not None and given.waited_us >= longest
+
+
+def _decision(given: GateInput, view: View, outcome: _Outcome) -> Decision:
+    waits = outcome.verdict is Verdict.WAIT
+    short = [a for a in given.assessments if is_lacking(a)]
+    stale = [a for a in given.assessments if a.freshness is not None and a.freshness < 1]
+    settled = given.set_complete or given.stragglers_passed
+    effect = Effect.SUCCESS if outcome.verdict.starts else Effect.NEUTRAL
+    if outcome.verdict is Verdict.FAIL and settled:
+        effect = Effect.FAILURE
+    return Decision(
+        verdict=outcome.verdict,
+        status=outcome.status,
+        rule=outcome.rule,
+        acknowledgement=Acknowledgement.NACK if outcome.nack else Acknowledgement.ACK,
+        completeness=view.completeness,
+        quality=view.quality,
+        reasons=(outcome.reason, *used(view.overrides)),
+        alert=_alert(given, view, outcome),
+        log_level=_LOG_LEVELS[outcome.verdict],
+        warnings=warnings_of(short, stale, given.upstream),
+        missing=tuple(dict.fromkeys(a.table for a in short)),
+        stale=tuple(dict.fromkeys(a.table for a in stale)),
+        failure_type=outcome.failure_type,
+        recheck_at=_recheck_at(given, outcome) if waits else None,
+        waits_until=_waits_until(given) if waits and not outcome.nack else None,
+        intervention=outcome.intervention,
+        escalated=outcome.escalated,
+        overrides_used=tuple(override.id for override in view.overrides),
+        effect=effect,
+    )
+
+
+_LOG_LEVELS: Final = {
+    Verdict.PROCEED: "INFO",
+    Verdict.PROCEED_DEGRADED: "WARNING",
+    Verdict.WAIT: "INFO",
+    Verdict.FAIL: "ERROR",
+}
+
+
+def _alert(given: GateInput, view: View, outcome: _Outcome) -> AlertLevel | None:
+    """Return the level of the alert, if the mode wants one or the rule insists."""
+    mode = given.mode
+    if outcome.verdict is Verdict.FAIL:
+        severe = view.completeness < CRITICAL_BELOW
+        level, wanted = AlertLevel.CRITICAL if severe else AlertLevel.ERROR, mode.alert_fail
+    elif outcome.verdict is Verdict.PROCEED_DEGRADED:
+        level = AlertLevel.WARNING if view.quality < ALERT_QUALITY else AlertLevel.INFO
+        below = mode.alert_degraded_below
+        wanted = outcome.escalated or (below is not None and view.completeness < below)
+    elif outcome.verdict is Verdict.WAIT:
+        level = AlertLevel.WARNING if given.waited_us > LONG_WAIT else AlertLevel.INFO
+        wanted = mode.alert_wait_us is not None and given.waited_us > mode.alert_wait_us
+    else:
+        return None
+    if outcome.alert is not None and (not wanted or outcome.alert.rank > level.rank):
+        return outcome.alert
+    return level if wanted else None
+
+
+def _recheck_at(given: GateInput, outcome: _Outcome) -> Micros:
+    if outcome.nack:
+        doubled = HISTORICAL_DELAY << min(max(0, given.historical_tries), HISTORICAL_TRIES)
+        delay = doubled if given.retry_delay_us is None else given.retry_delay_us
+        return given.now + max(1, delay)
+    every = given.mode.recheck_us or RECHECK_DEFAULT
+    # The look that ends the waiting comes on time, not with the next regular one.
+    left = (given.mode.max_wait_us or every) - given.waited_us
+    return given.now + max(1, min(every, left))
+
+
+def _waits_until(given: GateInput) -> Micros | None:
+    longest = given.mode.max_wait_us
+    return None if longest is None else given.now + max(0, longest - given.waited_us)

@@ -1,0 +1,102 @@
+"""Weighing evidence: overall completeness and quality of a gate, and what is lacking.
+
+Same-day dependencies count by their weight, the upstream processors as one more check; a dependency
+that an override satisfies leaves the means. History and optional data are judged elsewhere. Pure
+arithmetic without a verdict: `core.gate` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum
+
+from penstock.flows.gates.evidence import Assessment, Status
+from penstock.flows.gates.override import Override, covering
+from penstock.flows.gates.verdict import GateInput
+from penstock.pipelines.dependency import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The evidence as the rules see it: overridden dependencies taken out, the rest weighed."""
+
+    completeness: float
+    quality: float
+    overrides: tuple[Override, ...]
+
+
+def weigh(given: GateInput, *, spare: bool) -> View:
+    """Weigh the evidence; spare: also leave out partial data that an override covers."""
+    weighed: list[Assessment] = []
+    approvals: list[Override] = []
+    for a in given.assessments:
+        if a.kind is Kind.OPTIONAL:
+            continue
+        lacks = is_critical_absent(a) or a.is_too_short
+        if spare and a.kind is Kind.SAME_DAY:
+            lacks = lacks or a.completeness < 100 or a.quality < given.mode.min_quality
+        found = covering(a, given.overrides, given.now) if lacks else ()
+        approvals += found
+        if a.kind is Kind.SAME_DAY and not found:
+            weighed.append(a)
+    return View(
+        completeness=_completeness(weighed, given),
+        quality=_quality(weighed, given.reported),
+        overrides=tuple(dict.fromkeys(approvals)),
+    )
+
+
+def _completeness(weighed: Sequence[Assessment], given: GateInput) -> float:
+    parts = [(max(0.0, a.weight), _within(a.completeness, 100.0)) for a in weighed]
+    if given.upstream is not None:
+        done, wanted = given.upstream.completed, given.upstream.expected
+        parts.append((1.0, _within(done * 100 / wanted, 100.0) if wanted > 0 else 100.0))
+    return _mean(parts, 100.0)
+
+
+def _quality(weighed: Sequence[Assessment], reported: Sequence[float]) -> float:
+    if not weighed:
+        return _mean([(1.0, _within(score, 1.0)) for score in reported], 1.0)
+    return _mean([(max(0.0, a.weight), _within(a.quality, 1.0)) for a in weighed], 1.0)
+
+
+def _mean(parts: Sequence[tuple[float, float]], best: float) -> float:
+    """Return the weighted mean, exactly `best` when every part is; `best` without any weight."""
+    total = fsum(weight for weight, _ in parts)
+    if total <= 0:
+        return best
+    lost = fsum(weight * (best - value) for weight, value in parts) / total
+    return max(0.0, round(best - lost, 9))
+
+
+def _within(value: float, most: float) -> float:
+    return min(most, max(0.0, value))
+
+
+def caveat(given: GateInput, view: View) -> str | None:
+    """Return what keeps a complete start from being a whole one, by kind of dependency."""
+    if any(a.is_short for a in given.assessments):
+        return "historical"
+    if view.overrides:
+        return "same_day"
+    if any(is_optional_missing(a) for a in given.assessments):
+        return "optional"
+    return None
+
+
+def is_critical_absent(a: Assessment) -> bool:
+    """Whether rule 2 has to look at it."""
+    return a.kind is Kind.SAME_DAY and a.critical and a.absent
+
+
+def is_optional_missing(a: Assessment) -> bool:
+    """Whether the work has to do without this optional dependency."""
+    return a.kind is Kind.OPTIONAL and (a.absent or a.status is Status.MISSING)
+
+
+def is_lacking(a: Assessment) -> bool:
+    """Whether people are told that it is missing or short."""
+    if a.kind is Kind.SAME_DAY:
+        return a.absent or a.completeness < 100
+    return a.is_short or is_optional_missing(a)

@@ -1,0 +1,78 @@
+"""The sentences of a gate: what is lacking, what was needed, how long it waits.
+
+Only words: nothing here decides, and `core.gate` is its only caller. What is said must be true for
+whoever reads it a year later, so durations are given and times of day are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from penstock.core.clock import MINUTE, format_duration
+from penstock.core.formatting import percent
+from penstock.flows.gates.evidence import Assessment
+from penstock.flows.gates.override import Override
+from penstock.flows.gates.verdict import GateInput, Upstream
+from penstock.pipelines.dependency import Kind
+from penstock.pipelines.mode import Mode
+
+
+def named(assessments: Iterable[Assessment]) -> str:
+    """Return dependencies with their issues: "nba_raw.odds (0/1 rows (0 %))"."""
+    return ", ".join(
+        f"{a.table} ({'; '.join(a.issues)})" if a.issues else a.table for a in assessments
+    )
+
+
+def numbers(mode: Mode, completeness: float, quality: float) -> str:
+    """Return the overall numbers beside what the mode asks for."""
+    return (
+        f"completeness {percent(completeness)} of {percent(mode.proceed_at)}, "
+        f"quality {_floor(quality):.2f} of {mode.min_quality:.2f}"
+    )
+
+
+def used(overrides: Sequence[Override]) -> tuple[str, ...]:
+    """Return a sentence for each override that was needed."""
+    return tuple(
+        f"Proceeding without {given.dependency or 'what is missing'}: approved by "
+        f"{given.approved_by} ({given.reason})."
+        for given in overrides
+    )
+
+
+def waiting_words(given: GateInput) -> str:
+    """Return how long the gate has waited and may wait."""
+    waited = format_duration(max(0, given.waited_us) // MINUTE * MINUTE)
+    longest = given.mode.max_wait_us
+    if longest is None:
+        return f"Waited {waited}."
+    if given.waited_us >= longest:
+        return f"Waited {waited}, the longest is {format_duration(longest)}."
+    return f"Waited {waited} of at most {format_duration(longest)}."
+
+
+def warnings_of(
+    short: Iterable[Assessment], stale: Iterable[Assessment], upstream: Upstream | None
+) -> tuple[str, ...]:
+    """Return a line for everything that is not as it should be."""
+    lines = [_line(a) for a in short]
+    lines += [f"{a.table}: {issue}" for a in stale for issue in a.issues if "old" in issue]
+    if upstream is not None and upstream.completed < upstream.expected:
+        line = f"{upstream.completed}/{upstream.expected} upstream processors"
+        absent = [*upstream.outstanding, *upstream.failed]
+        lines.append(f"{line}, without {', '.join(absent)}" if absent else line)
+    return tuple(dict.fromkeys(lines))
+
+
+def _line(a: Assessment) -> str:
+    if a.kind is Kind.OPTIONAL:
+        failed = f": {a.issues[0]}" if a.error and a.issues else ""
+        return f"{a.table} missing (optional){failed}"
+    issues = "; ".join(a.issues) or "missing"
+    return f"{a.table}: {issues}"
+
+
+def _floor(quality: float) -> float:
+    """Quality cut to two digits, so that 0.949 never reads as the 0.95 it did not reach."""
+    return int(quality * 100 + 1e-9) / 100

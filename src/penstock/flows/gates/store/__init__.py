@@ -1,0 +1,1 @@
+"""Decisions, triggers, breakers, overrides and interventions as stored."""

@@ -1,0 +1,156 @@
+"""Gates: leases of looks, decisions, triggers, breakers.
+
+A look is leased before anybody goes to the data, with a fencing token; who comes back with a token
+that was replaced meanwhile is not listened to. A trigger is one row per flow, phase and (where each
+processor has a gate) processor: whoever inserts it creates the runs, in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from penstock.db.store import Tx
+from penstock.flows.gates.breaker import Breaker
+from penstock.runs.store.leases import lease_release_many
+
+
+class NewTrigger(NamedTuple):
+    """A start (batch of `trigger_put_many`)."""
+
+    flow_id: int
+    phase: str
+    processor: str
+    customer: int
+    verdict: str
+    source: str
+    is_observed: bool
+    runs: int
+    parent_processor: str | None = None
+    """The processor whose completion led to it."""
+
+
+class Trigger(NamedTuple):
+    """A start as read."""
+
+    flow_id: int
+    phase: str
+    processor: str
+    at: int
+    verdict: str
+    source: str
+    is_observed: bool
+    runs: int
+
+
+class NewDecision(NamedTuple):
+    """A decision with its whole input, as canonical JSON (batch of `decision_put_many`)."""
+
+    customer: int
+    pipeline: int
+    flow_id: int
+    phase: str
+    processor: str
+    partition: str
+    mode: str
+    verdict: str
+    status: str
+    completeness: float
+    quality: float
+    input: str
+    decision: str
+    source: str
+
+
+class DecisionRow(NamedTuple):
+    """A decision as listed; `core.record.loads` reads its GateInput and Decision back."""
+
+    decision_id: int
+    customer_id: str
+    pipeline: str
+    flow_id: int
+    phase: str
+    processor: str
+    partition: str
+    mode: str
+    at: int
+    verdict: str
+    status: str
+    completeness: float
+    quality: float
+    input: str
+    decision: str
+    source: str
+
+
+class DecisionFilter(NamedTuple):
+    """Which decisions a list shows; `before` continues an earlier page."""
+
+    pipeline: int
+    customer: int | None = None
+    partition: str | None = None
+    phase: str | None = None
+    flow_id: int | None = None
+    since: int = 0
+    before: int = 2**62
+    limit: int = 50
+
+
+def look_lease_many(tx: Tx, gates: Iterable[int], holder: str, lease_us: int) -> dict[int, int]:
+    """Take the looks nobody holds: gate → token."""
+    batch = [(gate_id,) for gate_id in sorted(set(gates))]
+    rows = tx.rows("look_lease_many", {"holder": holder, "lease_us": lease_us}, batch)
+    return {row[0]: row[1] for row in rows}
+
+
+def look_release_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
+    """Give (gate, token) back; the gates whose token was still current."""
+    return lease_release_many(tx, [("look", gate_id, token) for gate_id, token in held])
+
+
+def look_drop_many(tx: Tx, gates: Sequence[int]) -> None:
+    """Nobody needs to look at these any more; who is looking will not be listened to."""
+    tx.later("look_drop_many", {"ids": sorted(gates)})
+
+
+def trigger_put_many(tx: Tx, triggers: Sequence[NewTrigger]) -> set[tuple[int, str, str]]:
+    """Start things once; the (flow, phase, processor) that had not been started before."""
+    return {(row[0], row[1], row[2]) for row in tx.rows("trigger_put_many", batch=triggers)}
+
+
+def triggers_of(tx: Tx, ids: Sequence[int]) -> list[Trigger]:
+    """What started the phases of flows."""
+    rows = tx.rows("trigger_rows_for_flows", {"ids": list(ids)})
+    return [Trigger._make(row)._replace(is_observed=bool(row[6])) for row in rows]
+
+
+def decision_put_many(tx: Tx, decisions: Sequence[NewDecision]) -> None:
+    """Write decisions down."""
+    tx.later("decision_put_many", batch=decisions)
+
+
+def decision_list(tx: Tx, wanted: DecisionFilter) -> list[DecisionRow]:
+    """Decisions, newest first."""
+    return [DecisionRow._make(row) for row in tx.rows("decision_list", wanted._asdict())]
+
+
+def breakers_of(tx: Tx, ids: Sequence[int]) -> dict[tuple[int, str], Breaker]:
+    """Breakers by (flow, phase)."""
+    rows = tx.rows("breaker_rows_for_flows", {"ids": list(ids)})
+    return {
+        (row[0], row[1]): Breaker(failures=row[2], opened_at=row[3], probe_at=row[4])
+        for row in rows
+    }
+
+
+def breaker_lock_many(tx: Tx, ids: Sequence[int]) -> None:
+    """Lock the breakers of flows before they are read to be changed: one probe, not two."""
+    tx.rows("breaker_lock_for_flows", {"ids": list(ids)})
+
+
+def breaker_put_many(tx: Tx, breakers: Sequence[tuple[tuple[int, int, str, str], Breaker]]) -> None:
+    """Write breakers by (customer, pipeline, partition, phase)."""
+    batch: list[tuple[Any, ...]] = [
+        (*place, b.failures, b.opened_at, b.probe_at) for place, b in breakers
+    ]
+    tx.later("breaker_put_many", batch=batch)

@@ -1,0 +1,182 @@
+"""What people add to gates: overrides (approvals) and interventions (the manual queue).
+
+An override is granted by an authenticated caller, for a partition, until a time, with a reason; the
+caller writes its audit link in the same transaction. An intervention is one open row per gate; it
+is resolved by a person, or by the gate itself once its data is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from penstock.core.ids import encode
+from penstock.db.store import Tx, first, one
+from penstock.flows.advance.messages import gate_key, needs_person
+from penstock.flows.gates.override import Override
+from penstock.flows.gates.verdict import Verdict
+from penstock.flows.store.flows import Phase
+from penstock.flows.store.logs import alert_resolve_many
+
+FAR_FUTURE = 2**62
+
+
+class OverrideRow(NamedTuple):
+    """An approval as listed (SQL fragment `override_columns`)."""
+
+    override_id: int
+    customer_id: str
+    pipeline: str
+    partition: str
+    phase: str | None
+    processor: str | None
+    dependency: str | None
+    reason: str
+    approved_by: str
+    approved_at: int
+    expires_at: int
+    source: str
+    notes: str
+    revoked_at: int | None
+    revoked_by: str | None
+
+    @property
+    def record(self) -> Override:
+        """The approval as gates know it."""
+        return Override(
+            id=encode("ovr", self.override_id),
+            customer=self.customer_id,
+            pipeline=self.pipeline,
+            partition=self.partition,
+            reason=self.reason,
+            approved_by=self.approved_by,
+            approved_at=self.approved_at,
+            expires_at=self.expires_at,
+            phase=self.phase,
+            processor=self.processor,
+            dependency=self.dependency,
+            source=self.source,
+            notes=self.notes,
+        )
+
+
+class NewIntervention(NamedTuple):
+    """Something only a person can resolve (batch of `intervention_put_many`)."""
+
+    customer: int
+    pipeline: int
+    flow_id: int
+    phase: str
+    processor: str
+    partition: str
+    missing: str
+    reason: str
+    tries: int
+    correlation_id: str | None
+
+
+class Intervention(NamedTuple):
+    """An item of the manual queue."""
+
+    intervention_id: int
+    customer_id: str
+    pipeline: str
+    flow_id: int
+    phase: str
+    processor: str
+    partition: str
+    missing: str
+    reason: str
+    tries: int
+    correlation_id: str | None
+    payload: str | None
+    status: str
+    opened_at: int
+    resolved_at: int | None
+    resolved_by: str | None
+    resolution: str | None
+
+
+def overrides_of(tx: Tx, ids: Sequence[int]) -> dict[int, tuple[Override, ...]]:
+    """Approvals that count now, by flow."""
+    found: dict[int, tuple[Override, ...]] = {}
+    for row in tx.rows("override_rows_for_flows", {"ids": list(ids)}):
+        found[row[0]] = (*found.get(row[0], ()), OverrideRow._make(row[1:]).record)
+    return found
+
+
+def override_put(tx: Tx, params: dict[str, Any]) -> tuple[int, int]:
+    """Grant an approval (columns as in the statement); returns (id, approved_at)."""
+    row = one(tx.rows("override_put", params))
+    return row[0], row[1]
+
+
+def override_revoke(tx: Tx, override_id: int, actor: str, customer: int | None = None) -> bool:
+    """Take an approval back; False when it counts no longer, or is somebody else's."""
+    params = {"override_id": override_id, "actor": actor, "customer": customer}
+    return bool(tx.rows("override_revoke", params))
+
+
+class OverrideFilter(NamedTuple):
+    """Which approvals a list shows; live: only those that count now."""
+
+    customer: int | None = None
+    pipeline: int | None = None
+    partition: str | None = None
+    override_id: int | None = None
+    live: bool = False
+    before: int = FAR_FUTURE
+    limit: int = 50
+
+
+def override_list(tx: Tx, wanted: OverrideFilter) -> list[OverrideRow]:
+    """Approvals, newest first."""
+    return [OverrideRow._make(row) for row in tx.rows("override_list", wanted._asdict())]
+
+
+def intervention_put_many(tx: Tx, items: Sequence[NewIntervention]) -> None:
+    """File items; one that is open already is brought up to date."""
+    tx.later("intervention_put_many", batch=items)
+
+
+def intervention_close_many(tx: Tx, rows: Sequence[tuple[int, str, str, str]]) -> None:
+    """Close the open items of (flow, phase, processor) with a resolution."""
+    tx.later("intervention_close_many", batch=rows)
+
+
+def flow_dismiss(tx: Tx, gates: Sequence[Phase], actor: str) -> None:
+    """A flow was cancelled: nobody is asked for anything of it any more, nor alerted."""
+    resolution = "its flow was cancelled"
+    asked = [gate for gate in gates if needs_person(gate)]
+    intervention_close_many(tx, [(g.flow_id, g.phase, g.processor, resolution) for g in asked])
+    keys = [gate_key(g.flow_id, g.phase, g.processor, v) for g in gates for v in Verdict]
+    alert_resolve_many(tx, keys, actor)
+
+
+def intervention_resolve(
+    tx: Tx, intervention_id: int, actor: str, resolution: str, customer: int | None = None
+) -> tuple[int, int, str] | None:
+    """Resolve an item; (flow, customer, phase), or None when it is not open."""
+    params = {
+        "intervention_id": intervention_id,
+        "actor": actor,
+        "resolution": resolution,
+        "customer": customer,
+    }
+    row = first(tx.rows("intervention_resolve", params))
+    return None if row is None else (row[0], row[1], row[2])
+
+
+class InterventionFilter(NamedTuple):
+    """Which items a list shows."""
+
+    customer: int | None = None
+    status: str | None = "open"
+    intervention_id: int | None = None
+    before: int = FAR_FUTURE
+    limit: int = 50
+
+
+def intervention_list(tx: Tx, wanted: InterventionFilter) -> list[Intervention]:
+    """The manual queue, newest first."""
+    return [Intervention._make(row) for row in tx.rows("intervention_list", wanted._asdict())]

@@ -1,0 +1,1 @@
+"""Flows, phases, completions and log tables as stored."""

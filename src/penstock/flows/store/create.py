@@ -1,0 +1,288 @@
+"""Opening flows: the rows of a new generation, what it inherits, and where it starts.
+
+Generations of one key are counted under a lock, so that two openers get two numbers. A generation
+that starts in the middle takes over what its parent completed before that; phases before its start
+that nobody completed are skipped and stand in nobody's way. Starting is `cascade.advance`'s job.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.audit.store.journal import Entry, journal_append_many
+from penstock.db.store import Tx
+from penstock.flows.advance.late_data import Late
+from penstock.flows.cascade import LATE_RERUNS_MAX, FlowState, flow_deadline, inherited
+from penstock.flows.phases import DONE, PhaseState
+from penstock.flows.store.completions import (
+    Reported,
+    Seen,
+    completion_put_many,
+    completions_of,
+    nudge_put_many,
+)
+from penstock.flows.store.flows import (
+    LATE_DATA,
+    Flow,
+    NewFlow,
+    NewPhase,
+    Phase,
+    flow_get,
+    flow_insert_many,
+    generation_get,
+    generation_next_many,
+    phase_insert_many,
+    phases_of,
+)
+from penstock.flows.store.plans import Planned, planned
+from penstock.runs.rows import Origin
+from penstock.runs.store.runs import ordering_key_lock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """A flow to be opened.
+
+    starts: the phases it begins with; none: the first ones. generation: None means the next one.
+    """
+
+    customer: int
+    pipeline: int
+    digest: str
+    mode: str
+    partition: str
+    source: str
+    correlation_id: str
+    opened_by: str
+    config_id: int = 0
+    slot: int | None = None
+    start_at: int | None = None
+    start_gap: int = 0
+    priority: int = 5
+    is_ordered: bool = False
+    parameters: str | None = None
+    starts: tuple[str, ...] = ()
+    parent: Flow | None = None
+    no_downstream: bool = False
+    generation: int | None = None
+    reruns: int = 0
+    origin: Origin | None = None
+
+    @property
+    def key(self) -> tuple[int, int, int, str, str]:
+        """What its generations have in common."""
+        return self.customer, self.pipeline, self.config_id, self.partition, self.mode
+
+
+def opening_lock(tx: Tx, customer: int, pipeline: int, partition: str) -> None:
+    """Serialize those who look for a flow of a partition and open one if there is none."""
+    ordering_key_lock(tx, f"flow:{customer}:{pipeline}:{partition}")
+
+
+def flow_open_many(tx: Tx, openings: Sequence[Opening]) -> list[int | None]:
+    """Open flows; their ids in order, None where that generation existed before."""
+    if not openings:
+        return []
+    twice = Counter(opening.key for opening in openings)
+    if max(twice.values()) > 1:
+        return [flow_open_many(tx, [opening])[0] for opening in openings]
+    now = tx.now()
+    by_reruns: dict[int, list[Opening]] = {}
+    for opening in openings:
+        if opening.generation is None:
+            by_reruns.setdefault(opening.reruns, []).append(opening)
+    numbers: dict[tuple[int, int, int, str, str], int] = {}
+    for reruns, group in sorted(by_reruns.items()):
+        numbers |= generation_next_many(tx, [o.key for o in group], reruns=reruns)
+    plans = {o.key: planned(tx, o.pipeline, o.digest, o.mode) for o in openings}
+    rows = [_row(o, plans[o.key], numbers.get(o.key, o.generation or 1), now) for o in openings]
+    made = flow_insert_many(tx, rows)
+    ids = [made.get((*row.key, row.generation)) for row in rows]
+    new = [(o, row, i) for o, row, i in zip(openings, rows, ids, strict=True) if i is not None]
+    parents = [o.parent.flow_id for o, _, _ in new if o.parent is not None]
+    before = phases_of(tx, parents) if parents else {}
+    phases: list[NewPhase] = []
+    for opening, _, flow_id in new:
+        known = before.get(opening.parent.flow_id, []) if opening.parent is not None else []
+        phases += _phases(opening, plans[opening.key], flow_id, known)
+    phase_insert_many(tx, phases)
+    if parents:
+        _inherit(tx, [(o, i) for o, _, i in new if o.parent is not None], phases)
+    journal_append_many(tx, [_entry(o, row, flow_id) for o, row, flow_id in new])
+    return ids
+
+
+def flow_rerun(tx: Tx, late: Late, actor: str) -> int:
+    """Late data starts what follows it anew; returns how many flows were opened.
+
+    The newest generation answers for it: when there is one, it gets the news instead. At most three
+    per partition.
+    """
+    flow = late.book.flow
+    newest, reruns = generation_get(tx, flow.key)
+    if newest > flow.generation and _pass_on(tx, late, newest):
+        return 0
+    if reruns >= LATE_RERUNS_MAX:
+        note = f"late data of {', '.join(late.sources)} ignored: {reruns} reruns already"
+        entry = Entry("flow", flow.flow_id, flow.customer, "late_ignored", actor, why=note)
+        journal_append_many(tx, [entry])
+        return 0
+    opening = Opening(
+        customer=flow.customer,
+        pipeline=flow.pipeline_no,
+        digest=flow.digest,
+        mode=flow.mode,
+        partition=flow.partition,
+        source=LATE_DATA,
+        correlation_id=flow.correlation_id,
+        opened_by=actor,
+        config_id=flow.config_id,
+        slot=flow.slot + 1,
+        priority=flow.priority,
+        parameters=flow.parameters,
+        starts=late.starts,
+        parent=flow,
+        no_downstream=flow.no_downstream,
+        reruns=1,
+    )
+    (flow_id,) = flow_open_many(tx, [opening])
+    if flow_id is None:
+        return 0
+    nudge_put_many(tx, [(flow_id, flow.customer, None, False)])
+    return 1
+
+
+def _pass_on(tx: Tx, late: Late, generation: int) -> bool:
+    """Hand what completed late to the newest generation; False when nobody is there to hear it.
+
+    What that one does itself it needs no news of. Of the rest it is told even what it knows: it
+    took over work that was begun without it, and is the one to have that done again.
+    """
+    flow = late.book.flow
+    customer, pipeline, config_id, partition, mode = flow.key
+    params = {
+        "customer": customer,
+        "pipeline": pipeline,
+        "config_id": config_id,
+        "partition": partition,
+        "mode": mode,
+        "generation": generation,
+    }
+    rows = tx.rows("flow_of_generation", params)
+    newest = flow_get(tx, rows[0][0]) if rows else None
+    if newest is None or newest.state == FlowState.CANCELLED:
+        return False
+    plan = planned(tx, newest.pipeline_no, newest.digest, newest.mode).plan
+    entries = [phase.name for phase in plan.phases if not phase.after]
+    begins = newest.start_phase.split(",") if newest.start_phase else entries
+    kept = [source for source in late.sources if source in inherited(plan, begins)]
+    seen = [_copy(newest.flow_id, customer, s) for s in late.book.seen_of(kept)]
+    completion_put_many(tx, seen, nudge=False)
+    nudge_put_many(tx, [(newest.flow_id, customer, source, False) for source in kept])
+    return True
+
+
+def _row(opening: Opening, plan: Planned, generation: int, now: int) -> NewFlow:
+    return NewFlow(
+        customer=opening.customer,
+        pipeline=opening.pipeline,
+        config_id=opening.config_id,
+        partition=opening.partition,
+        mode=opening.mode,
+        generation=generation,
+        correlation_id=opening.correlation_id,
+        trigger_source=opening.source,
+        digest=opening.digest,
+        start_phase=",".join(opening.starts) or None,
+        parent_flow_id=None if opening.parent is None else opening.parent.flow_id,
+        deadline_at=flow_deadline(plan.mode, now),
+        no_downstream=opening.no_downstream,
+        slot=now if opening.slot is None else opening.slot,
+        start_at=opening.start_at,
+        start_gap=opening.start_gap,
+        priority=opening.priority,
+        is_ordered=opening.is_ordered,
+        parameters=opening.parameters,
+        opened_by=opening.opened_by,
+        message_id=None if opening.origin is None else opening.origin.message_id,
+        subscription=None if opening.origin is None else opening.origin.subscription,
+    )
+
+
+def _phases(
+    opening: Opening, plan: Planned, flow_id: int, parent: Sequence[Phase]
+) -> list[NewPhase]:
+    """The rows of a new flow: skipped, inherited, or still to come."""
+    customer = opening.customer
+    begun = {row.phase: row for row in parent if not row.processor and row.started_at is not None}
+    done = {name: row for name, row in begun.items() if row.state in DONE}
+    begins = opening.starts or tuple(p.name for p in plan.plan.phases if not p.after)
+    behind = {later for name in begins for later in plan.plan.downstream(name)}
+    anew = set(begins) if opening.no_downstream else {*begins, *behind}
+    rows = [
+        NewPhase(flow_id, customer, name, state=PhaseState.SKIPPED.value)
+        for name in plan.plan.skipped
+    ]
+    for phase in plan.plan.phases:
+        old = done.get(phase.name)
+        if phase.name in anew:
+            rows.append(NewPhase(flow_id, customer, phase.name))
+        elif old is not None and phase.name not in behind:
+            rows.append(
+                NewPhase(
+                    flow_id, customer, phase.name, "", old.state, old.started_at, old.ended_at,
+                    None, old.is_degraded, old.gate,
+                )
+            )  # fmt: skip
+        else:
+            # Begun and not ended by the parent: what that began without may still come late.
+            was = begun.get(phase.name) if phase.name not in behind else None
+            rows.append(
+                NewPhase(
+                    flow_id, customer, phase.name, state=PhaseState.SKIPPED.value,
+                    is_degraded=was is not None and was.is_degraded,
+                    gate=None if was is None else was.gate,
+                )
+            )  # fmt: skip
+        if phase.name in anew and phase.terms.on == "each":
+            rows += [NewPhase(flow_id, customer, phase.name, name) for name in phase.expected]
+    return rows
+
+
+def _inherit(tx: Tx, opened: Sequence[tuple[Opening, int]], rows: Sequence[NewPhase]) -> None:
+    """Copy the completions of phases that a new generation takes over."""
+    parents = {opening.parent.flow_id for opening, _ in opened if opening.parent is not None}
+    seen = completions_of(tx, sorted(parents))
+    kept = {(row.flow_id, row.phase) for row in rows if PhaseState(row.state) in DONE}
+    copies = [
+        _copy(flow_id, opening.customer, s)
+        for opening, flow_id in opened
+        if opening.parent is not None
+        for s in seen[opening.parent.flow_id]
+        if (flow_id, s.phase) in kept
+    ]
+    completion_put_many(tx, copies, nudge=False)
+
+
+def _copy(flow_id: int, customer: int, seen: Seen) -> Reported:
+    return Reported(
+        flow_id, seen.number, customer, seen.status, seen.at, seen.run_id, seen.execution_id,
+        seen.records, seen.quality, seen.entities,
+    )  # fmt: skip
+
+
+def _entry(opening: Opening, row: NewFlow, flow_id: int) -> Entry:
+    detail = {
+        "partition": row.partition,
+        "mode": row.mode,
+        "generation": row.generation,
+        "correlation_id": row.correlation_id,
+        "trigger_source": row.trigger_source,
+        "starts": list(opening.starts),
+    }
+    text = json.dumps(detail, sort_keys=True)
+    return Entry("flow", flow_id, row.customer, "opened", opening.opened_by, None, "OPEN",
+                 None, row.trigger_source, text)  # fmt: skip

@@ -1,0 +1,118 @@
+"""Slots that open flows: mode and partition by the slot's wall clock, then the entry phases start.
+
+Called by the tick for pipelines with phases, in the transaction that moves the schedule past the
+slot. Mode and partition are worked out once per distinct (pipeline, slot). A second slot of the
+same partition is its next generation: the schedule said so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from penstock.core.clock import Micros, iso
+from penstock.core.record import read
+from penstock.db.store import Tx
+from penstock.flows.advance.snapshot import Stir
+from penstock.flows.advance.store import Advanced, advance
+from penstock.flows.store.create import Opening, flow_open_many
+from penstock.flows.store.flows import OfConfig, flow_lock_open, of_configs
+from penstock.flows.store.plans import definition_get, planned
+from penstock.pipelines.declare.terms import PipelineTerms
+from penstock.pipelines.modes import detect, partition_of
+from penstock.pipelines.plan import modes_of
+
+SCHEDULER = "scheduler"
+
+
+class Slot(NamedTuple):
+    """A slot of a config whose pipeline has phases."""
+
+    config_id: int
+    slot: Micros
+    is_late: bool
+
+
+class Pace(NamedTuple):
+    """How late slots share the start rate: from `cursor` on, one start every `gap_us`."""
+
+    cursor: Micros | None
+    gap_us: Micros
+    taken: int
+
+
+def slots_open(tx: Tx, slots: Sequence[Slot], pace: Pace) -> tuple[Advanced, int]:
+    """Open the flows of slots and start them; returns how many places of the pace were taken."""
+    configs = of_configs(tx, [slot.config_id for slot in slots])
+    about: dict[tuple[int, Micros], tuple[str, str]] = {}
+    openings: list[Opening] = []
+    used = 0
+    for slot in slots:
+        config = configs[slot.config_id]
+        place = (config.pipeline, slot.slot)
+        if place not in about:
+            definition = definition_get(tx, config.pipeline, config.digest)
+            about[place] = mode_and_partition(definition, slot.slot, source=SCHEDULER)
+        mode, partition = about[place]
+        start_at, gap_us = slot.slot + config.offset_us, 0
+        if slot.is_late:
+            assert pace.cursor is not None, "late slots have a place in the start rate"
+            start_at, gap_us = pace.cursor + pace.gap_us * (pace.taken + used + 1), pace.gap_us
+            plan = planned(tx, config.pipeline, config.digest, mode).plan
+            used += sum(len(phase.expected) for phase in plan.phases if not phase.after)
+        openings.append(_opening(config, slot, (mode, partition), start_at, gap_us))
+    ordered = [config.config_id for config in configs.values() if config.is_ordered]
+    if ordered:
+        flow_lock_open(tx, ordered)
+    ids = flow_open_many(tx, openings)
+    assert None not in ids, "the next generation is always new"
+    stirs = {flow_id: Stir(everything=True) for flow_id in ids if flow_id is not None}
+    return advance(tx, stirs, actor=SCHEDULER), used
+
+
+def mode_and_partition(
+    definition: Mapping[str, Any],
+    now: Micros,
+    *,
+    mode: str | None = None,
+    backfill: bool = False,
+    source: str | None = None,
+) -> tuple[str, str]:
+    """The mode a flow runs in, and the partition it is about unless somebody names one.
+
+    A pipeline that does not say which column holds its partition has one partition per slot.
+    """
+    zone = definition["timezone"]
+    chosen = detect(
+        modes_of(definition),
+        now=now,
+        timezone=zone,
+        explicit=mode,
+        backfill=backfill,
+        trigger_source=source,
+    )
+    if read(PipelineTerms, definition).partition is None:
+        return chosen.name, iso(now)
+    return chosen.name, partition_of(chosen, now=now, timezone=zone)
+
+
+def _opening(
+    config: OfConfig, slot: Slot, about: tuple[str, str], start_at: Micros, gap_us: Micros
+) -> Opening:
+    mode, partition = about
+    return Opening(
+        customer=config.customer,
+        pipeline=config.pipeline,
+        digest=config.digest,
+        mode=mode,
+        partition=partition,
+        source=SCHEDULER,
+        correlation_id=f"cfg:{config.config_id}:{slot.slot}",
+        opened_by=SCHEDULER,
+        config_id=config.config_id,
+        slot=slot.slot,
+        start_at=start_at,
+        start_gap=gap_us,
+        priority=config.priority,
+        is_ordered=config.is_ordered,
+    )
