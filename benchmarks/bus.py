@@ -12,11 +12,11 @@ from benchmarks.bus_http import publish_rate
 from benchmarks.result import Result, percentile, say
 from benchmarks.site import Site
 from penstock.audit.telemetry import Events
-from penstock.bus.embedded import EmbeddedBus
+from penstock.bus.delivery_sweeper import Courier
+from penstock.bus.message import Delivery, Nack, Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.core.clock import SECOND
-from penstock.core.message import Delivery, Nack, Outgoing, SubscriptionSpec, TopicSpec
 from penstock.db.store import Store
-from penstock.engine.courier import Courier
 from penstock.engine.supervisor import Beat, Loop
 
 BATCH = 500

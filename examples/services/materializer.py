@@ -47,7 +47,7 @@ asgi = app.asgi()
 
 if __name__ == "__main__":
     from penstock import connect  # only the pulling service has a database of Penstock's
-    from penstock.bus.embedded import EmbeddedBus
+    from penstock.bus.transports.embedded import EmbeddedBus
 
     with connect() as client:
         app.run(EmbeddedBus(client.store))

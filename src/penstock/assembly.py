@@ -18,6 +18,8 @@ from penstock.access.secrets import Secrets
 from penstock.access.store.names import PipelineInfo
 from penstock.audit.store.alerts import AlertRow
 from penstock.audit.telemetry import Events
+from penstock.bus.delivery_sweeper import Courier
+from penstock.bus.store.topics import subscriptions_without_dead_letters
 from penstock.client import Client
 from penstock.client.binder import Binder
 from penstock.client.replayer import Replayer
@@ -35,7 +37,6 @@ from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
 from penstock.db.store import Store
 from penstock.egress.addresses import is_loopback, named_addresses
 from penstock.engine.context import RunContext
-from penstock.engine.courier import Courier
 from penstock.engine.inline import InlineWorker, inline_worker
 from penstock.engine.options import WorkerOptions
 from penstock.engine.steps import WorkerSteps
@@ -63,7 +64,6 @@ from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.schedules.store.schedule import schedule_next_at
 from penstock.serving import build_api
 from penstock.store.reads import Overview
-from penstock.store.topics import subscriptions_without_dead_letters
 from penstock.store.upkeep import Retention, disk_risks
 
 # Records that the edges show and may not fetch from the store's own modules.

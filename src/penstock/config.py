@@ -15,10 +15,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from penstock.bus.incoming.inbound_push import parse_incoming
 from penstock.core import json_profile
 from penstock.core.clock import parse_duration
 from penstock.core.errors import InvalidInput, SettingsError
-from penstock.core.incoming import parse_incoming
 from penstock.egress.addresses import named_addresses
 from penstock.egress.policy import EgressRules
 

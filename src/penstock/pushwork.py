@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.access.secrets import Secrets
 from penstock.audit.telemetry import Events
+from penstock.bus.incoming.inbound_push import IncomingPush, parse_incoming
+from penstock.bus.push.push_config import load_push
+from penstock.bus.push.pusher import Pusher, PusherOptions
+from penstock.bus.push.sender import posting
+from penstock.bus.push.signing_keys import SigningKeys
+from penstock.bus.store.topics import SubscriptionFilter, subscription_list
 from penstock.config import Settings, egress_rules, secrets_of
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import InvalidInput, SettingsError
-from penstock.core.incoming import IncomingPush, parse_incoming
-from penstock.core.pushing import load_push
 from penstock.db.store import Store
 from penstock.egress.http_client import Egress, Failed, Request
 from penstock.egress.keyset import fetching
 from penstock.egress.oidc import SigningKey
 from penstock.egress.policy import parse_target
-from penstock.egress.posting import posting
 from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
-from penstock.engine.pusher import Pusher, PusherOptions
-from penstock.engine.signing import SigningKeys
-from penstock.store.topics import SubscriptionFilter, subscription_list
 
 if TYPE_CHECKING:
-    from penstock.http.receiving import Receiving
+    from penstock.bus.incoming.api_auth import Receiving
 
 __all__ = [
     "build_egress", "build_health_check", "build_pusher", "build_receiving", "push_faults",
@@ -96,7 +96,7 @@ def build_pusher(
 def build_receiving(store: Store, settings: Settings) -> Receiving:
     """Who may push to the API of this process."""
     # The web stack costs half a second: only processes that serve load it.
-    from penstock.http.receiving import Receiving
+    from penstock.bus.incoming.api_auth import Receiving
 
     verifier = Verifier(fetching(build_egress(settings)), SystemClock())
     keys = signing_keys(store)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.bus.message import Outgoing, SubscriptionSpec
 from penstock.core.ids import encode
-from penstock.core.message import Outgoing, SubscriptionSpec
 from penstock.db.store import Tx
 from penstock.limits.store.grant import limit_serve
 from penstock.limits.store.limits import limit_get

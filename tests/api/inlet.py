@@ -10,13 +10,13 @@ from functools import cache
 from typing import Any
 
 from penstock.audit.telemetry import PushRefused
+from penstock.bus.message import Delivery, SubscriptionSpec, TopicSpec
+from penstock.bus.store.topics import subscription_declare, topic_declare
 from penstock.config import Settings, load
 from penstock.core.clock import SECOND, SystemClock
-from penstock.core.message import Delivery, SubscriptionSpec, TopicSpec
 from penstock.egress.oidc import SigningKey
 from penstock.egress.tokens import new_signing_key, public_jwk, sign
 from penstock.pushwork import build_receiving
-from penstock.store.topics import subscription_declare, topic_declare
 from tests.api.kit import Client, Reply, Served
 from tests.egress_kit import Receiver, Said, receiving
 

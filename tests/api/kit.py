@@ -9,10 +9,10 @@ from typing import Any
 
 from penstock.access.api_keys import Role
 from penstock.audit.telemetry import Event, Events
+from penstock.bus.incoming.api_auth import Receiving
 from penstock.core.clock import Clock, SystemClock
 from penstock.http.app import build
 from penstock.http.context import ApiOptions, Ticked
-from penstock.http.receiving import Receiving
 from penstock.http.server import ApiServer
 from penstock.schedules.scheduler import SchedulerOptions
 from tests.desk import Desk

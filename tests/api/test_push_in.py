@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from penstock.audit.telemetry import Events, PushAccepted, PushPosted
+from penstock.bus.incoming.api_auth import Receiving
+from penstock.bus.message import Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.push.push_config import OidcToken, PushSpec, dump_push
+from penstock.bus.store.messages import message_publish
+from penstock.bus.store.topics import Extras, subscription_declare, topic_declare, topic_find
 from penstock.core.clock import SystemClock
-from penstock.core.message import Outgoing, SubscriptionSpec, TopicSpec
-from penstock.core.pushing import OidcToken, PushSpec, dump_push
 from penstock.egress.oidc import SigningKey
 from penstock.egress.tokens import new_signing_key
-from penstock.http.receiving import Receiving
 from penstock.pushwork import build_pusher, build_receiving, signing_keys
-from penstock.store.messages import message_publish
-from penstock.store.topics import Extras, subscription_declare, topic_declare, topic_find
 from tests.api.conftest import Serve
 from tests.api.inlet import AUDIENCE, FULL, NAME, Inlet, envelope, google, issuer_keys, token
 from tests.api.kit import Served

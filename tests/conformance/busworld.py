@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from penstock.bus.delivery_sweeper import Courier
+from penstock.bus.message import Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.store import backlog, deliveries, messages, topics
+from penstock.bus.store import replay as replays
+from penstock.bus.store.deliveries import Handed, Refusal, Refused
+from penstock.bus.store.topics import Subscription
 from penstock.core.clock import SECOND
-from penstock.core.message import Outgoing, SubscriptionSpec, TopicSpec
 from penstock.db.store import Row, Store, Tx
-from penstock.engine.courier import Courier
-from penstock.store import backlog, deliveries, messages, rounds, topics
-from penstock.store.deliveries import Handed, Refusal, Refused
-from penstock.store.topics import Subscription
 from penstock.testing.clock import VirtualClock
 
 T = TypeVar("T")
@@ -83,15 +84,15 @@ class BusWorld:
             lambda tx: deliveries.delivery_nack(tx, sub, refusals, jitter=lambda: 0.0)
         )
 
-    def replay(self, sub: Subscription, message_id: int, **more: Any) -> rounds.Replayed:
+    def replay(self, sub: Subscription, message_id: int, **more: Any) -> replays.Replayed:
         """Replay one message."""
-        return self.write(lambda tx: rounds.delivery_replay(tx, sub, message_id, "tester", **more))
+        return self.write(lambda tx: replays.delivery_replay(tx, sub, message_id, "tester", **more))
 
-    def seek(self, sub: Subscription, to: int, n: int = 3) -> rounds.Seek:
+    def seek(self, sub: Subscription, to: int, n: int = 3) -> replays.Seek:
         """Seek in small steps until it is done."""
-        seek = self.write(lambda tx: rounds.seek_begin(tx, sub, to, "tester"))
+        seek = self.write(lambda tx: replays.seek_begin(tx, sub, to, "tester"))
         while not seek.is_done:
-            seek = self.write(lambda tx, s=seek: rounds.seek_step(tx, sub, s, n))  # type: ignore[misc]
+            seek = self.write(lambda tx, s=seek: replays.seek_step(tx, sub, s, n))  # type: ignore[misc]
         return seek
 
     def places(self, message_id: int, topic: int) -> list[tuple[str, str, int]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from penstock.bus.message import Nack, Outgoing, SubscriptionSpec
 from penstock.client import Client
 from penstock.client.inbox import LetterFilter
-from penstock.core.message import Nack, Outgoing, SubscriptionSpec
 from tests.conformance.tenants import Things
 
 Call = Callable[[Client, Things], Any]

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock.bus.message import ErrorKind
+from penstock.bus.store.deliveries import Handed, delivery_extend, delivery_release
+from penstock.bus.store.replay import delivery_purge
 from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict
-from penstock.core.message import ErrorKind
 from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store
-from penstock.store.deliveries import Handed, delivery_extend, delivery_release
-from penstock.store.rounds import delivery_purge
 from penstock.testing.clock import VirtualClock
 from tests.conformance.busworld import BusWorld
 from tests.conftest import CLOCK_START

@@ -4,21 +4,21 @@ from typing import Any
 
 import pytest
 
-from penstock.core.clock import DAY, HOUR, SECOND
-from penstock.core.errors import Conflict, NotFound
-from penstock.core.message import ErrorKind, Outgoing
-from penstock.db.store import Store
-from penstock.engine.upkeep import Pruner
-from penstock.store.backlog import Backlog, backlog, delivery_sums
-from penstock.store.messages import message_get, message_publish
-from penstock.store.rounds import delivery_purge
-from penstock.store.topics import (
+from penstock.bus.message import ErrorKind, Outgoing
+from penstock.bus.store.backlog import Backlog, backlog, delivery_sums
+from penstock.bus.store.messages import message_get, message_publish
+from penstock.bus.store.replay import delivery_purge
+from penstock.bus.store.topics import (
     Extras,
     subscription_delete,
     subscription_get,
     subscription_pause,
     topic_delete,
 )
+from penstock.core.clock import DAY, HOUR, SECOND
+from penstock.core.errors import Conflict, NotFound
+from penstock.db.store import Store
+from penstock.engine.upkeep import Pruner
 from penstock.testing.clock import VirtualClock
 from tests.conformance.busworld import BusWorld
 

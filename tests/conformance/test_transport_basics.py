@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
+from penstock.bus.message import Delivery, Outgoing, Settling, SubscriptionSpec, TopicSpec
 from penstock.core.errors import DuplicateRequest, InvalidInput, NotFound
-from penstock.core.message import Delivery, Outgoing, Settling, SubscriptionSpec, TopicSpec
 from tests.conformance.transports import Rig, bodies
 
 DONE, STALE = Settling.DONE, Settling.STALE

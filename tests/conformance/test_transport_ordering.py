@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.message import ErrorKind, Nack, Outgoing, Settling
+from penstock.bus.message import ErrorKind, Nack, Outgoing, Settling
 from tests.conformance.transports import Rig, bodies
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from penstock.core.errors import InvalidInput
-from penstock.core.message import (
+from penstock.bus.message import (
     ERROR_KIND,
     ERROR_TEXT,
     ERROR_TYPE,
@@ -17,6 +16,7 @@ from penstock.core.message import (
     Nack,
     Settling,
 )
+from penstock.core.errors import InvalidInput
 from tests.conformance.transports import Rig, bodies
 
 DONE, STALE = Settling.DONE, Settling.STALE

@@ -13,20 +13,14 @@ from functools import partial
 
 import pytest
 
-from penstock.bus.embedded import EmbeddedBus
-from penstock.bus.transport import Transport
+from penstock.bus.delivery_sweeper import Courier
+from penstock.bus.message import DEAD_LETTER_SUFFIX, Delivery, Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.transports.embedded import EmbeddedBus
+from penstock.bus.transports.protocol import Transport
 from penstock.core.clock import SECOND
-from penstock.core.message import (
-    DEAD_LETTER_SUFFIX,
-    Delivery,
-    Outgoing,
-    SubscriptionSpec,
-    TopicSpec,
-)
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store
-from penstock.engine.courier import Courier
 from penstock.testing.clock import VirtualClock
 
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
-from penstock.bus.embedded import EmbeddedBus
+from penstock.bus.message import Delivery, Nack, Settling, SubscriptionSpec, TopicSpec
+from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.consumer.asgi import PushApp
-from penstock.core.message import Delivery, Nack, Settling, SubscriptionSpec, TopicSpec
 
 TOPIC, SUB, GRAVES = "events", "beats", "graves"
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock import TransientError
+from penstock.bus.message import Outgoing
 from penstock.consumer import (
     Batch,
     Consumer,
@@ -17,7 +18,6 @@ from penstock.consumer import (
     Upsert,
 )
 from penstock.core.errors import DeclarationError
-from penstock.core.message import Outgoing
 from penstock.db.store import Store
 from penstock.sinks.api import Sink
 from tests.consumer.kit import SUB, TOPIC, ListenedBus

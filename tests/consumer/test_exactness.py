@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.bus.embedded import EmbeddedBus
+from penstock.bus.message import Outgoing, Settling
+from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.consumer import Consumer, ConsumerOptions, Message, Reject, TryAgain, Upsert
 from penstock.core.clock import MINUTE, Clock, SystemClock
-from penstock.core.message import Outgoing, Settling
 from penstock.db.store import Store
 from penstock.sinks.api import Sink
 from penstock.sinks.sqlite import SqliteSink

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from penstock import consumer, register_error
+from penstock.bus.message import ErrorKind
+from penstock.bus.rules import check_text
 from penstock.consumer import (
     Alert,
     Consumer,
@@ -25,10 +27,8 @@ from penstock.consumer import (
 from penstock.consumer.failure import ERROR_MAX, failure_of
 from penstock.consumer.message import Payload
 from penstock.consumer.router import Route
-from penstock.core.busrules import check_text
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.core.errors import DeclarationError, SettingsError
-from penstock.core.message import ErrorKind
 from penstock.sinks.sqlite import SqliteSink
 from penstock.testing.clock import VirtualClock
 

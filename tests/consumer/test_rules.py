@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from penstock import PermanentError, SettingsError, TransientError
+from penstock.bus.message import ErrorKind, Outgoing
 from penstock.consumer import Alert, Consumer, ConsumerOptions, Message, Reject, TryAgain, Upsert
 from penstock.consumer.message import of_delivery
 from penstock.core.clock import HOUR, SECOND
-from penstock.core.message import ErrorKind, Outgoing
 from penstock.db.store import Store
 from penstock.sinks.api import Sink, SinkTx
 from penstock.sinks.opening import open_sink

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from penstock.bus.message import Delivery, Outgoing, Settling
 from penstock.consumer import Batch, Consumer, ConsumerOptions, Message, Upsert
 from penstock.consumer.disposition import Disposition, Outcome
 from penstock.consumer.pulling import SETTLE_TRIES, Clerk
 from penstock.core.errors import StoreUnavailable
-from penstock.core.message import Delivery, Outgoing, Settling
 from penstock.db.store import Store
 from penstock.sinks.api import Sink
 from penstock.testing.clock import VirtualClock

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from penstock import connect
-from penstock.bus.embedded import EmbeddedBus
-from penstock.core.envelope import Pushed, encode
-from penstock.core.message import Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.envelope import Pushed, encode
+from penstock.bus.message import Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.sinks.opening import open_sink
 from tests.examples.test_workers import ROOT, Process
 

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
+from penstock.bus.delivery_sweeper import Courier
+from penstock.bus.message import ErrorKind, Outgoing
+from penstock.bus.store import deliveries, messages
+from penstock.bus.store import replay as rounds
+from penstock.bus.store.deliveries import Handed, Refusal
+from penstock.bus.store.topics import Subscription
 from penstock.core.errors import Conflict
-from penstock.core.message import ErrorKind, Outgoing
 from penstock.db.store import Store
-from penstock.engine.courier import Courier
-from penstock.store import deliveries, messages, rounds
-from penstock.store.deliveries import Handed, Refusal
-from penstock.store.topics import Subscription
 from penstock.testing.interleaving import Act, InterleavingFailed, Outcome, Scene, exhaust, explore
 from tests.conformance.busworld import BusWorld
 from tests.interleaving.stage import Stage

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from penstock.bus.client.subscriptions import Extras
+from penstock.bus.delivery_sweeper import Courier
+from penstock.bus.message import Outgoing, SubscriptionSpec
 from penstock.client import binder as binder_module
 from penstock.client.binder import Binder
-from penstock.client.subscriptions import Extras
 from penstock.core.errors import InvalidInput
-from penstock.core.message import Outgoing, SubscriptionSpec
-from penstock.engine.courier import Courier
 from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.pipeline import Pipeline
 from tests.desk import Desk

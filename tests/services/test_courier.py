@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from penstock.bus.embedded import EmbeddedBus
+from penstock.bus.delivery_sweeper import Carried, Courier
+from penstock.bus.message import Nack, Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.store.topics import subscriptions_without_dead_letters
+from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput, NotFound
-from penstock.core.message import Nack, Outgoing, SubscriptionSpec, TopicSpec
-from penstock.engine.courier import Carried, Courier
 from penstock.engine.upkeep import Pruner, Relay
-from penstock.store.topics import subscriptions_without_dead_letters
 from tests.desk import Desk, gated
 
 DAY_SECONDS = 24 * 3600

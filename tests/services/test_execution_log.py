@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from penstock import Pipeline, optional
+from penstock.bus.client.subscriptions import Extras
+from penstock.bus.message import Outgoing, SubscriptionSpec
 from penstock.client.binder import Binder
-from penstock.client.subscriptions import Extras
 from penstock.core.clock import MINUTE
-from penstock.core.message import Outgoing, SubscriptionSpec
 from penstock.db.store import Store
 from penstock.runs import attempt_result
 from penstock.runs.attempt_result import Failure

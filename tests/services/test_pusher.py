@@ -13,23 +13,16 @@ import pytest
 from penstock.access.secrets import Secrets
 from penstock.audit.store.alerts import alert_list
 from penstock.audit.telemetry import Event, Events, PushPosted
-from penstock.core import webhook
-from penstock.core.clock import MINUTE, SECOND, SystemClock
-from penstock.core.envelope import Pushed, decode
-from penstock.core.errors import InvalidInput
-from penstock.core.message import Outgoing, SubscriptionSpec, TopicSpec
-from penstock.core.pushing import Answered, OidcToken, Post, Poster, PushSpec, dump_push
-from penstock.db.store import Store
-from penstock.egress.http_client import Egress, Reply
-from penstock.egress.oidc import Expected, SigningKey
-from penstock.egress.policy import STRICT, EgressRules
-from penstock.egress.posting import posting
-from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
-from penstock.engine.pusher import Pusher, PusherOptions, Pushing
-from penstock.store.backlog import Backlog, backlog, delivery_sums, message_places
-from penstock.store.deliveries import delivery_due, delivery_lapse
-from penstock.store.messages import message_publish
-from penstock.store.topics import (
+from penstock.bus.envelope import Pushed, decode
+from penstock.bus.message import Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.push import webhook
+from penstock.bus.push.push_config import Answered, OidcToken, Post, Poster, PushSpec, dump_push
+from penstock.bus.push.pusher import Pusher, PusherOptions, Pushing
+from penstock.bus.push.sender import posting
+from penstock.bus.store.backlog import Backlog, backlog, delivery_sums, message_places
+from penstock.bus.store.deliveries import delivery_due, delivery_lapse
+from penstock.bus.store.messages import message_publish
+from penstock.bus.store.topics import (
     Extras,
     Subscription,
     subscription_declare,
@@ -37,6 +30,13 @@ from penstock.store.topics import (
     subscription_pause,
     topic_declare,
 )
+from penstock.core.clock import MINUTE, SECOND, SystemClock
+from penstock.core.errors import InvalidInput
+from penstock.db.store import Store
+from penstock.egress.http_client import Egress, Reply
+from penstock.egress.oidc import Expected, SigningKey
+from penstock.egress.policy import STRICT, EgressRules
+from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
 from penstock.testing.clock import VirtualClock
 from tests.egress_kit import Got, Receiver, Said, receiving
 

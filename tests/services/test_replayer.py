@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.bus.client.subscriptions import Extras
+from penstock.bus.delivery_sweeper import Courier
+from penstock.bus.message import ErrorKind, Nack, Outgoing, SubscriptionSpec
 from penstock.client import replayer as replayer_module
 from penstock.client.inbox import LetterFilter
 from penstock.client.replayer import Replayer
-from penstock.client.subscriptions import Extras
 from penstock.core.errors import InvalidInput
-from penstock.core.message import ErrorKind, Nack, Outgoing, SubscriptionSpec
-from penstock.engine.courier import Courier
 from tests.desk import Desk
 
 URL = "https://consumer.example/healthz"

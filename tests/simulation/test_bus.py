@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from penstock.core import redelivery
-from penstock.store import deliveries, dying
+from penstock.bus import redelivery
+from penstock.bus.store import dead_letter_writes, deliveries
 from penstock.testing.bus_simulation import BusSimulationFailed, run_bus_seed
 from tests.simulation.test_seeded_bugs import patched
 
@@ -90,9 +90,11 @@ class TestSeededBugs:
 
     def test_dead_letters_without_their_attributes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A copy that forgot what it was."""
-        real = dying._copy
+        real = dead_letter_writes._copy
         monkeypatch.setattr(
-            dying, "_copy", lambda *given: real(*given)._replace(attributes={"lost": "all"})
+            dead_letter_writes,
+            "_copy",
+            lambda *given: real(*given)._replace(attributes={"lost": "all"}),
         )
         assert caught("I7", "unexpected") >= 0
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.bus import shapes as shapes
+from penstock.bus.client.requests import DAY_SECONDS, nacks_of, outgoing_of, subscription_of
 from penstock.cli.usecases import Shape
 from penstock.client import Client
-from penstock.client import bus_shapes as shapes
-from penstock.client.bus_requests import DAY_SECONDS, nacks_of, outgoing_of, subscription_of
 from penstock.core.clock import SECOND, parse_iso
 from penstock.core.errors import NotFound
 

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 from penstock.access.client import Keys
 from penstock.access.store.names import Names
+from penstock.bus.client.subscriptions import Subscriptions
+from penstock.bus.client.topics import Topics
 from penstock.client.inbox import DeadLetters
-from penstock.client.subscriptions import Subscriptions
-from penstock.client.topics import Topics
 from penstock.client.views import Views
 from penstock.db.store import Store
 from penstock.flows.client.flows import Flows

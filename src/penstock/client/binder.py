@@ -16,31 +16,25 @@ from dataclasses import dataclass, replace
 
 from penstock.access.store.names import Names
 from penstock.audit.store.alerts import request_answer, request_begin
-from penstock.client import Client
-from penstock.core import filters
-from penstock.core.binding import CONFIGS_SUFFIX, TO_CONFIGS, Binding, Bound, message_object
-from penstock.core.binding import parse_binding as parse
-from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
-from penstock.core.fields import check_customer
-from penstock.core.json_profile import parse as parse_json
-from penstock.core.message import DEAD_LETTER_SUFFIX, ErrorKind, SubscriptionSpec, TopicSpec
-from penstock.db.in_transaction import Within
-from penstock.db.store import Store, Tx
-from penstock.flows.client.completion_message import report_of
-from penstock.flows.client.start_config import start
-from penstock.runs.client.submission import Checked, Submission, addressed, check_many, insert
-from penstock.runs.rows import Origin
-from penstock.schedules.store.configs import config_get, config_lock
-from penstock.store.bound import config_event_list, config_skip_event, customer_name, topics_unbound
-from penstock.store.deliveries import (
+from penstock.bus import filters
+from penstock.bus.binding import CONFIGS_SUFFIX, TO_CONFIGS, Binding, Bound, message_object
+from penstock.bus.binding import parse_binding as parse
+from penstock.bus.message import DEAD_LETTER_SUFFIX, ErrorKind, SubscriptionSpec, TopicSpec
+from penstock.bus.store.bindings import (
+    config_event_list,
+    config_skip_event,
+    customer_name,
+    topics_unbound,
+)
+from penstock.bus.store.deliveries import (
     Handed,
     Refusal,
     delivery_ack,
     delivery_nack,
     delivery_pull,
 )
-from penstock.store.pushes import push_ready
-from penstock.store.topics import (
+from penstock.bus.store.push_targets import push_ready
+from penstock.bus.store.topics import (
     HOUSE,
     Extras,
     Subscription,
@@ -48,6 +42,17 @@ from penstock.store.topics import (
     subscription_declare,
     topic_declare,
 )
+from penstock.client import Client
+from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
+from penstock.core.fields import check_customer
+from penstock.core.json_profile import parse as parse_json
+from penstock.db.in_transaction import Within
+from penstock.db.store import Store, Tx
+from penstock.flows.client.completion_message import report_of
+from penstock.flows.client.start_config import start
+from penstock.runs.client.submission import Checked, Submission, addressed, check_many, insert
+from penstock.runs.rows import Origin
+from penstock.schedules.store.configs import config_get, config_lock
 
 BATCH = 100
 STEP = 200

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.core import busrules
+from penstock.bus import rules
+from penstock.bus.message import Outgoing
+from penstock.bus.store.messages import Message, message_get, message_publish_to
+from penstock.bus.store.replay import delivery_replay, delivery_replayable
+from penstock.bus.store.topics import Subscription, subscription_read, topic_open
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import encode
-from penstock.core.message import Outgoing
 from penstock.db.store import Store, Tx
 from penstock.store.inbox import DeadLetter
-from penstock.store.messages import Message, message_get, message_publish_to
-from penstock.store.rounds import delivery_replay, delivery_replayable
-from penstock.store.topics import Subscription, subscription_read, topic_open
 
 ADDED = ("cloudpubsub", "penstock-")
 """How attributes begin that the bus adds to a dead letter."""
@@ -78,7 +78,7 @@ def _stand_in(tx: Tx, sub: Subscription, message: Message, edit: Edit) -> int:
         attributes=dict(message.attributes if edit.attributes is None else edit.attributes),
         ordering_key=message.ordering_key,
     )
-    busrules.check_outgoing(wanted, "edit")
+    rules.check_outgoing(wanted, "edit")
     topic = topic_open(tx, sub.topic)
     if topic is None:
         raise Conflict(f"the topic of {sub.name} is deleted: make it again to replay.")

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from penstock.bus.replay_policy import AutoReplay, parse_auto_replay
+from penstock.bus.store.bindings import subscriptions_auto
+from penstock.bus.store.topics import Subscription
 from penstock.client import Client
 from penstock.client.inbox import FAR, LetterFilter
-from penstock.core.autoreplay import AutoReplay, parse_auto_replay
 from penstock.core.json_profile import parse
 from penstock.db.store import Store
 from penstock.egress.policy import ANYWHERE
-from penstock.store.bound import subscriptions_auto
-from penstock.store.topics import Subscription
 
 ACTOR = "auto"
 LOOK = 1_000

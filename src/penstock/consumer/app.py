@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.bus.transport import Transport
+from penstock.bus.transports.protocol import Transport
 from penstock.consumer.asgi import PushApp
 from penstock.consumer.batch import Collector, Item, finish_batch
 from penstock.consumer.disposition import Disposition, Outcome

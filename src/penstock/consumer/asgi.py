@@ -13,10 +13,10 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from penstock.bus.envelope import Poison, decode, decode_unwrapped
 from penstock.consumer.disposition import Disposition
 from penstock.consumer.message import of_push
 from penstock.core.clock import SECOND
-from penstock.core.envelope import Poison, decode, decode_unwrapped
 from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:

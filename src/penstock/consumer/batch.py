@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple, overload
 
+from penstock.bus.message import ErrorKind
 from penstock.consumer.disposition import Disposition, Outcome
 from penstock.consumer.failure import Failure, failure_of
 from penstock.consumer.handling import Handling, Opened, writes_of
@@ -21,7 +22,6 @@ from penstock.consumer.message import Message
 from penstock.consumer.router import Route
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import DeclarationError
-from penstock.core.message import ErrorKind
 from penstock.pipelines.declare.collect import Collect
 from penstock.sinks.api import SinkTx, is_conflict
 

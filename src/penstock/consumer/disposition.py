@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from penstock.bus.message import ErrorKind, Nack
 from penstock.consumer.failure import Failure
 from penstock.core.clock import Micros
-from penstock.core.message import ErrorKind, Nack
 
 ACK: Final = "ack"
 NACK: Final = "nack"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from penstock.bus.message import ErrorKind
 from penstock.core import error_classification
 from penstock.core.clock import SECOND, Micros, parse_duration
 from penstock.core.errors import (
@@ -21,7 +22,6 @@ from penstock.core.errors import (
     SettingsError,
     TransientError,
 )
-from penstock.core.message import ErrorKind
 from penstock.core.redact import redact_text
 from penstock.core.retry import ErrorType
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.bus.message import ErrorKind
 from penstock.consumer.disposition import Disposition, Outcome
 from penstock.consumer.failure import Failure, Reject, TryAgain, failure_of
 from penstock.consumer.message import Message, read_kind, read_payload
 from penstock.consumer.options import ConsumerOptions
 from penstock.consumer.router import Gate, Route, Router
 from penstock.core.errors import DeclarationError
-from penstock.core.message import ErrorKind
 from penstock.sinks.api import (
     SETTLED,
     AuditRecord,

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from penstock.bus.envelope import Poison, Pushed
+from penstock.bus.message import Delivery
 from penstock.consumer.failure import Reject
 from penstock.core.clock import Micros
-from penstock.core.envelope import Poison, Pushed
 from penstock.core.errors import InvalidInput
 from penstock.core.json_profile import parse
-from penstock.core.message import Delivery
 
 Via = Literal["push", "pull"]
 

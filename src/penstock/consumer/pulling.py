@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from penstock.bus.transport import Transport
+from penstock.bus.message import Delivery, Nack, Settling
+from penstock.bus.transports.protocol import Transport
 from penstock.consumer.disposition import ACK, Disposition
 from penstock.consumer.message import of_delivery
 from penstock.core.clock import SECOND
-from penstock.core.message import Delivery, Nack, Settling
 
 if TYPE_CHECKING:
     from penstock.consumer.app import Consumer

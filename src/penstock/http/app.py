@@ -19,6 +19,9 @@ from starlette.responses import Response
 from penstock.access import api
 from penstock.access.api_keys import Principal, Role
 from penstock.audit.telemetry import Events, Served
+from penstock.bus.api import deliveries, subscriptions, topics
+from penstock.bus.incoming import api as push
+from penstock.bus.incoming.api_auth import Receiving
 from penstock.client import Client
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreError
@@ -35,8 +38,7 @@ from penstock.http.guard import Access, Guard
 from penstock.http.line import Line
 from penstock.http.meters import Meters
 from penstock.http.parts import PROBLEMS, By
-from penstock.http.receiving import Receiving
-from penstock.http.routes import deliveries, letters, push, subscriptions, topics, views
+from penstock.http.routes import letters, views
 from penstock.http.strict import StrictRoute
 from penstock.http.waiting import Waiting
 from penstock.limits import api as limits

@@ -13,10 +13,10 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from penstock.bus.incoming.api_models import PushedMessageIn, PushEnvelopeIn
 from penstock.http.access import PUBLIC, ROUTES, SIGNED
 from penstock.http.examples import EXAMPLES
 from penstock.http.models.common import FieldError, Problem
-from penstock.http.models.push import PushedMessageIn, PushEnvelopeIn
 from penstock.http.problems import MEDIA_TYPE
 from penstock.schedules.api.models import BulkItem, BulkOutcome
 

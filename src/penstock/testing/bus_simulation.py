@@ -17,9 +17,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from penstock.bus.delivery_sweeper import Courier
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.core.errors import StoreError
-from penstock.engine.courier import Courier
 from penstock.testing.clock import VirtualClock
 from penstock.testing.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
 from penstock.testing.invariants import Violation

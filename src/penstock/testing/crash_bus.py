@@ -28,13 +28,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.assembly import connect
+from penstock.bus.message import SubscriptionSpec
+from penstock.bus.push.push_config import PushSpec, dump_push
+from penstock.bus.store.topics import Extras
 from penstock.client import Client
 from penstock.core.clock import SECOND, SystemClock
-from penstock.core.message import SubscriptionSpec
-from penstock.core.pushing import PushSpec, dump_push
 from penstock.sinks.api import Sink
 from penstock.sinks.opening import open_sink
-from penstock.store.topics import Extras
 from penstock.testing.crash_bus_roles import (
     KEYS,
     PUSHED,

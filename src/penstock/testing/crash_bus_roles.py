@@ -24,11 +24,11 @@ from typing import Any, Final
 import uvicorn
 
 from penstock.assembly import open_store
-from penstock.bus.embedded import EmbeddedBus
+from penstock.bus.message import Settling
+from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.config import load
 from penstock.consumer import Consumer, ConsumerOptions, Message, SinkTx, Upsert
 from penstock.core.clock import SystemClock
-from penstock.core.message import Settling
 
 TOPIC: Final = "crashing"
 SUBSCRIPTION: Final = "crashing-sink"

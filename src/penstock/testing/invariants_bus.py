@@ -16,10 +16,10 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from penstock.core.message import ORIGIN_MESSAGE_ID, SOURCE_DELIVERY_COUNT
-from penstock.core.redelivery import backoff
+from penstock.bus.message import ORIGIN_MESSAGE_ID, SOURCE_DELIVERY_COUNT
+from penstock.bus.redelivery import backoff
+from penstock.bus.store.topics import Subscription
 from penstock.db.sqlite.store import SqliteStore
-from penstock.store.topics import Subscription
 from penstock.testing.invariants import Violation
 
 READY, LEASED, DELAYED, BEHIND = range(4)

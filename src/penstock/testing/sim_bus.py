@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Protocol
 
+from penstock.bus.message import ErrorKind, Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.store import deliveries, messages, replay, topics
+from penstock.bus.store.deliveries import Handed, Refusal
+from penstock.bus.store.topics import Subscription
 from penstock.core.clock import HOUR, SECOND
 from penstock.core.errors import Conflict, NotFound, StoreError
-from penstock.core.message import ErrorKind, Outgoing, SubscriptionSpec, TopicSpec
 from penstock.db.store import Tx
-from penstock.store import deliveries, messages, rounds, topics
-from penstock.store.deliveries import Handed, Refusal
-from penstock.store.topics import Subscription
 from penstock.testing.faults import Fault
 from penstock.testing.invariants import Violation
 from penstock.testing.invariants_bus import BusChecks
@@ -181,7 +181,7 @@ class BusOperator(Actor):
         elif deed == "seek":
             self._seek(sub)
         elif deed == "purge":
-            self.store.write(lambda tx: rounds.delivery_purge(tx, sub, n=2, actor=self.name))
+            self.store.write(lambda tx: replay.delivery_purge(tx, sub, n=2, actor=self.name))
         elif deed == "pause":
             self._pause(sub.name, is_paused=rng.random() < 0.4)
         elif deed == "change":
@@ -191,16 +191,16 @@ class BusOperator(Actor):
 
     def _replay(self, sub: Subscription, message_id: int) -> None:
         try:
-            self.store.write(lambda tx: rounds.delivery_replay(tx, sub, message_id, self.name))
+            self.store.write(lambda tx: replay.delivery_replay(tx, sub, message_id, self.name))
         except (Conflict, NotFound):
             return
 
     def _seek(self, sub: Subscription) -> None:
         to = self.stage.clock.now() - self.stage.rng.randrange(HOUR)
-        seek = self.store.write(lambda tx: rounds.seek_begin(tx, sub, to, self.name))
+        seek = self.store.write(lambda tx: replay.seek_begin(tx, sub, to, self.name))
         while not seek.is_done:
             try:
-                seek = self.store.write(lambda tx, s=seek: rounds.seek_step(tx, sub, s, 3))  # type: ignore[misc]
+                seek = self.store.write(lambda tx, s=seek: replay.seek_step(tx, sub, s, 3))  # type: ignore[misc]
             except StoreError:
                 return  # given up half way: what was done stands
 

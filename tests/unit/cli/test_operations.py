@@ -5,8 +5,8 @@ import sqlite3
 import pytest
 
 from penstock import connect
-from penstock.bus.embedded import EmbeddedBus
-from penstock.core.message import SubscriptionSpec, TopicSpec
+from penstock.bus.message import SubscriptionSpec, TopicSpec
+from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.runs.store.leases import session_open
 from tests.unit.cli.conftest import SHOP, Shell
 

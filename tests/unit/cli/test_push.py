@@ -8,10 +8,10 @@ from prometheus_client.exposition import generate_latest
 
 from penstock import connect
 from penstock.audit.telemetry import PushAccepted, PushPosted, PushRefused
+from penstock.bus.client.subscriptions import Extras
+from penstock.bus.message import SubscriptionSpec
+from penstock.bus.push.push_config import OidcToken, PushSpec, dump_push
 from penstock.cli.log import EventLog, described
-from penstock.client.subscriptions import Extras
-from penstock.core.message import SubscriptionSpec
-from penstock.core.pushing import OidcToken, PushSpec, dump_push
 from penstock.http.meters import SUBSCRIPTIONS_MAX, PushMeters
 from tests.unit.cli.conftest import Shell
 

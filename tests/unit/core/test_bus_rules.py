@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core import ackid, busrules
-from penstock.core.clock import DAY, MINUTE, SECOND
-from penstock.core.cloudevents import event_attributes
-from penstock.core.errors import InvalidInput
-from penstock.core.message import ErrorKind, Outgoing, SubscriptionSpec, TopicSpec
-from penstock.core.redelivery import (
+from penstock.bus import ack_id, rules
+from penstock.bus.cloudevents import event_attributes
+from penstock.bus.message import ErrorKind, Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.redelivery import (
     DELAY_MAX,
     JITTER_SHARE,
     Death,
@@ -24,6 +22,8 @@ from penstock.core.redelivery import (
     delay,
     is_dead,
 )
+from penstock.core.clock import DAY, MINUTE, SECOND
+from penstock.core.errors import InvalidInput
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from penstock.core.redelivery import (
     [
         (Outgoing(), "message"),
         (Outgoing(data="text"), "message.data"),  # type: ignore[arg-type]
-        (Outgoing(data=b"x" * (busrules.MESSAGE_MAX + 1)), "message.data"),
+        (Outgoing(data=b"x" * (rules.MESSAGE_MAX + 1)), "message.data"),
         (Outgoing(attributes={str(n): "" for n in range(101)}), "message.attributes"),
         (Outgoing(attributes={"": "x"}), "message.attributes key"),
         (Outgoing(attributes={"k" * 257: "x"}), "message.attributes key"),
@@ -55,33 +55,33 @@ from penstock.core.redelivery import (
 def test_refused_messages(message: Outgoing, field: str) -> None:
     """A message out of bounds is refused by the name of the field."""
     with pytest.raises(InvalidInput, match=field.replace(".", r"\.")):
-        busrules.check_outgoing(message)
+        rules.check_outgoing(message)
 
 
 def test_bounds_themselves_are_allowed() -> None:
     """What is exactly as large as it may be passes."""
     attributes = {f"{'k' * 250}{n:03}": "v" for n in range(99)} | {"k" * 256: "x" * 1024}
-    busrules.check_outgoing(
+    rules.check_outgoing(
         Outgoing(
-            data=b"x" * busrules.MESSAGE_MAX,
+            data=b"x" * rules.MESSAGE_MAX,
             attributes=attributes,
             ordering_key="k" * 1024,
             dedupe_id="d" * 255,
         )
     )
-    busrules.check_outgoing(Outgoing(data=b"x", ordering_key=""))
-    busrules.check_outgoing(Outgoing(attributes={"only": ""}))
-    busrules.check_batch([Outgoing(data=b"x")] * busrules.BATCH_MAX)
+    rules.check_outgoing(Outgoing(data=b"x", ordering_key=""))
+    rules.check_outgoing(Outgoing(attributes={"only": ""}))
+    rules.check_batch([Outgoing(data=b"x")] * rules.BATCH_MAX)
 
 
 def test_refused_batches() -> None:
     """Too many, too large, and which one of them is wrong."""
     with pytest.raises(InvalidInput, match="messages: expected at most 1000"):
-        busrules.check_batch([Outgoing(data=b"x")] * 1001)
+        rules.check_batch([Outgoing(data=b"x")] * 1001)
     with pytest.raises(InvalidInput, match="bytes at once"):
-        busrules.check_batch([Outgoing(data=b"x" * 8_000_000)] * 3)
+        rules.check_batch([Outgoing(data=b"x" * 8_000_000)] * 3)
     with pytest.raises(InvalidInput, match=r"messages\[1\]: expected data or"):
-        busrules.check_batch([Outgoing(data=b"x"), Outgoing()])
+        rules.check_batch([Outgoing(data=b"x"), Outgoing()])
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_refused_batches() -> None:
 def test_refused_names(name: object) -> None:
     """Names are Google's: a letter, then a few signs, 3 to 255 of them."""
     with pytest.raises(InvalidInput, match=r"^topic: "):
-        busrules.check_name(name, "topic")
+        rules.check_name(name, "topic")
 
 
 @pytest.mark.parametrize("name", ["abc", "etl.raw.complete", "A-b_c.d~e+f%g", "a" * 255])
 def test_allowed_names(name: str) -> None:
     """Names of built-in topics are among them."""
-    assert busrules.check_name(name, "topic") == name
+    assert rules.check_name(name, "topic") == name
 
 
 SPEC = SubscriptionSpec(name="sub", topic="top")
@@ -127,32 +127,32 @@ SPEC = SubscriptionSpec(name="sub", topic="top")
 def test_refused_subscriptions(changes: dict[str, object], field: str) -> None:
     """Bounds of a subscription, each by its name."""
     with pytest.raises(InvalidInput, match=f"^{field}: "):
-        busrules.check_subscription(replace(SPEC, **changes))  # type: ignore[arg-type]
+        rules.check_subscription(replace(SPEC, **changes))  # type: ignore[arg-type]
 
 
 def test_allowed_declarations() -> None:
     """Defaults and the bounds themselves."""
-    busrules.check_subscription(SPEC)
-    busrules.check_subscription(
+    rules.check_subscription(SPEC)
+    rules.check_subscription(
         replace(SPEC, ack_deadline_us=600 * SECOND, max_attempts=100, retention_us=31 * DAY)
     )
-    busrules.check_topic(TopicSpec(name="top", retention_us=10 * MINUTE))
+    rules.check_topic(TopicSpec(name="top", retention_us=10 * MINUTE))
     with pytest.raises(InvalidInput, match="retention"):
-        busrules.check_topic(TopicSpec(name="top", retention_us=MINUTE))
+        rules.check_topic(TopicSpec(name="top", retention_us=MINUTE))
 
 
 @pytest.mark.parametrize("seconds", [-1, 601, True, 1.5, "5", None])
 def test_refused_extensions(seconds: object) -> None:
     """A deadline is moved by 0 to 600 whole seconds."""
     with pytest.raises(InvalidInput, match="seconds"):
-        busrules.check_extension(seconds)
-    assert [busrules.check_extension(n) for n in (0, 1, 600)] == [0, 1, 600]
+        rules.check_extension(seconds)
+    assert [rules.check_extension(n) for n in (0, 1, 600)] == [0, 1, 600]
 
 
 def test_body_hash() -> None:
     """The same body has the same hash whatever the order of attributes; anything else another."""
     one = Outgoing(data=b"ab", attributes={"k": "v", "l": "w"})
-    assert busrules.body_hash(one) == busrules.body_hash(
+    assert rules.body_hash(one) == rules.body_hash(
         Outgoing(data=b"ab", attributes={"l": "w", "k": "v"}, dedupe_id="x")
     )
     others = [
@@ -162,7 +162,7 @@ def test_body_hash() -> None:
         Outgoing(data=b"ab", attributes={"k": "v", "l": "w"}, ordering_key="o"),
         Outgoing(data=b"", attributes={"k": "v", "l": "w"}, ordering_key="ab"),
     ]
-    hashes = {busrules.body_hash(message) for message in (one, *others)}
+    hashes = {rules.body_hash(message) for message in (one, *others)}
     assert len(hashes) == len(others) + 1
 
 
@@ -172,9 +172,9 @@ numbers = st.integers(0, 2**63 - 1)
 @given(numbers, numbers, st.integers(0, 2**31 - 1))
 def test_ack_ids_come_back(subscription: int, message_id: int, epoch: int) -> None:
     """An ack id is 32 characters and names what it was made from."""
-    text = ackid.encode(subscription, message_id, epoch)
+    text = ack_id.encode(subscription, message_id, epoch)
     assert len(text) == 32
-    assert ackid.decode(text) == (subscription, message_id, epoch)
+    assert ack_id.decode(text) == (subscription, message_id, epoch)
 
 
 @given(st.one_of(st.text(max_size=40), st.binary(min_size=24, max_size=24).map(
@@ -182,26 +182,26 @@ def test_ack_ids_come_back(subscription: int, message_id: int, epoch: int) -> No
 def test_any_other_text_is_no_ack_id(text: str) -> None:
     """Whatever is not spelled as an ack id is refused, and nothing else happens."""
     try:
-        ticket = ackid.decode(text)
+        ticket = ack_id.decode(text)
     except InvalidInput:
         return
-    assert ackid.encode(*ticket) == text
+    assert ack_id.encode(*ticket) == text
 
 
 @pytest.mark.parametrize("value", [None, 5, b"A" * 32, "A" * 32, "é" * 32, "!" * 32, "", "=" * 32])
 def test_malformed_ack_ids(value: object) -> None:
     """Wrong types, signs and checksums."""
     with pytest.raises(InvalidInput, match=r"ack_ids\[3\]"):
-        ackid.decode(value, "ack_ids[3]")
+        ack_id.decode(value, "ack_ids[3]")
 
 
 def test_ack_ids_with_one_letter_changed_are_refused() -> None:
     """The checksum notices every single change."""
-    text = ackid.encode(3, 12345, 2)
+    text = ack_id.encode(3, 12345, 2)
     for place in range(len(text)):
         changed = text[:place] + ("A" if text[place] != "A" else "B") + text[place + 1 :]
         with pytest.raises(InvalidInput):
-            ackid.decode(changed)
+            ack_id.decode(changed)
 
 
 POLICY = Policy(

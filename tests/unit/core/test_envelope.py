@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.envelope import (
+from penstock.bus.envelope import (
     ATTRIBUTES_MAX,
     REASON_MAX,
     Poison,

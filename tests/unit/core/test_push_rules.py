@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core import webhook
-from penstock.core.clock import MINUTE, SECOND, iso
-from penstock.core.envelope import Pushed, decode, decode_unwrapped
-from penstock.core.errors import InvalidInput, SettingsError
-from penstock.core.incoming import parse_incoming
-from penstock.core.message import Delivery
-from penstock.core.pushing import (
+from penstock.bus.envelope import Pushed, decode, decode_unwrapped
+from penstock.bus.incoming.inbound_push import parse_incoming
+from penstock.bus.message import Delivery
+from penstock.bus.push import webhook
+from penstock.bus.push.adaptive_concurrency import PAUSE_MAX_US, Window, failed, may_take, succeeded
+from penstock.bus.push.push_config import (
     OidcToken,
     PushSpec,
     Verdict,
@@ -28,7 +27,8 @@ from penstock.core.pushing import (
     shown_push,
     verdict_of,
 )
-from penstock.core.window import PAUSE_MAX_US, Window, failed, may_take, succeeded
+from penstock.core.clock import MINUTE, SECOND, iso
+from penstock.core.errors import InvalidInput, SettingsError
 from penstock.egress.oidc import GOOGLE_KEYS
 from penstock.egress.policy import EgressRules
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from fastapi import Depends, Path, Query, Request
 from starlette.responses import Response
 
-from penstock.client.bus_requests import bytes_of
+from penstock.bus.client.requests import bytes_of
 from penstock.client.inbox import FAR, Edit, LetterFilter
 from penstock.client.letter_shapes import (
     dead_letter_shape,

@@ -1,0 +1,1 @@
+"""Routes of topics, subscriptions and deliveries."""

@@ -1,0 +1,145 @@
+"""Subscriptions: make and change them; pause, seek, purge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fastapi import Depends, Path, Query, Request
+from starlette.responses import Response
+
+from penstock.bus.api.models import (
+    PausedIn,
+    PurgeOut,
+    SeekIn,
+    SeekOut,
+    SubscriptionDetailOut,
+    SubscriptionIn,
+    SubscriptionOut,
+)
+from penstock.bus.api.topics import Whose, whose
+from penstock.bus.client.requests import subscription_of
+from penstock.bus.push.push_config import parse_push
+from penstock.bus.shapes import seek_shape, subscription_detail_shape, subscription_shape
+from penstock.http.answers import Pages, answer, once, remembered
+from penstock.http.models.common import Page
+from penstock.http.parts import By, Cursor, Limit, Repeat, moment, router
+from penstock.runs.api_models import Done
+
+routes = router("subscriptions")
+Name = Annotated[
+    str, Path(description="The subscription.", examples=["rosters-to-table"], max_length=255)
+]
+
+
+@routes.post("/subscriptions", response_model=SubscriptionOut)
+def declare_subscription(
+    request: Request, by: By, body: SubscriptionIn, customer_id: Whose = None, _: Repeat = None
+) -> Response:
+    """Make a subscription, or change it to what is said here."""
+    if body.push is not None:
+        parse_push(body.push, request.app.state.receiving.rules)
+    spec, extras = subscription_of(body.model_dump())
+    return once(
+        request,
+        by,
+        lambda client: client.subscriptions.declare(
+            spec, extras, customer=whose(by, customer_id), version=body.version, actor=by.actor
+        ),
+        subscription_shape,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """Which subscriptions a list shows."""
+
+    topic: Annotated[str | None, Query(description="Only of this topic.", max_length=255)] = None
+    kind: Annotated[
+        Literal["pull", "push", "bound"] | None, Query(description="Only served like this.")
+    ] = None
+    customer_id: Whose = None
+
+
+@routes.get("/subscriptions", response_model=Page[SubscriptionOut])
+def list_subscriptions(
+    request: Request,
+    by: By,
+    narrow: Annotated[Narrow, Depends()],
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """Subscriptions by name."""
+    pages = Pages(request, by, customer=narrow.customer_id, topic=narrow.topic, kind=narrow.kind)
+    place = pages.place(cursor, 1)
+    rows = by.client.subscriptions.page(
+        customer=whose(by, narrow.customer_id),
+        topic=narrow.topic,
+        kind=narrow.kind,
+        after=place[0] if place else "",
+        limit=limit,
+    )
+    return pages.page(rows, limit, lambda sub: [sub.name], subscription_shape)
+
+
+@routes.get("/subscriptions/{name}", response_model=SubscriptionDetailOut)
+def get_subscription(by: By, name: Name, customer_id: Whose = None) -> Response:
+    """A subscription, what waits in it and what became of the rest."""
+    found = by.client.subscriptions.get(name, customer=whose(by, customer_id))
+    return answer(subscription_detail_shape(found))
+
+
+@routes.delete("/subscriptions/{name}", response_model=Done)
+def delete_subscription(by: By, name: Name, customer_id: Whose = None) -> Response:
+    """Delete a subscription; what waits in it is purged."""
+    by.client.subscriptions.delete(name, customer=whose(by, customer_id), actor=by.actor)
+    return answer({"status": "done"})
+
+
+@routes.post("/subscriptions/{name}/pause", response_model=SubscriptionOut)
+def pause_subscription(
+    request: Request, by: By, name: Name, body: PausedIn, customer_id: Whose = None,
+    _: Repeat = None,
+) -> Response:  # fmt: skip
+    """Stop handing over, or go on; what is out may still be acked."""
+    return once(
+        request,
+        by,
+        lambda client: client.subscriptions.pause(
+            name, body.is_paused, customer=whose(by, customer_id), actor=by.actor
+        ),
+        subscription_shape,
+    )
+
+
+@routes.post("/subscriptions/{name}/seek", response_model=SeekOut)
+def seek_subscription(
+    request: Request, by: By, name: Name, body: SeekIn, customer_id: Whose = None,
+    _: Repeat = None,
+) -> Response:  # fmt: skip
+    """Go to a time: what was published since comes again, what is older is purged."""
+    to = moment(body.time, "time")
+    assert to is not None
+    return remembered(
+        request,
+        by,
+        lambda: by.client.subscriptions.seek(
+            name, to, customer=whose(by, customer_id), actor=by.actor
+        ),
+        seek_shape,
+    )
+
+
+@routes.post("/subscriptions/{name}/purge", response_model=PurgeOut)
+def purge_subscription(
+    request: Request, by: By, name: Name, customer_id: Whose = None, _: Repeat = None
+) -> Response:
+    """Drop everything that waits."""
+    return remembered(
+        request,
+        by,
+        lambda: by.client.subscriptions.purge(
+            name, customer=whose(by, customer_id), actor=by.actor
+        ),
+        lambda count: {"purged": count},
+    )

@@ -1,0 +1,109 @@
+"""Topics and messages: make, look, publish, find a message again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Path, Query, Request
+from starlette.responses import Response
+
+from penstock.bus.api.models import (
+    MessageDetailOut,
+    PublishIn,
+    PublishOut,
+    TopicDetailOut,
+    TopicIn,
+    TopicOut,
+)
+from penstock.bus.client.requests import outgoing_of
+from penstock.bus.shapes import message_detail_shape, topic_detail_shape, topic_shape
+from penstock.core.clock import SECOND
+from penstock.core.errors import NotFound
+from penstock.http.answers import Pages, answer, once
+from penstock.http.auth import Caller
+from penstock.http.models.common import Page
+from penstock.http.parts import By, Cursor, Limit, Repeat, router
+from penstock.runs.api_models import Done
+
+routes = router("topics")
+TopicName = Annotated[str, Path(description="The topic.", examples=["rosters"], max_length=255)]
+MessageId = Annotated[str, Path(description="The message.", examples=["4711"], max_length=20)]
+Whose = Annotated[
+    str | None,
+    Query(description="Whose it is; the house's own without.", max_length=200),
+]
+
+
+def whose(by: Caller, customer_id: str | None) -> str | None:
+    """About whom a call about the bus is: the key's customer, the named one, or the house."""
+    return by.customer if customer_id is None else customer_id
+
+
+@routes.post("/topics", status_code=201, response_model=TopicOut)
+def create_topic(
+    request: Request, by: By, body: TopicIn, customer_id: Whose = None, _: Repeat = None
+) -> Response:
+    """Make a topic; again is a no-op, another retention is applied."""
+    return once(
+        request,
+        by,
+        lambda client: client.topics.create(
+            body.name,
+            customer=whose(by, customer_id),
+            retention_us=body.retention_seconds * SECOND,
+            actor=by.actor,
+        ),
+        topic_shape,
+        201,
+    )
+
+
+@routes.get("/topics", response_model=Page[TopicOut])
+def list_topics(
+    request: Request, by: By, customer_id: Whose = None, limit: Limit = 50, cursor: Cursor = None
+) -> Response:
+    """Topics by name."""
+    pages = Pages(request, by, customer=customer_id)
+    place = pages.place(cursor, 1)
+    rows = by.client.topics.page(
+        customer=whose(by, customer_id), after=place[0] if place else "", limit=limit
+    )
+    return pages.page(rows, limit, lambda topic: [topic.name], topic_shape)
+
+
+@routes.get("/topics/{topic}", response_model=TopicDetailOut)
+def get_topic(by: By, topic: TopicName, customer_id: Whose = None) -> Response:
+    """A topic with its subscriptions."""
+    found = by.client.topics.get(topic, customer=whose(by, customer_id))
+    return answer(topic_detail_shape(found))
+
+
+@routes.delete("/topics/{topic}", response_model=Done)
+def delete_topic(by: By, topic: TopicName, customer_id: Whose = None) -> Response:
+    """Delete a topic; its subscriptions keep what they were given and get nothing more."""
+    by.client.topics.delete(topic, customer=whose(by, customer_id), actor=by.actor)
+    return answer({"status": "done"})
+
+
+@routes.post("/topics/{topic}/publish", response_model=PublishOut)
+def publish(
+    request: Request, by: By, topic: TopicName, body: PublishIn, customer_id: Whose = None,
+    _: Repeat = None,
+) -> Response:  # fmt: skip
+    """Publish messages, all or none; they are durable when this answers."""
+    messages = outgoing_of([one.model_dump() for one in body.messages])
+    return once(
+        request,
+        by,
+        lambda client: client.topics.publish(topic, messages, customer=whose(by, customer_id)),
+        lambda ids: {"message_ids": [str(number) for number in ids]},
+    )
+
+
+@routes.get("/messages/{message_id}", response_model=MessageDetailOut)
+def get_message(by: By, message_id: MessageId) -> Response:
+    """A message, and where it is for each subscription that was given it."""
+    if not message_id.isascii() or not message_id.isdigit() or len(message_id) > 18:
+        raise NotFound("message", message_id)
+    found = by.client.topics.message(int(message_id), customer=by.customer)
+    return answer(message_detail_shape(found))

@@ -1,0 +1,340 @@
+"""`penstock subscriptions`: who takes messages; what waits; pull, ack, seek, pause."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from penstock.bus.cli.topics import LIMIT, WHOSE, content
+from penstock.cli import shapes
+from penstock.cli.app import App, Group
+from penstock.cli.bus_usecases import BusCases
+from penstock.cli.given import JSON, confirm, moment
+from penstock.cli.usecases import Shape
+from penstock.core.clock import SECOND, iso, parse_duration
+from penstock.core.errors import Forbidden, InvalidInput, NotFound
+from penstock.egress.policy import parse_target
+
+NOT_TERMS = frozenset({"version", "created_at", "created_by", "is_paused"})
+"""What a subscription has that `create` does not set."""
+
+
+@click.group(cls=Group)
+def subscriptions() -> None:
+    """Who takes messages: create, look, pull, seek, pause."""
+
+
+@subscriptions.command("list")
+@WHOSE
+@click.option("--topic", metavar="NAME", help="Only of this topic.")
+@click.option("--limit", type=LIMIT, default=100, show_default=True, help="At most so many.")
+@click.pass_obj
+def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None:
+    """List subscriptions by name."""
+    with app.use_cases() as cases:
+        found = cases.bus.subscriptions(customer, topic, limit)
+
+    def people() -> None:
+        if not found:
+            app.say("No subscriptions. Make one: penstock subscriptions create NAME --topic TOPIC")
+            return
+        shapes.table(
+            ("SUBSCRIPTION", "TOPIC", "KIND", "DEADLINE", "DEAD LETTERS", "STATE"),
+            [
+                (s["name"], s["topic"], s["kind"],
+                 shapes.span(int(s["ack_deadline_seconds"] * SECOND)),
+                 s["dead_letter_topic"] or "none", "paused" if s["is_paused"] else "")
+                for s in found
+            ],
+        )  # fmt: skip
+        if len(found) == limit:
+            app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
+
+    app.emit({"subscriptions": found}, people)
+
+
+@subscriptions.command("show")
+@click.argument("name")
+@WHOSE
+@click.pass_obj
+def show(app: App, name: str, customer: str | None) -> None:
+    """Show a subscription: what waits in it, and what became of the rest."""
+    with app.use_cases() as cases:
+        found = cases.bus.subscription(name, customer)
+        now = cases.now()
+    app.emit(found, lambda: _show(found, now))
+
+
+@subscriptions.command("create")
+@click.argument("name")
+@click.option("--topic", required=True, metavar="NAME", help="The topic it takes from.")
+@WHOSE
+@click.option("--ack-deadline", default="60s", show_default=True, metavar="DURATION",
+              help="How long a message is held.")  # fmt: skip
+@click.option("--min-backoff", default="10s", show_default=True, metavar="DURATION",
+              help="The first pause after a failure; doubled each time.")  # fmt: skip
+@click.option("--max-backoff", default="10m", show_default=True, metavar="DURATION",
+              help="The longest pause.")  # fmt: skip
+@click.option("--max-attempts", type=click.IntRange(5, 100), default=5, show_default=True,
+              help="After so many it is a dead letter.")  # fmt: skip
+@click.option("--no-dead-letters", is_flag=True, help="Retry for ever; poison is then dropped.")
+@click.option("--dead-letter-topic", metavar="NAME", help="NAME.dlq unless said.")
+@click.option("--filter", "filter_", metavar="EXPR", help='Such as attributes.league = "nba".')
+@click.option("--ordered", is_flag=True, help="One in flight per ordering key, in order.")
+@click.option("--push", type=JSON, help="Where and how messages are posted, as JSON.")
+@click.option("--binding", type=JSON, help='Such as {"to": "runs", "pipeline": "nba"}.')
+@click.option("--replays-max", type=click.IntRange(0, 100), default=3, show_default=True,
+              help="How often one of its dead letters may be replayed.")  # fmt: skip
+@click.pass_obj
+def create(app: App, /, name: str, **given: Any) -> None:
+    """Make a subscription, or change it to what is said here; what is not said is the default."""
+    kind = "push" if given["push"] else "bound" if given["binding"] else "pull"
+    body = {
+        "name": name,
+        "topic": given["topic"],
+        "kind": kind,
+        "ack_deadline_seconds": parse_duration(given["ack_deadline"], "ack_deadline") // SECOND,
+        "min_backoff_seconds": parse_duration(given["min_backoff"], "min_backoff") / SECOND,
+        "max_backoff_seconds": parse_duration(given["max_backoff"], "max_backoff") / SECOND,
+        "max_delivery_attempts": given["max_attempts"],
+        "dead_letters": not given["no_dead_letters"],
+        "dead_letter_topic": given["dead_letter_topic"],
+        "enable_message_ordering": given["ordered"],
+        "filter": given["filter_"],
+        "push": given["push"],
+        "binding": given["binding"],
+        "replays_max": given["replays_max"],
+    }
+    with app.use_cases() as cases:
+        before = _before(cases.bus, name, given["customer"])
+        made = cases.bus.declare(body, given["customer"])
+        target = (made["binding"] or {}).get("pipeline")
+        known = {one["pipeline_template"] for one in cases.pipelines()} if target else set()
+
+    def people() -> None:
+        dead = made["dead_letter_topic"]
+        click.echo(f"{name} takes from {made['topic']} ({made['kind']}).")
+        if before is not None:
+            app.say(_changes(before, made))
+        app.say(f"Dead letters: {dead}" if dead else "No dead letters: poison will be dropped.")
+        if made["push"] is not None:
+            app.say(_reach(app, made["push"]["push_endpoint"]))
+        if target and target not in known:
+            app.say(f"No pipeline {shapes.printable(target)} is registered: until then every "
+                    "message becomes a dead letter.")  # fmt: skip
+
+    app.emit(made, people)
+
+
+@subscriptions.command("delete")
+@click.argument("name")
+@WHOSE
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
+    """Delete a subscription; what waits in it is purged."""
+    if not yes and not app.is_json:
+        confirm(f"Delete the subscription {name} with what waits in it?")
+    with app.use_cases() as cases:
+        cases.bus.delete(name, customer)
+    app.emit({"name": name, "outcome": "deleted"}, lambda: click.echo(f"{name} is deleted."))
+
+
+@subscriptions.command("pause")
+@click.argument("name")
+@WHOSE
+@click.pass_obj
+def pause(app: App, name: str, customer: str | None) -> None:
+    """Stop handing messages over; what is out may still be acked."""
+    with app.use_cases() as cases:
+        made = cases.bus.pause(name, True, customer)
+    app.emit(made, lambda: click.echo(f"{name} is paused."))
+
+
+@subscriptions.command("resume")
+@click.argument("name")
+@WHOSE
+@click.pass_obj
+def resume(app: App, name: str, customer: str | None) -> None:
+    """Hand messages over again."""
+    with app.use_cases() as cases:
+        made = cases.bus.pause(name, False, customer)
+    app.emit(made, lambda: click.echo(f"{name} goes on."))
+
+
+@subscriptions.command("seek")
+@click.argument("name")
+@click.argument("when", metavar="WHEN")
+@WHOSE
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def seek(app: App, name: str, when: str, customer: str | None, yes: bool) -> None:
+    """Go to a time (ISO, or 2h, 3d ago): what came since comes again, what is older is purged."""
+    with app.use_cases() as cases:
+        to = moment(when, "when", cases.now())
+        assert to is not None
+        if not yes and not app.is_json:
+            confirm(f"Deliver everything since {shapes.when(to)} again, and drop what is older?")
+        told = cases.bus.seek(name, iso(to), customer)
+    text = f"{told['delivered_again']} come again, {told['purged']} are purged."
+    app.emit(told, lambda: click.echo(text))
+
+
+@subscriptions.command("purge")
+@click.argument("name")
+@WHOSE
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def purge(app: App, name: str, customer: str | None, yes: bool) -> None:
+    """Drop everything that waits; it will not be delivered."""
+    if not yes and not app.is_json:
+        confirm(f"Drop everything that waits in {name}?")
+    with app.use_cases() as cases:
+        count = cases.bus.purge(name, customer)
+    text = f"{shapes.plural(count, 'message')} purged."
+    app.emit({"purged": count}, lambda: click.echo(text))
+
+
+@subscriptions.command("pull")
+@click.argument("name")
+@WHOSE
+@click.option("--limit", "-n", "n", type=click.IntRange(1, 1_000), default=1, show_default=True,
+              help="At most so many.")  # fmt: skip
+@click.option("--wait", default="0s", metavar="DURATION", help="Wait for a message so long.")
+@click.option("--ack", "is_acked", is_flag=True, help="Settle them at once.")
+@click.pass_obj
+def pull(app: App, name: str, customer: str | None, n: int, wait: str, is_acked: bool) -> None:
+    """Take messages under lease and show them."""
+    seconds = min(parse_duration(wait, "wait") / SECOND, 60)
+    with app.use_cases() as cases:
+        found = cases.bus.pull(name, n, seconds, customer)
+        if found and is_acked:
+            cases.bus.ack(name, [one["ack_id"] for one in found], customer)
+        why = "" if found or app.is_json else _why_nothing(cases.bus, name, customer)
+
+    def people() -> None:
+        if not found:
+            app.say(why)
+        for one in found:
+            message = one["message"]
+            click.echo(f"{message['message_id']} · try {one['delivery_attempt']} · "
+                       f"ack id {one['ack_id']}")  # fmt: skip
+            for key, value in sorted(message["attributes"].items()):
+                click.echo(f"  {shapes.printable(key)} = {shapes.printable(value)}")
+            click.echo(content(message["data"]))
+
+    app.emit({"received_messages": found}, people)
+
+
+@subscriptions.command("ack")
+@click.argument("name")
+@click.argument("ack_ids", nargs=-1, required=True, metavar="ACK_ID...")
+@WHOSE
+@click.pass_obj
+def ack(app: App, name: str, ack_ids: tuple[str, ...], customer: str | None) -> None:
+    """Settle deliveries."""
+    with app.use_cases() as cases:
+        told = cases.bus.ack(name, ack_ids, customer)
+    app.emit({"outcomes": told}, lambda: click.echo(" ".join(told)))
+
+
+@subscriptions.command("nack")
+@click.argument("name")
+@click.argument("ack_ids", nargs=-1, required=True, metavar="ACK_ID...")
+@WHOSE
+@click.option("--poison", is_flag=True, help="Straight to the dead letters.")
+@click.option("--error", default="", metavar="TEXT", help="Why.")
+@click.pass_obj
+def nack(
+    app: App, name: str, ack_ids: tuple[str, ...], customer: str | None, poison: bool, error: str
+) -> None:
+    """Give deliveries back."""
+    kind = "poison" if poison else "transient"
+    nacks = [{"ack_id": ack_id, "kind": kind, "error": error} for ack_id in ack_ids]
+    with app.use_cases() as cases:
+        told = cases.bus.nack(name, nacks, customer)
+    app.emit({"outcomes": told}, lambda: click.echo(" ".join(told)))
+
+
+def _before(bus: BusCases, name: str, customer: str | None) -> Shape | None:
+    """The subscription as it is, if there is one."""
+    try:
+        found: Shape = bus.subscription(name, customer)["subscription"]
+    except (NotFound, InvalidInput):  # nobody has made it, or no name: `declare` says which
+        return None
+    return found
+
+
+def _changes(before: Shape, made: Shape) -> str:
+    """What became different; what is not named on the command line goes back to its default."""
+    names = [name for name in made if name not in NOT_TERMS and made[name] != before[name]]
+    if not names:
+        return "It was there already, just like this."
+    told = (f"{name} was {_value(before[name])}, is {_value(made[name])}" for name in names)
+    return f"It was there and is changed: {'; '.join(told)}."
+
+
+def _value(value: object) -> str:
+    if value is None or isinstance(value, str | dict):
+        return "none" if value is None else shapes.printable(_text(value))
+    return f"{value:g}" if isinstance(value, float) else str(value).lower()
+
+
+def _text(value: str | Shape) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _reach(app: App, endpoint: str) -> str:
+    """Where messages go, or why these settings refuse it; over a URL the API has refused it."""
+    # As in `App.settings`: help and completion need no settings.
+    from penstock.config import egress_rules
+
+    settings = app.settings()
+    if not settings.url:
+        try:
+            parse_target(endpoint, egress_rules(settings), "push_endpoint")
+        except InvalidInput as refused:
+            return f"Nothing will be posted under these settings: {refused.message}"
+    return f"Posted to: {endpoint}"
+
+
+def _why_nothing(bus: BusCases, name: str, customer: str | None) -> str:
+    """Why a pull came back empty: nothing is there, or nothing may be handed over now."""
+    try:
+        found = bus.subscription(name, customer)
+    except Forbidden:  # a worker's key takes messages and looks at nothing else
+        return "Nothing to hand over now."
+    waits = found["backlog"]
+    if found["subscription"]["is_paused"]:
+        return f"{name} is paused: penstock subscriptions resume {name}"
+    words = {"leased": "held", "delayed": "retrying", "behind_ordering_key": "behind a key"}
+    kept = ", ".join(f"{waits[state]} {word}" for state, word in words.items() if waits[state])
+    return f"Nothing to hand over now: {kept}." if kept else "Nothing waits."
+
+
+def _show(found: Shape, now: int) -> None:
+    sub, waits, sums = found["subscription"], found["backlog"], found["sums"]
+    state = " · paused" if sub["is_paused"] else ""
+    click.echo(f"{sub['name']} · takes from {sub['topic']} · {sub['kind']}{state}")
+    oldest = shapes.micros(waits["oldest_publish_time"])
+    shapes.facts(
+        [
+            ("waiting", waits["ready"]),
+            ("held", waits["leased"]),
+            ("retrying", waits["delayed"]),
+            ("behind a key", waits["behind_ordering_key"]),
+            ("oldest", None if oldest is None else shapes.brief(oldest, now)),
+            ("deadline", shapes.span(int(sub["ack_deadline_seconds"] * SECOND))),
+            ("attempts", sub["max_delivery_attempts"]),
+            ("dead letters", sub["dead_letter_topic"] or "none"),
+            ("filter", sub["filter"]),
+            ("ordered", "by ordering key" if sub["enable_message_ordering"] else None),
+            ("pushed to", None if sub["push"] is None else sub["push"]["push_endpoint"]),
+            ("bound to", None if sub["binding"] is None else json.dumps(sub["binding"])),
+            ("so far", ", ".join(f"{n} {word}" for word, n in sums.items() if n)),
+        ]
+    )
+    if sums["dead_lettered"]:
+        click.echo(f"Dead letters: penstock dlq list --subscription {sub['name']}")

@@ -1,0 +1,139 @@
+"""Topics from the caller's side: make them, look at them, publish to them, find a message again.
+
+A topic belongs to a customer, or to the house when nobody is named. Publishing is durable when the
+call returns; publishing again under a dedupe id answers the first message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.access.store.names import Names, check_limit
+from penstock.bus.message import Outgoing, TopicSpec
+from penstock.bus.store.backlog import Place, message_places
+from penstock.bus.store.messages import Message, message_get, message_publish
+from penstock.bus.store.topics import (
+    HOUSE,
+    Subscription,
+    SubscriptionFilter,
+    Topic,
+    subscription_list,
+    topic_declare,
+    topic_delete,
+    topic_find,
+    topic_get,
+    topic_list,
+)
+from penstock.core.clock import DAY
+from penstock.core.errors import NotFound
+from penstock.db.store import Store, Tx
+
+__all__ = ["MessageDetail", "TopicDetail", "Topics"]
+
+TAKERS_SHOWN = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDetail:
+    """A topic with those who take its messages."""
+
+    topic: Topic
+    subscriptions: list[Subscription]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageDetail:
+    """A message, and where it is for each subscription that was given it."""
+
+    message: Message
+    places: list[Place]
+
+
+class Topics:
+    """Use cases about topics and their messages."""
+
+    def __init__(self, store: Store, names: Names, actor: str) -> None:
+        self._store = store
+        self._names = names
+        self._actor = actor
+
+    def create(
+        self,
+        name: str,
+        *,
+        customer: str | None = None,
+        retention_us: int = 7 * DAY,
+        actor: str | None = None,
+    ) -> Topic:
+        """Make a topic; again is a no-op, another retention is applied."""
+        spec = TopicSpec(name=name, retention_us=retention_us)
+
+        def body(tx: Tx) -> Topic:
+            number = self._whose(tx, None)
+            if customer is not None:
+                number = self._names.customers(tx, [customer])[customer]
+            tx.after_commit(lambda: self._store.wake(["bound"]))  # configs may wait for it
+            return topic_declare(tx, spec, number, actor or self._actor)
+
+        return self._store.write(body)
+
+    def page(self, *, customer: str | None = None, after: str = "", limit: int = 50) -> list[Topic]:
+        """Topics by name."""
+        check_limit(limit)
+        return self._store.read(
+            lambda tx: topic_list(tx, self._whose(tx, customer), after=after, limit=limit)
+        )
+
+    def get(self, name: str, *, customer: str | None = None) -> TopicDetail:
+        """A topic with its subscriptions."""
+
+        def body(tx: Tx) -> TopicDetail | None:
+            topic = topic_find(tx, name, self._whose(tx, customer))
+            if topic is None:
+                return None
+            wanted = SubscriptionFilter(
+                customer=topic.customer, topic=topic.topic, limit=TAKERS_SHOWN
+            )
+            return TopicDetail(topic=topic, subscriptions=subscription_list(tx, wanted))
+
+        found = self._store.read(body)
+        if found is not None:
+            return found
+        made = self._store.write(lambda tx: topic_get(tx, name, self._whose(tx, customer)))
+        return TopicDetail(topic=made, subscriptions=[])
+
+    def delete(self, name: str, *, customer: str | None = None, actor: str | None = None) -> None:
+        """Delete a topic; its subscriptions keep what they were given and get nothing more."""
+        self._store.write(
+            lambda tx: topic_delete(tx, name, self._whose(tx, customer), actor or self._actor)
+        )
+
+    def publish(
+        self, topic: str, messages: Sequence[Outgoing], *, customer: str | None = None
+    ) -> list[int]:
+        """Accept messages durably, all or none; answers their ids in order."""
+
+        def body(tx: Tx) -> list[int]:
+            done = message_publish(tx, topic, messages, self._whose(tx, customer))
+            tx.after_commit(lambda: self._store.wake(sorted(done.wake)))
+            return done.message_ids
+
+        return self._store.write(body)
+
+    def message(self, message_id: int, *, customer: str | None = None) -> MessageDetail:
+        """A message and where it is, as long as retention keeps it."""
+
+        def body(tx: Tx) -> MessageDetail:
+            number = self._names.customer(tx, customer)
+            found = message_get(tx, message_id, number)
+            if found is None:
+                raise NotFound("message", str(message_id))
+            places = message_places(tx, message_id, found.topic)
+            return MessageDetail(message=found, places=places)
+
+        return self._store.read(body)
+
+    def _whose(self, tx: Tx, customer: str | None) -> int:
+        number = self._names.customer(tx, customer)
+        return HOUSE if number is None else number

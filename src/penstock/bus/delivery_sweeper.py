@@ -1,0 +1,99 @@
+"""The courier: delayed messages become ready, lapsed ones are given back, outlived ones end.
+
+Pullers do the first two for themselves; the courier does it for everybody, also for subscriptions
+nobody pulls from at the moment. Every change is compare-and-set, so any number may go on at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from penstock.bus.store.deliveries import SWEEP, delivery_due, delivery_lapse
+from penstock.bus.store.replay import CHUNK, delivery_desert, delivery_expire, delivery_overripe
+from penstock.bus.store.topics import channels, subscription_read
+from penstock.db.store import Store, Tx
+
+STEPS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What a pass of the courier did."""
+
+    due: int = 0
+    lapsed: int = 0
+    dead: int = 0
+    expired: int = 0
+    purged: int = 0
+
+
+class Courier:
+    """Keeps deliveries moving: due, lapsed, expired."""
+
+    name = "courier"
+
+    def __init__(self, store: Store, *, jitter: Callable[[], float], batch: int = SWEEP) -> None:
+        self._store = store
+        self._jitter = jitter
+        self._batch = batch
+
+    def run_once(self) -> Carried:
+        """One bounded pass: chunks in transactions of their own."""
+        lapsed, dead = self._lapse()
+        return Carried(
+            due=self._due(),
+            lapsed=lapsed,
+            dead=dead,
+            expired=self._expire(),
+            purged=self._repeat(delivery_desert, CHUNK),
+        )
+
+    def _due(self) -> int:
+        total = 0
+        for _ in range(STEPS_MAX):
+            count, wake = self._store.write(self._due_step)
+            total += count
+            if wake:
+                self._store.wake(sorted(wake))
+            if count < self._batch:
+                break
+        return total
+
+    def _due_step(self, tx: Tx) -> tuple[int, set[str]]:
+        ready = delivery_due(tx, self._batch)
+        found = [subscription_read(tx, number) for number in sorted(set(ready))]
+        return len(ready), channels(sub.taker for sub in found if sub is not None)
+
+    def _lapse(self) -> tuple[int, int]:
+        total, dead = 0, 0
+        for _ in range(STEPS_MAX):
+            count, died, wake = self._store.write(
+                lambda tx: delivery_lapse(tx, self._jitter, n=self._batch)
+            )
+            total, dead = total + count, dead + died
+            if wake:
+                self._store.wake(sorted(wake))
+            if count < self._batch:
+                break
+        return total, dead
+
+    def _expire(self) -> int:
+        total = 0
+        for number in self._store.read(delivery_overripe):
+            total += self._repeat(partial(self._expire_step, number), CHUNK)
+        return total
+
+    def _expire_step(self, number: int, tx: Tx) -> int:
+        sub = subscription_read(tx, number)
+        return 0 if sub is None else delivery_expire(tx, sub)
+
+    def _repeat(self, step: Callable[[Tx], int], full: int) -> int:
+        total = 0
+        for _ in range(STEPS_MAX):
+            count = self._store.write(step)
+            total += count
+            if count < full:
+                break
+        return total

@@ -1,0 +1,1 @@
+"""Messages that other systems push to Penstock."""

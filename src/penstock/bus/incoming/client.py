@@ -1,0 +1,139 @@
+"""A push from elsewhere, taken in: the envelope is read, and its message published here, once.
+
+The caller has verified who sends. What a sender with a dead-letter policy cannot use is told back;
+without one, poison is kept (its bytes in the dead-letter topic, an entry in the inbox) and
+accepted, because it would come again for ever. An answer is given after the commit, never before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.access.store.registry import customer_get
+from penstock.bus.envelope import Poison, Pushed, decode
+from penstock.bus.incoming.inbound_push import IncomingPush
+from penstock.bus.message import (
+    DEAD_LETTER_SUFFIX,
+    ERROR_KIND,
+    ERROR_TEXT,
+    ERROR_TYPE,
+    SOURCE_SUBSCRIPTION,
+    ErrorKind,
+    Outgoing,
+    TopicSpec,
+)
+from penstock.bus.store.messages import Published, message_publish_to
+from penstock.bus.store.topics import (
+    HOUSE,
+    OpenTopic,
+    topic_declare,
+    topic_open_named,
+    topic_open_try,
+)
+from penstock.core.errors import DuplicateRequest, SettingsError
+from penstock.db.store import Store, Tx
+from penstock.flows.store.logs import dead_report_put
+
+ACTOR: Final = "push"
+POISON: Final = "POISON_ENVELOPE"
+REASON_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What became of a push: published, duplicate, kept (poison) or refused (poison)."""
+
+    outcome: str
+    message_id: str = ""
+    field: str = ""
+    reason: str = ""
+
+
+def accept(store: Store, row: IncomingPush, body: bytes) -> Accepted:
+    """Take a push in; when this returns, what it says is durable."""
+    read = decode(body, subscription=row.subscription)
+    if isinstance(read, Pushed) and read.subscription is None:
+        reason = f"subscription: expected {row.subscription}, got nothing."
+        read = Poison(reason=reason, field="subscription", message_id=read.message_id)
+    if isinstance(read, Poison):
+        return _poison(store, row, body, read)
+    try:
+        return _publish(store, row, read)
+    except DuplicateRequest:
+        told = "message.messageId: was used before for another message."
+        poison = Poison(reason=told, field="message.messageId", message_id=read.message_id)
+        return _poison(store, row, body, poison)
+
+
+def _publish(store: Store, row: IncomingPush, pushed: Pushed) -> Accepted:
+    message = Outgoing(
+        data=pushed.data,
+        attributes=pushed.attributes,
+        ordering_key=pushed.ordering_key,
+        dedupe_id=f"push/{row.name}/{pushed.message_id}",
+    )
+
+    def body(tx: Tx) -> Published:
+        done = message_publish_to(tx, _topic(tx, row, row.topic), [message])
+        _wake(store, tx, done.wake)
+        return done
+
+    done = store.write(body)
+    outcome = "published" if done.new else "duplicate"
+    return Accepted(outcome=outcome, message_id=pushed.message_id)
+
+
+def _poison(store: Store, row: IncomingPush, raw: bytes, poison: Poison) -> Accepted:
+    found = {"message_id": poison.message_id or "", "field": poison.field, "reason": poison.reason}
+    if row.has_dead_letters or poison.attempt is not None:
+        return Accepted(outcome="refused", **found)
+    digest = hashlib.sha256(raw).hexdigest()
+    message = Outgoing(
+        data=raw,
+        attributes={
+            ERROR_KIND: ErrorKind.POISON.value,
+            ERROR_TYPE: POISON,
+            ERROR_TEXT: poison.reason[:REASON_MAX],
+            SOURCE_SUBSCRIPTION: row.subscription,
+        },
+        dedupe_id=f"push/{row.name}/{digest}",
+    )
+
+    def body(tx: Tx) -> None:
+        topic = _topic(tx, row, row.topic + DEAD_LETTER_SUFFIX)
+        done = message_publish_to(tx, topic, [message])
+        if done.new:
+            detail = {"subscription": row.name, "copy": done.message_ids[0], **found}
+            dead_report_put(tx, {
+                "customer": topic.customer, "partition": None, "correlation_id": None,
+                "error_type": POISON, "error_details": json.dumps(detail),
+            })  # fmt: skip
+        _wake(store, tx, done.wake)
+
+    store.write(body)
+    return Accepted(outcome="kept", **found)
+
+
+def _topic(tx: Tx, row: IncomingPush, name: str) -> OpenTopic:
+    """The topic the settings name, made when it is missing."""
+    customer = HOUSE
+    if row.customer is not None:
+        found = customer_get(tx, row.customer)
+        if found is None:
+            place = f"incoming_push.{row.name}.customer"
+            raise SettingsError(place, "a customer that exists", row.customer)
+        customer = found
+    topic = topic_open_try(tx, name, customer)
+    if topic is None:
+        topic_declare(tx, TopicSpec(name=name), customer, ACTOR)
+        topic = topic_open_named(tx, name, customer)
+    return topic
+
+
+def _wake(store: Store, tx: Tx, wake: Sequence[str] | set[str]) -> None:
+    if wake:
+        tx.after_commit(lambda: store.wake(sorted(wake)))

@@ -1,0 +1,1 @@
+"""Push subscriptions: requests to endpoints, their signatures and concurrency."""

@@ -1,0 +1,156 @@
+"""What the pusher does with one delivery: the proof that goes along, and what the answer changes.
+
+Settling is one transaction: the ack or nack, the pause of an endpoint that is gone, and the alert
+that says so commit together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from penstock.access.secrets import Secrets
+from penstock.audit.store.alerts import Alert, alert_open, alert_resolve
+from penstock.bus.message import Delivery, ErrorKind
+from penstock.bus.push import webhook
+from penstock.bus.push.push_config import Answered, Bearer, Post, Verdict, compose, load_push, proof
+from penstock.bus.store.deliveries import Handed, Refusal, delivery_ack, delivery_nack
+from penstock.bus.store.push_targets import PushReady
+from penstock.bus.store.topics import HOUSE, Subscription, subscription_pause
+from penstock.core.clock import Micros
+from penstock.core.errors import PenstockError
+from penstock.db.store import Tx
+
+ACTOR: Final = "pusher"
+GONE: Final = "push_gone"
+MISCONFIGURED: Final = "push_misconfigured"
+FAILING: Final = "push_failing"
+CONFIGURATION: Final = frozenset({"refused", "configuration"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A delivery that is held, and since when (monotonic)."""
+
+    ready: PushReady
+    handed: Handed
+    taken_at: float
+
+    @property
+    def number(self) -> int:
+        """The subscription's."""
+        return self.ready.subscription.subscription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamped:
+    """A request with its proof, but for the time it has."""
+
+    post: Post
+
+    def within(self, seconds: float) -> Post:
+        """The request, to be answered in time."""
+        return replace(self.post, seconds=seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What became of a delivery: ack, nack, gone or stale; and whom to wake."""
+
+    outcome: str
+    wake: frozenset[str] = frozenset()
+
+
+def stamped(letter: Letter, *, bearer: Bearer, secrets: Secrets, now: Micros) -> Stamped | Answered:
+    """The request of a delivery with what proves who sends it; an answer when it cannot be made."""
+    sub, handed = letter.ready.subscription, letter.handed
+    delivery = Delivery(
+        ack_id="",
+        message_id=str(handed.message_id),
+        subscription=sub.name,
+        topic=sub.topic_name,
+        data=handed.data,
+        attributes=handed.attributes,
+        ordering_key=handed.ordering_key,
+        publish_time=handed.published_at,
+        attempt=handed.attempt,
+        deadline=handed.until_at,
+    )
+    try:
+        spec = load_push(sub.push or "null")
+        keys = [
+            webhook.key_of(secrets.get(name, letter.ready.customer_id), f"secret {name}")
+            for name in spec.signing_secrets
+        ]
+        token = None if spec.oidc is None else bearer(spec.audience, spec.oidc.email)
+    except PenstockError as error:
+        return Answered(failure="configuration", error=error.message)
+    made = compose(spec, delivery, subscription=sub.name, has_policy=sub.policy.has_dead_letters)
+    headers = {**made.headers, **proof(keys, token, delivery, made.body, now)}
+    return Stamped(post=Post(url=spec.endpoint, headers=headers, body=made.body, seconds=0.0))
+
+
+def settle(
+    tx: Tx,
+    letter: Letter,
+    answered: Answered,
+    *,
+    verdict: Verdict,
+    delay_us: Micros | None,
+    jitter: Callable[[], float],
+    is_clean: bool,
+    is_failing: bool,
+) -> Settled:
+    """Ack or nack a delivery; `is_clean`: no alert can be open, `is_failing`: tell of it now."""
+    sub, handed = letter.ready.subscription, letter.handed
+    ticket = (handed.message_id, handed.epoch)
+    if verdict is Verdict.ACK:
+        is_done = ticket in delivery_ack(tx, sub, [ticket])
+        if not is_clean:
+            for rule in (MISCONFIGURED, FAILING, GONE):
+                alert_resolve(tx, _key(rule, sub), ACTOR)
+        return Settled(outcome="ack" if is_done else "stale")
+    kind = ErrorKind.TRANSIENT
+    if answered.failure in CONFIGURATION:
+        kind = ErrorKind.CONFIGURATION
+        _tell(tx, sub, MISCONFIGURED, "CRITICAL", answered.error)
+    elif is_failing:
+        _tell(tx, sub, FAILING, "HIGH", f"its endpoint keeps failing: {_why(answered)}")
+    refusal = Refusal(
+        *ticket,
+        kind,
+        answered.failure.upper() or f"HTTP_{answered.status}",
+        answered.error or f"answered {answered.status}",
+        delay_us,
+    )
+    refused = delivery_nack(tx, sub, [refusal], jitter)
+    if verdict is Verdict.GONE:
+        subscription_pause(tx, sub.name, sub.customer, is_paused=True, actor=ACTOR)
+        said = "its endpoint answered 410 Gone; it is paused until somebody resumes it"
+        _tell(tx, sub, GONE, "HIGH", said)
+    outcome = verdict.value if ticket in refused.tickets else "stale"
+    return Settled(outcome=outcome, wake=frozenset(refused.wake))
+
+
+def _tell(tx: Tx, sub: Subscription, rule: str, severity: str, said: str) -> None:
+    alert_open(
+        tx,
+        Alert(
+            rule=rule,
+            dedupe_key=_key(rule, sub),
+            severity=severity,
+            subject_kind="subscription",
+            subject=sub.subscription,
+            message=f"push subscription {sub.name}: {said}"[:1_000],
+            customer=None if sub.customer == HOUSE else sub.customer,
+        ),
+    )
+
+
+def _key(rule: str, sub: Subscription) -> str:
+    return f"{rule}:{sub.subscription}"
+
+
+def _why(answered: Answered) -> str:
+    return answered.error or f"it answers {answered.status}"

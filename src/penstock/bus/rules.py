@@ -1,0 +1,156 @@
+"""What may be published and declared: names, sizes, attributes, the bounds of a subscription.
+
+Pure checks with Google Pub/Sub's bounds; an error names the field and what would do. Attributes of
+Google's and our own dead letters are refused at the door, so that nobody can forge where a message
+came from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.bus import filters
+from penstock.bus.message import Outgoing, SubscriptionSpec, TopicSpec
+from penstock.core.clock import DAY, MINUTE, SECOND
+from penstock.core.errors import InvalidInput
+
+MESSAGE_MAX: Final = 10_000_000
+BATCH_MAX: Final = 1_000
+BATCH_BYTES_MAX: Final = 20_000_000
+ATTRIBUTES_MAX: Final = 100
+KEY_MAX: Final = 256
+VALUE_MAX: Final = 1024
+ORDERING_KEY_MAX: Final = 1024
+DEDUPE_ID_MAX: Final = 255
+RETENTION_MIN: Final = 10 * MINUTE
+RETENTION_MAX: Final = 31 * DAY
+EXTEND_MAX: Final = 600
+REPLAYS_MAX: Final = 100
+
+NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.~+%-]{2,254}", re.ASCII)
+_NAME_WORDS = "3 to 255 letters, digits, '-', '_', '.', '~', '+' or '%', a letter first"
+_RESERVED = ("cloudpubsub", "goog", "penstock-")
+
+
+def check_name(name: object, field: str) -> str:
+    """A topic's or a subscription's name."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InvalidInput(field, _NAME_WORDS, name)
+    if name.lower().startswith("goog"):
+        raise InvalidInput(field, 'a name that does not begin with "goog"', name)
+    return name
+
+
+def check_text(value: object, field: str, most: int, *, least: int = 0) -> str:
+    """Text of a bounded number of bytes that both engines can hold."""
+    if not isinstance(value, str):
+        raise InvalidInput(field, "text", value)
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput(field, "text without lone surrogates", "a lone surrogate") from None
+    if not least <= size <= most:
+        raise InvalidInput(field, f"{least} to {most} bytes", f"{size} bytes")
+    if "\x00" in value:
+        raise InvalidInput(field, "text without NUL characters", value)
+    return value
+
+
+def check_attributes(attributes: Mapping[str, str], field: str = "attributes") -> None:
+    """At most 100 attributes, text to text, none of them reserved."""
+    if len(attributes) > ATTRIBUTES_MAX:
+        raise InvalidInput(field, f"at most {ATTRIBUTES_MAX} attributes", len(attributes))
+    for key, value in attributes.items():
+        check_text(key, f"{field} key", KEY_MAX, least=1)
+        if key.lower().startswith(_RESERVED):
+            raise InvalidInput(
+                f"{field}.{key}", "a name that is not reserved", key,
+                "Names beginning with CloudPubSub, goog or penstock- are set by the bus.",
+            )  # fmt: skip
+        check_text(value, f"{field}.{key}", VALUE_MAX)
+
+
+def check_outgoing(message: Outgoing, field: str = "message") -> None:
+    """A message that may be published."""
+    if not isinstance(message.data, bytes):
+        raise InvalidInput(f"{field}.data", "bytes", type(message.data).__name__)
+    if len(message.data) > MESSAGE_MAX:
+        raise InvalidInput(
+            f"{field}.data", f"at most {MESSAGE_MAX} bytes", f"{len(message.data)} bytes"
+        )
+    if not message.data and not message.attributes:
+        raise InvalidInput(field, "data or at least one attribute", "neither")
+    if message.attributes:
+        check_attributes(message.attributes, f"{field}.attributes")
+    if message.ordering_key is not None:
+        check_text(message.ordering_key, f"{field}.ordering_key", ORDERING_KEY_MAX)
+    if message.dedupe_id is not None:
+        check_text(message.dedupe_id, f"{field}.dedupe_id", DEDUPE_ID_MAX, least=1)
+
+
+def check_batch(messages: list[Outgoing]) -> None:
+    """A batch that may be published in one transaction."""
+    if len(messages) > BATCH_MAX:
+        raise InvalidInput("messages", f"at most {BATCH_MAX} at once", len(messages))
+    for place, message in enumerate(messages):
+        check_outgoing(message, f"messages[{place}]")
+    size = sum(len(message.data) for message in messages)
+    if size > BATCH_BYTES_MAX:
+        raise InvalidInput("messages", f"at most {BATCH_BYTES_MAX} bytes at once", f"{size} bytes")
+
+
+def body_hash(message: Outgoing) -> str:
+    """What makes two messages the same under one dedupe id."""
+    digest = hashlib.sha256()
+    parts = [message.data, (message.ordering_key or "").encode()]
+    for key, value in sorted(message.attributes.items()):
+        parts += [key.encode(), value.encode()]
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()
+
+
+def check_topic(spec: TopicSpec) -> None:
+    """A topic that may be declared."""
+    check_name(spec.name, "topic")
+    _between(spec.retention_us, RETENTION_MIN, RETENTION_MAX, "retention")
+
+
+def check_subscription(spec: SubscriptionSpec) -> None:
+    """A subscription that may be declared."""
+    check_name(spec.name, "subscription")
+    check_name(spec.topic, "topic")
+    if spec.dead_letter_topic is not None:
+        check_name(spec.dead_letter_topic, "dead_letter_topic")
+        if spec.dead_letter_topic == spec.topic:
+            raise InvalidInput(
+                "dead_letter_topic", "another topic than the subscription's own",
+                spec.dead_letter_topic,
+            )  # fmt: skip
+    _between(spec.ack_deadline_us, 10 * SECOND, 600 * SECOND, "ack_deadline")
+    _between(spec.min_backoff_us, 1, 600 * SECOND, "min_backoff")
+    _between(spec.max_backoff_us, spec.min_backoff_us, 600 * SECOND, "max_backoff")
+    _between(spec.retention_us, RETENTION_MIN, RETENTION_MAX, "retention")
+    attempts: object = spec.max_attempts
+    if isinstance(attempts, bool) or not isinstance(attempts, int) or not 5 <= attempts <= 100:
+        raise InvalidInput("max_attempts", "a whole number from 5 to 100", attempts)
+    if spec.filter is not None:
+        filters.parse(spec.filter)
+
+
+def check_extension(seconds: object) -> int:
+    """How long a deadline may be moved: 0 (give back) to 600 seconds."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= EXTEND_MAX:
+        raise InvalidInput("seconds", f"a whole number from 0 to {EXTEND_MAX}", seconds)
+    return seconds
+
+
+def _between(value: object, least: int, most: int, field: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidInput(
+            field, f"{least / SECOND:g} to {most / SECOND:g} seconds",
+            f"{value / SECOND:g} seconds" if isinstance(value, int) else value,
+        )  # fmt: skip

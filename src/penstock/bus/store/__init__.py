@@ -1,0 +1,1 @@
+"""Topics, messages, deliveries and bindings as stored."""

@@ -1,0 +1,41 @@
+"""What bound subscriptions read and write beside deliveries: configs that a topic starts."""
+
+from __future__ import annotations
+
+from penstock.bus.store.topics import Subscription, Topic, subscription_of_row
+from penstock.db.store import Tx, one
+
+
+def topics_unbound(tx: Tx, n: int) -> list[Topic]:
+    """Topics that active configs wait for and that nothing lets start them yet."""
+    return [Topic._make(row) for row in tx.rows("topics_unbound", {"n": n})]
+
+
+def config_event_list(
+    tx: Tx, topic: str, *, customer: int | None, customer_id: str | None, after: int, limit: int
+) -> list[tuple[int, str | None]]:
+    """(config, filter) of active configs that a topic starts, in order."""
+    params = {
+        "topic": topic,
+        "customer": customer,
+        "customer_id": customer_id,
+        "after": after,
+        "limit": limit,
+    }
+    return [(row[0], row[1]) for row in tx.rows("config_event_list", params)]
+
+
+def config_skip_event(tx: Tx, config_id: int) -> None:
+    """Write down that a message did not start a config, because its run has not ended."""
+    tx.run("config_skip_event", {"config_id": config_id})
+
+
+def subscriptions_auto(tx: Tx, n: int, after: int = 0) -> list[Subscription]:
+    """Subscriptions that replay their dead letters by themselves and have some, by number."""
+    rows = tx.rows("subscriptions_auto", {"n": n, "after": after})
+    return [subscription_of_row(row) for row in rows]
+
+
+def customer_name(tx: Tx, customer: int) -> str:
+    """A customer's name."""
+    return str(one(tx.rows("customer_name", {"customer": customer}))[0])

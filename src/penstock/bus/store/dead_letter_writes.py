@@ -1,0 +1,118 @@
+"""Dead letters of deliveries: the copy, the entry in the inbox and the source's end are one commit.
+
+Bytes and attributes are the message's own, plus Google's four attributes and ours. When the
+dead-letter topic is gone nothing dies: the message stays where it is, and an alert says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.audit.store.alerts import Alert, alert_open
+from penstock.audit.store.journal import Entry, journal_append_many
+from penstock.bus.message import ErrorKind
+from penstock.bus.redelivery import Death, dead_letter_attributes
+from penstock.bus.store.messages import Copy, Header, message_copy_to, message_headers
+from penstock.bus.store.topics import Subscription, topic_open
+from penstock.db.store import Tx
+
+PIPELINE, PARTITION, CORRELATION = "pipeline", "partition", "correlation_id"
+
+
+class Dying(NamedTuple):
+    """A held delivery that is to become a dead letter."""
+
+    message_id: int
+    epoch: int
+    round: int
+    attempt: int
+    replays: int
+    copy_id: int | None
+    published_at: int
+    ordering_key: str | None
+    kind: ErrorKind
+    error_type: str
+    error: str
+
+
+class Buried(NamedTuple):
+    """What burying did; `is_done` is False when there was nowhere to bury."""
+
+    is_done: bool
+    letters: int
+    wake: set[str]
+
+
+def bury(tx: Tx, sub: Subscription, dying: Sequence[Dying]) -> Buried:
+    """Forward held deliveries to the dead-letter topic; the caller then settles them."""
+    if not dying:
+        return Buried(is_done=True, letters=0, wake=set())
+    topic = None if sub.dead_letter_topic is None else topic_open(tx, sub.dead_letter_topic)
+    if topic is None:
+        _alarm(tx, sub)
+        return Buried(is_done=False, letters=0, wake=set())
+    contents = message_headers(tx, [d.copy_id or d.message_id for d in dying])
+    if len(contents) < len({d.copy_id or d.message_id for d in dying}):
+        # Retention took a content: there is nothing left to put away, the next pull ends it.
+        return Buried(is_done=False, letters=0, wake=set())
+    copies = [_copy(sub, d, contents[d.copy_id or d.message_id]) for d in dying]
+    published = message_copy_to(tx, topic, copies)
+    params = {"subscription": sub.subscription, "topic": sub.topic, "customer": sub.customer}
+    rows = [
+        _letter(d, copy_id, contents[d.copy_id or d.message_id].attributes)
+        for d, copy_id in zip(dying, published.message_ids, strict=True)
+    ]
+    tx.run("bus_dead_letters_put", params, batch=rows)
+    journal_append_many(
+        tx,
+        [
+            Entry(
+                "delivery", d.message_id, sub.customer or None, "dead_lettered", sub.name,
+                "leased", "dead_lettered", why=d.error_type,
+            )
+            for d in dying
+        ],
+    )  # fmt: skip
+    return Buried(is_done=True, letters=len(dying), wake=published.wake)
+
+
+def _copy(sub: Subscription, d: Dying, content: Header) -> Copy:
+    death = Death(
+        message_id=d.message_id,
+        subscription=sub.name,
+        attempts=d.attempt,
+        replays=d.replays,
+        published_at=d.published_at,
+        kind=d.kind,
+        error_type=d.error_type,
+        error=d.error,
+    )
+    attributes = content.attributes | dead_letter_attributes(death)
+    return Copy(content.message_id, content.published_at, attributes, content.ordering_key)
+
+
+def _letter(d: Dying, copy_id: int, attributes: dict[str, str]) -> tuple[object, ...]:
+    return (
+        copy_id, d.message_id, d.round, d.error_type, d.kind.value, d.error, d.attempt,
+        attributes.get(PARTITION), attributes.get(CORRELATION), attributes.get(PIPELINE),
+    )  # fmt: skip
+
+
+def _alarm(tx: Tx, sub: Subscription) -> None:
+    """Say that messages cannot be put away; they stay in the subscription."""
+    alert_open(
+        tx,
+        Alert(
+            rule="dead_letter_topic_missing",
+            dedupe_key=f"dead_letter_topic_missing:{sub.subscription}",
+            severity="CRITICAL",
+            customer=sub.customer or None,
+            subject_kind="subscription",
+            subject=sub.subscription,
+            message=(
+                f"The dead-letter topic of subscription {sub.name} is gone: messages that should "
+                "be dead letters stay and are retried. Declare the subscription with another one."
+            ),
+        ),
+    )

@@ -1,0 +1,236 @@
+"""Messages: published in batches, fanned out to everybody who takes them, in one transaction.
+
+A dedupe id answers the first message published under it; another body under the same id is refused
+and nothing is written. Messages of one ordering key are published under the key's lock, so that ids
+follow commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.bus import filters, rules
+from penstock.bus.message import Outgoing
+from penstock.bus.store.topics import HOUSE, OpenTopic, Taker, channels, topic_open_named
+from penstock.core.errors import DuplicateRequest, StoreBusy
+from penstock.db.store import Tx, first
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_decode = msgspec.json.Decoder(dict[str, str]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What publishing did: ids in order, how many are new, and whom to wake after the commit."""
+
+    message_ids: list[int]
+    new: int
+    wake: set[str]
+
+
+class Copy(NamedTuple):
+    """A message that is written with the bytes of another one."""
+
+    content_id: int
+    content_at: int
+    attributes: dict[str, str]
+    ordering_key: str | None
+
+
+class _Written(NamedTuple):
+    message_id: int
+    attributes: dict[str, str]
+    ordering_key: str | None
+
+
+def attributes_text(attributes: dict[str, str]) -> str:
+    """Attributes as stored."""
+    return _encode(attributes).decode() if attributes else "{}"
+
+
+def attributes_of(text: str) -> dict[str, str]:
+    """Attributes as published."""
+    return {} if text == "{}" else _decode(text)
+
+
+def message_publish(
+    tx: Tx, topic: str, messages: Sequence[Outgoing], customer: int = HOUSE
+) -> Published:
+    """Accept messages on a topic by name; NotFound without it."""
+    batch = list(messages)
+    rules.check_batch(batch)
+    return message_publish_to(tx, topic_open_named(tx, topic, customer), batch)
+
+
+def message_publish_to(tx: Tx, topic: OpenTopic, messages: Sequence[Outgoing]) -> Published:
+    """Accept checked messages on an open topic."""
+    if not messages:
+        return Published([], 0, set())
+    lock_keys(tx, topic.topic, (message.ordering_key for message in messages))
+    ids, at = _take_ids(tx, len(messages))
+    answer, fresh = _unmarked(tx, topic, messages, ids, at)
+    rows = [
+        (ids[n], messages[n].data, attributes_text(dict(messages[n].attributes)),
+         messages[n].ordering_key or None)
+        for n in fresh
+    ]  # fmt: skip
+    written = [
+        _Written(ids[n], dict(messages[n].attributes), messages[n].ordering_key or None)
+        for n in fresh
+    ]
+    tx.run("bus_messages_put", _place(topic, at), batch=rows)
+    return Published(answer, len(fresh), _fan_out(tx, topic, written, at))
+
+
+def message_copy_to(tx: Tx, topic: OpenTopic, copies: Sequence[Copy]) -> Published:
+    """Write messages with the bytes of others and fan them out: dead letters."""
+    if not copies:
+        return Published([], 0, set())
+    lock_keys(tx, topic.topic, (copy.ordering_key for copy in copies))
+    ids, at = _take_ids(tx, len(copies))
+    pairs = list(zip(ids, copies, strict=True))
+    rows = [(n, c.content_id, c.content_at, attributes_text(c.attributes)) for n, c in pairs]
+    count = tx.run("bus_messages_copy", _place(topic, at), batch=rows)
+    assert count == len(copies), f"{len(copies) - count} contents are missing"
+    written = [_Written(n, copy.attributes, copy.ordering_key) for n, copy in pairs]
+    return Published(ids, len(copies), _fan_out(tx, topic, written, at))
+
+
+def lock_keys(tx: Tx, topic: int, keys: Iterable[str | None]) -> None:
+    """Serialize with everybody who publishes or settles these keys; before any row's lock."""
+    wanted = sorted({key for key in keys if key})
+    if wanted:
+        tx.run("bus_keys_lock", {"topic": topic}, batch=[(key,) for key in wanted])
+
+
+def _take_ids(tx: Tx, n: int) -> tuple[list[int], int]:
+    rows = tx.rows("bus_message_ids", {"n": n})
+    return sorted(row[0] for row in rows), rows[0][1]
+
+
+def _place(topic: OpenTopic, at: int) -> dict[str, int]:
+    longest = max([topic.retention_us, *(taker.retention_us for taker in topic.takers)])
+    return {
+        "topic": topic.topic,
+        "customer": topic.customer,
+        "at": at,
+        "expires_at": at + longest,
+    }
+
+
+def _unmarked(
+    tx: Tx, topic: OpenTopic, messages: Sequence[Outgoing], ids: list[int], at: int
+) -> tuple[list[int], list[int]]:
+    """The ids to answer, and the places of the messages that were not published before."""
+    answer = list(ids)
+    marked: dict[str, int] = {}
+    repeats: list[tuple[int, int]] = []
+    for n, message in enumerate(messages):
+        if message.dedupe_id is None:
+            continue
+        earlier = marked.setdefault(message.dedupe_id, n)
+        if earlier != n:
+            repeats.append((n, earlier))
+    if not marked:
+        return answer, list(range(len(messages)))
+    hashes = {key: rules.body_hash(messages[n]) for key, n in marked.items()}
+    for n, earlier in repeats:
+        _check_same(messages[n], hashes[messages[earlier].dedupe_id or ""])
+    rows = [(key, hashes[key], ids[n]) for key, n in marked.items()]
+    params = {"topic": topic.topic, "customer": topic.customer, "at": at}
+    new = {row[0] for row in tx.rows("bus_marks_put", params, batch=rows)}
+    old = sorted(set(marked) - new)
+    found = {} if not old else _marks(tx, topic.topic, old)
+    for key in old:
+        body_hash, message_id = found[key]
+        _check_same(messages[marked[key]], body_hash)
+        answer[marked[key]] = message_id
+    for n, earlier in repeats:
+        answer[n] = answer[earlier]
+    skipped = {marked[key] for key in old} | {n for n, _ in repeats}
+    return answer, [n for n in range(len(messages)) if n not in skipped]
+
+
+def _marks(tx: Tx, topic: int, keys: list[str]) -> dict[str, tuple[str, int]]:
+    rows = tx.rows("bus_marks_get", {"topic": topic, "ids": keys})
+    found = {row[0]: (row[1], row[2]) for row in rows}
+    if len(found) < len(keys):
+        raise StoreBusy("a dedupe mark was removed while it was looked at; publish again")
+    return found
+
+
+def _check_same(message: Outgoing, body_hash: str) -> None:
+    if rules.body_hash(message) != body_hash:
+        raise DuplicateRequest(
+            f"dedupe_id {message.dedupe_id!r:.80}: a message with another body was published "
+            "under it; nothing was written. Use a new id for a new message."
+        )
+
+
+def _fan_out(tx: Tx, topic: OpenTopic, written: Sequence[_Written], at: int) -> set[str]:
+    """A delivery for every taker whose filter lets a message through."""
+    rows: list[tuple[int, int, str | None, bool]] = []
+    sums: list[tuple[int, int, int, int, int, int]] = []
+    taken: list[Taker] = []
+    for taker in topic.takers:
+        wanted = written
+        if taker.filter is not None:
+            judge = filters.parse(taker.filter)
+            wanted = [message for message in written if judge(message.attributes)]
+        if not wanted:
+            continue
+        seen: set[str] = set()
+        for message in wanted:
+            key = message.ordering_key if taker.is_ordered else None
+            rows.append((taker.subscription, message.message_id, key, key in seen))
+            if key is not None:
+                seen.add(key)
+        sums.append((taker.subscription, topic.customer, len(wanted), 0, 0, 0))
+        taken.append(taker)
+    if rows:
+        tx.run("bus_deliveries_put", {"customer": topic.customer, "at": at}, batch=rows)
+        tx.run("bus_sums_add", batch=sums)
+    return channels(taken)
+
+
+class Message(NamedTuple):
+    """A message in full."""
+
+    message_id: int
+    topic: int
+    topic_name: str
+    customer: int
+    data: bytes
+    attributes: dict[str, str]
+    ordering_key: str | None
+    published_at: int
+    expires_at: int
+
+
+def message_get(tx: Tx, message_id: int, customer: int | None = None) -> Message | None:
+    """A message by id, within retention."""
+    row = first(tx.rows("bus_message_get", {"message_id": message_id, "customer": customer}))
+    if row is None:
+        return None
+    return Message._make(row)._replace(data=bytes(row[4]), attributes=attributes_of(row[5]))
+
+
+class Header(NamedTuple):
+    """A message without its bytes."""
+
+    message_id: int
+    topic: int
+    attributes: dict[str, str]
+    published_at: int
+    expires_at: int
+    ordering_key: str | None
+
+
+def message_headers(tx: Tx, ids: Sequence[int]) -> dict[int, Header]:
+    """Messages by id, without their bytes."""
+    rows = tx.rows("bus_headers", {"ids": list(ids)}) if ids else []
+    return {row[0]: Header(row[0], row[1], attributes_of(row[2]), *row[3:]) for row in rows}

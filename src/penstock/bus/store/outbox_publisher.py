@@ -1,0 +1,44 @@
+"""From the outbox into topics: what left with a transaction is published to whoever subscribed.
+
+Called inside the transaction that removes the rows, so every row is published exactly once. A
+topic without subscriptions gets nothing: nobody is there to be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import msgspec
+
+from penstock.audit.store.journal import Message
+from penstock.bus.cloudevents import event_attributes
+from penstock.bus.message import Outgoing
+from penstock.bus.store.messages import attributes_of, message_publish_to
+from penstock.bus.store.topics import topic_open_try
+from penstock.db.store import Tx
+
+
+def outbox_publish(tx: Tx, messages: Sequence[Message]) -> set[str]:
+    """Publish rows of the outbox on the house's topics; returns whom to wake."""
+    wake: set[str] = set()
+    for name, rows in groupby(sorted(messages, key=lambda m: (m.topic, m.outbox_id)), _topic):
+        topic = topic_open_try(tx, name)
+        if topic is not None and topic.takers:
+            wake |= message_publish_to(tx, topic, [_outgoing(row) for row in rows]).wake
+    return wake
+
+
+def _topic(message: Message) -> str:
+    return message.topic
+
+
+def _outgoing(row: Message) -> Outgoing:
+    payload = msgspec.json.decode(row.payload)
+    known = payload if isinstance(payload, dict) else {}
+    attributes = event_attributes(row.topic, row.outbox_id, row.created_at, known)
+    return Outgoing(
+        data=row.payload.encode(),
+        attributes=attributes | attributes_of(row.attributes),
+        ordering_key=row.ordering_key,
+    )

@@ -1,0 +1,1 @@
+"""The transport protocol and the embedded bus behind it."""

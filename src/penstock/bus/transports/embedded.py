@@ -1,0 +1,247 @@
+"""The embedded bus: the store as a transport.
+
+One instance serves one customer (0 is the house). Every call is one durable transaction; a pull
+that waits holds no connection, only a place among the waiters for hints. Delayed messages become
+ready and lapsed ones are given back also without the courier, by whoever pulls.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from penstock.bus import ack_id as ackid
+from penstock.bus import rules
+from penstock.bus.message import Delivery, Nack, Outgoing, Settling, SubscriptionSpec, TopicSpec
+from penstock.bus.store.deliveries import (
+    PULL_MAX,
+    Handed,
+    Refusal,
+    Ticket,
+    delivery_ack,
+    delivery_extend,
+    delivery_lapse,
+    delivery_nack,
+    delivery_pull,
+    delivery_release,
+)
+from penstock.bus.store.messages import message_publish
+from penstock.bus.store.topics import (
+    HOUSE,
+    Subscription,
+    channel,
+    subscription_declare,
+    subscription_get,
+    topic_declare,
+)
+from penstock.bus.transports.protocol import TransportCapabilities
+from penstock.core.clock import SECOND, Clock, SystemClock
+from penstock.core.errors import InvalidInput
+from penstock.db.store import Store, Tx
+
+POLL_SECONDS: Final = 1.0
+WAIT_MAX: Final = 60.0
+CAPABILITIES: Final = TransportCapabilities(
+    name="embedded",
+    exact_attempts=True,
+    exact_dead_letters=True,
+    stale_acks_refused=True,
+    publish_dedupe=True,
+    ordering_keys=True,
+    attribute_filters=True,
+    seek_by_time=True,
+    nack_with_error=True,
+    release_without_attempt=True,
+    one_transaction_with_store=True,
+)
+
+
+class EmbeddedBus:
+    """Topics and subscriptions of one customer in the store."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        customer: int = HOUSE,
+        is_confined: bool = False,
+        actor: str = "",
+        jitter: Callable[[], float] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """A bus over `store`; a customer's transactions are confined to its rows.
+
+        `is_confined`: the store is a view for that customer already.
+        """
+        self._store = store if customer == HOUSE or is_confined else store.scoped(customer)
+        self._customer = customer
+        self._actor = actor
+        self._jitter = jitter or random.Random().random  # noqa: S311 - spreads retries
+        self._clock = clock or SystemClock()
+
+    @property
+    def capabilities(self) -> TransportCapabilities:
+        """What this transport keeps to: everything."""
+        return CAPABILITIES
+
+    def declare(
+        self, topics: Sequence[TopicSpec], subscriptions: Sequence[SubscriptionSpec]
+    ) -> None:
+        """Make topics and subscriptions as described, all or none."""
+
+        def body(tx: Tx) -> None:
+            for topic in topics:
+                topic_declare(tx, topic, self._customer, self._actor)
+            for subscription in subscriptions:
+                subscription_declare(tx, subscription, self._customer, self._actor)
+
+        self._store.write(body)
+
+    def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
+        """Accept messages durably, all or none; answers their ids in order."""
+        done = self._store.write(lambda tx: message_publish(tx, topic, messages, self._customer))
+        self._wake(done.wake)
+        return [str(message_id) for message_id in done.message_ids]
+
+    def pull(
+        self, subscription: str, *, max_messages: int = 100, wait_seconds: float = 0.0
+    ) -> list[Delivery]:
+        """Take up to `max_messages` under lease, waiting for the first if there is none."""
+        if not 1 <= max_messages <= PULL_MAX:
+            raise InvalidInput("max_messages", f"1 to {PULL_MAX}", max_messages)
+        sub, handed = self._store.write(lambda tx: self._take(tx, subscription, max_messages))
+        if not handed and wait_seconds > 0:
+            until = self._clock.monotonic() + min(wait_seconds, WAIT_MAX)
+            sub, handed = self._await(sub, max_messages, until)
+        return [self._delivery(sub, one) for one in handed]
+
+    def _await(self, sub: Subscription, n: int, until: float) -> tuple[Subscription, list[Handed]]:
+        """Look again at every hint and every second until there is something or time is up."""
+        name = sub.name
+        waiter = self._store.listen([channel(sub.subscription)])
+        try:
+            while True:
+                sub, handed = self._store.write(lambda tx: self._take(tx, name, n))
+                left = until - self._clock.monotonic()
+                if handed or left <= 0:
+                    return sub, handed
+                waiter.wait(min(left, POLL_SECONDS))
+        finally:
+            waiter.close()
+
+    def _take(self, tx: Tx, name: str, n: int) -> tuple[Subscription, list[Handed]]:
+        sub = subscription_get(tx, name, self._customer)
+        handed = delivery_pull(tx, sub, n, self._actor or None)
+        if not handed:
+            count, _, wake = delivery_lapse(tx, self._jitter, subscription=sub.subscription)
+            if count:
+                tx.after_commit(lambda: self._wake(wake))
+        return sub, handed
+
+    def _delivery(self, sub: Subscription, handed: Handed) -> Delivery:
+        return Delivery(
+            ack_id=ackid.encode(sub.subscription, handed.message_id, handed.epoch),
+            message_id=str(handed.message_id),
+            subscription=sub.name,
+            topic=sub.topic_name,
+            data=handed.data,
+            attributes=handed.attributes,
+            ordering_key=handed.ordering_key,
+            publish_time=handed.published_at,
+            attempt=handed.attempt,
+            deadline=handed.until_at,
+        )
+
+    def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> list[Settling]:
+        """Move the deadline to `seconds` from now; 0 gives the message back."""
+        if rules.check_extension(seconds) == 0:
+            return self.nack(subscription, [Nack(ack_id=ack_id) for ack_id in ack_ids])
+
+        def body(tx: Tx) -> list[Settling]:
+            sub = subscription_get(tx, subscription, self._customer)
+            mine = _tickets(sub, tickets)
+            return _told(sub, tickets, delivery_extend(tx, sub, mine, seconds * SECOND))
+
+        tickets = _decoded(ack_ids)
+        return self._store.write(body)
+
+    def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
+        """Settle deliveries; a stale ack id changes nothing and is told so."""
+
+        def body(tx: Tx) -> list[Settling]:
+            sub = subscription_get(tx, subscription, self._customer)
+            if sub.is_ordered:
+                tx.after_commit(lambda: self._wake({channel(sub.subscription)}))
+            return _told(sub, tickets, delivery_ack(tx, sub, _tickets(sub, tickets)))
+
+        tickets = _decoded(ack_ids)
+        return self._store.write(body)
+
+    def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[Settling]:
+        """Give deliveries back, each with its reason; counts towards the dead letter."""
+
+        def body(tx: Tx) -> list[Settling]:
+            sub = subscription_get(tx, subscription, self._customer)
+            refusals = [
+                Refusal(t.message_id, t.epoch, n.kind, n.error_type, n.error, n.delay_us)
+                for t, n in zip(tickets, nacks, strict=True)
+                if t.subscription == sub.subscription
+            ]
+            refused = delivery_nack(tx, sub, refusals, self._jitter)
+            tx.after_commit(lambda: self._wake(refused.wake))
+            return _told(sub, tickets, refused.tickets)
+
+        tickets = _decoded([nack.ack_id for nack in nacks])
+        for nack in nacks:
+            _check_reason(nack)
+        return self._store.write(body)
+
+    def release(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
+        """Give back what no handler has seen: ready at once, and no attempt is counted."""
+
+        def body(tx: Tx) -> list[Settling]:
+            sub = subscription_get(tx, subscription, self._customer)
+            tx.after_commit(lambda: self._wake({channel(sub.subscription)}))
+            return _told(sub, tickets, delivery_release(tx, sub, _tickets(sub, tickets)))
+
+        tickets = _decoded(ack_ids)
+        return self._store.write(body)
+
+    def close(self) -> None:
+        """Nothing is held: the store belongs to whoever built it."""
+
+    def _wake(self, names: set[str]) -> None:
+        if names:
+            self._store.wake(sorted(names))
+
+
+def _decoded(ack_ids: Sequence[str]) -> list[ackid.Ticket]:
+    if len(ack_ids) > rules.BATCH_MAX:
+        raise InvalidInput("ack_ids", f"at most {rules.BATCH_MAX} at once", len(ack_ids))
+    return [ackid.decode(text, f"ack_ids[{place}]") for place, text in enumerate(ack_ids)]
+
+
+def _tickets(sub: Subscription, tickets: Sequence[ackid.Ticket]) -> list[Ticket]:
+    """Those of this subscription; the others are stale whatever they name."""
+    return [(t.message_id, t.epoch) for t in tickets if t.subscription == sub.subscription]
+
+
+def _told(sub: Subscription, tickets: Sequence[ackid.Ticket], done: set[Ticket]) -> list[Settling]:
+    """One answer per ack id; of one that was given twice the first is told it was done."""
+    left = set(done)
+    told: list[Settling] = []
+    for ticket in tickets:
+        key = (ticket.message_id, ticket.epoch)
+        is_done = ticket.subscription == sub.subscription and key in left
+        left.discard(key if is_done else (-1, -1))
+        told.append(Settling.DONE if is_done else Settling.STALE)
+    return told
+
+
+def _check_reason(nack: Nack) -> None:
+    rules.check_text(nack.error_type, "error_type", 200)
+    rules.check_text(nack.error, "error", rules.MESSAGE_MAX)
+    delay = nack.delay_us
+    if delay is not None and delay < 0:
+        raise InvalidInput("delay", "a length of time, not negative", delay)
