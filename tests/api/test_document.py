@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from penstock.bus.api import models as bus
 from penstock.bus.incoming import api_models as push
+from penstock.dead_letters import api_models as letters
 from penstock.flows import api_models as flows
 from penstock.flows.gates import api_models as gates
 from penstock.http import reference
@@ -17,7 +18,7 @@ from penstock.http.access import PUBLIC, ROUTES, SIGNED
 from penstock.http.app import outline
 from penstock.http.document import describe
 from penstock.http.examples import EXAMPLES
-from penstock.http.models import common, letters, views
+from penstock.http.models import common, views
 from penstock.http.problems import MEDIA_TYPE
 from penstock.limits import api_models
 from penstock.runs import api_models as runs

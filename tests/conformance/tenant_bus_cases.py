@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.bus.message import Nack, Outgoing, SubscriptionSpec
 from penstock.client import Client
-from penstock.client.inbox import LetterFilter
+from penstock.dead_letters.client.dead_letters import LetterFilter
 from tests.conformance.tenants import Things
 
 Call = Callable[[Client, Things], Any]

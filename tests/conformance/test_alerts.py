@@ -11,13 +11,13 @@ from penstock.audit.store.alerts import Alert
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import Conflict, DuplicateRequest
 from penstock.db.store import Tx
-from penstock.store import upkeep
-from penstock.store.inbox import (
+from penstock.dead_letters.store import (
     Wanted,
     dead_letter_find,
     dead_letter_get,
     dead_letter_resolve_many,
 )
+from penstock.store import upkeep
 from tests.conformance.world import World
 from tests.conftest import OpenStore
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.client.inbox import LetterFilter
 from penstock.core.clock import DAY as DAY_US
 from penstock.core.clock import HOUR
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.db.store import Store
+from penstock.dead_letters.client.dead_letters import LetterFilter
 from penstock.flows.client.requests import CompletionReport
 from penstock.flows.gates.client.people import Approval
 from penstock.flows.gates.store.gates import look_lease_many, look_release_many

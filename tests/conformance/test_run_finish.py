@@ -3,9 +3,9 @@
 import pytest
 
 from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.dead_letters.store import Wanted, dead_letter_find
 from penstock.runs.rows import Finish, HeldRun, Progress
 from penstock.runs.store import leases, runs
-from penstock.store.inbox import Wanted, dead_letter_find
 from tests.conformance.world import World, done, failed
 from tests.conftest import ALL_ENGINES
 

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from penstock.cli.letter_usecases import LettersAsked, Step
 from penstock.cli.usecases import Shape
 from penstock.client import Client
-from penstock.client import letter_shapes as shapes
-from penstock.client.inbox import FAR, Edit, LetterFilter
 from penstock.core.errors import NotFound
 from penstock.core.ids import decode, encode
+from penstock.dead_letters import shapes as shapes
+from penstock.dead_letters.client.dead_letters import FAR, Edit, LetterFilter
 
 
 class HereLetters:

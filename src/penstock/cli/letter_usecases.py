@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.cli.usecases import Shape
-from penstock.client.letters import Edit
+from penstock.dead_letters.client.deliveries import Edit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

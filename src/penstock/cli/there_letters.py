@@ -10,8 +10,8 @@ from typing import Any
 from penstock.cli.letter_usecases import LettersAsked, Step
 from penstock.cli.paging import gather
 from penstock.cli.usecases import Shape, named
-from penstock.client.letters import Edit
 from penstock.core.clock import iso
+from penstock.dead_letters.client.deliveries import Edit
 from penstock.remote import Api
 
 

@@ -18,9 +18,9 @@ from penstock.access.client import Keys
 from penstock.access.store.names import Names
 from penstock.bus.client.subscriptions import Subscriptions
 from penstock.bus.client.topics import Topics
-from penstock.client.inbox import DeadLetters
 from penstock.client.views import Views
 from penstock.db.store import Store
+from penstock.dead_letters.client.dead_letters import DeadLetters
 from penstock.flows.client.flows import Flows
 from penstock.flows.client.trigger_preview import Previews
 from penstock.flows.explain.client import Explaining

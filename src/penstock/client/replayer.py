@@ -14,9 +14,9 @@ from penstock.bus.replay_policy import AutoReplay, parse_auto_replay
 from penstock.bus.store.bindings import subscriptions_auto
 from penstock.bus.store.topics import Subscription
 from penstock.client import Client
-from penstock.client.inbox import FAR, LetterFilter
 from penstock.core.json_profile import parse
 from penstock.db.store import Store
+from penstock.dead_letters.client.dead_letters import FAR, LetterFilter
 from penstock.egress.policy import ANYWHERE
 
 ACTOR = "auto"

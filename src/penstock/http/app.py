@@ -25,6 +25,7 @@ from penstock.bus.incoming.api_auth import Receiving
 from penstock.client import Client
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreError
+from penstock.dead_letters import api as letters
 from penstock.flows import api as flows
 from penstock.flows.gates import api as gates
 from penstock.http import problems
@@ -38,7 +39,7 @@ from penstock.http.guard import Access, Guard
 from penstock.http.line import Line
 from penstock.http.meters import Meters
 from penstock.http.parts import PROBLEMS, By
-from penstock.http.routes import letters, views
+from penstock.http.routes import views
 from penstock.http.strict import StrictRoute
 from penstock.http.waiting import Waiting
 from penstock.limits import api as limits

@@ -14,11 +14,11 @@ from typing import Any, Protocol
 from penstock.access.store.names import Names
 from penstock.audit.store.journal import Message
 from penstock.client import Client
-from penstock.client.inbox import LetterFilter
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.errors import PenstockError, StoreError
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
+from penstock.dead_letters.client.dead_letters import LetterFilter
 from penstock.engine.upkeep import Pruner, Relay, Sealer
 from penstock.runs.admitter import Admitter
 from penstock.runs.client.runs import Submission

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.client.inbox import Edit, LetterFilter
 from penstock.core.clock import HOUR, SECOND
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import decode
+from penstock.dead_letters.client.dead_letters import Edit, LetterFilter
 from tests.desk import Desk
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from penstock.client import Client
-from penstock.client.inbox import LetterFilter
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.errors import (
     Conflict,
@@ -16,6 +15,7 @@ from penstock.core.errors import (
     InvalidInput,
     NotFound,
 )
+from penstock.dead_letters.client.dead_letters import LetterFilter
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs import attempt_result
 from penstock.runs.client.runs import Submission

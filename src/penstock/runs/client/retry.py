@@ -11,13 +11,13 @@ from penstock.access.store.registry import ProcessorRow, customer_get
 from penstock.core.errors import Conflict, IllegalTransition, NotFound
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
+from penstock.dead_letters.store import dead_letter_get, dead_letter_resolve_many, run_again_lock
 from penstock.flows.client.start_config import LOOK, check_overlap, free_slot
 from penstock.runs.rows import NewRun, Run
 from penstock.runs.store.runs import RunFilter, run_get, run_insert_many, run_list_live
 from penstock.schedules.rows import Config
 from penstock.schedules.store.configs import config_get, config_lock
 from penstock.schedules.store.schedule import schedule_get
-from penstock.store.inbox import dead_letter_get, dead_letter_resolve_many, run_again_lock
 
 
 def run_again(

@@ -19,7 +19,7 @@ from penstock.bus.store.topics import Subscription, subscription_read, topic_ope
 from penstock.core.errors import Conflict, InvalidInput, NotFound
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
-from penstock.store.inbox import DeadLetter
+from penstock.dead_letters.store import DeadLetter
 
 ADDED = ("cloudpubsub", "penstock-")
 """How attributes begin that the bus adds to a dead letter."""

@@ -9,19 +9,9 @@ from fastapi import Depends, Path, Query, Request
 from starlette.responses import Response
 
 from penstock.bus.client.requests import bytes_of
-from penstock.client.inbox import FAR, Edit, LetterFilter
-from penstock.client.letter_shapes import (
-    dead_letter_shape,
-    letter_detail_shape,
-    letter_group_shape,
-    replay_shape,
-)
 from penstock.core.errors import NotFound
 from penstock.core.ids import decode, encode
-from penstock.http.answers import Pages, answer, once
-from penstock.http.auth import Caller
-from penstock.http.models.common import Page
-from penstock.http.models.letters import (
+from penstock.dead_letters.api_models import (
     DeadLetterOut,
     DiscardIn,
     LetterDetailOut,
@@ -31,6 +21,16 @@ from penstock.http.models.letters import (
     ReplayManyOut,
     ReplayOut,
 )
+from penstock.dead_letters.client.dead_letters import FAR, Edit, LetterFilter
+from penstock.dead_letters.shapes import (
+    dead_letter_shape,
+    letter_detail_shape,
+    letter_group_shape,
+    replay_shape,
+)
+from penstock.http.answers import Pages, answer, once
+from penstock.http.auth import Caller
+from penstock.http.models.common import Page
 from penstock.http.parts import By, Cursor, Limit, Repeat, found, moment, router
 from penstock.runs.api_models import Done
 

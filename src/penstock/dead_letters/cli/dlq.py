@@ -11,12 +11,12 @@ import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Group
-from penstock.cli.deadletter import origin, print_letter
 from penstock.cli.given import JSON, confirm, moment, pairs, read_text
 from penstock.cli.letter_usecases import LetterCases, LettersAsked, Step
 from penstock.cli.usecases import Shape, UseCases
-from penstock.client.letters import Edit
 from penstock.core.errors import Conflict, InvalidInput
+from penstock.dead_letters.cli.output import origin, print_letter
+from penstock.dead_letters.client.deliveries import Edit
 
 LIMIT = click.IntRange(1, 10_000)
 STEP = 100

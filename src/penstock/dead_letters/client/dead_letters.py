@@ -13,16 +13,13 @@ from typing import Any
 
 from penstock.access.store.names import Names, check_limit
 from penstock.audit.store.journal import Entry, journal_append_many
-from penstock.client.letters import Edit, delivery_again, message_of
 from penstock.core.clock import SECOND
 from penstock.core.errors import Conflict, InvalidInput, NotFound, PenstockError
 from penstock.core.fields import parameters_text
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
-from penstock.runs.client.retry import run_again
-from penstock.runs.rows import Run
-from penstock.runs.store.runs import run_get
-from penstock.store.inbox import (
+from penstock.dead_letters.client.deliveries import Edit, delivery_again, message_of
+from penstock.dead_letters.store import (
     FAR,
     DeadLetter,
     LetterGroup,
@@ -36,6 +33,9 @@ from penstock.store.inbox import (
     run_again_lock,
     run_replays,
 )
+from penstock.runs.client.retry import run_again
+from penstock.runs.rows import Run
+from penstock.runs.store.runs import run_get
 
 __all__ = ["FAR", "DeadLetters", "Edit", "LetterDetail", "LetterFilter", "Refused", "Replay"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from penstock.client.inbox import LetterDetail, Replay
 from penstock.core.clock import iso
 from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.redact import redact
+from penstock.dead_letters.client.dead_letters import LetterDetail, Replay
+from penstock.dead_letters.store import DeadLetter, LetterGroup
 from penstock.runs.shapes import run_shape
-from penstock.store.inbox import DeadLetter, LetterGroup
 
 
 def dead_letter_shape(row: DeadLetter) -> dict[str, Any]:

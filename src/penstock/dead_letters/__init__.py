@@ -1,0 +1,1 @@
+"""Dead letters: one inbox of runs and deliveries, with replay."""
