@@ -21,12 +21,12 @@ from benchmarks.work import hold
 from penstock.client import Client
 from penstock.core.clock import SECOND, SystemClock
 from penstock.db.store import Store
-from penstock.engine.context import RunContext
-from penstock.engine.options import WorkerOptions
-from penstock.engine.session import Renewal
-from penstock.engine.steps import WorkerSteps
 from penstock.runs.client.runs import Submission
 from penstock.runs.store.leases import lease_extend_many, lease_take_many
+from penstock.worker.context import RunContext
+from penstock.worker.options import WorkerOptions
+from penstock.worker.session import Renewal
+from penstock.worker.worker_core import WorkerSteps
 
 RUNS = 5_000
 PERIOD_SECONDS = 10

@@ -16,10 +16,10 @@ from penstock import Pipeline
 from penstock.access.store.registry import pool_ensure, processor_list
 from penstock.client import Client
 from penstock.db.store import Single, Store
-from penstock.engine.context import RunContext
 from penstock.runs.admitter import Admitter
 from penstock.runs.client.runs import Submission
 from penstock.runs.store.runs import Claim, run_claim
+from penstock.worker.context import RunContext
 
 SUBMIT_BATCH = 1_000
 CLAIM_BATCH = 200

@@ -9,10 +9,10 @@ import time
 
 from penstock.core.clock import SystemClock
 from penstock.db.store import Store
-from penstock.engine.context import RunContext
-from penstock.engine.options import WorkerOptions
-from penstock.engine.worker import Worker
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.worker.context import RunContext
+from penstock.worker.options import WorkerOptions
+from penstock.worker.worker import Worker
 
 noop = Pipeline("noop")
 stamp = Pipeline("stamp")

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
         StoreError,
         TransientError,
     )
-    from penstock.core.result import Result
-    from penstock.engine.context import RunContext
     from penstock.pipelines.declare.collect import Collect
     from penstock.pipelines.declare.needs import Dependency, historical, optional, per, same_day
     from penstock.pipelines.declare.pipeline import Phase, Pipeline
     from penstock.pipelines.mode import Mode
     from penstock.runs.client.runs import Submission
+    from penstock.worker.context import RunContext
+    from penstock.worker.result import Result
 
     __version__: str
 

@@ -36,13 +36,8 @@ from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
 from penstock.db.store import Store
 from penstock.egress.addresses import is_loopback, named_addresses
-from penstock.engine.context import RunContext
-from penstock.engine.inline import InlineWorker, inline_worker
-from penstock.engine.options import WorkerOptions
-from penstock.engine.steps import WorkerSteps
 from penstock.engine.supervisor import Beat, Loop, Service, Supervisor
 from penstock.engine.upkeep import Pruner, Relay, Sealer
-from penstock.engine.worker import Worker
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.store.flows import FlowFilter
 from penstock.flows.store.flows import Phase as PhaseRow
@@ -65,6 +60,11 @@ from penstock.schedules.store.schedule import schedule_next_at
 from penstock.serving import build_api
 from penstock.store.reads import Overview
 from penstock.store.upkeep import Retention, disk_risks
+from penstock.worker.context import RunContext
+from penstock.worker.inline import InlineWorker, inline_worker
+from penstock.worker.options import WorkerOptions
+from penstock.worker.worker import Worker
+from penstock.worker.worker_core import WorkerSteps
 
 # Records that the edges show and may not fetch from the store's own modules.
 __all__ = [

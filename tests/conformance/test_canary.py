@@ -13,12 +13,12 @@ from penstock.core.errors import InvalidInput
 from penstock.core.redact import MASK, REGISTERED
 from penstock.core.retry import ErrorType
 from penstock.db.store import Store
-from penstock.engine.options import WorkerOptions
-from penstock.engine.steps import WorkerSteps
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.client.runs import Submission
 from penstock.runs.external.holder import Completion, Mishap, Told, Worker
 from penstock.testing.clock import VirtualClock
+from penstock.worker.options import WorkerOptions
+from penstock.worker.worker_core import WorkerSteps
 from tests.desk import Desk
 from tests.dump import columns_holding
 

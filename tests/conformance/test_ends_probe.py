@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import StoreUnavailable
-from penstock.engine.ends import NOBODYS
 from penstock.runs.rows import Finished
 from penstock.runs.store.finish import run_end_many
+from penstock.worker.completer import NOBODYS
 from tests.conformance.world import World
 from tests.conftest import ALL_ENGINES
 

@@ -9,13 +9,13 @@ from penstock.client import Client
 from penstock.core.clock import DAY, MINUTE, SECOND
 from penstock.core.errors import StoreUnavailable
 from penstock.db.sqlite.store import SqliteStore
-from penstock.engine.options import WorkerOptions
-from penstock.engine.steps import WorkerSteps
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.testing.clock import VirtualClock
 from penstock.testing.faults import Fault, FaultyStore
 from penstock.testing.simulation import START, declared
 from penstock.testing.snapshots import Peek
+from penstock.worker.options import WorkerOptions
+from penstock.worker.worker_core import WorkerSteps
 
 
 def _open() -> tuple[SqliteStore, VirtualClock, Client]:

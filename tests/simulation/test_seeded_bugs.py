@@ -16,7 +16,6 @@ import pytest
 from penstock.core.retry import Dead, Retry, decide
 from penstock.db.statements import load
 from penstock.db.store import Tx
-from penstock.engine.session import Renewal, WorkerSession
 from penstock.limits.run_queue_rules import Room
 from penstock.runs import attempt_result
 from penstock.runs.store import runs
@@ -26,6 +25,7 @@ from penstock.schedules.store.schedule import schedule_take_due
 from penstock.testing import simulation
 from penstock.testing.sim_actors import new_config
 from penstock.testing.simulation import SimulationFailed, run_seed
+from penstock.worker.session import Renewal, WorkerSession
 
 SEEDS = 60
 log = logging.getLogger(__name__)

@@ -15,9 +15,6 @@ from penstock.client import Client
 from penstock.core.clock import HOUR, MINUTE
 from penstock.core.record import loads
 from penstock.db.store import Store
-from penstock.engine.context import RunContext
-from penstock.engine.options import WorkerOptions
-from penstock.engine.steps import WorkerSteps
 from penstock.flows.client.requests import FlowRequest
 from penstock.flows.gates.evidence import Sighting
 from penstock.flows.gates.gate import decide
@@ -30,6 +27,9 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.admitter import Admitter
 from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock
+from penstock.worker.context import RunContext
+from penstock.worker.options import WorkerOptions
+from penstock.worker.worker_core import WorkerSteps
 
 NAME: Final = "crash"
 ROUNDS_MAX: Final = 400

@@ -12,7 +12,6 @@ from typing import Final
 
 from penstock.client import Client
 from penstock.core.clock import Micros, iso
-from penstock.engine.context import RunContext
 from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.probes.looking import Probes
@@ -22,6 +21,7 @@ from penstock.testing.clock import VirtualClock
 from penstock.testing.hands import Hands
 from penstock.testing.memory import memory_store
 from penstock.testing.tables import Delivery, Tables
+from penstock.worker.context import RunContext
 
 STEPS_MAX: Final = 20_000
 

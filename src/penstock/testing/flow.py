@@ -23,8 +23,6 @@ from penstock.core.error_classification import classify
 from penstock.core.errors import InvalidInput
 from penstock.core.record import loads
 from penstock.db.store import Store, Tx
-from penstock.engine.context import RunContext
-from penstock.engine.outcome import Outcome, outcome_of_error, outcome_of_value
 from penstock.flows.gates.store.gates import DecisionFilter, Trigger, decision_list, triggers_of
 from penstock.flows.gates.verdict import Decision
 from penstock.flows.store.completions import nudge_put_many
@@ -36,6 +34,8 @@ from penstock.testing.clock import VirtualClock
 from penstock.testing.drive import STEPS_MAX, Drive, FlowStuck
 from penstock.testing.hands import Manners
 from penstock.testing.tables import Delivery
+from penstock.worker.context import RunContext
+from penstock.worker.outcome import Outcome, outcome_of_error, outcome_of_value
 
 __all__ = ["FlowStuck", "FlowTest"]
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from penstock.access.store.registry import processor_list
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, Clock, Micros
 from penstock.db.store import Store
-from penstock.engine.context import Known, RunContext, Signal
-from penstock.engine.execution import call_inline
-from penstock.engine.options import WorkerOptions
-from penstock.engine.outcome import Outcome
-from penstock.engine.steps import WorkerSteps
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.worker.context import Known, RunContext, Signal
+from penstock.worker.execution.call import call_inline
+from penstock.worker.options import WorkerOptions
+from penstock.worker.outcome import Outcome
+from penstock.worker.worker_core import WorkerSteps
 
 LEASE_US = 60 * DAY
 TIMED_OUT = Outcome(error_type="TIMEOUT", is_interrupted=True)

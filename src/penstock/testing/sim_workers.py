@@ -14,16 +14,16 @@ from dataclasses import dataclass
 
 from penstock.core.clock import MINUTE, SECOND
 from penstock.core.naming import DEFAULT_POOL
-from penstock.engine.context import RunContext, Signal
-from penstock.engine.options import WorkerOptions
-from penstock.engine.outcome import Outcome
-from penstock.engine.session import Renewal
-from penstock.engine.steps import WorkerSteps
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import Finish, HeldRun
 from penstock.runs.store.finish import run_end_many
 from penstock.testing.faults import Fault
 from penstock.testing.sim_actors import ERRORS, Actor, Stage
+from penstock.worker.context import RunContext, Signal
+from penstock.worker.options import WorkerOptions
+from penstock.worker.outcome import Outcome
+from penstock.worker.session import Renewal
+from penstock.worker.worker_core import WorkerSteps
 
 LEASE_US = 2 * MINUTE
 BEAT_US = 40 * SECOND

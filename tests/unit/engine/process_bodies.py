@@ -6,8 +6,8 @@ import threading
 from typing import Any
 
 from penstock.core.errors import PermanentError
-from penstock.engine.context import RunContext
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.worker.context import RunContext
 
 pipeline = Pipeline("children", parameters={"properties": {"do": {"default": "pid"}}})
 

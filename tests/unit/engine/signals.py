@@ -7,7 +7,7 @@ import threading
 from types import FrameType
 from typing import Final
 
-from penstock.engine.worker import Worker
+from penstock.worker.worker import Worker
 
 ASKS: Final = (signal.SIGTERM, signal.SIGINT)
 

@@ -11,11 +11,11 @@ from penstock.audit.telemetry import RunEnded, RunStarted
 from penstock.core.errors import DeclarationError
 from penstock.core.record import dumps, loads
 from penstock.db.sqlite.store import SqliteStore
-from penstock.engine.context import RunContext
 from penstock.pipelines.declare.collect import Collect, each
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.store.runs import run_cancel_ask
 from penstock.testing.clock import VirtualClock
+from penstock.worker.context import RunContext
 from tests.unit.engine.worker_kit import Running, reached, run_of, steps_of, submit
 
 

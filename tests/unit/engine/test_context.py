@@ -18,17 +18,17 @@ from penstock.core.errors import (
     TransientError,
 )
 from penstock.core.ids import encode
-from penstock.engine.context import Known, Result, RunContext, Signal
-from penstock.engine.outcome import (
+from penstock.pipelines.declare.processor import Processor
+from penstock.runs.rows import Finish
+from penstock.testing.clock import VirtualClock
+from penstock.worker.context import Known, Result, RunContext, Signal
+from penstock.worker.outcome import (
     Outcome,
     finish_of,
     outcome_of_death,
     outcome_of_error,
     outcome_of_value,
 )
-from penstock.pipelines.declare.processor import Processor
-from penstock.runs.rows import Finish
-from penstock.testing.clock import VirtualClock
 from tests.unit.engine.worker_kit import held_run, no_jitter
 
 START = from_datetime(datetime(2025, 1, 2, tzinfo=UTC))

@@ -9,9 +9,9 @@ from penstock.core.clock import SECOND
 from penstock.core.errors import SchemaMismatch, StoreError, StoreUnavailable
 from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store, Tx
-from penstock.engine.steps import WorkerSteps
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.testing.clock import VirtualClock
+from penstock.worker.worker_core import WorkerSteps
 from tests.unit.engine.worker_kit import run_of, steps_of, submit
 
 T = TypeVar("T")

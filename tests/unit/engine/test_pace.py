@@ -2,8 +2,8 @@
 
 import threading
 
-from penstock.engine.buffer import RunBuffer
-from penstock.engine.pace import Pace
+from penstock.worker.buffer import RunBuffer
+from penstock.worker.claim_size import Pace
 from tests.unit.engine.worker_kit import held_run
 
 

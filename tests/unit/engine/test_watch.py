@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import StoreUnavailable
-from penstock.engine.options import WorkerOptions
-from penstock.engine.watch import Watch
 from penstock.runs.rows import HeldRun
+from penstock.worker.options import WorkerOptions
+from penstock.worker.timeouts import Watch
 from tests.unit.engine.worker_kit import held_run
 
 

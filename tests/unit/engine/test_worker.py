@@ -16,13 +16,13 @@ import pytest
 from penstock.audit.telemetry import RunEnded, RunRefused, RunStarted, ServiceError, WorkerBeat
 from penstock.core.errors import DeclarationError, LeaseLost, StoreUnavailable
 from penstock.db.sqlite.store import SqliteStore
-from penstock.engine.context import Result, RunContext
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import Finish
 from penstock.runs.store.admission import run_admit_due
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.leases import session_close, session_list
 from penstock.runs.store.runs import run_cancel_ask
+from penstock.worker.context import Result, RunContext
 from tests.unit.engine import process_bodies
 from tests.unit.engine.worker_kit import SECOND, Running, reached, run_of, spin, submit
 
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[3]
 SCRIPT = """
 from penstock.core.clock import SystemClock
 from tests.unit.engine.signals import run_until_signal
-from penstock.engine.worker import Worker, WorkerOptions
+from penstock.worker.worker import Worker, WorkerOptions
 from penstock.audit.telemetry import Events, RunStarted
 from penstock.db.sqlite.store import SqliteStore
 from tests.unit.engine.process_bodies import pipeline

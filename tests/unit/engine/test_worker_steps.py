@@ -12,15 +12,15 @@ from penstock.core.clock import from_datetime
 from penstock.core.errors import DeclarationError, StoreUnavailable
 from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store, Tx
-from penstock.engine.context import Signal
-from penstock.engine.outcome import Outcome
-from penstock.engine.session import Renewal
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.store.admission import run_admit_due
 from penstock.runs.store.leases import session_list
 from penstock.runs.store.runs import run_cancel_ask
 from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock
+from penstock.worker.context import Signal
+from penstock.worker.outcome import Outcome
+from penstock.worker.session import Renewal
 from tests.unit.engine.worker_kit import (
     Heard,
     lose_sessions,

@@ -10,14 +10,14 @@ from penstock.access.store.registry import customer_ensure_many
 from penstock.audit.telemetry import Event, Events
 from penstock.core.clock import SystemClock
 from penstock.db.store import Store, Tx
-from penstock.engine.options import WorkerOptions
-from penstock.engine.steps import WorkerSteps
-from penstock.engine.worker import Worker
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.store import pipeline_register
 from penstock.runs.rows import HeldRun, NewRun, Run
 from penstock.runs.store.leases import session_expire
 from penstock.runs.store.runs import run_get, run_insert_many
+from penstock.worker.options import WorkerOptions
+from penstock.worker.worker import Worker
+from penstock.worker.worker_core import WorkerSteps
 
 WAIT = 20.0
 SECOND = 1_000_000

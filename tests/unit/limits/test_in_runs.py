@@ -6,11 +6,11 @@ from penstock import limits
 from penstock.core.clock import SECOND
 from penstock.core.errors import RunSnoozed
 from penstock.db.store import Store
-from penstock.engine.context import RunContext
 from penstock.limits.slots.retry import QuotaRetry
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.admitter import Admitter
 from penstock.testing.clock import VirtualClock
+from penstock.worker.context import RunContext
 from tests.unit.engine.worker_kit import run_of, steps_of, submit
 from tests.unit.limits.kit import Sight
 from tests.unit.limits.test_retry import QUOTA, Resource

@@ -7,9 +7,9 @@ import pytest
 from penstock import limits
 from penstock.audit.telemetry import RunEnded
 from penstock.core.current_run import PRESENT
-from penstock.engine.context import RunContext
 from penstock.limits.slots.registry import broker_of
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.worker.context import RunContext
 from tests.conftest import OpenStore
 from tests.unit.engine.worker_kit import Running, run_of, submit
 from tests.unit.limits.kit import Sight, until

@@ -21,14 +21,6 @@ from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.core.ids import new_boot_id
 from penstock.db.store import Single, Store, Tx
-from penstock.engine.buffer import is_suspect
-from penstock.engine.context import Known, RunContext, Signal
-from penstock.engine.ends import ADMIT, EndQueue, Flushed
-from penstock.engine.execution import call_inline, check_importable
-from penstock.engine.fairness import FairClock
-from penstock.engine.options import WorkerOptions
-from penstock.engine.outcome import Outcome, finish_of, outcome_of_value, unsettled
-from penstock.engine.session import Renewal, WorkerSession
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.parameters import defaults
 from penstock.pipelines.store import pipeline_register
@@ -37,6 +29,14 @@ from penstock.runs.rows import Finish, HeldRun, Progress
 from penstock.runs.store.held import session_runs
 from penstock.runs.store.leases import progress_put_many, session_cancels
 from penstock.runs.store.runs import Claim, run_claim, run_release_many, run_start_many
+from penstock.worker.buffer import is_suspect
+from penstock.worker.completer import ADMIT, EndQueue, Flushed
+from penstock.worker.context import Known, RunContext, Signal
+from penstock.worker.execution.call import call_inline, check_importable
+from penstock.worker.fairness import FairClock
+from penstock.worker.options import WorkerOptions
+from penstock.worker.outcome import Outcome, finish_of, outcome_of_value, unsettled
+from penstock.worker.session import Renewal, WorkerSession
 
 LOOK_AGAIN_SECONDS: Final = (0.0, 10.0, 130.0)
 """A claim without an answer may still be committing: statements end within 120 s. The looks after

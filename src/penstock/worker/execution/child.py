@@ -19,11 +19,11 @@ from typing import Any, Final, NamedTuple
 from penstock.access.secrets import Secrets
 from penstock.core.clock import SystemClock
 from penstock.core.current_run import PRESENT
-from penstock.engine.context import Known, RunContext, Signal
-from penstock.engine.execution import body_of
-from penstock.engine.outcome import Outcome, outcome_of_error, outcome_of_value
 from penstock.pipelines.declare.processor import Processor
 from penstock.runs.rows import HeldRun
+from penstock.worker.context import Known, RunContext, Signal
+from penstock.worker.execution.call import body_of
+from penstock.worker.outcome import Outcome, outcome_of_error, outcome_of_value
 
 PROGRESS_SECONDS: Final = 0.5
 

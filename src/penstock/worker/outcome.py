@@ -18,13 +18,13 @@ from penstock.core.clock import SECOND
 from penstock.core.error_classification import verdict
 from penstock.core.errors import RunInterrupted, RunSnoozed, RunTimedOut
 from penstock.core.redact import redact_json, redact_text
-from penstock.core.result import Result
 from penstock.core.retry import ErrorType
-from penstock.engine.context import RunContext, Signal
 from penstock.runs import attempt_result
 from penstock.runs.attempt_result import Failure
 from penstock.runs.rows import Finish, HeldRun
 from penstock.runs.states import RunState, RunStatus
+from penstock.worker.context import RunContext, Signal
+from penstock.worker.result import Result
 
 RESULT_BYTES_MAX: Final = 64 * 1024
 MESSAGE_MAX: Final = 4 * 1024

@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from penstock.core.current_run import PRESENT
-from penstock.engine.context import RunContext, Signal
-from penstock.engine.outcome import outcome_of_error, outcome_of_value
-from penstock.engine.pace import Pace
-from penstock.engine.steps import WorkerSteps
 from penstock.runs.rows import HeldRun
+from penstock.worker.claim_size import Pace
+from penstock.worker.context import RunContext, Signal
+from penstock.worker.outcome import outcome_of_error, outcome_of_value
+from penstock.worker.worker_core import WorkerSteps
 
 
 class LoopLane:

@@ -15,13 +15,13 @@ from penstock.audit.telemetry import ServiceError
 from penstock.core.clock import SECOND
 from penstock.core.errors import StoreError
 from penstock.db.store import Waiter
-from penstock.engine.buffer import is_suspect
-from penstock.engine.collector import CollectLane
-from penstock.engine.executor import ThreadLane
-from penstock.engine.loopthread import LoopLane
-from penstock.engine.pace import Pace
-from penstock.engine.steps import WorkerSteps
 from penstock.runs.rows import HeldRun
+from penstock.worker.buffer import is_suspect
+from penstock.worker.claim_size import Pace
+from penstock.worker.lanes.async_loop import LoopLane
+from penstock.worker.lanes.collector import CollectLane
+from penstock.worker.lanes.threads import ThreadLane
+from penstock.worker.worker_core import WorkerSteps
 
 ROOM_SECONDS: Final = 1.0
 

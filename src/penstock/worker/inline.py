@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from penstock.audit.telemetry import Events
 from penstock.core.clock import SECOND, Clock
 from penstock.db.store import Store
-from penstock.engine.context import RunContext
-from penstock.engine.execution import call_inline
-from penstock.engine.options import WorkerOptions
-from penstock.engine.outcome import Outcome
-from penstock.engine.steps import WorkerSteps
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.worker.context import RunContext
+from penstock.worker.execution.call import call_inline
+from penstock.worker.options import WorkerOptions
+from penstock.worker.outcome import Outcome
+from penstock.worker.worker_core import WorkerSteps
 
 
 class InlineWorker:

@@ -21,19 +21,19 @@ from penstock.audit.telemetry import Events, ServiceError, ServiceStarted, Servi
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreError
 from penstock.db.store import Store
-from penstock.engine.claimer import Claimer, hint
-from penstock.engine.collector import CollectLane
-from penstock.engine.context import Signal
-from penstock.engine.executor import ThreadLane
-from penstock.engine.loopthread import LoopLane
-from penstock.engine.options import WorkerOptions
-from penstock.engine.pace import Pace
-from penstock.engine.processes import ChildPool
-from penstock.engine.session import Renewal
-from penstock.engine.steps import WorkerSteps
-from penstock.engine.watch import FAST_SECONDS, SLOW_SECONDS, Watch
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import HeldRun
+from penstock.worker.claim_size import Pace
+from penstock.worker.claimer import Claimer, hint
+from penstock.worker.context import Signal
+from penstock.worker.execution.processes import ChildPool
+from penstock.worker.lanes.async_loop import LoopLane
+from penstock.worker.lanes.collector import CollectLane
+from penstock.worker.lanes.threads import ThreadLane
+from penstock.worker.options import WorkerOptions
+from penstock.worker.session import Renewal
+from penstock.worker.timeouts import FAST_SECONDS, SLOW_SECONDS, Watch
+from penstock.worker.worker_core import WorkerSteps
 
 __all__ = ["Worker", "WorkerOptions", "WorkerSteps"]
 

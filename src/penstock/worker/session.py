@@ -15,8 +15,8 @@ from typing import TypeVar
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import StoreBusy, StoreUnavailable
 from penstock.db.store import Store, Tx
-from penstock.engine.options import WorkerOptions
 from penstock.runs.store.leases import session_beat, session_close, session_open
+from penstock.worker.options import WorkerOptions
 
 T = TypeVar("T")
 

@@ -15,9 +15,9 @@ from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
-from penstock.engine import child
-from penstock.engine.context import RunContext, Signal
-from penstock.engine.outcome import Outcome, outcome_of_death, outcome_of_error
+from penstock.worker.context import RunContext, Signal
+from penstock.worker.execution import child
+from penstock.worker.outcome import Outcome, outcome_of_death, outcome_of_error
 
 
 class ChildPool:

@@ -27,9 +27,9 @@ from penstock.core.errors import (
     RunTimedOut,
 )
 from penstock.core.redact import REFERENCE, is_reference, redact_text
-from penstock.core.result import Result
-from penstock.engine.given import GivenRun, Known
 from penstock.runs.rows import HeldRun, Progress
+from penstock.worker.result import Result
+from penstock.worker.run_info import GivenRun, Known
 
 __all__ = ["Known", "Result", "RunContext", "Signal"]
 

@@ -16,12 +16,12 @@ from typing import Final
 
 from penstock.audit.telemetry import ServiceError
 from penstock.core.current_run import PRESENT
-from penstock.engine.buffer import RunBuffer
-from penstock.engine.context import RunContext
-from penstock.engine.outcome import Outcome, outcome_of_error
-from penstock.engine.pace import Pace
-from penstock.engine.steps import WorkerSteps
 from penstock.runs.rows import Finish, HeldRun
+from penstock.worker.buffer import RunBuffer
+from penstock.worker.claim_size import Pace
+from penstock.worker.context import RunContext
+from penstock.worker.outcome import Outcome, outcome_of_error
+from penstock.worker.worker_core import WorkerSteps
 
 PUSH_SECONDS: Final = 0.005
 STUCK_SECONDS: Final = 0.050

@@ -12,10 +12,10 @@ import importlib
 
 from penstock.core.current_run import PRESENT
 from penstock.core.errors import DeclarationError
-from penstock.engine.context import RunContext
-from penstock.engine.outcome import Outcome, outcome_of_error, outcome_of_value
 from penstock.pipelines.declare.collect import each
 from penstock.pipelines.declare.processor import Body, Processor
+from penstock.worker.context import RunContext
+from penstock.worker.outcome import Outcome, outcome_of_error, outcome_of_value
 
 
 def call_inline(context: RunContext) -> Outcome:

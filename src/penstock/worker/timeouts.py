@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.core.clock import SECOND
-from penstock.engine.collector import CollectLane
-from penstock.engine.context import RunContext, Signal
-from penstock.engine.executor import ThreadLane
-from penstock.engine.loopthread import LoopLane
-from penstock.engine.outcome import Outcome
-from penstock.engine.steps import WorkerSteps
 from penstock.runs.rows import HeldRun
+from penstock.worker.context import RunContext, Signal
+from penstock.worker.lanes.async_loop import LoopLane
+from penstock.worker.lanes.collector import CollectLane
+from penstock.worker.lanes.threads import ThreadLane
+from penstock.worker.outcome import Outcome
+from penstock.worker.worker_core import WorkerSteps
 
 FAST_SECONDS: Final = 0.05
 SLOW_SECONDS: Final = 1.0

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from penstock.audit.telemetry import ServiceError
 from penstock.core.clock import SECOND
-from penstock.engine.buffer import is_suspect
-from penstock.engine.context import RunContext
-from penstock.engine.outcome import outcome_of_error, outcome_of_value
-from penstock.engine.steps import WorkerSteps
 from penstock.pipelines.declare.collect import Collect, each
 from penstock.runs.rows import HeldRun
+from penstock.worker.buffer import is_suspect
+from penstock.worker.context import RunContext
+from penstock.worker.outcome import outcome_of_error, outcome_of_value
+from penstock.worker.worker_core import WorkerSteps
 
 
 class CollectLane:

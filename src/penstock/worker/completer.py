@@ -19,13 +19,13 @@ from penstock.audit.telemetry import Events, RunEnded, RunRefused, ServiceError
 from penstock.core.errors import StoreError, StoreUnavailable
 from penstock.core.retry import ErrorType
 from penstock.db.store import Store, Tx
-from penstock.engine.options import WorkerOptions
-from penstock.engine.outcome import RETURNED
 from penstock.limits.store.limits import snoozed_wake
 from penstock.runs import attempt_result
 from penstock.runs.rows import Finish, Finished, HeldRun
 from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.runs import run_release_many
+from penstock.worker.options import WorkerOptions
+from penstock.worker.outcome import RETURNED
 
 ADMIT: Final = "admit"
 FLOWS: Final = "flows"

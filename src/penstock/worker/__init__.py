@@ -1,0 +1,1 @@
+"""The built-in worker: claims runs, executes processors, finishes runs."""

@@ -1,0 +1,1 @@
+"""Calling a processor in a thread or in a child process."""

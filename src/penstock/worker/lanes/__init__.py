@@ -1,0 +1,1 @@
+"""Where claimed runs execute: threads, the event loop, collected batches."""
