@@ -41,6 +41,7 @@ from penstock.engine.upkeep import Pruner, Relay, Sealer
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.store.flows import FlowFilter
 from penstock.flows.store.flows import Phase as PhaseRow
+from penstock.monitoring.store import Overview
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.loading import load_pipelines
 from penstock.probes.looking import Probes
@@ -58,7 +59,6 @@ from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.schedules.store.schedule import schedule_next_at
 from penstock.serving import build_api
-from penstock.store.reads import Overview
 from penstock.store.upkeep import Retention, disk_risks
 from penstock.worker.context import RunContext
 from penstock.worker.inline import InlineWorker, inline_worker

@@ -18,9 +18,10 @@ from penstock.http.access import PUBLIC, ROUTES, SIGNED
 from penstock.http.app import outline
 from penstock.http.document import describe
 from penstock.http.examples import EXAMPLES
-from penstock.http.models import common, views
+from penstock.http.models import common
 from penstock.http.problems import MEDIA_TYPE
 from penstock.limits import api_models
+from penstock.monitoring import api_models as views
 from penstock.runs import api_models as runs
 from penstock.runs.external import api_models as work
 from penstock.schedules.api import models

@@ -8,9 +8,10 @@ import pytest
 
 from penstock.audit.store import journal
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, WEEK
+from penstock.monitoring import store
+from penstock.monitoring.store import ProviderMetrics
 from penstock.runs.rows import Finish
-from penstock.store import reads, upkeep
-from penstock.store.reads import ProviderMetrics
+from penstock.store import upkeep
 from penstock.store.upkeep import FOLD_BEHIND_US, Retention
 from tests.conformance.world import World
 from tests.conftest import OpenStore
@@ -76,7 +77,7 @@ class TestMetrics:
         """The metrics equal the truth in every window."""
         for slot_from, slot_to in self.windows(world):
             ask = partial(
-                reads.customer_metrics,
+                store.customer_metrics,
                 customer=world.customer,
                 slot_from=slot_from,
                 slot_to=slot_to,
@@ -160,7 +161,7 @@ class TestMetrics:
         world.clock.advance(400 * DAY)
         world.write(lambda tx: upkeep.prune(tx, Retention()))
         assert world.value("SELECT count(*) FROM history") == 0
-        (row,) = world.read(lambda tx: reads.customer_metrics(tx, world.customer, slot, slot + DAY))
+        (row,) = world.read(lambda tx: store.customer_metrics(tx, world.customer, slot, slot + DAY))
         assert (row.runs, row.completed) == (1, 1)
 
 
@@ -183,7 +184,7 @@ class TestOverview:
         world.insert(3)
         world.insert(2, ordering_key="k")
         world.claim(n=1)
-        seen = world.read(reads.overview)
+        seen = world.read(store.overview)
         assert (seen.pending, seen.ready, seen.later, seen.paused, seen.blocked) == (7, 5, 1, 0, 1)
         assert (seen.claimed, seen.running) == (1, 1)
         assert (seen.completed_today, seen.failed_today, seen.cancelled_today) == (1, 2, 0)
@@ -194,16 +195,16 @@ class TestOverview:
         """The overview is the same before and after its sums were folded."""
         chance = random.Random(3)
         work(world, chance, [], 20)
-        before = world.read(reads.overview)
+        before = world.read(store.overview)
         rows = world.value("SELECT count(*) FROM run_sums")
         world.clock.advance(1)
         world.write(upkeep.fold)
-        assert world.read(reads.overview) == before
+        assert world.read(store.overview) == before
         assert world.value("SELECT count(*) FROM run_sums") < rows
 
     def test_empty(self, world: World) -> None:
         """An empty store has an overview of zeros."""
-        seen = world.read(reads.overview)
+        seen = world.read(store.overview)
         assert (seen.pending, seen.running, seen.completed_today, seen.oldest_ready_at) == (
             0, 0, 0, None,
         )  # fmt: skip
@@ -211,7 +212,7 @@ class TestOverview:
     def test_sizes(self, world: World) -> None:
         """Table sizes are known at least for the hot tables."""
         world.insert(3)
-        assert {"runs", "configs", "outbox", "sessions"} <= set(world.read(reads.store_sizes))
+        assert {"runs", "configs", "outbox", "sessions"} <= set(world.read(store.store_sizes))
 
 
 class TestUpkeep:

@@ -11,8 +11,8 @@ from penstock.access.shapes import key_shape, made_key_shape
 from penstock.core.clock import parse_duration
 from penstock.http.answers import Pages, once
 from penstock.http.models.common import Page
-from penstock.http.models.views import Changed, KeyIn, KeyMade, KeyOut, RevokeIn, RotateIn
 from penstock.http.parts import By, Cursor, Limit, Repeat, found, router
+from penstock.monitoring.api_models import Changed, KeyIn, KeyMade, KeyOut, RevokeIn, RotateIn
 
 routes = router("keys")
 KeyId = Annotated[str, Path(description="The key's id.", examples=["key_5m7t0c2d"], max_length=64)]

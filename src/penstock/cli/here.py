@@ -8,11 +8,11 @@ from penstock.access import shapes
 from penstock.assembly import describe_database
 from penstock.cli.usecases import RunsAsked, Shape, Wanted, named
 from penstock.client import Client
-from penstock.client.shapes import alert_shape, overview_shape, pipeline_shape, session_shape
 from penstock.core.clock import parse_duration, parse_iso
 from penstock.core.errors import PenstockError
 from penstock.core.fields import check_customer
 from penstock.core.ids import decode, encode
+from penstock.monitoring.shapes import alert_shape, overview_shape, pipeline_shape, session_shape
 from penstock.runs.client.runs import RunFilter, Submission, place_of
 from penstock.runs.shapes import detail_shape, run_shape
 from penstock.schedules.shapes import (

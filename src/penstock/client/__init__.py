@@ -18,7 +18,6 @@ from penstock.access.client import Keys
 from penstock.access.store.names import Names
 from penstock.bus.client.subscriptions import Subscriptions
 from penstock.bus.client.topics import Topics
-from penstock.client.views import Views
 from penstock.db.store import Store
 from penstock.dead_letters.client.dead_letters import DeadLetters
 from penstock.flows.client.flows import Flows
@@ -28,6 +27,7 @@ from penstock.flows.gates.client.gates import Gates
 from penstock.flows.gates.client.people import Interventions, Overrides
 from penstock.flows.gates.probe_request import Looker, unseeing
 from penstock.limits.client import Limits
+from penstock.monitoring.client import Views
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.store import pipeline_register
 from penstock.runs.client.runs import Runs

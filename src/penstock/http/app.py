@@ -39,10 +39,10 @@ from penstock.http.guard import Access, Guard
 from penstock.http.line import Line
 from penstock.http.meters import Meters
 from penstock.http.parts import PROBLEMS, By
-from penstock.http.routes import views
 from penstock.http.strict import StrictRoute
 from penstock.http.waiting import Waiting
 from penstock.limits import api as limits
+from penstock.monitoring import api as views
 from penstock.runs import api as runs
 from penstock.runs.external import api as work
 from penstock.runs.external.api_fastpath import Lane

@@ -7,8 +7,8 @@ from starlette.responses import Response
 
 from penstock.http.answers import remembered
 from penstock.http.context import Ticked, Trigger
-from penstock.http.models.views import TriggerIn, TriggerOut
 from penstock.http.parts import By, Repeat, router
+from penstock.monitoring.api_models import TriggerIn, TriggerOut
 
 routes = router("scheduler")
 

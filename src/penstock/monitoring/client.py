@@ -7,15 +7,15 @@ from penstock.audit.store.alerts import AlertRow, alert_list
 from penstock.audit.store.journal import outbox_count, seals_verify
 from penstock.db.store import Store, Tx
 from penstock.db.tenant_isolation import Wall, wall_look
-from penstock.runs.store.leases import Session, session_list
-from penstock.schedules.store.schedule import schedule_next_at
-from penstock.store.reads import (
+from penstock.monitoring.store import (
     Overview,
     ProviderMetrics,
     customer_metrics,
     overview,
     store_sizes,
 )
+from penstock.runs.store.leases import Session, session_list
+from penstock.schedules.store.schedule import schedule_next_at
 
 
 class Views:

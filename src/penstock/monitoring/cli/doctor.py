@@ -15,9 +15,9 @@ import click
 
 from penstock.cli import shapes
 from penstock.cli.app import App, Command
-from penstock.cli.signs import NOBODY_HAS_THEM, overdue_us, passed_over_us
 from penstock.core.clock import MINUTE, SECOND, SystemClock
 from penstock.core.errors import PenstockError, SchemaMismatch
+from penstock.monitoring.stalls import NOBODY_HAS_THEM, overdue_us, passed_over_us
 
 if TYPE_CHECKING:
     from penstock.client import Client

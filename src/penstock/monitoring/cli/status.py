@@ -10,9 +10,9 @@ import click
 from penstock.cli import shapes
 from penstock.cli.app import App, Command
 from penstock.cli.letter_usecases import LettersAsked
-from penstock.cli.signs import NOBODY_HAS_THEM, overdue_us, passed_over_us
 from penstock.cli.usecases import Shape, UseCases
 from penstock.core.errors import Forbidden
+from penstock.monitoring.stalls import NOBODY_HAS_THEM, overdue_us, passed_over_us
 
 MANY = 1_000
 

@@ -15,8 +15,8 @@ from penstock.core.clock import MINUTE, SECOND, iso
 from penstock.core.formatting import iso_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.redact import redact
+from penstock.monitoring.store import Overview, ProviderMetrics
 from penstock.runs.store.leases import Session
-from penstock.store.reads import Overview, ProviderMetrics
 
 
 def alert_shape(row: AlertRow) -> dict[str, Any]:

@@ -7,18 +7,12 @@ from typing import Annotated, Literal
 from fastapi import Path, Query, Request
 from starlette.responses import Response
 
-from penstock.client.shapes import (
-    alert_shape,
-    metrics_shape,
-    overview_shape,
-    pipeline_shape,
-    session_shape,
-)
 from penstock.core.clock import DAY, parse_iso
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.http.answers import Pages, answer, once
 from penstock.http.models.common import Page
-from penstock.http.models.views import (
+from penstock.http.parts import By, Cursor, CustomerId, Limit, Repeat, moment, router, said
+from penstock.monitoring.api_models import (
     AlertOut,
     Changed,
     MetricsOut,
@@ -28,7 +22,13 @@ from penstock.http.models.views import (
     PipelineOut,
     SessionOut,
 )
-from penstock.http.parts import By, Cursor, CustomerId, Limit, Repeat, moment, router, said
+from penstock.monitoring.shapes import (
+    alert_shape,
+    metrics_shape,
+    overview_shape,
+    pipeline_shape,
+    session_shape,
+)
 from penstock.schedules.shapes import pause_shape
 
 routes = router("views")

@@ -1,0 +1,1 @@
+"""What operators read: overview, metrics, alerts, live processes."""

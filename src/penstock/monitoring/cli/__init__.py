@@ -1,0 +1,1 @@
+"""The commands `status`, `alerts` and `doctor`."""
