@@ -17,7 +17,7 @@ from penstock.bus.message import Delivery, Nack, Outgoing, SubscriptionSpec, Top
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.core.clock import SECOND
 from penstock.db.store import Store
-from penstock.engine.supervisor import Beat, Loop
+from penstock.services.supervisor import Beat, Loop
 
 BATCH = 500
 KEYS = 1_000

@@ -17,7 +17,6 @@ from penstock.audit.telemetry import Event, Events, RunEnded
 from penstock.client import Client
 from penstock.core.clock import SECOND
 from penstock.db.store import Store, Tx
-from penstock.engine.supervisor import Beat, Loop
 from penstock.flows.advance.snapshot import Stir
 from penstock.flows.advance.store import advance
 from penstock.flows.client.requests import FlowRequest
@@ -25,6 +24,7 @@ from penstock.flows.gates.evidence import Sighting
 from penstock.flows.gates.probe_request import Look, Looker
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.store.create import Opening, flow_open_many
+from penstock.services.supervisor import Beat, Loop
 from penstock.worker.context import RunContext
 
 RATE = 20

@@ -21,8 +21,6 @@ from penstock.audit.telemetry import Events
 from penstock.bus.delivery_sweeper import Courier
 from penstock.bus.store.topics import subscriptions_without_dead_letters
 from penstock.client import Client
-from penstock.client.binder import Binder
-from penstock.client.replayer import Replayer
 from penstock.config import (
     Settings,
     key_file,
@@ -36,8 +34,6 @@ from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
 from penstock.db.store import Store
 from penstock.egress.addresses import is_loopback, named_addresses
-from penstock.engine.supervisor import Beat, Loop, Service, Supervisor
-from penstock.engine.upkeep import Pruner, Relay, Sealer
 from penstock.flows.orchestrator import Orchestrator
 from penstock.flows.store.flows import FlowFilter
 from penstock.flows.store.flows import Phase as PhaseRow
@@ -58,8 +54,12 @@ from penstock.runs.store.runs import RunFilter, run_count_ready
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.schedules.store.schedule import schedule_next_at
+from penstock.services.binder import Binder
+from penstock.services.replayer import Replayer
+from penstock.services.store import Retention, disk_risks
+from penstock.services.supervisor import Beat, Loop, Service, Supervisor
+from penstock.services.upkeep import Pruner, Relay, Sealer
 from penstock.serving import build_api
-from penstock.store.upkeep import Retention, disk_risks
 from penstock.worker.context import RunContext
 from penstock.worker.inline import InlineWorker, inline_worker
 from penstock.worker.options import WorkerOptions

@@ -17,7 +17,7 @@ from penstock.dead_letters.store import (
     dead_letter_get,
     dead_letter_resolve_many,
 )
-from penstock.store import upkeep
+from penstock.services import store
 from tests.conformance.world import World
 from tests.conftest import OpenStore
 
@@ -198,10 +198,10 @@ class TestRequests:
         """A key is free again once its memory expired and was pruned."""
         self.ask(world, "k", b"x", 1)
         world.clock.advance(DAY)
-        assert world.write(lambda tx: upkeep.prune(tx, upkeep.Retention()))["requests"] == 0
+        assert world.write(lambda tx: store.prune(tx, store.Retention()))["requests"] == 0
         assert self.ask(world, "k", b"x", 2) == 1
         world.clock.advance(1)
-        assert world.write(lambda tx: upkeep.prune(tx, upkeep.Retention()))["requests"] == 1
+        assert world.write(lambda tx: store.prune(tx, store.Retention()))["requests"] == 1
         assert self.ask(world, "k", b"y", 2) == 2
 
     def test_racing(self, world: World, open_store: OpenStore) -> None:

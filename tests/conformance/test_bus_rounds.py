@@ -18,7 +18,7 @@ from penstock.bus.store.topics import (
 from penstock.core.clock import DAY, HOUR, SECOND
 from penstock.core.errors import Conflict, NotFound
 from penstock.db.store import Store
-from penstock.engine.upkeep import Pruner
+from penstock.services.upkeep import Pruner
 from penstock.testing.clock import VirtualClock
 from tests.conformance.busworld import BusWorld
 

@@ -19,7 +19,7 @@ from penstock.flows.store.completions import (
     nudge_take,
 )
 from penstock.flows.store.flows import flow_get, phases_of
-from penstock.store.upkeep import Retention, prune
+from penstock.services.store import Retention, prune
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import DAY, Stage, chain
 

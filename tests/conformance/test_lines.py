@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from penstock.core.clock import DAY, MINUTE, SECOND
-from penstock.engine.upkeep import Pruner
 from penstock.limits.store import run_queue
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.store import pipeline_register
 from penstock.runs.admitter import Admitter
 from penstock.runs.rows import Finish, HeldRun
 from penstock.runs.store import admission, leases, runs
+from penstock.services.upkeep import Pruner
 from tests.conformance.world import World
 
 READY, LATER, PAUSED, BLOCKED, LIMITED, HELD = 0, 1, 2, 3, 4, 9

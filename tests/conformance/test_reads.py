@@ -11,8 +11,8 @@ from penstock.core.clock import DAY, HOUR, MINUTE, SECOND, WEEK
 from penstock.monitoring import store
 from penstock.monitoring.store import ProviderMetrics
 from penstock.runs.rows import Finish
-from penstock.store import upkeep
-from penstock.store.upkeep import FOLD_BEHIND_US, Retention
+from penstock.services import store as upkeep
+from penstock.services.store import FOLD_BEHIND_US, Retention
 from tests.conformance.world import World
 from tests.conftest import OpenStore
 

@@ -15,7 +15,6 @@ from penstock.audit.store.journal import Message, outbox_put
 from penstock.core.clock import MINUTE
 from penstock.db.statements import load
 from penstock.db.store import Store, Tx
-from penstock.engine import upkeep
 from penstock.runs.admitter import Admitter
 from penstock.runs.rows import HeldRun
 from penstock.runs.store.leases import session_expire
@@ -23,6 +22,7 @@ from penstock.runs.sweeper import Sweeper
 from penstock.schedules import scheduler
 from penstock.schedules.rows import TickCounts
 from penstock.schedules.store import schedule
+from penstock.services import upkeep
 from penstock.testing.interleaving import Act, InterleavingFailed, Outcome, Scene, explore
 from tests.interleaving.stage import Stage, claim_act, submit_act
 from tests.interleaving.test_runs import conserved, one_free

@@ -15,10 +15,10 @@ from penstock.audit.store.journal import (
 from penstock.client import Client
 from penstock.core.clock import MINUTE
 from penstock.db.store import Store, Tx
-from penstock.engine.upkeep import Relay
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.schedules.store.configs import Change, audit_append, audit_verify
+from penstock.services.upkeep import Relay
 from penstock.testing.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act, submit_act
 

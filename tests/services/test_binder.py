@@ -10,11 +10,11 @@ import pytest
 from penstock.bus.client.subscriptions import Extras
 from penstock.bus.delivery_sweeper import Courier
 from penstock.bus.message import Outgoing, SubscriptionSpec
-from penstock.client import binder as binder_module
-from penstock.client.binder import Binder
 from penstock.core.errors import InvalidInput
 from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.services import binder as binder_module
+from penstock.services.binder import Binder
 from tests.desk import Desk
 
 

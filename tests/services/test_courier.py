@@ -10,7 +10,7 @@ from penstock.bus.store.topics import subscriptions_without_dead_letters
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput, NotFound
-from penstock.engine.upkeep import Pruner, Relay
+from penstock.services.upkeep import Pruner, Relay
 from tests.desk import Desk, gated
 
 DAY_SECONDS = 24 * 3600

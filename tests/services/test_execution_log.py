@@ -8,12 +8,12 @@ from typing import Any
 from penstock import Pipeline, optional
 from penstock.bus.client.subscriptions import Extras
 from penstock.bus.message import Outgoing, SubscriptionSpec
-from penstock.client.binder import Binder
 from penstock.core.clock import MINUTE
 from penstock.db.store import Store
 from penstock.runs import attempt_result
 from penstock.runs.attempt_result import Failure
 from penstock.runs.store.finish import run_end_many
+from penstock.services.binder import Binder
 from penstock.testing.clock import VirtualClock
 from tests.cascade_kit import DAY, Stage, chain, work
 

@@ -10,10 +10,10 @@ import pytest
 from penstock.bus.client.subscriptions import Extras
 from penstock.bus.delivery_sweeper import Courier
 from penstock.bus.message import ErrorKind, Nack, Outgoing, SubscriptionSpec
-from penstock.client import replayer as replayer_module
-from penstock.client.replayer import Replayer
 from penstock.core.errors import InvalidInput
 from penstock.dead_letters.client.dead_letters import LetterFilter
+from penstock.services import replayer as replayer_module
+from penstock.services.replayer import Replayer
 from tests.desk import Desk
 
 URL = "https://consumer.example/healthz"

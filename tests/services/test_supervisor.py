@@ -10,7 +10,7 @@ import pytest
 from penstock.audit.telemetry import Event, Events, ServiceError, ServiceStarted, ServiceStopped
 from penstock.core.clock import HOUR, SECOND
 from penstock.db.sqlite.store import SqliteStore
-from penstock.engine.supervisor import Beat, Loop, Supervisor
+from penstock.services.supervisor import Beat, Loop, Supervisor
 
 LONG = 30.0
 """Seconds after which a test gives up waiting; none takes that long."""
@@ -202,7 +202,7 @@ class TestStop:
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A loop that pauses after failures stops at once."""
-        monkeypatch.setattr("penstock.engine.supervisor.min", lambda *_: 1000.0, raising=False)
+        monkeypatch.setattr("penstock.services.supervisor.min", lambda *_: 1000.0, raising=False)
 
         def step(_: int) -> None:
             raise RuntimeError

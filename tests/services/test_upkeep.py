@@ -9,9 +9,9 @@ from penstock.access.store.registry import customer_ensure_many, topic_ensure
 from penstock.audit.store.journal import Message, outbox_put
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.db.store import Tx
-from penstock.engine import upkeep
-from penstock.engine.upkeep import Pruner, Relay, Sealer
-from penstock.store.upkeep import Retention, prune
+from penstock.services import upkeep
+from penstock.services.store import Retention, prune
+from penstock.services.upkeep import Pruner, Relay, Sealer
 from tests.desk import Desk
 
 
@@ -153,7 +153,7 @@ class TestPruner:
     ) -> None:
         """More than one chunk is removed in one pass, in several transactions."""
         self._old(desk, 7)
-        monkeypatch.setattr("penstock.store.upkeep.CHUNK", 2)
+        monkeypatch.setattr("penstock.services.store.CHUNK", 2)
         monkeypatch.setattr(upkeep, "CHUNK", 2)
         retention = Retention(history_us=DAY, journal_us=DAY)
         Pruner(desk.store, retention=retention).run_once()
@@ -163,7 +163,7 @@ class TestPruner:
         self, desk: Desk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """No transaction removes more than a chunk; the pass goes on until the old is gone."""
-        monkeypatch.setattr("penstock.store.upkeep.CHUNK", 2)
+        monkeypatch.setattr("penstock.services.store.CHUNK", 2)
         monkeypatch.setattr(upkeep, "CHUNK", 2)
         config = desk.config(pipeline_template="pair", overlap="allow")
         for _ in range(5):

@@ -19,11 +19,11 @@ from penstock.core.errors import PenstockError, StoreError
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
 from penstock.dead_letters.client.dead_letters import LetterFilter
-from penstock.engine.upkeep import Pruner, Relay, Sealer
 from penstock.runs.admitter import Admitter
 from penstock.runs.client.runs import Submission
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
+from penstock.services.upkeep import Pruner, Relay, Sealer
 from penstock.testing.clock import VirtualClock
 from penstock.testing.faults import Fault, FaultyStore
 from penstock.testing.sim_limits import LIMITED, resize_shared

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from penstock.audit.store.journal import Message, outbox_take, seal_next
 from penstock.bus.store.outbox_publisher import outbox_publish
 from penstock.db.store import Store, Tx
-from penstock.store.upkeep import CHUNK, Retention, fold, partitions_ensure, prune
+from penstock.services.store import CHUNK, Retention, fold, partitions_ensure, prune
 
 CHUNKS_MAX = 50
 Subscriber = Callable[[Tx, Sequence[Message]], None]

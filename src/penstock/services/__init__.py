@@ -1,0 +1,1 @@
+"""Services over several subjects, and the supervisor that loops them."""
