@@ -17,7 +17,7 @@ from penstock.pushwork import build_receiving
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 
 if TYPE_CHECKING:
-    from penstock.http.server import ApiServer
+    from penstock.server.listener import ApiServer
 
 __all__ = ["build_api"]
 
@@ -25,9 +25,9 @@ __all__ = ["build_api"]
 def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
     """The API of this process, bound to its port and not yet serving."""
     # The web stack costs half a second: only processes that serve load it.
-    from penstock.http.app import build
-    from penstock.http.context import ApiOptions, Ticked  # as above
-    from penstock.http.server import ApiServer  # as above
+    from penstock.server.app import build
+    from penstock.server.context import ApiOptions, Ticked  # as above
+    from penstock.server.listener import ApiServer  # as above
 
     if not is_loopback(settings.api_host) and not client.keys.page(limit=1):
         raise SettingsError(

@@ -11,10 +11,10 @@ from penstock.access.api_keys import Role
 from penstock.audit.telemetry import Event, Events
 from penstock.bus.incoming.api_auth import Receiving
 from penstock.core.clock import Clock, SystemClock
-from penstock.http.app import build
-from penstock.http.context import ApiOptions, Ticked
-from penstock.http.server import ApiServer
 from penstock.schedules.scheduler import SchedulerOptions
+from penstock.server.app import build
+from penstock.server.context import ApiOptions, Ticked
+from penstock.server.listener import ApiServer
 from tests.desk import Desk
 
 SCHEDULER_TOKEN = "tick-tock-0123456789"

@@ -19,7 +19,7 @@ from penstock.audit.telemetry import Events
 from penstock.cli import cli
 from penstock.config import load
 from penstock.core.clock import SECOND
-from penstock.http.server import ApiServer
+from penstock.server.listener import ApiServer
 from tests.unit.cli.shop import broken, hello, pair
 
 _IDS = re.compile(r"\b(run|cfg|key)_[0-9a-z]{8,13}\b")
@@ -475,7 +475,7 @@ class TestKeys:
             "import sys; sys.argv = ['penstock', *sys.argv[1:]]\n"
             "import penstock.cli\n"
             "try:\n    penstock.cli.main()\nexcept SystemExit as end: assert not end.code\n"
-            "heavy = ('fastapi', 'pydantic', 'penstock.http', 'penstock.store', 'sqlite3')\n"
+            "heavy = ('fastapi', 'pydantic', 'penstock.server', 'penstock.store', 'sqlite3')\n"
             "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
         )
         done = subprocess.run(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.http import guard
-from penstock.http.protocol import HEAD_MAX
+from penstock.server.overload import middleware
+from penstock.server.overload.protocol import HEAD_MAX
 from tests.api.conftest import Serve
 from tests.api.kit import Served
 from tests.api.pair import Pair, verdict
@@ -357,7 +357,7 @@ class TestWire:
 
     def test_slow_body(self, shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
         """A body that does not come is not waited for; the connection ends."""
-        monkeypatch.setattr(guard, "BODY_SECONDS", 0.2)
+        monkeypatch.setattr(middleware, "BODY_SECONDS", 0.2)
         head = f"POST {'/api/v1'}{RUNS} HTTP/1.1\r\n{self.auth(shared)}"
         head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
         status, rest = raw(shared, head)

@@ -13,21 +13,21 @@ from penstock.bus.incoming import api_models as push
 from penstock.dead_letters import api_models as letters
 from penstock.flows import api_models as flows
 from penstock.flows.gates import api_models as gates
-from penstock.http import reference
-from penstock.http.access import PUBLIC, ROUTES, SIGNED
-from penstock.http.app import outline
-from penstock.http.document import describe
-from penstock.http.examples import EXAMPLES
-from penstock.http.models import common
-from penstock.http.problems import MEDIA_TYPE
 from penstock.limits import api_models
 from penstock.monitoring import api_models as views
 from penstock.runs import api_models as runs
 from penstock.runs.external import api_models as work
 from penstock.schedules.api import models
+from penstock.server import models as common
+from penstock.server.access import PUBLIC, ROUTES, SIGNED
+from penstock.server.app import outline
+from penstock.server.openapi import reference
+from penstock.server.openapi.document import describe
+from penstock.server.openapi.examples import EXAMPLES
+from penstock.server.problems import MEDIA_TYPE
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
-HOW = "run: python -m penstock.http.reference docs/reference"
+HOW = "run: python -m penstock.server.openapi.reference docs/reference"
 DOCUMENT: dict[str, Any] = describe(outline())
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 OPERATIONS = {

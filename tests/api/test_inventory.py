@@ -15,9 +15,9 @@ from penstock.cli.log import EventLog
 from penstock.core.clock import DAY
 from penstock.core.ids import decode
 from penstock.db.postgres.store import PostgresStore
-from penstock.http.access import EVERYBODY, PUBLIC, ROUTES, SIGNED
-from penstock.http.auth import BELIEVED_SECONDS
-from penstock.http.strict import StrictRoute
+from penstock.server.access import EVERYBODY, PUBLIC, ROUTES, SIGNED
+from penstock.server.auth import BELIEVED_SECONDS
+from penstock.server.route import StrictRoute
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer
 from tests.api.bus_scene import BusThings

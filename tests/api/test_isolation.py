@@ -12,7 +12,7 @@ import pytest
 
 from penstock.access.api_keys import Power, Role
 from penstock.core.redact import MASK
-from penstock.http.access import EVERYBODY, ROUTES
+from penstock.server.access import EVERYBODY, ROUTES
 from tests.api.conftest import Serve
 from tests.api.flow_scene import FLOW_BODIES, FLOW_CALLS
 from tests.api.kit import Reply, Served

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from penstock.audit.telemetry import Served as ServedEvent
-from penstock.http import protocol
+from penstock.server.overload import protocol
 from tests.api.kit import Served
 from tests.desk import Desk
 

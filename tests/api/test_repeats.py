@@ -10,8 +10,8 @@ import pytest
 
 from penstock.core.clock import DAY
 from penstock.core.ids import decode
-from penstock.http.access import ROUTES
 from penstock.schedules.api.bulk import PART
+from penstock.server.access import ROUTES
 from tests.api.kit import Client, Reply, Served
 from tests.api.scene import CALLS, NIGHTLY, scene
 

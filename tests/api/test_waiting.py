@@ -12,9 +12,9 @@ import pytest
 
 from penstock.audit.telemetry import Served as ServedEvent
 from penstock.db.store import Store
-from penstock.http.waiting import LOOK_SECONDS
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.client.runs import Submission
+from penstock.server.polling.poll_hub import LOOK_SECONDS
 from tests.api.kit import Served
 from tests.conftest import OpenStore
 from tests.desk import Desk

@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from penstock.access.shapes import key_shape, made_key_shape
 from penstock.core.clock import parse_duration
-from penstock.http.answers import Pages, once
-from penstock.http.models.common import Page
-from penstock.http.parts import By, Cursor, Limit, Repeat, found, router
 from penstock.monitoring.api_models import Changed, KeyIn, KeyMade, KeyOut, RevokeIn, RotateIn
+from penstock.server.models import Page
+from penstock.server.params import By, Cursor, Limit, Repeat, found, router
+from penstock.server.responses import Pages, once
 
 routes = router("keys")
 KeyId = Annotated[str, Path(description="The key's id.", examples=["key_5m7t0c2d"], max_length=64)]

@@ -28,11 +28,11 @@ from penstock.dead_letters.shapes import (
     letter_group_shape,
     replay_shape,
 )
-from penstock.http.answers import Pages, answer, once
-from penstock.http.auth import Caller
-from penstock.http.models.common import Page
-from penstock.http.parts import By, Cursor, Limit, Repeat, found, moment, router
 from penstock.runs.api_models import Done
+from penstock.server.auth import Caller
+from penstock.server.models import Page
+from penstock.server.params import By, Cursor, Limit, Repeat, found, moment, router
+from penstock.server.responses import Pages, answer, once
 
 routes = router("letters")
 LetterId = Annotated[

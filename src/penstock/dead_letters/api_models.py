@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from penstock.http.models.common import Asked, JsonObject, Time, Told
 from penstock.runs.api_models import RunOut
+from penstock.server.models import Asked, JsonObject, Time, Told
 
 
 class DeadLetterOut(Told):

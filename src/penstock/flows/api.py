@@ -35,10 +35,10 @@ from penstock.flows.shapes import (
     reception_shape,
     trace_shape,
 )
-from penstock.http.answers import Pages, answer, once, remembered
-from penstock.http.models.common import Page
-from penstock.http.parts import By, Cursor, Limit, Repeat, RunId, found, router, said
 from penstock.runs.api_models import CancelIn
+from penstock.server.models import Page
+from penstock.server.params import By, Cursor, Limit, Repeat, RunId, found, router, said
+from penstock.server.responses import Pages, answer, once, remembered
 
 routes = router("flows")
 

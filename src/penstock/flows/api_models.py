@@ -7,8 +7,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from penstock.flows.gates.api_models import DecisionOut
-from penstock.http.models.common import Asked, JsonObject, Time, Told
 from penstock.runs.api_models import JournalOut
+from penstock.server.models import Asked, JsonObject, Time, Told
 
 Entities = dict[str, list[str | int]]
 

@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from penstock.http.answers import Pages, answer, once
-from penstock.http.models.common import Page
-from penstock.http.parts import By, Cursor, Limit, Repeat, found, router
 from penstock.limits.api_models import LeaseOut, LimitDetailOut, LimitIn, LimitOut, ReleaseIn
 from penstock.limits.shapes import lease_shape, limit_detail_shape, limit_shape
+from penstock.server.models import Page
+from penstock.server.params import By, Cursor, Limit, Repeat, found, router
+from penstock.server.responses import Pages, answer, once
 
 routes = router("limits")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from penstock.http.models.common import Asked, Time, Told
+from penstock.server.models import Asked, Time, Told
 
 
 class LimitOut(Told):

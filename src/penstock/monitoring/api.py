@@ -9,9 +9,6 @@ from starlette.responses import Response
 
 from penstock.core.clock import DAY, parse_iso
 from penstock.core.errors import InvalidInput, NotFound
-from penstock.http.answers import Pages, answer, once
-from penstock.http.models.common import Page
-from penstock.http.parts import By, Cursor, CustomerId, Limit, Repeat, moment, router, said
 from penstock.monitoring.api_models import (
     AlertOut,
     Changed,
@@ -30,6 +27,9 @@ from penstock.monitoring.shapes import (
     session_shape,
 )
 from penstock.schedules.shapes import pause_shape
+from penstock.server.models import Page
+from penstock.server.params import By, Cursor, CustomerId, Limit, Repeat, moment, router, said
+from penstock.server.responses import Pages, answer, once
 
 routes = router("views")
 WINDOW_DAYS = 30

@@ -9,10 +9,12 @@ from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
 from penstock.core.ids import encode
-from penstock.http.answers import Pages, answer, once
-from penstock.http.auth import Caller
-from penstock.http.models.common import Page
-from penstock.http.parts import (
+from penstock.runs.api_models import CancelIn, CancelOut, RunDetailOut, RunOut, RunRef, SubmitIn
+from penstock.runs.client.runs import Place, RunFilter, Submission, place_of
+from penstock.runs.shapes import detail_shape, run_shape
+from penstock.server.auth import Caller
+from penstock.server.models import Page
+from penstock.server.params import (
     By,
     Cursor,
     CustomerId,
@@ -25,9 +27,7 @@ from penstock.http.parts import (
     router,
     said,
 )
-from penstock.runs.api_models import CancelIn, CancelOut, RunDetailOut, RunOut, RunRef, SubmitIn
-from penstock.runs.client.runs import Place, RunFilter, Submission, place_of
-from penstock.runs.shapes import detail_shape, run_shape
+from penstock.server.responses import Pages, answer, once
 
 routes = router("runs")
 

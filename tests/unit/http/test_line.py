@@ -5,7 +5,12 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
-from penstock.http.line import BURST_SECONDS, CALM_SECONDS, PATIENCE_SECONDS, Line
+from penstock.server.overload.admission_queue import (
+    BURST_SECONDS,
+    CALM_SECONDS,
+    PATIENCE_SECONDS,
+    Line,
+)
 from penstock.testing.clock import VirtualClock
 
 SLOTS, MOST = 3, 10

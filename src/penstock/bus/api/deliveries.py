@@ -16,11 +16,11 @@ from penstock.bus.client.requests import nacks_of
 from penstock.bus.client.subscriptions import Subscriptions
 from penstock.bus.message import Delivery
 from penstock.bus.shapes import delivery_shape
-from penstock.http.answers import answer, once, remembered
-from penstock.http.auth import Caller
-from penstock.http.parts import By, Repeat, router
-from penstock.http.polling import polled
-from penstock.http.waiting import Question
+from penstock.server.auth import Caller
+from penstock.server.params import By, Repeat, router
+from penstock.server.polling.long_poll import polled
+from penstock.server.polling.poll_hub import Question
+from penstock.server.responses import answer, once, remembered
 
 routes = router("deliveries")
 EMPTY = answer({"received_messages": []})

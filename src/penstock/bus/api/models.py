@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from penstock.http.models.common import Asked, JsonObject, Time, Told
+from penstock.server.models import Asked, JsonObject, Time, Told
 
 DAY_SECONDS = 86_400
 

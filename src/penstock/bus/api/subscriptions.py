@@ -21,10 +21,10 @@ from penstock.bus.api.topics import Whose, whose
 from penstock.bus.client.requests import subscription_of
 from penstock.bus.push.push_config import parse_push
 from penstock.bus.shapes import seek_shape, subscription_detail_shape, subscription_shape
-from penstock.http.answers import Pages, answer, once, remembered
-from penstock.http.models.common import Page
-from penstock.http.parts import By, Cursor, Limit, Repeat, moment, router
 from penstock.runs.api_models import Done
+from penstock.server.models import Page
+from penstock.server.params import By, Cursor, Limit, Repeat, moment, router
+from penstock.server.responses import Pages, answer, once, remembered
 
 routes = router("subscriptions")
 Name = Annotated[

@@ -19,11 +19,11 @@ from penstock.bus.client.requests import outgoing_of
 from penstock.bus.shapes import message_detail_shape, topic_detail_shape, topic_shape
 from penstock.core.clock import SECOND
 from penstock.core.errors import NotFound
-from penstock.http.answers import Pages, answer, once
-from penstock.http.auth import Caller
-from penstock.http.models.common import Page
-from penstock.http.parts import By, Cursor, Limit, Repeat, router
 from penstock.runs.api_models import Done
+from penstock.server.auth import Caller
+from penstock.server.models import Page
+from penstock.server.params import By, Cursor, Limit, Repeat, router
+from penstock.server.responses import Pages, answer, once
 
 routes = router("topics")
 TopicName = Annotated[str, Path(description="The topic.", examples=["rosters"], max_length=255)]

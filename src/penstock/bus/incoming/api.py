@@ -15,10 +15,10 @@ from starlette.responses import Response
 from penstock.audit.telemetry import Events, PushAccepted, PushRefused
 from penstock.bus.incoming.api_auth import Receiving, checked
 from penstock.bus.incoming.client import Accepted, accept
-from penstock.http.answers import answer
-from penstock.http.guard import Access
-from penstock.http.parts import PROBLEMS
-from penstock.http.problems import Refused, problem, request_id_of
+from penstock.server.overload.middleware import Access
+from penstock.server.params import PROBLEMS
+from penstock.server.problems import Refused, problem, request_id_of
+from penstock.server.responses import answer
 
 __all__ = ["routes"]
 

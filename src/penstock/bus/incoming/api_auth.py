@@ -15,8 +15,8 @@ from penstock.bus.incoming.inbound_push import IncomingPush
 from penstock.core.errors import PenstockError, StoreError
 from penstock.egress.oidc import Untrusted
 from penstock.egress.policy import STRICT, EgressRules
-from penstock.http.auth import CHALLENGE
-from penstock.http.problems import Refused
+from penstock.server.auth import CHALLENGE
+from penstock.server.problems import Refused
 
 RETRY: Final = {"Retry-After": "10"}
 NOBODY: Final = "A token that this endpoint accepts is needed: Authorization: Bearer …"

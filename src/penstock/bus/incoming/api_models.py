@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from penstock.http.models.common import Asked
+from penstock.server.models import Asked
 
 
 class PushedMessageIn(Asked):

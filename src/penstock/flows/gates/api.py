@@ -34,12 +34,12 @@ from penstock.flows.gates.shapes import (
     override_shape,
     retried_shape,
 )
-from penstock.http.answers import Pages, answer, once, remembered
-from penstock.http.auth import Caller
-from penstock.http.models.common import Page
-from penstock.http.parts import By, Cursor, Limit, Repeat, found, moment, router, said
 from penstock.pipelines.mode import ModeOptions
 from penstock.runs.api_models import Done
+from penstock.server.auth import Caller
+from penstock.server.models import Page
+from penstock.server.params import By, Cursor, Limit, Repeat, found, moment, router, said
+from penstock.server.responses import Pages, answer, once, remembered
 
 routes = router("gates")
 

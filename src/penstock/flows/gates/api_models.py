@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from penstock.http.models.common import Asked, Time, Told
+from penstock.server.models import Asked, Time, Told
 
 
 class DependencyOut(Told):

@@ -10,11 +10,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from penstock.core.errors import NotFound, PenstockError
-from penstock.http.answers import answer, once
-from penstock.http.auth import Caller
-from penstock.http.parts import By, Repeat, RunId, found, router
-from penstock.http.polling import polled
-from penstock.http.waiting import Question
 from penstock.runs.external.api_models import (
     BeatsIn,
     BeatsOut,
@@ -45,6 +40,11 @@ from penstock.runs.external.heartbeats import Pulsation, Start
 from penstock.runs.external.holder import Call
 from penstock.runs.external.reports import Item, check_told, completed, failed
 from penstock.runs.states import RunState
+from penstock.server.auth import Caller
+from penstock.server.params import By, Repeat, RunId, found, router
+from penstock.server.polling.long_poll import polled
+from penstock.server.polling.poll_hub import Question
+from penstock.server.responses import answer, once
 
 routes = router("work")
 T = TypeVar("T")

@@ -18,17 +18,17 @@ from starlette.types import Receive, Scope
 
 from penstock.core import json_profile
 from penstock.core.errors import PenstockError
-from penstock.http.access import ROUTES, forbidden
-from penstock.http.answers import answer
-from penstock.http.auth import Caller, Keyring, bearer
-from penstock.http.batches import Batches
-from penstock.http.guard import Access
-from penstock.http.parts import found
-from penstock.http.problems import Refused, answer_of, fields_of, invalid
 from penstock.runs.external.api import ask_to_beat, ask_to_complete, ask_to_fail, ask_to_start
 from penstock.runs.external.api_models import CompleteIn, FailIn, HeartbeatIn, StartRunIn
 from penstock.runs.external.api_shapes import ending_shape, pulse_shape
 from penstock.runs.external.client import Ask, Pulse
+from penstock.server.access import ROUTES, forbidden
+from penstock.server.auth import Caller, Keyring, bearer
+from penstock.server.overload.middleware import Access
+from penstock.server.params import found
+from penstock.server.polling.group_commit import Batches
+from penstock.server.problems import Refused, answer_of, fields_of, invalid
+from penstock.server.responses import answer
 
 PREFIX: Final = "/api/v1/pipeline-runs/"
 UNUSUAL: Final = (b"idempotency-key", b"x-worker-id", b"expect")

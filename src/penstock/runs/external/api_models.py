@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from penstock.http.models.common import Asked, JsonObject, Time, Told
+from penstock.server.models import Asked, JsonObject, Time, Told
 
 Number = float
 TOKEN = "The fencing token of the claim; without it the caller must be the one that claimed."  # noqa: S105

@@ -20,20 +20,20 @@ from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from penstock.client import Client
-from penstock.client.repeats import Answered, MarkedStore, RequestKey
 from penstock.core import json_profile
 from penstock.core.errors import InvalidInput, NotFound, PenstockError
 from penstock.core.fields import check_customer
 from penstock.core.ids import encode
 from penstock.core.redact import redact_text
-from penstock.http.answers import request_key
-from penstock.http.auth import Caller
-from penstock.http.parts import By, Repeat, router
-from penstock.http.problems import Refused, fields_of
 from penstock.schedules.api.configs import given
 from penstock.schedules.api.models import BulkItem, BulkOutcome
 from penstock.schedules.rows import Config
 from penstock.schedules.shapes import config_shape
+from penstock.server.auth import Caller
+from penstock.server.idempotency import Answered, MarkedStore, RequestKey
+from penstock.server.params import By, Repeat, router
+from penstock.server.problems import Refused, fields_of
+from penstock.server.responses import request_key
 
 routes = router("configs")
 ITEMS_MAX = 10_000

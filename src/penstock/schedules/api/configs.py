@@ -11,20 +11,6 @@ from starlette.responses import Response
 
 from penstock.core.errors import InvalidInput
 from penstock.core.ids import encode
-from penstock.http.answers import Pages, answer, once, remembered
-from penstock.http.auth import Caller
-from penstock.http.models.common import Page
-from penstock.http.parts import (
-    By,
-    ConfigId,
-    Cursor,
-    CustomerId,
-    Limit,
-    Offset,
-    Repeat,
-    found,
-    router,
-)
 from penstock.schedules.api.models import (
     AuditOut,
     ConfigIn,
@@ -38,6 +24,20 @@ from penstock.schedules.api.models import (
 )
 from penstock.schedules.rows import Config
 from penstock.schedules.shapes import audit_shape, config_shape, fire_shape, ledger_shape
+from penstock.server.auth import Caller
+from penstock.server.models import Page
+from penstock.server.params import (
+    By,
+    ConfigId,
+    Cursor,
+    CustomerId,
+    Limit,
+    Offset,
+    Repeat,
+    found,
+    router,
+)
+from penstock.server.responses import Pages, answer, once, remembered
 
 routes = router("configs")
 OURS = {"reason", "version", "customer_id"}

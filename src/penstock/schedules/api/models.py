@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from penstock.http.models.common import Asked, JsonObject, Time, Told
+from penstock.server.models import Asked, JsonObject, Time, Told
 
 Number = float
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.responses import Response
 
-from penstock.http.answers import remembered
-from penstock.http.context import Ticked, Trigger
-from penstock.http.parts import By, Repeat, router
 from penstock.monitoring.api_models import TriggerIn, TriggerOut
+from penstock.server.context import Ticked, Trigger
+from penstock.server.params import By, Repeat, router
+from penstock.server.responses import remembered
 
 routes = router("scheduler")
 

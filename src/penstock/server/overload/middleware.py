@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.core.clock import Clock
 from penstock.core.ids import new_correlation_id
 from penstock.core.redact import redact_text
-from penstock.http.line import PATIENCE_SECONDS, Line
-from penstock.http.problems import Refused, refusal
+from penstock.server.overload.admission_queue import PATIENCE_SECONDS, Line
+from penstock.server.problems import Refused, refusal
 
 BODY_SECONDS: Final = 10.0
 BULK: Final = "/api/v1/pipeline-configs/bulk"

@@ -13,8 +13,8 @@ from starlette.responses import Response
 from penstock.audit.telemetry import Event, PushAccepted, PushPosted, PushRefused
 from penstock.client import Client
 from penstock.core.errors import StoreError
-from penstock.http.guard import Access
-from penstock.http.sharing import SharedView
+from penstock.server.bus_metrics import SharedView
+from penstock.server.overload.middleware import Access
 
 SUBSCRIPTIONS_MAX = 500
 BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)

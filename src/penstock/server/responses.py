@@ -15,10 +15,10 @@ from fastapi import Request
 from starlette.responses import Response
 
 from penstock.client import Client
-from penstock.client.repeats import Answered, MarkedStore, RequestKey, earlier
 from penstock.core import cursor
 from penstock.core.errors import InvalidInput
-from penstock.http.auth import Caller
+from penstock.server.auth import Caller
+from penstock.server.idempotency import Answered, MarkedStore, RequestKey, earlier
 
 T = TypeVar("T")
 KEY_MAX = 255

@@ -18,8 +18,8 @@ from typing import Final
 import uvicorn
 
 from penstock.core.errors import SettingsError
-from penstock.http.app import Api
-from penstock.http.protocol import behind
+from penstock.server.app import Api
+from penstock.server.overload.protocol import behind
 
 log = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 10

@@ -12,9 +12,9 @@ from pydantic import Field
 from penstock.core.clock import parse_iso
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.core.ids import decode
-from penstock.http.auth import Caller
-from penstock.http.problems import MEDIA_TYPE
-from penstock.http.strict import StrictRoute, caller_of
+from penstock.server.auth import Caller
+from penstock.server.problems import MEDIA_TYPE
+from penstock.server.route import StrictRoute, caller_of
 
 LIMIT_MAX: Final = 1_000
 OFFSET_MAX: Final = 9_000

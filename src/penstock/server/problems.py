@@ -30,7 +30,7 @@ from penstock.core.errors import (
     shown,
 )
 from penstock.core.redact import redact, redact_text
-from penstock.http.access import methods_of
+from penstock.server.access import methods_of
 
 log = logging.getLogger(__name__)
 

@@ -28,25 +28,25 @@ from penstock.core.errors import StoreError
 from penstock.dead_letters import api as letters
 from penstock.flows import api as flows
 from penstock.flows.gates import api as gates
-from penstock.http import problems
-from penstock.http.answers import answer
-from penstock.http.auth import Caller, Keyring
-from penstock.http.batches import Batches
-from penstock.http.context import ApiOptions, Trigger
-from penstock.http.document import describe
-from penstock.http.door import Door
-from penstock.http.guard import Access, Guard
-from penstock.http.line import Line
-from penstock.http.meters import Meters
-from penstock.http.parts import PROBLEMS, By
-from penstock.http.strict import StrictRoute
-from penstock.http.waiting import Waiting
 from penstock.limits import api as limits
 from penstock.monitoring import api as views
 from penstock.runs import api as runs
 from penstock.runs.external import api as work
 from penstock.runs.external.api_fastpath import Lane
 from penstock.schedules.api import bulk, configs, tick
+from penstock.server import problems
+from penstock.server.auth import Caller, Keyring
+from penstock.server.context import ApiOptions, Trigger
+from penstock.server.metrics import Meters
+from penstock.server.openapi.document import describe
+from penstock.server.overload.admission_queue import Line
+from penstock.server.overload.load_shedding import Door
+from penstock.server.overload.middleware import Access, Guard
+from penstock.server.params import PROBLEMS, By
+from penstock.server.polling.group_commit import Batches
+from penstock.server.polling.poll_hub import Waiting
+from penstock.server.responses import answer
+from penstock.server.route import StrictRoute
 
 SUBJECTS = (
     tick,

@@ -14,11 +14,11 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from penstock.bus.incoming.api_models import PushedMessageIn, PushEnvelopeIn
-from penstock.http.access import PUBLIC, ROUTES, SIGNED
-from penstock.http.examples import EXAMPLES
-from penstock.http.models.common import FieldError, Problem
-from penstock.http.problems import MEDIA_TYPE
 from penstock.schedules.api.models import BulkItem, BulkOutcome
+from penstock.server.access import PUBLIC, ROUTES, SIGNED
+from penstock.server.models import FieldError, Problem
+from penstock.server.openapi.examples import EXAMPLES
+from penstock.server.problems import MEDIA_TYPE
 
 SECURITY = {
     "key": {"type": "http", "scheme": "bearer", "description": "An API key, pnk_…"},

@@ -21,11 +21,11 @@ from penstock.core.errors import (
     RunInterrupted,
     SettingsError,
 )
-from penstock.http.app import outline
-from penstock.http.document import TAGS, describe
-from penstock.http.problems import CODES
+from penstock.server.app import outline
+from penstock.server.openapi.document import TAGS, describe
+from penstock.server.problems import CODES
 
-NOTE = "Written by `python -m penstock.http.reference docs/reference`; do not edit."
+NOTE = "Written by `python -m penstock.server.openapi.reference docs/reference`; do not edit."
 MEANINGS: Mapping[str, str] = {
     "auth.required": "No key, an unknown one, an expired or a revoked one.",
     "auth.forbidden": "The key's role does not allow this.",

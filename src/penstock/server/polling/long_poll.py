@@ -9,8 +9,8 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from penstock.http.guard import Access, Guard
-from penstock.http.waiting import Question, Waiting
+from penstock.server.overload.middleware import Access, Guard
+from penstock.server.polling.poll_hub import Question, Waiting
 
 
 async def polled(

@@ -12,10 +12,16 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from penstock.http.guard import ALWAYS, EVERY_ANSWER, Access, overloaded, request_id_of
-from penstock.http.line import Line
-from penstock.http.problems import refusal
 from penstock.runs.external.api_fastpath import PREFIX
+from penstock.server.overload.admission_queue import Line
+from penstock.server.overload.middleware import (
+    ALWAYS,
+    EVERY_ANSWER,
+    Access,
+    overloaded,
+    request_id_of,
+)
+from penstock.server.problems import refusal
 
 METHODS: Final = frozenset({b"GET", b"POST", b"PATCH", b"DELETE"})
 TARGET: Final = re.compile(rb"(/[A-Za-z0-9/._:@~-]*)(?:\?[!-~]*)?")

@@ -17,10 +17,10 @@ from starlette.responses import Response
 
 from penstock.core import json_profile
 from penstock.core.errors import InvalidInput
-from penstock.http.access import EVERYBODY, ROUTES, forbidden
-from penstock.http.auth import Caller, Keyring, bearer, is_scheduler
-from penstock.http.guard import Access
-from penstock.http.problems import Refused
+from penstock.server.access import EVERYBODY, ROUTES, forbidden
+from penstock.server.auth import Caller, Keyring, bearer, is_scheduler
+from penstock.server.overload.middleware import Access
+from penstock.server.problems import Refused
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 TRIGGER = "POST /api/v1/scheduler/trigger"

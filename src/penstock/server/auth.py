@@ -18,7 +18,7 @@ from penstock.access.api_keys import Principal
 from penstock.client import Client
 from penstock.core.clock import Clock
 from penstock.core.ids import encode
-from penstock.http.problems import Refused
+from penstock.server.problems import Refused
 
 BELIEVED_SECONDS: Final = 30.0
 REFUSED_SECONDS: Final = 5.0

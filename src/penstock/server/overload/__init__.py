@@ -1,0 +1,1 @@
+"""Bounds on requests: admission, load shedding, sizes and times."""

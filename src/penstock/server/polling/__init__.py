@@ -1,0 +1,1 @@
+"""Long polls and group commits of worker calls."""
