@@ -1,1 +1,0 @@
-"""PACKAGE DOC penstock.http"""
