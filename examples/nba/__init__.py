@@ -10,8 +10,8 @@ is what the processors do. This package offers the same names:
     penstock simulate examples.nba
 """
 
-from penstock.cli.demo.nba.pipeline import PIPELINES, nba
-from penstock.cli.demo.nba.season import publish, season_write
-from penstock.cli.demo.nba.warehouse import SEASON, Season
+from penstock.demo.nba.pipeline import PIPELINES, nba
+from penstock.demo.nba.season import publish, season_write
+from penstock.demo.nba.warehouse import SEASON, Season
 
 __all__ = ["PIPELINES", "SEASON", "Season", "nba", "publish", "season_write"]

@@ -7,7 +7,7 @@ them); this package offers the same names:
     penstock up --pipelines examples.saas
 """
 
-from penstock.cli.demo.saas import (
+from penstock.demo.saas.pipelines import (
     PIPELINES,
     audit_account,
     build_report,

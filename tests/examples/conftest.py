@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.demo.nba.season import season_write
-from penstock.cli.demo.nba.warehouse import Season
+from penstock.demo.nba.season import season_write
+from penstock.demo.nba.warehouse import Season
 from tests.examples.nba_kit import KNOWN, PLAYED
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import date
 from pathlib import Path
 
-from penstock.cli.demo.nba.pipeline import nba
-from penstock.cli.demo.nba.season import AFTER_GAME, publish
-from penstock.cli.demo.nba.warehouse import ADDRESS, Season, fill
 from penstock.core.clock import Micros, parse_iso
+from penstock.demo.nba.pipeline import nba
+from penstock.demo.nba.season import AFTER_GAME, publish
+from penstock.demo.nba.warehouse import ADDRESS, Season, fill
 from penstock.flows.gates.evidence import Assessment, assess
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.verdict import Decision, GateInput

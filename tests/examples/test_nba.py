@@ -6,17 +6,10 @@ from pathlib import Path
 import pytest
 
 from examples import nba as example
-from penstock.cli.demo.nba.pipeline import nba
-from penstock.cli.demo.nba.season import (
-    DAYS_OFF,
-    FIRST_DAY,
-    LAST_DAY,
-    games_on,
-    publish,
-    season_write,
-)
-from penstock.cli.demo.nba.warehouse import SOURCES, Season, sql
 from penstock.core.clock import HOUR, MINUTE
+from penstock.demo.nba.pipeline import nba
+from penstock.demo.nba.season import DAYS_OFF, FIRST_DAY, LAST_DAY, games_on, publish, season_write
+from penstock.demo.nba.warehouse import SOURCES, Season, sql
 from penstock.flows.gates.evidence import Status
 from penstock.flows.gates.verdict import AlertLevel, Decision, GateStatus, Verdict
 from penstock.pipelines.dependency import Kind

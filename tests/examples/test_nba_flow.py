@@ -5,9 +5,9 @@ from datetime import date
 
 import pytest
 
-from penstock.cli.demo.nba.pipeline import nba
-from penstock.cli.demo.nba.season import BEFORE_GAME, publish
-from penstock.cli.demo.nba.warehouse import ADDRESS, SEASON, Season
+from penstock.demo.nba.pipeline import nba
+from penstock.demo.nba.season import BEFORE_GAME, publish
+from penstock.demo.nba.warehouse import ADDRESS, SEASON, Season
 from penstock.testing.flow import FlowTest
 from tests.examples.nba_kit import KNOWN, address, night_falls
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from penstock import Mode, Pipeline, historical, optional, per, same_day
 from penstock.cli import cli
-from penstock.cli.demo.nba.pipeline import nba
+from penstock.demo.nba.pipeline import nba
 from penstock.flows import cascade
 from penstock.flows.advance import change_set
 from penstock.testing import flow_world

@@ -19,40 +19,70 @@ from penstock.cli.faults import INTERRUPTED, report
 
 FAMILIES: dict[str, tuple[str, str]] = {
     "up": (
-        "serve",
+        "assembly.cli",
         "Run everything here: scheduler, services, a worker and the API, in one process.",
     ),
-    "api": ("serve", "Serve the HTTP API alone; any number of replicas may run."),
-    "worker": ("serve", "Run a worker: it claims runs and executes them."),
-    "scheduler": ("serve", "Run the scheduler and the other services, without a worker."),
-    "status": ("status", "Show what is going on: the queue, today, live processes, alerts."),
-    "explain": ("explain", "Explain a flow: what was decided, why, what is awaited, what to do."),
-    "why": ("why", "Prove why a flow, a phase or a run waits, and when that can clear."),
-    "trace": ("trace", "Follow one cause: what happened, in order, and what never did."),
-    "flows": ("flows", "List, show and cancel flows."),
-    "trigger": ("trigger", "Open a flow for a partition, or start one at a phase."),
-    "complete": ("complete", "Report a completion from outside; the cascade goes on from there."),
-    "gate": ("gate", "Gates: check now, history, what-if, backtest."),
-    "override": ("override", "Approvals to go on without a dependency: grant, list, revoke."),
-    "interventions": ("interventions", "What only a person can resolve: list, show, resolve."),
-    "runs": ("runs", "List, show, submit, cancel and retry runs."),
-    "limits": ("limits", "Shared capacity and rates: who holds, who waits, what was learned."),
-    "topics": ("topics", "Topics: create, publish, find a message again."),
-    "subscriptions": ("subscriptions", "Who takes messages: create, look, pull, seek, pause."),
-    "dlq": ("dlq", "Dead letters of runs and messages: look, replay, discard."),
-    "configs": ("configs", "Customers' schedules: create, change, preview, audit."),
-    "pipelines": ("pipelines", "The pipelines this database knows; register new ones."),
-    "pause": ("pauses", "Stop starting runs: of everything, a customer, a pipeline, a config."),
-    "resume": ("pauses", "Lift a pause."),
-    "pauses": ("pauses", "List the pauses in force."),
-    "alerts": ("alerts", "What needs somebody's attention."),
-    "keys": ("keys", "API keys: create, list, rotate, revoke."),
-    "db": ("db", "The database: migrate, verify, path; the key that signs pushes."),
-    "doctor": ("doctor", "Check the installation and say how to mend what is wrong."),
-    "simulate": ("simulate", "Run pipelines under seeded faults and check that nothing breaks."),
+    "api": ("assembly.cli", "Serve the HTTP API alone; any number of replicas may run."),
+    "worker": ("assembly.cli", "Run a worker: it claims runs and executes them."),
+    "scheduler": ("assembly.cli", "Run the scheduler and the other services, without a worker."),
+    "status": (
+        "monitoring.cli.status",
+        "Show what is going on: the queue, today, live processes, alerts.",
+    ),
+    "explain": (
+        "flows.explain.cli.explain",
+        "Explain a flow: what was decided, why, what is awaited, what to do.",
+    ),
+    "why": (
+        "flows.explain.cli.why",
+        "Prove why a flow, a phase or a run waits, and when that can clear.",
+    ),
+    "trace": (
+        "flows.explain.cli.trace",
+        "Follow one cause: what happened, in order, and what never did.",
+    ),
+    "flows": ("flows.cli.flows", "List, show and cancel flows."),
+    "trigger": ("flows.cli.trigger", "Open a flow for a partition, or start one at a phase."),
+    "complete": (
+        "flows.cli.complete",
+        "Report a completion from outside; the cascade goes on from there.",
+    ),
+    "gate": ("flows.gates.cli.gate", "Gates: check now, history, what-if, backtest."),
+    "override": (
+        "flows.gates.cli.override",
+        "Approvals to go on without a dependency: grant, list, revoke.",
+    ),
+    "interventions": (
+        "flows.gates.cli.interventions",
+        "What only a person can resolve: list, show, resolve.",
+    ),
+    "runs": ("runs.cli", "List, show, submit, cancel and retry runs."),
+    "limits": ("limits.cli", "Shared capacity and rates: who holds, who waits, what was learned."),
+    "topics": ("bus.cli.topics", "Topics: create, publish, find a message again."),
+    "subscriptions": (
+        "bus.cli.subscriptions",
+        "Who takes messages: create, look, pull, seek, pause.",
+    ),
+    "dlq": ("dead_letters.cli.dlq", "Dead letters of runs and messages: look, replay, discard."),
+    "configs": ("schedules.cli.configs", "Customers' schedules: create, change, preview, audit."),
+    "pipelines": ("pipelines.cli", "The pipelines this database knows; register new ones."),
+    "pause": (
+        "schedules.cli.pauses",
+        "Stop starting runs: of everything, a customer, a pipeline, a config.",
+    ),
+    "resume": ("schedules.cli.pauses", "Lift a pause."),
+    "pauses": ("schedules.cli.pauses", "List the pauses in force."),
+    "alerts": ("monitoring.cli.alerts", "What needs somebody's attention."),
+    "keys": ("access.cli", "API keys: create, list, rotate, revoke."),
+    "db": ("db.cli", "The database: migrate, verify, path; the key that signs pushes."),
+    "doctor": (
+        "monitoring.cli.doctor",
+        "Check the installation and say how to mend what is wrong.",
+    ),
+    "simulate": ("testing.cli", "Run pipelines under seeded faults and check that nothing breaks."),
     "demo": ("demo", "Watch a day of a pipeline in about a minute, with failures."),
 }
-"""Command → (module of this package, what `penstock --help` says of it)."""
+"""Command → (module below `penstock`, what `penstock --help` says of it)."""
 
 
 class Root(Group):
@@ -70,7 +100,7 @@ class Root(Group):
         """The command, its module imported now."""
         if cmd_name not in FAMILIES:
             return None
-        module = importlib.import_module(f"penstock.cli.{FAMILIES[cmd_name][0]}")
+        module = importlib.import_module(f"penstock.{FAMILIES[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name)
         return command
 

@@ -6,12 +6,12 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli import cli
-from penstock.cli.demo import world
-from penstock.cli.demo.claims import Claim
-from penstock.cli.demo.report import Facts, Report
-from penstock.cli.demo.scenario import Scene
-from penstock.cli.demo.stage import DrivenClock
 from penstock.core.clock import SECOND
+from penstock.demo.claims import Claim
+from penstock.demo.saas import world
+from penstock.demo.saas.report import Facts, Report
+from penstock.demo.saas.scenario import Scene
+from penstock.demo.saas.stage import DrivenClock
 from penstock.schedules.config_input import parse_draft
 from tests.unit.cli.conftest import Shell
 

@@ -4,10 +4,10 @@ import pytest
 from rich.console import Console
 
 from penstock.assembly import AlertRow
-from penstock.cli.demo.nba.answers import Answer, Line
-from penstock.cli.demo.nba.play import Glance
-from penstock.cli.demo.nba.screen import Lines, picture, screen
 from penstock.core.clock import parse_iso
+from penstock.demo.nba.answers import Answer, Line
+from penstock.demo.nba.play import Glance
+from penstock.demo.nba.screen import Lines, picture, screen
 
 NOW = parse_iso("2025-12-31T04:30:00Z")
 LINES = [Line("scrape", "waiting", "", "since 23:00"), Line("raw", "not triggered", "", "[x]")]

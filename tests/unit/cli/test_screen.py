@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 
 from penstock.assembly import AlertRow, Overview
-from penstock.cli.demo.play import Glance, Waits
-from penstock.cli.demo.screen import Lines, picture, screen
 from penstock.core.clock import HOUR, SECOND
+from penstock.demo.saas.play import Glance, Waits
+from penstock.demo.saas.screen import Lines, picture, screen
 from penstock.testing.clock import VirtualClock
 
 START = 1_763_337_600 * SECOND

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock import Mode, Pipeline, Result, RunContext, historical, optional, per, same_day
-from penstock.cli.demo.nba.warehouse import ADDRESS, cleaned, made, scraped, sql
+from penstock.demo.nba.warehouse import ADDRESS, cleaned, made, scraped, sql
 
 NIGHT = {"overnight", "backfill"}
 DAY = {"same_day", "tomorrow", "last_call", "manual"}

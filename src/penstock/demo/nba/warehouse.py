@@ -128,7 +128,7 @@ def statements() -> Mapping[str, str]:
     """Return every statement by name."""
     found: dict[str, str] = {}
     for file in ("schema.sql", "work.sql"):
-        text = (files("penstock.cli.demo.nba") / file).read_text("utf-8")
+        text = (files("penstock.demo.nba") / file).read_text("utf-8")
         parts = re.split(r"^-- name: (\S+)\n", text, flags=re.MULTILINE)[1:]
         found.update(zip(parts[::2], (body.strip() for body in parts[1::2]), strict=True))
     return found

@@ -12,7 +12,7 @@ from penstock.cli import shapes
 from penstock.core.clock import Clock, Micros, SystemClock, to_datetime
 
 if TYPE_CHECKING:
-    from penstock.cli.demo.play import Glance
+    from penstock.demo.saas.play import Glance
 
 LINE_SECONDS = 5.0
 FEED = 9

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.cli.demo.nba.warehouse import SOURCES, Season, fill, sql
+from penstock.demo.nba.warehouse import SOURCES, Season, fill, sql
 
 if TYPE_CHECKING:
     import duckdb

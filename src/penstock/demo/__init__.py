@@ -69,14 +69,14 @@ def demo(
     is_silent = app.is_json or app.is_quiet
     # Only the demo loads the services and its own scenes.
     if which == "saas":
-        from penstock.cli.demo.performance import Wanted, perform  # as above
+        from penstock.demo.saas.performance import Wanted, perform  # as above
 
         start = SystemClock().now() // MINUTE * MINUTE - LEAD_US
         wanted = Wanted(customers=customers, flood=flood, seconds=seconds, seed=seed, start=start)
         _show(app, perform(wanted, settings, is_live=is_live, is_silent=is_silent))
     else:
         _check_duckdb()
-        from penstock.cli.demo.nba import performance  # as above
+        from penstock.demo.nba import performance  # as above
 
         _show(app, performance.perform(settings, folder, seconds=seconds, seed=seed,
                                        is_live=is_live, is_silent=is_silent))  # fmt: skip

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from penstock.cli import shapes
-from penstock.cli.demo.nba.answers import Line, wall
+from penstock.demo.nba.answers import Line, wall
 
 if TYPE_CHECKING:
-    from penstock.cli.demo.nba.play import Glance
+    from penstock.demo.nba.play import Glance
 
 FEED: Final = 10
 COLOURS: Final = {

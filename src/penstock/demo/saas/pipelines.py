@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock import Pipeline, Result, RunContext
-from penstock.cli.demo.cloud import CLOUD
+from penstock.demo.saas.cloud import CLOUD
 
 cost_billing = Pipeline(
     "cost_billing",

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.assembly import RunFilter
 from penstock.cli import shapes
-from penstock.cli.demo.claims import Claim, claims_text, program
-from penstock.cli.demo.scenario import FLOOD_AT, OUTAGE_HOURS, SLOTS, WORKERS
 from penstock.core.clock import HOUR
 from penstock.core.ids import encode
+from penstock.demo.claims import Claim, claims_text, program
+from penstock.demo.saas.scenario import FLOOD_AT, OUTAGE_HOURS, SLOTS, WORKERS
 from penstock.runs.states import RunState
 
 if TYPE_CHECKING:
-    from penstock.cli.demo.scenario import Scene
     from penstock.client import Client
+    from penstock.demo.saas.scenario import Scene
     from penstock.runs.rows import Run
     from penstock.schedules.rows import Config
 
@@ -72,7 +72,7 @@ class Report:
         return [
             f"The database stays at {self.facts.database_url}. Look around:",
             *(f"  {call} {step}" for step in steps),
-            f"  {call} up --pipelines penstock.cli.demo.saas",
+            f"  {call} up --pipelines penstock.demo.saas.pipelines",
         ]
 
 

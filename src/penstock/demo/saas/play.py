@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import penstock.cli.demo.scenario as scenario
+import penstock.demo.saas.scenario as scenario
 from penstock.audit.telemetry import Event, Events, RunEnded, RunRefused, Swept, Ticked
 from penstock.core.clock import HOUR, MINUTE, SECOND, Micros, SystemClock
 
 if TYPE_CHECKING:
     from penstock.assembly import AlertRow, Overview, RunContext
-    from penstock.cli.demo.scenario import Act, Scene
+    from penstock.demo.saas.scenario import Act, Scene
 
 DAY_US = 24 * HOUR
 STEPS_PER_SECOND = 32

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.assembly import FlowFilter, RunFilter
-from penstock.cli.demo.claims import Claim, claims_text, program
-from penstock.cli.demo.nba import day
-from penstock.cli.demo.nba.answers import wall
 from penstock.cli.shapes import plural
 from penstock.core.clock import MINUTE
 from penstock.core.record import loads
+from penstock.demo.claims import Claim, claims_text, program
+from penstock.demo.nba import day
+from penstock.demo.nba.answers import wall
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.runs.states import RunState
 
 if TYPE_CHECKING:
-    from penstock.cli.demo.nba.day import Scene
     from penstock.client import Client
+    from penstock.demo.nba.day import Scene
     from penstock.flows.client.flows import FlowDetail
     from penstock.runs.rows import Run
 

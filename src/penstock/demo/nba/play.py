@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.assembly import FlowFilter
 from penstock.audit.telemetry import Event, Events, RunEnded
-from penstock.cli.demo.nba import day
-from penstock.cli.demo.nba.answers import Answer, Line, board
 from penstock.core.clock import MINUTE, Micros, SystemClock
+from penstock.demo.nba import day
+from penstock.demo.nba.answers import Answer, Line, board
 
 if TYPE_CHECKING:
     from penstock.assembly import AlertRow, PhaseRow
-    from penstock.cli.demo.nba.day import Act, Scene
+    from penstock.demo.nba.day import Act, Scene
     from penstock.flows.client.flows import FlowDetail
 
 BUSY_US: Final = MINUTE

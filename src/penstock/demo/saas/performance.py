@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import penstock.cli.demo.world as world
+import penstock.demo.saas.world as world
 from penstock.assembly import describe_database, open_store
 from penstock.audit.telemetry import Events
-from penstock.cli.demo.play import Play
-from penstock.cli.demo.report import Facts, Report, examine
-from penstock.cli.demo.saas import PIPELINES
-from penstock.cli.demo.scenario import Scene
-from penstock.cli.demo.screen import screen
-from penstock.cli.demo.stage import Cast, DrivenClock, Stage
 from penstock.client import Client
 from penstock.core.clock import Micros, SystemClock
 from penstock.core.errors import Conflict
+from penstock.demo.saas.pipelines import PIPELINES
+from penstock.demo.saas.play import Play
+from penstock.demo.saas.report import Facts, Report, examine
+from penstock.demo.saas.scenario import Scene
+from penstock.demo.saas.screen import screen
+from penstock.demo.saas.stage import Cast, DrivenClock, Stage
 
 if TYPE_CHECKING:
     from penstock.config import Settings

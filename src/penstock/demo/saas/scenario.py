@@ -11,15 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import penstock.cli.demo.world as world
-from penstock.cli.demo.cloud import CLOUD
+import penstock.demo.saas.world as world
 from penstock.core.clock import HOUR, MINUTE, Micros
 from penstock.core.ids import encode
+from penstock.demo.saas.cloud import CLOUD
 from penstock.runs.client.runs import Submission
 
 if TYPE_CHECKING:
     from penstock.assembly import InlineWorker
-    from penstock.cli.demo.stage import Stage
+    from penstock.demo.saas.stage import Stage
 
 FLOOD = 5_000
 WORKERS = 4

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Final
 
-from penstock.cli.demo.nba.answers import Answer, ask
-from penstock.cli.demo.nba.season import AFTER_GAME, BEFORE_GAME, games_on, publish
-from penstock.cli.demo.nba.warehouse import SEASON, sql
 from penstock.core.clock import HOUR, MINUTE, Micros, parse_iso
+from penstock.demo.nba.answers import Answer, ask
+from penstock.demo.nba.season import AFTER_GAME, BEFORE_GAME, games_on, publish
+from penstock.demo.nba.warehouse import SEASON, sql
 
 if TYPE_CHECKING:
-    from penstock.cli.demo.stage import Stage
+    from penstock.demo.saas.stage import Stage
 
 START: Final = parse_iso("2025-12-31T03:30:00Z")
 END: Final = START + 20 * HOUR + 15 * MINUTE

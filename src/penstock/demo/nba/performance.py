@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.assembly import describe_database, open_store
 from penstock.audit.telemetry import Events
-from penstock.cli.demo.nba import day
-from penstock.cli.demo.nba.pipeline import PIPELINES
-from penstock.cli.demo.nba.play import Play
-from penstock.cli.demo.nba.report import Report, examine
-from penstock.cli.demo.nba.screen import screen
-from penstock.cli.demo.nba.season import season_write
-from penstock.cli.demo.nba.warehouse import ADDRESS, FILE, SEASON
-from penstock.cli.demo.performance import check_empty
-from penstock.cli.demo.stage import Cast, DrivenClock, Stage
 from penstock.client import Client
 from penstock.core.clock import SystemClock
+from penstock.demo.nba import day
+from penstock.demo.nba.pipeline import PIPELINES
+from penstock.demo.nba.play import Play
+from penstock.demo.nba.report import Report, examine
+from penstock.demo.nba.screen import screen
+from penstock.demo.nba.season import season_write
+from penstock.demo.nba.warehouse import ADDRESS, FILE, SEASON
+from penstock.demo.saas.performance import check_empty
+from penstock.demo.saas.stage import Cast, DrivenClock, Stage
 
 if TYPE_CHECKING:
     from penstock.config import Settings

@@ -1,0 +1,1 @@
+"""The SaaS demo: a day of 1,000 customers."""
