@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from penstock.access.api_keys import Power, Role
 from penstock.audit.telemetry import Served as ServedEvent
-from penstock.cli.log import EventLog
+from penstock.cli.logging import EventLog
 from penstock.core.clock import DAY
 from penstock.core.ids import decode
 from penstock.db.postgres.store import PostgresStore

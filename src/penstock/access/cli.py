@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from penstock.access.api_keys import Role
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.given import KEY
+from penstock.cli.arguments import KEY
 from penstock.core.clock import parse_duration
 
 ONCE = "This is the only time the key is shown: keep it where secrets are kept."
@@ -59,7 +59,7 @@ def list_(app: App, customer: str | None, with_revoked: bool, limit: int) -> Non
         if not found:
             app.say("No keys. Create one: penstock keys create NAME --role operator")
             return
-        shapes.table(
+        output.table(
             ("key", "name", "role", "customer", "state", "last used", "expires"),
             [
                 (k["key_id"], k["name"], k["role"], k["customer_id"] or "everybody",
@@ -115,9 +115,9 @@ def _show_once(app: App, made: Mapping[str, Any]) -> None:
 
 def _state(key: Mapping[str, Any], now: int) -> str:
     if key["rotating_until"] is not None:
-        return f"rotating, {shapes.when(shapes.micros(key['rotating_until']), now)}"
+        return f"rotating, {output.when(output.micros(key['rotating_until']), now)}"
     return str(key["state"])
 
 
 def _when(text: str | None, now: int) -> str:
-    return "never" if text is None else shapes.when(shapes.micros(text), now)
+    return "never" if text is None else output.when(output.micros(text), now)

@@ -23,7 +23,7 @@ from penstock.core.errors import InvalidInput
 from penstock.egress.addresses import is_loopback
 
 if TYPE_CHECKING:
-    from penstock.cli.usecases import UseCases
+    from penstock.cli.backends.protocol import UseCases
     from penstock.client import Client
     from penstock.config import Settings
 
@@ -68,13 +68,13 @@ class App:
         settings = self.settings()
         if not settings.url:
             # Loads the store: as in `client`.
-            from penstock.cli.here import Here
+            from penstock.cli.backends.database import Here
 
             with self.client(settings) as client:
                 yield Here(client, settings.database_url)
             return
         # Only commands over a URL need the API's client.
-        from penstock.cli.there import There
+        from penstock.cli.backends.http import There
         from penstock.remote import connect  # as above
 
         key = _key(settings)

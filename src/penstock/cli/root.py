@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from penstock.cli.app import App, Group, is_asked_for
-from penstock.cli.faults import INTERRUPTED, report
+from penstock.cli.errors import INTERRUPTED, report
 
 FAMILIES: dict[str, tuple[str, str]] = {
     "up": (

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from penstock.cli.app import App, Command
-from penstock.cli.log import EventLog
+from penstock.cli.logging import EventLog
 from penstock.core.clock import SystemClock, format_duration
 from penstock.core.errors import SettingsError
 

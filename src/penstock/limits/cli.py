@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.given import confirm
-from penstock.cli.usecases import Shape
+from penstock.cli.arguments import confirm
+from penstock.cli.backends.protocol import Shape
 from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput
 
@@ -34,7 +34,7 @@ def list_(app: App, limit: int) -> None:
             app.say("No limits yet: with limits.slot(NAME) one makes itself; "
                     "or penstock limits set NAME --capacity 10")  # fmt: skip
             return
-        shapes.table(
+        output.table(
             ("LIMIT", "HELD", "CAPACITY", "RATE", "WAITING", "QUOTA ERRORS"),
             [
                 (one["name"], one["held"], _capacity(one), _rate(one),
@@ -113,14 +113,14 @@ def _show(found: Shape, now: int) -> None:
     if limit["effective_capacity"] == 0:
         click.echo(f"Nobody is let in: penstock limits set {limit['name']} --capacity N")
     rate = _rate(limit)
-    quota = shapes.micros(limit["last_quota_error_at"])
-    shapes.facts(
+    quota = output.micros(limit["last_quota_error_at"])
+    output.facts(
         [
             ("rate", f"{rate}, burst {limit['burst'] or 'one second'}" if rate else None),
             ("adaptive", f"down to {limit['floor']}" if limit["adaptive"] else None),
             ("quota errors", None if quota is None else
-             f"{limit['quota_errors']}, the last {shapes.brief(quota, now)}"),
-            ("lease", shapes.span(int(limit["lease_seconds"] * SECOND))),
+             f"{limit['quota_errors']}, the last {output.brief(quota, now)}"),
+            ("lease", output.span(int(limit["lease_seconds"] * SECOND))),
             ("in line", limit["waiting"]),
             ("runs waiting", limit["waiting_runs"]),
             ("waits", f"p50 {waits['p50_seconds']:.3g} s, p95 {waits['p95_seconds']:.3g} s, p99 "
@@ -129,20 +129,20 @@ def _show(found: Shape, now: int) -> None:
         ]
     )  # fmt: skip
     if found["holders"]:
-        shapes.table(
+        output.table(
             ("LEASE", "HOLDER", "RUN", "WEIGHT", "SINCE", "TOKEN"),
             [
                 (one["lease_id"], one["holder"], one["run_id"], one["weight"],
-                 shapes.brief(shapes.micros(one["since"]), now), one["fencing_token"])
+                 output.brief(output.micros(one["since"]), now), one["fencing_token"])
                 for one in found["holders"]
             ],
         )  # fmt: skip
     if found["queue"]:
-        shapes.table(
+        output.table(
             ("PLACE", "WAITS", "RUN", "WEIGHT", "SINCE"),
             [
                 (one["place"], one["holder"], one["run_id"], one["weight"],
-                 shapes.brief(shapes.micros(one["asked_at"]), now))
+                 output.brief(output.micros(one["asked_at"]), now))
                 for one in found["queue"]
             ],
         )  # fmt: skip

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.given import chosen
+from penstock.cli.arguments import chosen
 from penstock.core.errors import InvalidInput
 from penstock.pipelines.draw import draw
 
@@ -31,7 +31,7 @@ def list_(app: App) -> None:
             app.say("No pipelines yet. A worker registers its own when it starts:")
             app.say("  penstock up --pipelines my_pipelines.py")
             return
-        shapes.table(
+        output.table(
             ("PIPELINE", "PROCESSORS", "POOLS"),
             [
                 (

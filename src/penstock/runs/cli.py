@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.given import JSON, RUN, moment, pairs
-from penstock.cli.usecases import RunsAsked, Shape, UseCases
+from penstock.cli.arguments import JSON, RUN, moment, pairs
+from penstock.cli.backends.protocol import RunsAsked, Shape, UseCases
 from penstock.core.clock import iso, parse_duration
 from penstock.core.errors import InvalidInput, NotFound
 from penstock.runs.states import RunState
@@ -61,14 +61,14 @@ def _print_runs(app: App, found: list[Shape], now: int, asked: RunsAsked) -> Non
     kinds = {(run["pipeline_template"], run["processor"]) for run in found}
     names = [pipeline for pipeline, _ in kinds]
     several = {name for name in names if names.count(name) > 1}
-    shapes.table(
+    output.table(
         ("RUN", "STATE", "CUSTOMER", "PIPELINE", "PROCESSOR", "TRY", "SLOT", "TOOK", "ERROR"),
         [
             (
-                run["run_id"], shapes.run_state(run), run["customer_id"], run["pipeline_template"],
+                run["run_id"], output.run_state(run), run["customer_id"], run["pipeline_template"],
                 run["processor"] if run["pipeline_template"] in several else None,
                 run["attempt_number"] if run["attempt_number"] > 1 else None,
-                shapes.brief(shapes.micros(run["slot"]), now), _took(run, now), run["error_type"],
+                output.brief(output.micros(run["slot"]), now), _took(run, now), run["error_type"],
             )
             for run in found
         ],
@@ -80,10 +80,10 @@ def _print_runs(app: App, found: list[Shape], now: int, asked: RunsAsked) -> Non
 
 
 def _took(run: Shape, now: int) -> str:
-    started = shapes.micros(run["execution_start_time"])
+    started = output.micros(run["execution_start_time"])
     if started is None:
         return "-"
-    return shapes.span((shapes.micros(run["execution_end_time"]) or now) - started)
+    return output.span((output.micros(run["execution_end_time"]) or now) - started)
 
 
 @runs.command("show")
@@ -100,14 +100,14 @@ def show(app: App, run_id: str) -> None:
 
 def _print_detail(detail: Shape, hints: list[str], now: int) -> None:
     run = detail["run"]
-    click.echo(f"{run['run_id']}  {click.style(shapes.run_state(run), bold=True)}")
+    click.echo(f"{run['run_id']}  {click.style(output.run_state(run), bold=True)}")
 
     def at(name: str) -> str:
-        return shapes.when(shapes.micros(run[name]), now)
+        return output.when(output.micros(run[name]), now)
 
-    error = f"{run['error_type']}: {shapes.error_message(run['error_details'])}"
+    error = f"{run['error_type']}: {output.error_message(run['error_details'])}"
     sla = {True: "yes", False: "no (SLA breach)", None: None}[run["sla_met"]]
-    shapes.facts(
+    output.facts(
         [
             ("customer", run["customer_id"]),
             ("pipeline", f"{run['pipeline_template']}/{run['phase']}/{run['processor']}"),
@@ -133,7 +133,7 @@ def _print_detail(detail: Shape, hints: list[str], now: int) -> None:
         told = detail["progress"]
         share = told["progress_percentage"]
         percent = "" if share is None else f"{share:.0f} % "
-        click.echo(f"  progress  {percent}{shapes.printable(told['current_stage'] or '')}")
+        click.echo(f"  progress  {percent}{output.printable(told['current_stage'] or '')}")
     if detail["attempts"]:
         click.echo("Other attempts")
         for other in detail["attempts"]:
@@ -143,8 +143,8 @@ def _print_detail(detail: Shape, hints: list[str], now: int) -> None:
     for row in detail["journal"]:
         edge = row["to_state"] or ""
         edge = f"{row['from_state']} → {edge}" if row["from_state"] else edge
-        why = f"  ({shapes.printable(row['why'])})" if row["why"] else ""
-        when = shapes.when(shapes.micros(row["at"]))
+        why = f"  ({output.printable(row['why'])})" if row["why"] else ""
+        when = output.when(output.micros(row["at"]))
         click.echo(f"  {when}  {row['action']} by {row['actor']}  {edge}{why}")
     for hint in hints:
         click.echo(hint)

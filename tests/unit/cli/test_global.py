@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import penstock
-from penstock.cli import cli, faults
+from penstock.cli import cli, errors
 from penstock.cli.app import App
 from penstock.cli.root import FAMILIES
 from tests.unit.cli.conftest import Shell
@@ -177,11 +177,11 @@ class TestErrors:
 
     def test_an_unforeseen_error(self, capsys: pytest.CaptureFixture[str]) -> None:
         """It says that --debug tells more, and tells more under --debug."""
-        assert faults.report(ValueError("odd"), is_json=False, is_debug=False) == 1
+        assert errors.report(ValueError("odd"), is_json=False, is_debug=False) == 1
         assert "--debug" in capsys.readouterr().err
-        faults.report(ValueError("odd"), is_json=True, is_debug=False)
+        errors.report(ValueError("odd"), is_json=True, is_debug=False)
         assert json.loads(capsys.readouterr().err)["code"] == "internal"
-        faults.report(ValueError("odd"), is_json=False, is_debug=True)
+        errors.report(ValueError("odd"), is_json=False, is_debug=True)
         assert "ValueError: odd" in capsys.readouterr().err
 
     def test_ctrl_c(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from penstock.audit.telemetry import (
     Ticked,
     WorkerBeat,
 )
-from penstock.cli.log import LINES_PER_SECOND, EventLog, described
+from penstock.cli.logging import LINES_PER_SECOND, EventLog, described
 from penstock.core.clock import SECOND
 from penstock.testing.clock import VirtualClock
 
@@ -89,7 +89,7 @@ def test_json_lines_are_complete() -> None:
 
 def test_log_records_join_in() -> None:
     """A processor's own log lines appear with its run's id."""
-    from penstock.cli.log import _Handler
+    from penstock.cli.logging import _Handler
 
     log, lines, _ = make()
     record = logging.LogRecord("penstock.run", logging.INFO, "x.py", 1, "half done", (), None)
@@ -101,7 +101,7 @@ def test_log_records_join_in() -> None:
 @pytest.mark.parametrize("as_json", [False, True])
 def test_secrets_are_masked(as_json: bool) -> None:
     """A log line never shows what looks like a secret, nor what stands under its name."""
-    from penstock.cli.log import _Handler
+    from penstock.cli.logging import _Handler
 
     log, lines, _ = make(as_json=as_json)
     text = "cannot reach postgresql://u:cnry-8f3a@db/x with password=cnry-8f3a"

@@ -11,7 +11,7 @@ from penstock.audit.telemetry import PushAccepted, PushPosted, PushRefused
 from penstock.bus.client.subscriptions import Extras
 from penstock.bus.message import SubscriptionSpec
 from penstock.bus.push.push_config import OidcToken, PushSpec, dump_push
-from penstock.cli.log import EventLog, described
+from penstock.cli.logging import EventLog, described
 from penstock.server.metrics import SUBSCRIPTIONS_MAX, PushMeters
 from tests.unit.cli.conftest import Shell
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.core.clock import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 
 
@@ -23,52 +23,52 @@ from penstock.core.clock import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 )
 def test_spans(us: int | None, text: str) -> None:
     """One unit, two digits."""
-    assert shapes.span(us) == text
+    assert output.span(us) == text
 
 
 def test_relative() -> None:
     """Before, after and now."""
-    assert shapes.relative(4 * MINUTE) == "in 4 min"
-    assert shapes.relative(-2 * HOUR) == "2 h ago"
-    assert shapes.relative(10) == "now"
+    assert output.relative(4 * MINUTE) == "in 4 min"
+    assert output.relative(-2 * HOUR) == "2 h ago"
+    assert output.relative(10) == "now"
 
 
 def test_times() -> None:
     """UTC to the second, with a hint when now is known."""
-    assert shapes.when(None) == "-"
-    assert shapes.when(1_763_337_600 * SECOND) == "2025-11-17 00:00:00Z"
-    assert shapes.when(60 * SECOND, 0) == "1970-01-01 00:01:00Z (in 1 min)"
+    assert output.when(None) == "-"
+    assert output.when(1_763_337_600 * SECOND) == "2025-11-17 00:00:00Z"
+    assert output.when(60 * SECOND, 0) == "1970-01-01 00:01:00Z (in 1 min)"
 
 
 def test_texts_cannot_steer_the_terminal() -> None:
     """Escape sequences in what users wrote are spelled out."""
-    assert shapes.printable("plain ✓") == "plain ✓"
-    assert shapes.printable("a\x1b[2Jb\r") == "a\\x1b[2Jb\\x0d"
+    assert output.printable("plain ✓") == "plain ✓"
+    assert output.printable("a\x1b[2Jb\r") == "a\\x1b[2Jb\\x0d"
 
 
 def test_times_in_tables() -> None:
     """The date only when it is another day's."""
     now = 1_763_337_600 * SECOND + 9 * HOUR
-    assert shapes.brief(now - HOUR, now) == "08:00Z (1 h ago)"
-    assert shapes.brief(now - 10 * HOUR, now) == "11-16 23:00Z (10 h ago)"
-    assert shapes.brief(None, now) == "-"
+    assert output.brief(now - HOUR, now) == "08:00Z (1 h ago)"
+    assert output.brief(now - 10 * HOUR, now) == "11-16 23:00Z (10 h ago)"
+    assert output.brief(None, now) == "-"
 
 
 def test_words() -> None:
     """Plurals, first lines, messages inside error details."""
-    assert shapes.plural(1, "run") == "1 run"
-    assert shapes.plural(2000, "run") == "2,000 runs"
-    assert shapes.first_line("a\nb") == "a"
-    assert shapes.first_line("x" * 100, 10) == "x" * 9 + "…"
-    assert shapes.error_message({"message": "no"}) == "no"
-    assert shapes.error_message({"other": 1}) == '{"other": 1}'
-    assert shapes.error_message("plain") == "plain"
-    assert shapes.error_message(None) == ""
+    assert output.plural(1, "run") == "1 run"
+    assert output.plural(2000, "run") == "2,000 runs"
+    assert output.first_line("a\nb") == "a"
+    assert output.first_line("x" * 100, 10) == "x" * 9 + "…"
+    assert output.error_message({"message": "no"}) == "no"
+    assert output.error_message({"other": 1}) == '{"other": 1}'
+    assert output.error_message("plain") == "plain"
+    assert output.error_message(None) == ""
 
 
 def test_tables_do_not_read_markup_in_data(capsys: pytest.CaptureFixture[str]) -> None:
     """Square brackets of users stay what they are."""
-    shapes.table(("A", "B", "EMPTY"), [("[red]x[/red]", "FAILED dead", None), (None, 3, "")])
+    output.table(("A", "B", "EMPTY"), [("[red]x[/red]", "FAILED dead", None), (None, 3, "")])
     out = capsys.readouterr().out
     assert "EMPTY" not in out
     assert "[red]x[/red]" in out

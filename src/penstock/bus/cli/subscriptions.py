@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from penstock.bus.cli.topics import LIMIT, WHOSE, content
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.bus_usecases import BusCases
-from penstock.cli.given import JSON, confirm, moment
-from penstock.cli.usecases import Shape
+from penstock.cli.arguments import JSON, confirm, moment
+from penstock.cli.backends.protocol import Shape
+from penstock.cli.backends.protocol_bus import BusCases
 from penstock.core.clock import SECOND, iso, parse_duration
 from penstock.core.errors import Forbidden, InvalidInput, NotFound
 from penstock.egress.policy import parse_target
@@ -40,11 +40,11 @@ def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None
         if not found:
             app.say("No subscriptions. Make one: penstock subscriptions create NAME --topic TOPIC")
             return
-        shapes.table(
+        output.table(
             ("SUBSCRIPTION", "TOPIC", "KIND", "DEADLINE", "DEAD LETTERS", "STATE"),
             [
                 (s["name"], s["topic"], s["kind"],
-                 shapes.span(int(s["ack_deadline_seconds"] * SECOND)),
+                 output.span(int(s["ack_deadline_seconds"] * SECOND)),
                  s["dead_letter_topic"] or "none", "paused" if s["is_paused"] else "")
                 for s in found
             ],
@@ -122,7 +122,7 @@ def create(app: App, /, name: str, **given: Any) -> None:
         if made["push"] is not None:
             app.say(_reach(app, made["push"]["push_endpoint"]))
         if target and target not in known:
-            app.say(f"No pipeline {shapes.printable(target)} is registered: until then every "
+            app.say(f"No pipeline {output.printable(target)} is registered: until then every "
                     "message becomes a dead letter.")  # fmt: skip
 
     app.emit(made, people)
@@ -176,7 +176,7 @@ def seek(app: App, name: str, when: str, customer: str | None, yes: bool) -> Non
         to = moment(when, "when", cases.now())
         assert to is not None
         if not yes and not app.is_json:
-            confirm(f"Deliver everything since {shapes.when(to)} again, and drop what is older?")
+            confirm(f"Deliver everything since {output.when(to)} again, and drop what is older?")
         told = cases.bus.seek(name, iso(to), customer)
     text = f"{told['delivered_again']} come again, {told['purged']} are purged."
     app.emit(told, lambda: click.echo(text))
@@ -193,7 +193,7 @@ def purge(app: App, name: str, customer: str | None, yes: bool) -> None:
         confirm(f"Drop everything that waits in {name}?")
     with app.use_cases() as cases:
         count = cases.bus.purge(name, customer)
-    text = f"{shapes.plural(count, 'message')} purged."
+    text = f"{output.plural(count, 'message')} purged."
     app.emit({"purged": count}, lambda: click.echo(text))
 
 
@@ -222,7 +222,7 @@ def pull(app: App, name: str, customer: str | None, n: int, wait: str, is_acked:
             click.echo(f"{message['message_id']} · try {one['delivery_attempt']} · "
                        f"ack id {one['ack_id']}")  # fmt: skip
             for key, value in sorted(message["attributes"].items()):
-                click.echo(f"  {shapes.printable(key)} = {shapes.printable(value)}")
+                click.echo(f"  {output.printable(key)} = {output.printable(value)}")
             click.echo(content(message["data"]))
 
     app.emit({"received_messages": found}, people)
@@ -278,7 +278,7 @@ def _changes(before: Shape, made: Shape) -> str:
 
 def _value(value: object) -> str:
     if value is None or isinstance(value, str | dict):
-        return "none" if value is None else shapes.printable(_text(value))
+        return "none" if value is None else output.printable(_text(value))
     return f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
@@ -318,15 +318,15 @@ def _show(found: Shape, now: int) -> None:
     sub, waits, sums = found["subscription"], found["backlog"], found["sums"]
     state = " · paused" if sub["is_paused"] else ""
     click.echo(f"{sub['name']} · takes from {sub['topic']} · {sub['kind']}{state}")
-    oldest = shapes.micros(waits["oldest_publish_time"])
-    shapes.facts(
+    oldest = output.micros(waits["oldest_publish_time"])
+    output.facts(
         [
             ("waiting", waits["ready"]),
             ("held", waits["leased"]),
             ("retrying", waits["delayed"]),
             ("behind a key", waits["behind_ordering_key"]),
-            ("oldest", None if oldest is None else shapes.brief(oldest, now)),
-            ("deadline", shapes.span(int(sub["ack_deadline_seconds"] * SECOND))),
+            ("oldest", None if oldest is None else output.brief(oldest, now)),
+            ("deadline", output.span(int(sub["ack_deadline_seconds"] * SECOND))),
             ("attempts", sub["max_delivery_attempts"]),
             ("dead letters", sub["dead_letter_topic"] or "none"),
             ("filter", sub["filter"]),

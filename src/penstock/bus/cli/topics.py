@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.given import confirm, read_text
-from penstock.cli.usecases import Shape
+from penstock.cli.arguments import confirm, read_text
+from penstock.cli.backends.protocol import Shape
 from penstock.core.clock import SECOND, parse_duration
 from penstock.core.errors import InvalidInput
 
@@ -38,9 +38,9 @@ def list_(app: App, customer: str | None, limit: int) -> None:
         if not found:
             app.say("No topics. Make one: penstock topics create NAME")
             return
-        shapes.table(
+        output.table(
             ("TOPIC", "KEPT", "MADE BY"),
-            [(t["name"], shapes.span(t["retention_seconds"] * SECOND), t["created_by"])
+            [(t["name"], output.span(t["retention_seconds"] * SECOND), t["created_by"])
              for t in found],
         )  # fmt: skip
         if len(found) == limit:
@@ -60,7 +60,7 @@ def show(app: App, name: str, customer: str | None) -> None:
 
     def people() -> None:
         click.echo(f"{found['name']} · messages are kept for "
-                   f"{shapes.span(found['retention_seconds'] * SECOND)}")  # fmt: skip
+                   f"{output.span(found['retention_seconds'] * SECOND)}")  # fmt: skip
         for sub in found["subscriptions"]:
             click.echo(f"  {sub}")
         if not found["subscriptions"]:
@@ -133,7 +133,7 @@ def publish(app: App, /, name: str, data: tuple[str, ...], **given: Any) -> None
             ids += cases.bus.publish(name, part, given["customer"])
 
     def people() -> None:
-        many = shapes.plural(len(ids), "message")
+        many = output.plural(len(ids), "message")
         which = ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}"
         click.echo(f"{many} published: {which}.")
 
@@ -152,16 +152,16 @@ def message(app: App, message_id: str) -> None:
 
 
 def _show_message(found: Shape, now: int) -> None:
-    published = shapes.when(shapes.micros(found["publish_time"]), now)
+    published = output.when(output.micros(found["publish_time"]), now)
     click.echo(f"{found['message_id']} · {found['topic']} · published {published}")
     for name, value in sorted(found["attributes"].items()):
-        click.echo(f"  {shapes.printable(name)} = {shapes.printable(value)}")
+        click.echo(f"  {output.printable(name)} = {output.printable(value)}")
     click.echo(content(found["data"]))
-    shapes.table(
+    output.table(
         ("SUBSCRIPTION", "ROUND", "STATE", "TRIES", "SINCE", "LAST ERROR"),
         [
             (p["subscription"], p["round"], p["state"], p["attempts"],
-             shapes.brief(shapes.micros(p["at"]), now), shapes.first_line(p["last_error"], 60))
+             output.brief(output.micros(p["at"]), now), output.first_line(p["last_error"], 60))
             for p in found["deliveries"]
         ],
     )  # fmt: skip
@@ -174,7 +174,7 @@ def content(data: str, most: int = 2_000) -> str:
         text = raw.decode()
     except UnicodeDecodeError:
         return f"  {len(raw)} bytes, not text (see --json)"
-    return shapes.printable(text[:most]) + ("…" if len(text) > most else "")
+    return output.printable(text[:most]) + ("…" if len(text) > most else "")
 
 
 def _attribute(text: str) -> tuple[str, str]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.given import JSON, confirm, moment, pairs, read_text
-from penstock.cli.letter_usecases import LetterCases, LettersAsked, Step
-from penstock.cli.usecases import Shape, UseCases
+from penstock.cli.arguments import JSON, confirm, moment, pairs, read_text
+from penstock.cli.backends.protocol import Shape, UseCases
+from penstock.cli.backends.protocol_dead_letters import LetterCases, LettersAsked, Step
 from penstock.core.errors import Conflict, InvalidInput
 from penstock.dead_letters.cli.output import origin, print_letter
 from penstock.dead_letters.client.deliveries import Edit
@@ -69,13 +69,13 @@ def list_(app: App, /, limit: int, **given: Any) -> None:
         if not found:
             app.say("No dead letters: nothing waits for a person.")
             return
-        shapes.table(
+        output.table(
             ("LETTER", "DIED", "CUSTOMER", "WHAT", "TRIES", "ERROR", "MESSAGE", "STATUS"),
             [
                 (
-                    row["dead_letter_id"], shapes.brief(shapes.micros(row["died_at"]), now),
+                    row["dead_letter_id"], output.brief(output.micros(row["died_at"]), now),
                     row["customer_id"], origin(row), row["attempts"], row["error_type"],
-                    shapes.first_line(shapes.error_message(row["error_details"]), WORDS),
+                    output.first_line(output.error_message(row["error_details"]), WORDS),
                     None if given["status"] == "open" else row["status"],
                 )
                 for row in found
@@ -103,13 +103,13 @@ def groups(app: App, /, limit: int, **given: Any) -> None:
         if not found:
             app.say("No dead letters: nothing waits for a person.")
             return
-        shapes.table(
+        output.table(
             ("LETTERS", "WHAT", "ERROR", "FIRST", "LAST", "FOR EXAMPLE"),
             [
                 (
                     group["count"], origin(group), group["error_type"],
-                    shapes.brief(shapes.micros(group["first_at"]), now),
-                    shapes.brief(shapes.micros(group["last_at"]), now), group["latest"],
+                    output.brief(output.micros(group["first_at"]), now),
+                    output.brief(output.micros(group["last_at"]), now), group["latest"],
                 )
                 for group in found
             ],
@@ -192,11 +192,11 @@ def discard(app: App, /, letter_ids: tuple[str, ...], reason: str, **given: Any)
         elif given["dry_run"]:
             chosen = [row["dead_letter_id"] for row in _open(cases.letters, letter_ids)]
         if given["dry_run"]:
-            text = f"Would discard {shapes.plural(len(chosen), 'dead letter')}.{_none(chosen)}"
+            text = f"Would discard {output.plural(len(chosen), 'dead letter')}.{_none(chosen)}"
             app.emit({"dry_run": True, "would_discard": chosen}, lambda: click.echo(text))
             return
         if asked is not None and len(chosen) > 1 and not given["yes"] and not app.is_json:
-            confirm(f"Discard {shapes.plural(len(chosen), 'dead letter')}?")
+            confirm(f"Discard {output.plural(len(chosen), 'dead letter')}?")
         for letter_id in chosen:
             cases.letters.discard(letter_id, reason)
 
@@ -268,7 +268,7 @@ def _replay_these(
         for row in found:
             _check_edit(edit, row["kind"])
         open_ones = [row["dead_letter_id"] for row in found]
-        text = f"Would replay {shapes.plural(len(open_ones), 'letter')}."
+        text = f"Would replay {output.plural(len(open_ones), 'letter')}."
         app.emit({"dry_run": True, "would_replay": open_ones}, lambda: click.echo(text))
         return
     done = [letters.replay(letter_id, edit) for letter_id in ids]
@@ -308,7 +308,7 @@ def _replay_matching(
         app.emit({"replayed": [], "refused": []}, lambda: click.echo(text))
         return
     if many > 1 and not given["yes"] and not app.is_json:
-        confirm(f"Replay {shapes.plural(many, 'dead letter')}?")
+        confirm(f"Replay {output.plural(many, 'dead letter')}?")
     done: list[Shape] = []
     refused: list[Shape] = []
     step = Step(rate=given["rate"])
@@ -322,18 +322,18 @@ def _replay_matching(
             if told["next_before"] is None:
                 break
             step = replace(
-                step, before=told["next_before"], start_at=shapes.micros(told["next_at"])
+                step, before=told["next_before"], start_at=output.micros(told["next_at"])
             )
 
     def people() -> None:
-        click.echo(f"{shapes.plural(len(done), 'letter')} replayed, {len(refused)} refused.")
+        click.echo(f"{output.plural(len(done), 'letter')} replayed, {len(refused)} refused.")
         _print_refused(refused)
 
     app.emit({"replayed": done, "refused": refused}, people)
 
 
 def _would(would: Shape, many: int) -> None:
-    count = shapes.plural(many - len(would["refused"]), "dead letter")
+    count = output.plural(many - len(would["refused"]), "dead letter")
     click.echo(f"Would replay {count}.{_none(range(many))}")
     _print_refused(would["refused"])
 

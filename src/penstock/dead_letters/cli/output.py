@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from penstock.cli import shapes
-from penstock.cli.usecases import Shape
+from penstock.cli import output
+from penstock.cli.backends.protocol import Shape
 
 
 def origin(row: Mapping[str, Any]) -> str:
@@ -27,9 +27,9 @@ def print_letter(detail: Shape, now: int) -> None:
     letter_id = letter["dead_letter_id"]
     click.echo(f"{letter_id} · {origin(letter)} · {letter['status']}")
     details = letter["error_details"]
-    shapes.facts(
+    output.facts(
         [
-            ("died", shapes.when(shapes.micros(letter["died_at"]), now)),
+            ("died", output.when(output.micros(letter["died_at"]), now)),
             ("customer", letter["customer_id"] or "the house"),
             ("run", letter["run_id"]),
             ("message", letter["message_id"]),
@@ -38,7 +38,7 @@ def print_letter(detail: Shape, now: int) -> None:
             ("correlation", letter["correlation_id"]),
             ("attempts", letter["attempts"]),
             ("replays", letter["replays"] or None),
-            ("error", f"{letter['error_type']}: {shapes.error_message(details)}"),
+            ("error", f"{letter['error_type']}: {output.error_message(details)}"),
             ("closed", _closed(letter, now)),
         ]
     )
@@ -53,17 +53,17 @@ def print_letter(detail: Shape, now: int) -> None:
 
 def _show_message(message: Shape) -> None:
     for name, value in sorted(message["attributes"].items()):
-        click.echo(f"  {shapes.printable(name)} = {shapes.printable(value)}")
+        click.echo(f"  {output.printable(name)} = {output.printable(value)}")
     text = message["text"]
     if text is None:
         size = len(base64.b64decode(message["data"]))
         click.echo(f"  {size} bytes, not text (see --json)")
     else:
-        click.echo(shapes.printable(text[:2000]) + ("…" if len(text) > 2000 else ""))
+        click.echo(output.printable(text[:2000]) + ("…" if len(text) > 2000 else ""))
 
 
 def _closed(letter: Shape, now: int) -> str | None:
     if letter["resolved_at"] is None:
         return None
-    at = shapes.when(shapes.micros(letter["resolved_at"]), now)
+    at = output.when(output.micros(letter["resolved_at"]), now)
     return f"{letter['status']} {at} by {letter['resolved_by']}: {letter['resolution']}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.assembly import FlowFilter, RunFilter
-from penstock.cli.shapes import plural
+from penstock.cli.output import plural
 from penstock.core.clock import MINUTE
 from penstock.core.record import loads
 from penstock.demo.claims import Claim, claims_text, program

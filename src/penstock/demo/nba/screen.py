@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.demo.nba.answers import Line, wall
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def screen(*, is_live: bool, is_silent: bool) -> Iterator[Callable[[Glance], Non
     # rich is loaded only for the live picture.
     from rich.live import Live
 
-    with Live(console=shapes.console(), refresh_per_second=8, transient=True) as live:
+    with Live(console=output.console(), refresh_per_second=8, transient=True) as live:
         yield lambda glance: live.update(picture(glance))
 
 

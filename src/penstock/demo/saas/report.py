@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.assembly import RunFilter
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.core.clock import HOUR
 from penstock.core.ids import encode
 from penstock.demo.claims import Claim, claims_text, program
@@ -84,8 +84,8 @@ def examine(client: Client, facts: Facts) -> Report:
     zones = {c.timezone for c in configs}
     head = (
         f"A simulated day of {len(scene.names):,} customers in {facts.seconds:.0f} s: "
-        f"{shapes.plural(len(configs), 'config')} in {len(zones)} time zones, {WORKERS} workers "
-        f"with {SLOTS} slots each, {shapes.plural(len(runs), 'attempt')}."
+        f"{output.plural(len(configs), 'config')} in {len(zones)} time zones, {WORKERS} workers "
+        f"with {SLOTS} slots each, {output.plural(len(runs), 'attempt')}."
     )
     claims = [
         _nothing_lost(runs, facts),
@@ -173,11 +173,11 @@ def _crashed(runs: list[Run], facts: Facts) -> Claim:
     stale = [r for r in runs if r.error_type == "STALE_EXECUTION"]
     holders = sorted({r.claimed_by for r in stale if r.claimed_by})
     ends = _ends_of(runs, "STALE_EXECUTION")
-    lease = shapes.span(facts.scene.stage.lease_us)
+    lease = output.span(facts.scene.stage.lease_us)
     found = max(((r.finished_at or 0) - (r.started_at or 0) for r in stale), default=0)
     text = (
         f"{' and '.join(holders) or 'The worker'} died with {len(stale)} runs in hand. They were "
-        f"found at most {shapes.span(found)} after they had started (the lease is {lease}) and ran "
+        f"found at most {output.span(found)} after they had started (the lease is {lease}) and ran "
         f"again elsewhere: {ends['completed']} completed, {ends['dead']} failed later for other "
         f"reasons. {facts.refused} results that the dead worker delivered late were refused by "
         "their fencing tokens."
@@ -203,9 +203,9 @@ def _flooded(runs: list[Run], facts: Facts) -> Claim:
             if begin <= r.scheduled_time <= until and _wait(r) > own // 2}  # fmt: skip
     text = (
         f"{scene.flooder} submitted {len(ids):,} runs at once; working them off took "
-        f"{shapes.span(until - begin)} and its last run waited {shapes.span(own)}. Meanwhile the "
+        f"{output.span(until - begin)} and its last run waited {output.span(own)}. Meanwhile the "
         f"other customers' {len(during):,} runs waited {_median(during)} at the median (usually "
-        f"{_median(usual)}), the slowest {shapes.span(slowest)}. {len(hurt)} customers had to "
+        f"{_median(usual)}), the slowest {output.span(slowest)}. {len(hurt)} customers had to "
         "queue behind the flood."
     )
     numbers = {
@@ -230,7 +230,7 @@ def _outage(client: Client, runs: list[Run], configs: list[Config], scene: Scene
     late = [r for r in runs if r.sla_met is False]
     text = (
         f"No scheduler ran for {OUTAGE_HOURS} hours. Afterwards {len(caught):,} configs ran their "
-        f"latest missed slot, spread over {shapes.span(spread)} instead of all at once; "
+        f"latest missed slot, spread over {output.span(spread)} instead of all at once; "
         f"{missed:,} older slots were not repeated and are in the ledger with the reason. "
         f"{len(late):,} runs of the day started later than their SLA allows, and say so."
     )
@@ -253,7 +253,7 @@ def _credentials(client: Client, runs: list[Run], configs: list[Config]) -> Clai
         f"{len(dead)} runs of {len({r.customer_id for r in dead})} customers failed with revoked "
         f"credentials and were not retried in vain: they are dead letters. {warned} alerts after "
         f"3 failures in a row, {high} configs switched off after 5 (another alert). "
-        f"{shapes.plural(len(mended), 'customer')} got new credentials and was switched on again; "
+        f"{output.plural(len(mended), 'customer')} got new credentials and was switched on again; "
         f"still off: {names or 'none'}."
     )
     is_true = bool(dead) and high >= 1 and not in_vain and bool(letters)
@@ -301,4 +301,4 @@ def _wait(run: Run) -> int:
 
 
 def _median(waits: list[int]) -> str:
-    return shapes.span(int(statistics.median(waits))) if waits else "-"
+    return output.span(int(statistics.median(waits))) if waits else "-"

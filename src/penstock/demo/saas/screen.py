@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.core.clock import Clock, Micros, SystemClock, to_datetime
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def screen(*, is_live: bool, is_silent: bool = False) -> Iterator[Show]:
     # rich is loaded only for the live picture.
     from rich.live import Live
 
-    with Live(console=shapes.console(), refresh_per_second=8, transient=True) as live:
+    with Live(console=output.console(), refresh_per_second=8, transient=True) as live:
         yield lambda glance: live.update(picture(glance))
 
 
@@ -73,7 +73,7 @@ def picture(glance: Glance) -> Any:
 
     feed = "\n".join(f"[dim]{clock_text(at)}[/dim]  {text}" for at, text in glance.told[-FEED:])
     alerts = "\n".join(
-        f"[{shapes.COLOURS.get(a.severity, 'white')}]{a.severity}[/]  {a.message}"
+        f"[{output.COLOURS.get(a.severity, 'white')}]{a.severity}[/]  {a.message}"
         for a in glance.alerts
     )
     return console.Group(
@@ -129,6 +129,6 @@ def _flood(glance: Glance) -> str:
     return (
         f"{glance.flooder}: {max(0, left):,} of {glance.flood_size:,} runs still wait.  "
         f"Others: {len(waits.others_us):,} runs of {len(waits.seen):,} customers started since, "
-        f"median wait {shapes.span(waits.median_us())}; "
-        f"{shapes.plural(len(waits.hurt), 'customer')} waited over 5 min."
+        f"median wait {output.span(waits.median_us())}; "
+        f"{output.plural(len(waits.hurt), 'customer')} waited over 5 min."
     )

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.flow_usecases import Place, open_flow
-from penstock.cli.given import JSON
-from penstock.cli.usecases import Shape
+from penstock.cli.arguments import JSON
+from penstock.cli.backends.protocol import Shape
+from penstock.cli.backends.protocol_flows import Place, open_flow
 
 SAID = {
     "taken": "Taken by {flow_id}.",
@@ -57,7 +57,7 @@ def _would(told: Shape) -> Shape:
     if flow is not None:
         which = f"{flow['mode']}, generation {flow['generation']}"
         text = f"{flow['flow_id']} ({which}) would take it."
-        return {"flow_id": flow["flow_id"], "would_open": False, "text": shapes.printable(text)}
+        return {"flow_id": flow["flow_id"], "would_open": False, "text": output.printable(text)}
     return {"flow_id": None, "would_open": True, "text": "It would open the next generation."}
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.flow_usecases import FlowsAsked
-from penstock.cli.given import FLOW
-from penstock.cli.usecases import Shape
+from penstock.cli.arguments import FLOW
+from penstock.cli.backends.protocol import Shape
+from penstock.cli.backends.protocol_flows import FlowsAsked
 from penstock.core.errors import IllegalTransition
 from penstock.flows.explain.cli.explain import print_explanation
 
@@ -46,14 +46,14 @@ def _print_flows(app: App, found: list[Shape], now: int, asked: FlowsAsked) -> N
         app.say("No flows match." if asked != FlowsAsked(limit=asked.limit) else "No flows yet.")
         app.say("Start one: penstock trigger PIPELINE PARTITION")
         return
-    shapes.table(
+    output.table(
         ("FLOW", "STATE", "CUSTOMER", "PIPELINE", "PARTITION", "MODE", "GEN", "OPENED", "WITHOUT"),
         [
             (
                 flow["flow_id"], flow["state"], flow["customer_id"], flow["pipeline_template"],
                 flow["partition"], flow["mode"], flow["generation"],
-                shapes.brief(shapes.micros(flow["created_at"]), now),
-                shapes.first_line(", ".join(flow["missing"])),
+                output.brief(output.micros(flow["created_at"]), now),
+                output.first_line(", ".join(flow["missing"])),
             )
             for flow in found
         ],
@@ -76,7 +76,7 @@ def show(app: App, flow_id: str) -> None:
 def _print_detail(detail: Shape, now: int) -> None:
     flow = detail["flow"]
     click.echo(f"{flow['flow_id']}  {click.style(flow['state'], bold=True)}")
-    shapes.facts(
+    output.facts(
         [
             ("customer", flow["customer_id"]),
             ("pipeline", flow["pipeline_template"]),
@@ -85,31 +85,31 @@ def _print_detail(detail: Shape, now: int) -> None:
             ("generation", flow["generation"]),
             ("starts at", flow["start_phase"]),
             ("takes over from", flow["parent_flow_id"]),
-            ("opened", shapes.when(shapes.micros(flow["created_at"]), now)),
+            ("opened", output.when(output.micros(flow["created_at"]), now)),
             ("opened by", f"{flow['opened_by']} ({flow['trigger_source']})"),
-            ("ended", shapes.when(shapes.micros(flow["ended_at"]), now)),
-            ("deadline", shapes.when(shapes.micros(flow["deadline_at"]), now)),
+            ("ended", output.when(output.micros(flow["ended_at"]), now)),
+            ("deadline", output.when(output.micros(flow["deadline_at"]), now)),
             ("without", ", ".join(flow["missing"])),
             ("correlation", flow["correlation_id"]),
         ]
     )
     reported = {(one["phase"], one["processor"]): one for one in detail["completions"]}
-    shapes.table(
+    output.table(
         ("PHASE", "GATE OF", "STATE", "SINCE", "NEXT LOOK", "VERDICT", "MISSING"),
         [
             (
                 row["phase"], row["processor"], row["state"],
-                shapes.brief(shapes.micros(row["since"]), now),
-                shapes.brief(shapes.micros(row["next_look_at"]), now), row["verdict"],
-                shapes.first_line(", ".join(row["missing"])),
+                output.brief(output.micros(row["since"]), now),
+                output.brief(output.micros(row["next_look_at"]), now), row["verdict"],
+                output.first_line(", ".join(row["missing"])),
             )
             for row in detail["phases"]
         ],
     )  # fmt: skip
     for (phase, processor), one in reported.items():
         run = one["run_id"] or one["execution_id"] or ""
-        at = shapes.when(shapes.micros(one["at"]))
-        click.echo(f"  {at}  {phase}/{processor} {one['status']}  {shapes.printable(run)}".rstrip())
+        at = output.when(output.micros(one["at"]))
+        click.echo(f"  {at}  {phase}/{processor} {one['status']}  {output.printable(run)}".rstrip())
     click.echo(f"In words: penstock explain {flow['flow_id']}")
 
 
@@ -134,7 +134,7 @@ def cancel(app: App, flow_id: str, reason: str, dry_run: bool) -> None:
             app.emit(outcome, lambda: _print_would(told, ends))
             return
         runs = cases.flows.cancel(flow_id, reason)
-    text = f"{flow_id} cancelled; {shapes.plural(runs, 'run')} cancelled or asked to stop."
+    text = f"{flow_id} cancelled; {output.plural(runs, 'run')} cancelled or asked to stop."
     app.emit({"flow_id": flow_id, "runs": runs}, lambda: click.echo(text))
 
 

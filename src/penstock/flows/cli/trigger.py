@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.given import JSON, pairs
-from penstock.cli.usecases import Shape
+from penstock.cli.arguments import JSON, pairs
+from penstock.cli.backends.protocol import Shape
 
 
 @click.command("trigger", cls=Command)
@@ -64,10 +64,10 @@ def _wanted(given: dict[str, Any]) -> Shape:
 
 
 def _print_preview(preview: Shape) -> None:
-    click.echo(shapes.printable(preview["text"]))
+    click.echo(output.printable(preview["text"]))
     words = {"first": "its gate is asked first", "follows": "follows", "skipped": "left out",
              "inherited": "taken over as it is"}  # fmt: skip
-    shapes.table(
+    output.table(
         ("PHASE", "WHAT", "PROCESSORS"),
         [
             (one["phase"], words[one["fate"]], ", ".join(one["processors"]))
@@ -84,7 +84,7 @@ def _print_opened(opened: Shape) -> None:
                    f"{flow['generation']}, {flow['state']}. Nothing was started.")  # fmt: skip
         click.echo("To run it again: --force   ·   to start at a phase: name it")
         return
-    started = shapes.plural(len(opened["run_ids"]), "run")
+    started = output.plural(len(opened["run_ids"]), "run")
     click.echo(f"{where} opened: {flow['flow_id']}, generation {flow['generation']}; {started} "
                "started, the rest follows.")  # fmt: skip
     click.echo(f"See: penstock explain {flow['flow_id']}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Group
 
 
@@ -31,13 +31,13 @@ def list_(app: App, customer: str | None, state: str, limit: int) -> None:
             app.say("No open alerts." if state == "open" else "No alerts.")
             return
         for a in found:
-            severity = click.style(f"{a['severity']:<8}", fg=shapes.COLOURS.get(a["severity"]))
+            severity = click.style(f"{a['severity']:<8}", fg=output.COLOURS.get(a["severity"]))
             closed = "" if a["state"] == "open" else f"  [{a['state']}]"
-            since = shapes.brief(shapes.micros(a["opened_at"]), now)
-            click.echo(f"{severity}  {since:<24}  {shapes.printable(a['message'])}{closed}")
+            since = output.brief(output.micros(a["opened_at"]), now)
+            click.echo(f"{severity}  {since:<24}  {output.printable(a['message'])}{closed}")
             fix = a["detail"].get("fix") if isinstance(a["detail"], dict) else None
             if a["state"] == "open" and fix:
-                click.echo(f"{'':<36}→ {shapes.printable(str(fix))}")
+                click.echo(f"{'':<36}→ {output.printable(str(fix))}")
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.core.clock import MINUTE, SECOND, SystemClock
 from penstock.core.errors import PenstockError, SchemaMismatch
@@ -58,13 +58,13 @@ def doctor(app: App, skip_journal: bool) -> None:
 
     def people() -> None:
         for f in findings:
-            verdict = click.style(f"{f.verdict:<4}", fg=shapes.COLOURS[f.verdict])
+            verdict = click.style(f"{f.verdict:<4}", fg=output.COLOURS[f.verdict])
             click.echo(f"{verdict}  {f.check:<12}  {f.says}")
             if f.fix:
                 click.echo(f"{'':<20}→ {f.fix}")
         click.echo(
             f"{len(findings)} checks: {len(findings) - len(failed) - len(warned)} fine, "
-            f"{shapes.plural(len(warned), 'warning')}, {shapes.plural(len(failed), 'failure')}."
+            f"{output.plural(len(warned), 'warning')}, {output.plural(len(failed), 'failure')}."
         )
 
     app.emit(record, people)
@@ -174,7 +174,7 @@ def _clock(client: Client) -> Finding:
     skew = max(before - now, now - after, 0)
     if skew > SKEW_US:
         fix = "Synchronise both clocks (NTP); leases are judged by the database's alone."
-        return Finding("clock", "WARN", f"differs from the database's by {shapes.span(skew)}", fix)
+        return Finding("clock", "WARN", f"differs from the database's by {output.span(skew)}", fix)
     return Finding("clock", "OK", "agrees with the database's")
 
 
@@ -190,15 +190,15 @@ def _processes(client: Client) -> Iterator[Finding]:
     is_free = any(not s.is_draining and s.held < s.slots for s in live)
     waits = passed_over_us(overview.ready, overview.oldest_ready_at, now, has_free_worker=is_free)
     if waits:
-        ready = shapes.plural(overview.ready, "run")
-        says = f"{ready} ready for up to {shapes.span(waits)} beside free slots: {NOBODY_HAS_THEM}"
+        ready = output.plural(overview.ready, "run")
+        says = f"{ready} ready for up to {output.span(waits)} beside free slots: {NOBODY_HAS_THEM}"
         yield Finding("workers", "WARN", says, "penstock worker --pipelines my_pipelines.py")
     elif live:
         slots = sum(s.slots for s in live)
-        says = f"{shapes.plural(len(live), 'worker')} alive with {shapes.plural(slots, 'slot')}"
+        says = f"{output.plural(len(live), 'worker')} alive with {output.plural(slots, 'slot')}"
         yield Finding("workers", "OK", says)
     elif overview.ready:
-        says = f"none alive, {shapes.plural(overview.ready, 'run')} ready"
+        says = f"none alive, {output.plural(overview.ready, 'run')} ready"
         yield Finding("workers", "FAIL", says, up)
     else:
         yield Finding("workers", "WARN", "none alive; nothing waits for one now", up)
@@ -211,8 +211,8 @@ def _scheduler(next_at: int | None, now: int, *, is_served: bool) -> Finding:
     if next_at is None:
         return Finding("scheduler", "OK", "no config is on the clock")
     if not late:
-        return Finding("scheduler", "OK", f"next slot {shapes.when(next_at, now)}")
-    says = f"next slot overdue by {shapes.span(late)}: no scheduler ticks"
+        return Finding("scheduler", "OK", f"next slot {output.when(next_at, now)}")
+    says = f"next slot overdue by {output.span(late)}: no scheduler ticks"
     verdict = "FAIL" if is_served and late > OVERDUE_US else "WARN"
     return Finding("scheduler", verdict, says, "penstock scheduler, or penstock up")
 
@@ -226,7 +226,7 @@ def _pools(client: Client, served: set[str | None]) -> Iterator[Finding]:
              for name, n in sorted(numbers.items())]  # fmt: skip
     alone = [pool for pool in pools if not pool.is_served and pool.ready]
     for pool in alone:
-        says = f"pool {pool.name}: {shapes.plural(pool.ready, 'run')} ready, no worker serves it"
+        says = f"pool {pool.name}: {output.plural(pool.ready, 'run')} ready, no worker serves it"
         fix = f"penstock worker --pool {pool.name} --pipelines my_pipelines.py"
         yield Finding("pools", "FAIL" if served else "WARN", says, fix)
     if not alone:
@@ -239,10 +239,10 @@ def _work(client: Client) -> Iterator[Finding]:
     oldest = overview.oldest_ready_at
     waits = 0 if oldest is None or not overview.ready else now - oldest
     if waits > OLD_READY_US:
-        says = f"{shapes.plural(overview.ready, 'run')} ready, the oldest for {shapes.span(waits)}"
+        says = f"{output.plural(overview.ready, 'run')} ready, the oldest for {output.span(waits)}"
         yield Finding("backlog", "WARN", says, "Add workers or slots: penstock worker --slots 20")
     else:
-        yield Finding("backlog", "OK", f"{shapes.plural(overview.ready, 'run')} ready")
+        yield Finding("backlog", "OK", f"{output.plural(overview.ready, 'run')} ready")
     dead = client.dead_letters.find(limit=1000)
     if dead:
         many = f"{len(dead)}{'+' if len(dead) == 1000 else ''}"
@@ -261,7 +261,7 @@ def _work(client: Client) -> Iterator[Finding]:
     if any(p.scope == "all" for p in pauses):
         yield Finding("pauses", "WARN", "everything is paused", "penstock resume all")
     elif pauses:
-        yield Finding("pauses", "OK", f"{shapes.plural(len(pauses), 'pause')} in force")
+        yield Finding("pauses", "OK", f"{output.plural(len(pauses), 'pause')} in force")
 
 
 def _poison(client: Client) -> Finding:

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.letter_usecases import LettersAsked
-from penstock.cli.usecases import Shape, UseCases
+from penstock.cli.backends.protocol import Shape, UseCases
+from penstock.cli.backends.protocol_dead_letters import LettersAsked
 from penstock.core.errors import Forbidden
 from penstock.monitoring.stalls import NOBODY_HAS_THEM, overdue_us, passed_over_us
 
@@ -27,7 +27,7 @@ def status(app: App) -> None:
         alerts = len(cases.alerts(state="open", customer=None, limit=MANY))
         dead = len(cases.letters.page(LettersAsked(), MANY))
         pauses = len(cases.pauses())
-    now = shapes.micros(overview["as_of"])
+    now = output.micros(overview["as_of"])
     assert now is not None
     warnings = _warnings(overview, sessions, now)
     record: dict[str, Any] = {
@@ -41,7 +41,7 @@ def status(app: App) -> None:
     }
 
     def people() -> None:
-        click.echo(f"{click.style('Penstock', bold=True)} · {cases.where} · {shapes.when(now)}")
+        click.echo(f"{click.style('Penstock', bold=True)} · {cases.where} · {output.when(now)}")
         _print_queue(overview, now)
         _print_sessions(sessions, overview, now)
         for warning in warnings:
@@ -71,7 +71,7 @@ def _sessions(cases: UseCases) -> list[Shape] | None:
 def _warnings(overview: Shape, sessions: Sequence[Shape] | None, now: int) -> list[str]:
     """What does not move although it should."""
     found = []
-    late = overdue_us(shapes.micros(overview["next_slot_at"]), now)
+    late = overdue_us(output.micros(overview["next_slot_at"]), now)
     is_free = any(
         s["kind"] == "worker" and _is_alive(s, now) and not s["is_draining"]
         and s["held"] < s["slots"]
@@ -79,21 +79,21 @@ def _warnings(overview: Shape, sessions: Sequence[Shape] | None, now: int) -> li
     )  # fmt: skip
     waits = passed_over_us(
         overview["ready_runs"],
-        shapes.micros(overview["oldest_ready_at"]),
+        output.micros(overview["oldest_ready_at"]),
         now,
         has_free_worker=is_free,
     )
     if late:
-        found.append(f"Next slot overdue by {shapes.span(late)}: start a scheduler "
+        found.append(f"Next slot overdue by {output.span(late)}: start a scheduler "
                      "(penstock scheduler, or penstock up)")  # fmt: skip
     if waits:
-        found.append(f"Runs ready for up to {shapes.span(waits)}: {NOBODY_HAS_THEM}")
+        found.append(f"Runs ready for up to {output.span(waits)}: {NOBODY_HAS_THEM}")
     return found
 
 
 def _print_queue(overview: Shape, now: int) -> None:
-    ready, oldest = overview["ready_runs"], shapes.micros(overview["oldest_ready_at"])
-    age = f", oldest {shapes.span(max(0, now - oldest))}" if oldest and ready else ""
+    ready, oldest = overview["ready_runs"], output.micros(overview["oldest_ready_at"])
+    age = f", oldest {output.span(max(0, now - oldest))}" if oldest and ready else ""
     waiting = [
         f"{overview[f'{name}_runs']:,} {name}"
         for name in ("later", "paused", "blocked")
@@ -101,7 +101,7 @@ def _print_queue(overview: Shape, now: int) -> None:
     ]
     completed, failed = overview["completed_today"], overview["failed_today"]
     share = f" ({failed / (completed + failed):.1%} of attempts)" if failed else ""
-    shapes.facts(
+    output.facts(
         [
             ("ready", f"{ready:,}{age}"),
             ("waiting", ", ".join(waiting) or "0"),
@@ -109,7 +109,7 @@ def _print_queue(overview: Shape, now: int) -> None:
             ("today", f"{completed:,} completed, {failed:,} failed{share}, "
              f"{overview['cancelled_today']:,} cancelled, "
              f"{overview['sla_breaches_today']:,} started late"),
-            ("next slot", shapes.when(shapes.micros(overview["next_slot_at"]), now)),
+            ("next slot", output.when(output.micros(overview["next_slot_at"]), now)),
         ]
     )  # fmt: skip
 
@@ -122,12 +122,12 @@ def _print_sessions(sessions: Sequence[Shape] | None, overview: Shape, now: int)
         need = f" although {ready:,} runs are ready" if ready else ""
         click.echo(f"No worker is alive{need}: penstock up --pipelines my_pipelines.py")
         return
-    shapes.table(
+    output.table(
         ("PROCESS", "KIND", "POOL", "HOLDS", "SLOTS", "HOST", "LAST BEAT", "STATE"),
         [
             (
                 s["name"], s["kind"], s["pool"], s["held"], s["slots"], f"{s['host']}:{s['pid']}",
-                shapes.relative((shapes.micros(s["last_beat_at"]) or now) - now),
+                output.relative((output.micros(s["last_beat_at"]) or now) - now),
                 "draining" if s["is_draining"] else "alive" if _is_alive(s, now) else "lapsed",
             )
             for s in sessions
@@ -136,4 +136,4 @@ def _print_sessions(sessions: Sequence[Shape] | None, overview: Shape, now: int)
 
 
 def _is_alive(session: Shape, now: int) -> bool:
-    return (shapes.micros(session["lease_until"]) or 0) >= now
+    return (output.micros(session["lease_until"]) or 0) >= now

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.given import CONFIG, confirm
-from penstock.cli.usecases import Shape
+from penstock.cli.arguments import CONFIG, confirm
+from penstock.cli.backends.protocol import Shape
 from penstock.core.errors import InvalidInput
 from penstock.schedules.cli.create import create, fields_given, update_options
 
@@ -52,12 +52,12 @@ def list_(app: App, /, **given: Any) -> None:
             app.say("No configs match." if narrowed or given["after"] else "No configs yet.")
             app.say('Create one: penstock configs create CUSTOMER PIPELINE --cron "0 2 * * *"')
             return
-        shapes.table(
+        output.table(
             ("CONFIG", "CUSTOMER", "PIPELINE", "SCHEDULE", "NEXT", "LAST", "FAILS", "STATE"),
             [
                 (
                     c["config_id"], c["customer_id"], c["pipeline_template"],
-                    shapes.schedule_words(c), shapes.brief(shapes.micros(c["next_run_time"]), now),
+                    output.schedule_words(c), output.brief(output.micros(c["next_run_time"]), now),
                     c["last_run_status"], c["consecutive_failures"] or "-", _state(c),
                 )
                 for c in found
@@ -82,9 +82,9 @@ def show(app: App, config_id: str) -> None:
     def people() -> None:
         click.echo(f"{config_id}  {click.style(_state(config), bold=True)}")
         hidden = ("config_id", "is_active", "is_paused", "next_run_time", "last_run_time")
-        shapes.facts(
+        output.facts(
             [(name, value) for name, value in config.items() if name not in hidden]
-            + [("last run", shapes.when(shapes.micros(config["last_run_time"]), now)),
+            + [("last run", output.when(output.micros(config["last_run_time"]), now)),
                *(("next" if n == 0 else "", _fire(fire, now)) for n, fire in enumerate(fires))]
         )  # fmt: skip
         if not config["is_active"]:
@@ -178,9 +178,9 @@ def preview(app: App, config_id: str, count: int) -> None:
             return
         if not config["is_active"]:
             app.say("It is switched off: it would fire")
-        shapes.table(
+        output.table(
             ("AT", f"IN {config['timezone']}", "NOTE"),
-            [(shapes.when(shapes.micros(f["at"]), now), f["local"], f["note"]) for f in fires],
+            [(output.when(output.micros(f["at"]), now), f["local"], f["note"]) for f in fires],
         )
 
     app.emit({"config_id": config_id, "fires": fires}, people)
@@ -200,13 +200,13 @@ def audit(app: App, customer: str, config_id: str | None, limit: int) -> None:
         if not found:
             app.say("Nothing was changed.")
             return
-        shapes.table(
+        output.table(
             ("N", "AT", "ACTION", "CONFIG", "BY", "REASON", "CHANGE"),
             [
                 (
-                    row["n"], shapes.when(shapes.micros(row["at"])), row["action"],
+                    row["n"], output.when(output.micros(row["at"])), row["action"],
                     row["config_id"], row["changed_by"], row["change_reason"],
-                    shapes.first_line(_change(row), 70),
+                    output.first_line(_change(row), 70),
                 )
                 for row in found
             ],
@@ -229,12 +229,12 @@ def ledger(app: App, config_id: str, limit: int) -> None:
         if not found:
             app.say("Every slot so far has started.")
             return
-        shapes.table(
+        output.table(
             ("FROM", "TO", "SLOTS", "WHY"),
             [
                 (
-                    shapes.when(shapes.micros(e["slot_from"]), now),
-                    shapes.when(shapes.micros(e["slot_to"])), e["slots"], e["outcome"],
+                    output.when(output.micros(e["slot_from"]), now),
+                    output.when(output.micros(e["slot_to"])), e["slots"], e["outcome"],
                 )
                 for e in found
             ],
@@ -264,7 +264,7 @@ def _change(row: Shape) -> str | None:
 
 def _fire(fire: Shape, now: int) -> str:
     note = f"  {fire['note']}" if fire["note"] else ""
-    return shapes.when(shapes.micros(fire["at"]), now) + note
+    return output.when(output.micros(fire["at"]), now) + note
 
 
 def _state(config: Shape) -> str:

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.given import JSON, MINUTES, pairs, records
+from penstock.cli.arguments import JSON, MINUTES, pairs, records
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.schedules.cadence import CatchUp, Overlap
 
@@ -108,8 +108,8 @@ def create(app: App, /, **given: Any) -> None:
         if given["dry_run"]:
             pipelines = {fields.get("pipeline_template") for _, fields in wanted}
             record = {"checked": len(wanted), "created": 0}
-            text = (f"{shapes.plural(len(wanted), 'config')} of "
-                    f"{shapes.plural(len(pipelines), 'pipeline')} would be created; "
+            text = (f"{output.plural(len(wanted), 'config')} of "
+                    f"{output.plural(len(pipelines), 'pipeline')} would be created; "
                     "nothing was.")  # fmt: skip
             app.emit(record, lambda: click.echo(text))
             return
@@ -118,14 +118,14 @@ def create(app: App, /, **given: Any) -> None:
 
     def people() -> None:
         for config in made[:20]:
-            nxt = shapes.when(shapes.micros(config["next_run_time"]), now)
+            nxt = output.when(output.micros(config["next_run_time"]), now)
             when = f"first run {nxt}" if config["next_run_time"] else "starts on demand"
             if config["event_topic"]:
                 when = BY_HAND.format(config["config_id"])
             click.echo(f"{config['config_id']}  {config['customer_id']}  "
                        f"{config['pipeline_template']}  {when}")  # fmt: skip
         if len(made) > 20:
-            click.echo(f"… and {shapes.plural(len(made) - 20, 'more', 'more')}")
+            click.echo(f"… and {output.plural(len(made) - 20, 'more', 'more')}")
 
     app.emit({"configs": made}, people)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Command
 from penstock.core.errors import InvalidInput
 
@@ -52,11 +52,11 @@ def pauses(app: App) -> None:
         if not found:
             app.say("Nothing is paused.")
             return
-        shapes.table(
+        output.table(
             ("SCOPE", "WHAT", "SINCE", "BY", "REASON"),
             [
                 (
-                    p["scope"], p["subject"], shapes.brief(shapes.micros(p["paused_at"]), now),
+                    p["scope"], p["subject"], output.brief(output.micros(p["paused_at"]), now),
                     p["paused_by"], p["reason"],
                 )
                 for p in found

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.flow_usecases import Place
-from penstock.cli.given import FLOW_PREFIX, flow_id, no_partition
-from penstock.cli.usecases import Shape
+from penstock.cli.arguments import FLOW_PREFIX, flow_id, no_partition
+from penstock.cli.backends.protocol import Shape
+from penstock.cli.backends.protocol_flows import Place
 
 COLOURS = {
     "complete": "green", "degraded": "yellow", "running": "cyan", "waiting": "yellow",
@@ -53,18 +53,18 @@ def explain(
 
 def print_explanation(told: Shape, *, brief: bool = False) -> None:
     """An explanation as people read it."""
-    click.secho(shapes.printable(told["title"]), bold=True)
+    click.secho(output.printable(told["title"]), bold=True)
     if not brief or not told["phases"]:
-        click.echo(f"  {shapes.printable(told['summary'])}")
+        click.echo(f"  {output.printable(told['summary'])}")
     width = max((len(story["phase"]) for story in told["phases"]), default=0)
     for story in told["phases"]:
         word = click.style(f"{story['word']:<13}", fg=COLOURS.get(story["word"]))
-        rest = shapes.printable(f"{story['count']:<5}{story['headline']}")
-        click.echo(f"  {shapes.printable(story['phase']):<{width}}  {word}  {rest}".rstrip())
+        rest = output.printable(f"{story['count']:<5}{story['headline']}")
+        click.echo(f"  {output.printable(story['phase']):<{width}}  {word}  {rest}".rstrip())
         for sentence in () if brief else story["sentences"]:
-            click.echo(f"      {shapes.printable(sentence)}")
+            click.echo(f"      {output.printable(sentence)}")
     if told["actions"]:
         click.echo("What you can do:")
         for action in told["actions"]:
-            click.echo(f"  {shapes.printable(action['does'])}:")
-            click.echo(f"    {shapes.printable(action['command'])}")
+            click.echo(f"  {output.printable(action['does'])}:")
+            click.echo(f"    {output.printable(action['command'])}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.usecases import Shape
+from penstock.cli.backends.protocol import Shape
 
 
 @click.command("trace", cls=Command)
@@ -24,17 +24,17 @@ def trace(app: App, cause: str) -> None:
 
 def print_trace(found: Shape) -> None:
     """A trace as people read it."""
-    click.secho(f"correlation {shapes.printable(found['correlation_id'])}", bold=True)
+    click.secho(f"correlation {output.printable(found['correlation_id'])}", bold=True)
     for flow in found["flows"]:
         about = (flow["customer_id"], flow["pipeline_template"], flow["partition"], flow["mode"])
         name = " · ".join([*about, f"generation {flow['generation']}"])
-        click.echo(f"  {flow['flow_id']}  {flow['state']:<9}  {shapes.printable(name)}")
+        click.echo(f"  {flow['flow_id']}  {flow['state']:<9}  {output.printable(name)}")
     click.echo("What happened")
     for step in found["steps"]:
-        at = shapes.when(shapes.micros(step["at"]))
+        at = output.when(output.micros(step["at"]))
         run = f"  {step['run_id']}" if step["run_id"] else ""
-        click.echo(f"  {at}  {step['kind']:<9}  {shapes.printable(step['text'])}{run}")
+        click.echo(f"  {at}  {step['kind']:<9}  {output.printable(step['text'])}{run}")
     if found["never"]:
         click.echo("What has not happened")
         for absence in found["never"]:
-            click.echo(f"  {shapes.printable(absence['text'])}")
+            click.echo(f"  {output.printable(absence['text'])}")

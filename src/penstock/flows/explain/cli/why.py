@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Command
-from penstock.cli.flow_usecases import Place
-from penstock.cli.given import FLOW_PREFIX, RUN_PREFIX, flow_id, no_partition, run_id
-from penstock.cli.usecases import Shape
+from penstock.cli.arguments import FLOW_PREFIX, RUN_PREFIX, flow_id, no_partition, run_id
+from penstock.cli.backends.protocol import Shape
+from penstock.cli.backends.protocol_flows import Place
 from penstock.core.errors import NotFound
 
 CLEARS = {"event": "when something happens", "person": "needs a person", "time": "", "never": ""}
@@ -53,7 +53,7 @@ def why(
 
 def print_proof(proof: Shape) -> None:
     """A tree of causes as people read it."""
-    now = shapes.micros(proof["as_of"])
+    now = output.micros(proof["as_of"])
     causes = proof["causes"]
     open_at: dict[int, bool] = {}
     for place, cause in enumerate(causes):
@@ -64,12 +64,12 @@ def print_proof(proof: Shape) -> None:
         stem = "".join("│  " if open_at.get(level) else "   " for level in range(1, depth))
         branch = "" if depth == 0 else ("├─ " if open_at[depth] else "└─ ")
         note = _note(cause, now)
-        click.echo(f"{stem}{branch}{shapes.printable(cause['text'])}{note}")
+        click.echo(f"{stem}{branch}{output.printable(cause['text'])}{note}")
         if cause["action"] is not None:
             deeper = "" if depth == 0 else ("│  " if open_at[depth] else "   ")
-            click.echo(f"{stem}{deeper}   → {shapes.printable(cause['action']['command'])}")
+            click.echo(f"{stem}{deeper}   → {output.printable(cause['action']['command'])}")
     if proof["earliest_at"] is not None:
-        click.echo(f"Not before {shapes.when(shapes.micros(proof['earliest_at']), now)}.")
+        click.echo(f"Not before {output.when(output.micros(proof['earliest_at']), now)}.")
 
 
 def _note(cause: Shape, now: int | None) -> str:
@@ -77,8 +77,8 @@ def _note(cause: Shape, now: int | None) -> str:
     if cause["kind"] in ("flow", "phase", "processor", "run"):
         return ""
     if cause["earliest_at"] is not None and now is not None:
-        at = shapes.micros(cause["earliest_at"])
+        at = output.micros(cause["earliest_at"])
         assert at is not None
-        return f"  [not before {shapes.brief(at, now)}]"
+        return f"  [not before {output.brief(at, now)}]"
     said = CLEARS[cause["clears"]]
     return f"  [{said}]" if said else ""

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.flow_usecases import Narrowed, Place, open_flow
-from penstock.cli.usecases import Shape, UseCases
+from penstock.cli.backends.protocol import Shape, UseCases
+from penstock.cli.backends.protocol_flows import Narrowed, Place, open_flow
 from penstock.core.errors import InvalidInput
 
 LIMIT = click.IntRange(1, 1_000)
@@ -76,12 +76,12 @@ def _check(cases: UseCases, given: dict[str, Any]) -> Shape:
 
 def _print_check(found: Shape, now: int) -> None:
     name = f"{found['phase']} {found['partition']} ({found['mode']})"
-    click.echo(f"{shapes.printable(name)}  {click.style(found['verdict'], bold=True)}")
+    click.echo(f"{output.printable(name)}  {click.style(found['verdict'], bold=True)}")
     for reason in found["reasons"]:
-        click.echo(f"  {shapes.printable(reason)}")
+        click.echo(f"  {output.printable(reason)}")
     if found["waits_until"] is not None:
         click.echo(
-            f"  It would wait until {shapes.when(shapes.micros(found['waits_until']), now)}."
+            f"  It would wait until {output.when(output.micros(found['waits_until']), now)}."
         )
     _print_dependencies(found["dependencies"])
     if not found["is_asked"]:
@@ -93,7 +93,7 @@ def _print_dependencies(found: list[Shape]) -> None:
     if not found:
         click.echo("  It looks at no data: what lies before it decides.")
         return
-    shapes.table(
+    output.table(
         ("TABLE", "KIND", "STATUS", "FOUND", "QUALITY", "ISSUES"),
         [
             (
@@ -130,14 +130,14 @@ def history(app: App, /, **given: Any) -> None:
         if not found:
             app.say("No decisions match.")
             return
-        shapes.table(
+        output.table(
             ("AT", "PHASE", "PARTITION", "MODE", "VERDICT", "COMPLETE", "QUALITY", "WHY"),
             [
                 (
-                    shapes.brief(shapes.micros(one["decided_at"]), now),
+                    output.brief(output.micros(one["decided_at"]), now),
                     one["phase"] + (f"/{one['processor']}" if one["processor"] else ""),
                     one["partition"], one["mode"], one["verdict"], f"{one['completeness']:.0f} %",
-                    f"{one['quality']:.2f}", shapes.first_line(" ".join(one["reasons"]), 90),
+                    f"{one['quality']:.2f}", output.first_line(" ".join(one["reasons"]), 90),
                 )
                 for one in found
             ],
@@ -192,7 +192,7 @@ def backtest(app: App, /, **given: Any) -> None:
         now = cases.now()
 
     def people() -> None:
-        click.echo(f"{shapes.plural(found['decisions'], 'decision')} of {given['days']} days: "
+        click.echo(f"{output.plural(found['decisions'], 'decision')} of {given['days']} days: "
                    f"{found['changed']:,} would have been others.")  # fmt: skip
         for move in found["moves"]:
             if move["then"] != move["now"]:
@@ -207,15 +207,15 @@ def _print_tried(app: App, tried: list[Shape], now: int) -> None:
     if not tried:
         app.say("No decisions match.")
         return
-    shapes.table(
+    output.table(
         ("AT", "PHASE", "PARTITION", "MODE", "WAS", "WOULD BE", "WHY"),
         [
             (
-                shapes.brief(shapes.micros(one["decided_at"]), now),
+                output.brief(output.micros(one["decided_at"]), now),
                 one["phase"] + (f"/{one['processor']}" if one["processor"] else ""),
                 one["partition"], one["mode"], one["then"],
                 one["now"] if one["changed"] else "the same",
-                shapes.first_line(" ".join(one["reasons"]), 90),
+                output.first_line(" ".join(one["reasons"]), 90),
             )
             for one in tried
         ],

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.given import INTERVENTION
-from penstock.cli.usecases import Shape
+from penstock.cli.arguments import INTERVENTION
+from penstock.cli.backends.protocol import Shape
 
 STATUS = click.Choice(["open", "resolved", "all"])
 
@@ -33,14 +33,14 @@ def list_(app: App, status: str, customer: str | None, limit: int) -> None:
         if not found:
             app.say("Nothing waits for a person." if status == "open" else "None match.")
             return
-        shapes.table(
+        output.table(
             ("ITEM", "STATUS", "CUSTOMER", "PIPELINE", "PARTITION", "PHASE", "SINCE", "MISSING"),
             [
                 (
                     one["intervention_id"], one["status"], one["customer_id"],
                     one["pipeline_template"], one["partition"], one["phase"],
-                    shapes.brief(shapes.micros(one["opened_at"]), now),
-                    shapes.first_line(", ".join(one["missing"])),
+                    output.brief(output.micros(one["opened_at"]), now),
+                    output.first_line(", ".join(one["missing"])),
                 )
                 for one in found
             ],
@@ -63,7 +63,7 @@ def show(app: App, intervention_id: str) -> None:
 
 def _print_item(item: Shape, now: int) -> None:
     click.echo(f"{item['intervention_id']}  {click.style(item['status'], bold=True)}")
-    shapes.facts(
+    output.facts(
         [
             ("customer", item["customer_id"]),
             ("pipeline", item["pipeline_template"]),
@@ -73,8 +73,8 @@ def _print_item(item: Shape, now: int) -> None:
             ("missing", ", ".join(item["missing"])),
             ("why", item["reason"]),
             ("tries", item["tries"]),
-            ("since", shapes.when(shapes.micros(item["opened_at"]), now)),
-            ("resolved", shapes.when(shapes.micros(item["resolved_at"]), now)),
+            ("since", output.when(output.micros(item["opened_at"]), now)),
+            ("resolved", output.when(output.micros(item["resolved_at"]), now)),
             ("resolved by", item["resolved_by"]),
             ("resolution", item["resolution"]),
             ("flow", item["flow_id"]),
@@ -101,4 +101,4 @@ def resolve(app: App, intervention_id: str, resolution: str, dry_run: bool) -> N
     word = "would be resolved" if dry_run else "resolved"
     outcome = {"intervention_id": intervention_id, "outcome": word.replace(" ", "_")}
     text = f"{intervention_id} {word}; the gate of {where} {'would be' if dry_run else 'is'} asked"
-    app.emit(outcome, lambda: click.echo(shapes.printable(f"{text} again.")))
+    app.emit(outcome, lambda: click.echo(output.printable(f"{text} again.")))

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from penstock.cli import shapes
+from penstock.cli import output
 from penstock.cli.app import App, Group
-from penstock.cli.flow_usecases import Narrowed, Place
-from penstock.cli.given import OVERRIDE
-from penstock.cli.usecases import Shape
+from penstock.cli.arguments import OVERRIDE
+from penstock.cli.backends.protocol import Shape
+from penstock.cli.backends.protocol_flows import Narrowed, Place
 
 
 @click.group(cls=Group)
@@ -57,9 +57,9 @@ def grant(app: App, /, **given: Any) -> None:
         now = cases.now()
 
     def people() -> None:
-        until = shapes.when(shapes.micros(made["expires_at"]), now)
+        until = output.when(output.micros(made["expires_at"]), now)
         click.echo(f"{made['override_id']}: {_about(made)}, until {until}.")
-        click.echo(f"Open flows of {shapes.printable(made['partition'])} are judged again now.")
+        click.echo(f"Open flows of {output.printable(made['partition'])} are judged again now.")
 
     app.emit(made, people)
 
@@ -68,11 +68,11 @@ def _print_would(wanted: Shape, told: Shape) -> None:
     click.echo(f"Would approve that {_about(wanted)}, for {wanted['expires']}.")
     held = [story for story in told["phases"] if story["state"] in ("WAITING", "BLOCKED")]
     for story in held:
-        click.echo(shapes.printable(f"  {story['phase']} {story['word']} {story['headline']}"))
+        click.echo(output.printable(f"  {story['phase']} {story['word']} {story['headline']}"))
     waiting = [one for one in told["still_open"] if one["state"] in ("WAITING", "BLOCKED")]
     for one in waiting:
         which = f"{one['phase']} {one['state'].lower()} in generation {one['generation']}"
-        click.echo(shapes.printable(f"  {which} ({one['mode']}, {one['flow_id']})"))
+        click.echo(output.printable(f"  {which} ({one['mode']}, {one['flow_id']})"))
     if not held and not waiting:
         click.echo("  No gate of this partition waits or is blocked now.")
 
@@ -95,7 +95,7 @@ def list_(app: App, /, *, everything: bool, **given: Any) -> None:
         if not found:
             app.say("No approvals." if everything else "No approvals count now.")
             return
-        shapes.table(
+        output.table(
             ("OVERRIDE", "CUSTOMER", "PIPELINE", "PARTITION", "PHASE", "WITHOUT", "BY", "UNTIL",
              "REASON"),
             [
@@ -104,8 +104,8 @@ def list_(app: App, /, *, everything: bool, **given: Any) -> None:
                     one["partition"], one["phase"], one["dependency"] or "anything",
                     one["approved_by"],
                     "revoked" if one["revoked_at"]
-                    else shapes.brief(shapes.micros(one["expires_at"]), now),
-                    shapes.first_line(one["reason"]),
+                    else output.brief(output.micros(one["expires_at"]), now),
+                    output.first_line(one["reason"]),
                 )
                 for one in found
             ],
@@ -130,4 +130,4 @@ def _about(one: Shape) -> str:
     what = one.get("dependency") or "anything that is missing"
     where = f"{one['pipeline_template']} {one['partition']}"
     phase = f" {one['phase']}" if one.get("phase") else ""
-    return shapes.printable(f"{where}{phase} may start without {what}")
+    return output.printable(f"{where}{phase} may start without {what}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.access import shapes
 from penstock.assembly import describe_database
-from penstock.cli.usecases import RunsAsked, Shape, Wanted, named
+from penstock.cli.backends.protocol import RunsAsked, Shape, Wanted, named
 from penstock.client import Client
 from penstock.core.clock import parse_duration, parse_iso
 from penstock.core.errors import PenstockError
@@ -24,10 +24,10 @@ from penstock.schedules.shapes import (
 )
 
 if TYPE_CHECKING:
-    from penstock.cli.bus_usecases import BusCases
-    from penstock.cli.flow_usecases import FlowCases
-    from penstock.cli.letter_usecases import LetterCases
-    from penstock.cli.limit_usecases import LimitCases
+    from penstock.cli.backends.limits import LimitCases
+    from penstock.cli.backends.protocol_bus import BusCases
+    from penstock.cli.backends.protocol_dead_letters import LetterCases
+    from penstock.cli.backends.protocol_flows import FlowCases
 
 SUBJECTS = ("customer_id", "cfg_id", "pipeline")
 
@@ -43,7 +43,7 @@ class Here:
     def flows(self) -> FlowCases:
         """The use cases about flows and gates."""
         # As in `there`: a command about runs pays nothing for them.
-        from penstock.cli.here_flows import HereFlows
+        from penstock.cli.backends.database_flows import HereFlows
 
         return HereFlows(self._client)
 
@@ -51,7 +51,7 @@ class Here:
     def letters(self) -> LetterCases:
         """The use cases about dead letters."""
         # As in `there`: a command about runs pays nothing for them.
-        from penstock.cli.here_letters import HereLetters
+        from penstock.cli.backends.database_dead_letters import HereLetters
 
         return HereLetters(self._client)
 
@@ -59,7 +59,7 @@ class Here:
     def bus(self) -> BusCases:
         """The use cases about topics and subscriptions."""
         # As in `there`: a command about runs pays nothing for them.
-        from penstock.cli.here_bus import HereBus
+        from penstock.cli.backends.database_bus import HereBus
 
         return HereBus(self._client)
 
@@ -67,7 +67,7 @@ class Here:
     def limits(self) -> LimitCases:
         """The use cases about limits."""
         # As in `there`: a command about runs pays nothing for them.
-        from penstock.cli.limit_usecases import HereLimits
+        from penstock.cli.backends.limits import HereLimits
 
         return HereLimits(self._client)
 

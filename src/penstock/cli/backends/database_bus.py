@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.bus import shapes as shapes
 from penstock.bus.client.requests import DAY_SECONDS, nacks_of, outgoing_of, subscription_of
-from penstock.cli.usecases import Shape
+from penstock.cli.backends.protocol import Shape
 from penstock.client import Client
 from penstock.core.clock import SECOND, parse_iso
 from penstock.core.errors import NotFound

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.cli.usecases import Shape
+from penstock.cli.backends.protocol import Shape
 from penstock.dead_letters.client.deliveries import Edit
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.cli.paging import gather
-from penstock.cli.usecases import Shape
+from penstock.cli.backends.paging import gather
+from penstock.cli.backends.protocol import Shape
 from penstock.remote import Api
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.cli.usecases import Shape
+from penstock.cli.backends.protocol import Shape
 
 PAGE = 1_000
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from penstock.cli.paging import gather
-from penstock.cli.usecases import Shape
+from penstock.cli.backends.paging import gather
+from penstock.cli.backends.protocol import Shape
 from penstock.client import Client
 from penstock.core.ids import decode
 

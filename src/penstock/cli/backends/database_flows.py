@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.cli.flow_usecases import FlowsAsked, Narrowed, Place
-from penstock.cli.usecases import Shape
+from penstock.cli.backends.protocol import Shape
+from penstock.cli.backends.protocol_flows import FlowsAsked, Narrowed, Place
 from penstock.client import Client
 from penstock.core.errors import DeclarationError, InvalidInput
 from penstock.core.ids import decode

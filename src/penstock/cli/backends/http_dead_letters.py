@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from penstock.cli.letter_usecases import LettersAsked, Step
-from penstock.cli.paging import gather
-from penstock.cli.usecases import Shape, named
+from penstock.cli.backends.paging import gather
+from penstock.cli.backends.protocol import Shape, named
+from penstock.cli.backends.protocol_dead_letters import LettersAsked, Step
 from penstock.core.clock import iso
 from penstock.dead_letters.client.deliveries import Edit
 from penstock.remote import Api

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from penstock.cli.letter_usecases import LettersAsked, Step
-from penstock.cli.usecases import Shape
+from penstock.cli.backends.protocol import Shape
+from penstock.cli.backends.protocol_dead_letters import LettersAsked, Step
 from penstock.client import Client
 from penstock.core.errors import NotFound
 from penstock.core.ids import decode, encode

@@ -31,7 +31,7 @@ from penstock.audit.telemetry import (
     Ticked,
     WorkerBeat,
 )
-from penstock.cli.shapes import plural, printable
+from penstock.cli.output import plural, printable
 from penstock.core.clock import Clock, SystemClock, iso, to_datetime
 from penstock.core.ids import encode
 from penstock.core.redact import redact_json, redact_text

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.paging import gather
-from penstock.cli.usecases import RunsAsked, Shape, Wanted, named
+from penstock.cli.backends.paging import gather
+from penstock.cli.backends.protocol import RunsAsked, Shape, Wanted, named
 from penstock.core.clock import iso
 from penstock.core.errors import Conflict, Forbidden, PenstockError
 from penstock.core.fields import check_customer
@@ -15,10 +15,10 @@ from penstock.remote import Api
 from penstock.remote.problems import rebuilt
 
 if TYPE_CHECKING:
-    from penstock.cli.bus_usecases import BusCases
-    from penstock.cli.flow_usecases import FlowCases
-    from penstock.cli.letter_usecases import LetterCases
-    from penstock.cli.limit_usecases import LimitCases
+    from penstock.cli.backends.limits import LimitCases
+    from penstock.cli.backends.protocol_bus import BusCases
+    from penstock.cli.backends.protocol_dead_letters import LetterCases
+    from penstock.cli.backends.protocol_flows import FlowCases
 
 BULK = 10_000
 
@@ -37,7 +37,7 @@ class There:
     def flows(self) -> FlowCases:
         """The use cases about flows and gates."""
         # As in `usecases`: a command about runs pays nothing for them.
-        from penstock.cli.there_flows import ThereFlows
+        from penstock.cli.backends.http_flows import ThereFlows
 
         return ThereFlows(self._whole)
 
@@ -45,7 +45,7 @@ class There:
     def letters(self) -> LetterCases:
         """The use cases about dead letters."""
         # As in `usecases`: a command about runs pays nothing for them.
-        from penstock.cli.there_letters import ThereLetters
+        from penstock.cli.backends.http_dead_letters import ThereLetters
 
         return ThereLetters(self._whole)
 
@@ -53,7 +53,7 @@ class There:
     def bus(self) -> BusCases:
         """The use cases about topics and subscriptions."""
         # As in `usecases`: a command about runs pays nothing for them.
-        from penstock.cli.there_bus import ThereBus
+        from penstock.cli.backends.http_bus import ThereBus
 
         return ThereBus(self._whole)
 
@@ -61,7 +61,7 @@ class There:
     def limits(self) -> LimitCases:
         """The use cases about limits."""
         # As in `usecases`: a command about runs pays nothing for them.
-        from penstock.cli.limit_usecases import ThereLimits
+        from penstock.cli.backends.limits import ThereLimits
 
         return ThereLimits(self._whole)
 

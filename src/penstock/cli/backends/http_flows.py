@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.cli.flow_usecases import FlowsAsked, Narrowed, Place
-from penstock.cli.paging import gather
-from penstock.cli.usecases import Shape, named
+from penstock.cli.backends.paging import gather
+from penstock.cli.backends.protocol import Shape, named
+from penstock.cli.backends.protocol_flows import FlowsAsked, Narrowed, Place
 from penstock.remote import Api
 
 

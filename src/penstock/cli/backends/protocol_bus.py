@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.cli.usecases import Shape
+from penstock.cli.backends.protocol import Shape
 
 
 class BusCases(Protocol):

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from penstock.core.errors import InvalidInput, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.cli.bus_usecases import BusCases
-    from penstock.cli.flow_usecases import FlowCases
-    from penstock.cli.letter_usecases import LetterCases
-    from penstock.cli.limit_usecases import LimitCases
+    from penstock.cli.backends.limits import LimitCases
+    from penstock.cli.backends.protocol_bus import BusCases
+    from penstock.cli.backends.protocol_dead_letters import LetterCases
+    from penstock.cli.backends.protocol_flows import FlowCases
 
 Shape: TypeAlias = dict[str, Any]
 Wanted: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]

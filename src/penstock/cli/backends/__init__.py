@@ -1,0 +1,1 @@
+"""What commands call: the use cases on a database or through the API."""
