@@ -13,8 +13,8 @@ from benchmarks.raw import Raw
 from benchmarks.result import Result, say
 from benchmarks.site import Place, Site
 from benchmarks.work import hold, worker
-from penstock import config
-from penstock.assembly import scheduler_loops, supervise
+from penstock.assembly import settings
+from penstock.assembly.process import scheduler_loops, supervise
 from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.db.store import Store
@@ -42,7 +42,7 @@ def crash(site: Site, *, quick: bool) -> Iterator[Result]:
     victim = _victim(place)
     _await(raw, "claimed_by = 'victim' AND state = 'RUNNING'", RUNS)
     old = raw.rows("SELECT run_id, token FROM runs WHERE admission = 9")
-    supervisor = supervise(scheduler_loops(store, config.load({}), Events()))
+    supervisor = supervise(scheduler_loops(store, settings.load({}), Events()))
     heir = worker(store, hold, slots=RUNS, name="heir")
     supervisor.start()
     heir.start()

@@ -23,8 +23,8 @@ from penstock.flows.gates.verdict import GateInput, Verdict
 from penstock.pipelines.declare.needs import historical, per, same_day
 from penstock.pipelines.dependency import Dependency
 from penstock.pipelines.modes import OVERNIGHT
-from penstock.probes.api import Look
-from penstock.probes.looking import Probes
+from penstock.probes.protocol import Look
+from penstock.probes.runner import Probes
 
 TABLES = 20
 ROWS_PER_PARTITION = 30_000

@@ -20,7 +20,7 @@ from penstock.flows.gates.probe_request import Look
 from penstock.flows.orchestrator import Orchestrator, Stepped
 from penstock.flows.store.flows import Flow
 from penstock.pipelines.dependency import Dependency, Kind
-from penstock.probes.moments import days_before
+from penstock.probes.timestamps import days_before
 from penstock.runs import attempt_result
 from penstock.runs.admitter import Admitter
 from penstock.runs.attempt_result import Failure

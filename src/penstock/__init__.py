@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.assembly import connect, work_off
+    from penstock.assembly.process import connect, work_off
     from penstock.client import Client
     from penstock.core.error_classification import register as register_error
     from penstock.core.errors import (
@@ -87,18 +87,18 @@ _ERRORS = (
 _NEEDS = ("Dependency", "historical", "optional", "per", "same_day")
 _HOMES = {
     **dict.fromkeys(_ERRORS, "core.errors"),
-    **dict.fromkeys(_NEEDS, "core.needs"),
+    **dict.fromkeys(_NEEDS, "pipelines.declare.needs"),
     "Client": "client",
-    "Collect": "core.collect",
-    "Mode": "core.mode",
-    "Phase": "core.pipeline",
-    "Pipeline": "core.pipeline",
-    "Result": "core.result",
-    "RunContext": "engine.context",
-    "Submission": "client.runs",
-    "connect": "assembly",
-    "register_error": "core.classify",
-    "work_off": "assembly",
+    "Collect": "pipelines.declare.collect",
+    "Mode": "pipelines.mode",
+    "Phase": "pipelines.declare.pipeline",
+    "Pipeline": "pipelines.declare.pipeline",
+    "Result": "worker.result",
+    "RunContext": "worker.context",
+    "Submission": "runs.client.runs",
+    "connect": "assembly.process",
+    "register_error": "core.error_classification",
+    "work_off": "assembly.process",
 }
 """Where each public name lives."""
 

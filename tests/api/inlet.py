@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from penstock.assembly.push import build_receiving
+from penstock.assembly.settings import Settings, load
 from penstock.audit.telemetry import PushRefused
 from penstock.bus.message import Delivery, SubscriptionSpec, TopicSpec
 from penstock.bus.store.topics import subscription_declare, topic_declare
-from penstock.config import Settings, load
 from penstock.core.clock import SECOND, SystemClock
 from penstock.egress.oidc import SigningKey
 from penstock.egress.tokens import new_signing_key, public_jwk, sign
-from penstock.pushwork import build_receiving
 from tests.api.kit import Client, Reply, Served
 from tests.egress_kit import Receiver, Said, receiving
 

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from penstock import connect, work_off
-from penstock.assembly import build_api
+from penstock.assembly.process import build_api
+from penstock.assembly.settings import load
 from penstock.audit.telemetry import Events
 from penstock.cli import cli
-from penstock.config import load
 from penstock.core.clock import SECOND
 from penstock.server.listener import ApiServer
 from tests.unit.cli.shop import broken, hello, pair

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from penstock import connect
-from penstock.assembly import build_api
+from penstock.assembly.process import build_api
+from penstock.assembly.settings import load
 from penstock.audit.telemetry import Events
-from penstock.config import load
 from penstock.flows.orchestrator import Orchestrator
 from tests.api.flow_scene import daily
 from tests.api.test_command_line import Pair, alike

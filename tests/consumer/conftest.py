@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sinks.api import Sink
 from penstock.sinks.postgres import PostgresSink
+from penstock.sinks.protocol import Sink
 from penstock.sinks.sqlite import SqliteSink
 from penstock.testing.clock import VirtualClock
 

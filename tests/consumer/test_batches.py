@@ -19,7 +19,7 @@ from penstock.consumer import (
 )
 from penstock.core.errors import DeclarationError
 from penstock.db.store import Store
-from penstock.sinks.api import Sink
+from penstock.sinks.protocol import Sink
 from tests.consumer.kit import SUB, TOPIC, ListenedBus
 
 WAIT = 60.0

@@ -3,7 +3,7 @@
 from typing import Any
 
 from penstock.consumer import Consumer, ConsumerOptions, Message, Upsert
-from penstock.sinks.api import Sink
+from penstock.sinks.protocol import Sink
 
 BAD = {
     "NaN": b'{"v": NaN}', "infinity": b'{"v": Infinity}', "overflow": b'{"v": 1e999}',

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sinks.api import Fate, SinkTx, Upsert
 from penstock.sinks.opening import open_sink
+from penstock.sinks.protocol import Fate, SinkTx, Upsert
 from penstock.testing.crash_bus import (
     DATABASES,
     PUBLISHERS,

@@ -17,7 +17,7 @@ from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.consumer import Consumer, ConsumerOptions, Message, Reject, TryAgain, Upsert
 from penstock.core.clock import MINUTE, Clock, SystemClock
 from penstock.db.store import Store
-from penstock.sinks.api import Sink
+from penstock.sinks.protocol import Sink
 from penstock.sinks.sqlite import SqliteSink
 from penstock.testing.clock import VirtualClock
 from tests.conftest import CLOCK_START

@@ -19,8 +19,8 @@ from penstock.consumer import Alert, Consumer, ConsumerOptions, Message, Reject,
 from penstock.consumer.message import of_delivery
 from penstock.core.clock import HOUR, SECOND
 from penstock.db.store import Store
-from penstock.sinks.api import Sink, SinkTx
 from penstock.sinks.opening import open_sink
+from penstock.sinks.protocol import Sink, SinkTx
 from penstock.testing.clock import VirtualClock
 from tests.consumer.kit import GRAVES, SUB, TOPIC, ListenedBus, envelope, request
 

@@ -15,8 +15,8 @@ from penstock.core.clock import DAY
 from penstock.core.errors import InvalidInput, SchemaMismatch, SettingsError
 from penstock.db.sqlite.store import SqliteStore
 from penstock.sinks import statements
-from penstock.sinks.api import AuditRecord, Fate, Sink, StaleFence, Upsert, doc_path
 from penstock.sinks.opening import open_sink as open_url
+from penstock.sinks.protocol import AuditRecord, Fate, Sink, StaleFence, Upsert, doc_path
 from penstock.sinks.sqlite import SqliteSink
 from penstock.testing.clock import VirtualClock
 from penstock.testing.postgres import DatabaseServer

@@ -12,7 +12,7 @@ from penstock.consumer.disposition import Disposition, Outcome
 from penstock.consumer.pulling import SETTLE_TRIES, Clerk
 from penstock.core.errors import StoreUnavailable
 from penstock.db.store import Store
-from penstock.sinks.api import Sink
+from penstock.sinks.protocol import Sink
 from penstock.testing.clock import VirtualClock
 from tests.conftest import OpenStore
 from tests.consumer.kit import SUB, TOPIC, ListenedBus

@@ -12,9 +12,9 @@ from types import ModuleType
 import pytest
 
 from penstock import Pipeline, RunContext, connect
-from penstock.assembly import build_api
+from penstock.assembly.process import build_api
+from penstock.assembly.settings import load
 from penstock.audit.telemetry import Events
-from penstock.config import load
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 _FENCED = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

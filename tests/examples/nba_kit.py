@@ -13,8 +13,8 @@ from penstock.flows.gates.evidence import Assessment, assess
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.pipelines.plan import judging_mode
-from penstock.probes.api import Look
-from penstock.probes.looking import Probes
+from penstock.probes.protocol import Look
+from penstock.probes.runner import Probes
 from penstock.testing.clock import VirtualClock
 
 PLAYED, KNOWN = date(2025, 12, 29), date(2025, 12, 30)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.config import (
+from penstock.assembly.settings import (
     DEFAULT_DATABASE,
     PREFIX,
     TABLE,

@@ -23,9 +23,9 @@ from penstock.core.errors import InvalidInput
 from penstock.egress.addresses import is_loopback
 
 if TYPE_CHECKING:
+    from penstock.assembly.settings import Settings
     from penstock.cli.backends.protocol import UseCases
     from penstock.client import Client
-    from penstock.config import Settings
 
 DEFAULT_FILE = "penstock.toml"
 
@@ -44,7 +44,7 @@ class App:
     def settings(self, **overrides: Any) -> Settings:
         """Settings from file, environment and flags; explicit overrides win."""
         # Help and completion need no settings, so their modules are loaded here.
-        from penstock.config import load
+        from penstock.assembly.settings import load
 
         file = Path(self.config) if self.config else None
         if file is None and Path(DEFAULT_FILE).is_file():
@@ -87,7 +87,7 @@ class App:
         """A client on the database; a SQLite file that is not there is only made by `create`."""
         chosen = settings or self.database_settings()
         # Loads the store: only commands that open it pay for that.
-        from penstock.assembly import open_client
+        from penstock.assembly.process import open_client
 
         # Libraries' log lines are for processes that serve; a command says what went wrong itself.
         logging.getLogger().addHandler(logging.NullHandler())
@@ -119,7 +119,7 @@ def refuse_url(url: str | None) -> None:
 def _key(settings: Settings) -> str | None:
     """The key for the settings' URL: the environment's, or on this machine the development key."""
     # As in `settings`.
-    from penstock.config import api_key_of, key_file
+    from penstock.assembly.settings import api_key_of, key_file
 
     key = api_key_of(os.environ)
     if key is not None or not is_loopback(urlsplit(settings.url).hostname or ""):

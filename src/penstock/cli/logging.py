@@ -37,9 +37,9 @@ from penstock.core.ids import encode
 from penstock.core.redact import redact_json, redact_text
 
 if TYPE_CHECKING:
+    from penstock.assembly.settings import Settings
     from penstock.cli.app import App
     from penstock.client import Client
-    from penstock.config import Settings
 
 LINES_PER_SECOND = 20
 LEVELS = ("debug", "info", "warning", "error")

@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 
+from penstock.assembly.settings import DEFAULT_DATABASE, KEY_VARIABLE, TABLE, Setting
 from penstock.cli.app import Command, Group
 from penstock.cli.root import FAMILIES, cli
-from penstock.config import DEFAULT_DATABASE, KEY_VARIABLE, TABLE, Setting
 from penstock.core.errors import PenstockError
 
 _WORDS = {

@@ -14,8 +14,8 @@ from penstock.consumer.message import Message, Payload
 from penstock.consumer.options import ConsumerOptions
 from penstock.consumer.pulling import PullWorker
 from penstock.consumer.senders import signed_by
-from penstock.sinks.api import Document, Sink, SinkTx, StaleFence, Upsert, doc_path
 from penstock.sinks.opening import open_sink
+from penstock.sinks.protocol import Document, Sink, SinkTx, StaleFence, Upsert, doc_path
 
 __all__ = [
     "Alert",

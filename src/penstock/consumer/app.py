@@ -41,8 +41,8 @@ from penstock.consumer.router import (
 from penstock.core.clock import HOUR, Micros
 from penstock.core.errors import SettingsError
 from penstock.pipelines.declare.collect import Collect
-from penstock.sinks.api import Sink
 from penstock.sinks.opening import open_sink
+from penstock.sinks.protocol import Sink
 
 if TYPE_CHECKING:
     import asyncio

@@ -23,7 +23,7 @@ from penstock.consumer.router import Route
 from penstock.core.clock import SECOND, Clock
 from penstock.core.errors import DeclarationError
 from penstock.pipelines.declare.collect import Collect
-from penstock.sinks.api import SinkTx, is_conflict
+from penstock.sinks.protocol import SinkTx, is_conflict
 
 
 class Item(NamedTuple):

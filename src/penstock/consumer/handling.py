@@ -20,16 +20,8 @@ from penstock.consumer.message import Message, read_kind, read_payload
 from penstock.consumer.options import ConsumerOptions
 from penstock.consumer.router import Gate, Route, Router
 from penstock.core.errors import DeclarationError
-from penstock.sinks.api import (
-    SETTLED,
-    AuditRecord,
-    Fate,
-    Sink,
-    SinkTx,
-    Upsert,
-    version_number,
-)
 from penstock.sinks.documents import is_stale
+from penstock.sinks.protocol import SETTLED, AuditRecord, Fate, Sink, SinkTx, Upsert, version_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

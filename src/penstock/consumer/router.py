@@ -13,7 +13,7 @@ from penstock.core.error_classification import classify
 from penstock.core.errors import DeclarationError, PenstockError
 from penstock.core.retry import ErrorType
 from penstock.pipelines.declare.collect import Collect
-from penstock.sinks.api import Version
+from penstock.sinks.protocol import Version
 
 Predicate: TypeAlias = Callable[[Message], bool]
 Guard: TypeAlias = Callable[[Message], tuple[str, Version]]

@@ -17,7 +17,7 @@ def db() -> None:
 def migrate(app: App) -> None:
     """Bring the schema up to date; a SQLite file that is not there is created."""
     # Opening a store loads its driver.
-    from penstock.assembly import migrate_store
+    from penstock.assembly.process import migrate_store
 
     settings = app.database_settings()
     applied = migrate_store(settings)
@@ -51,7 +51,7 @@ def verify(app: App) -> None:
 def rotate_push_key(app: App) -> None:
     """Sign tokens of push with a new key; the one before stays published."""
     # As above.
-    from penstock.assembly import rotate_signing_key
+    from penstock.assembly.process import rotate_signing_key
 
     with app.client() as client:
         key_id = rotate_signing_key(client.store, client.actor)
@@ -69,6 +69,6 @@ def path(app: App) -> None:
 
 def _where(app: App) -> str:
     # As above.
-    from penstock.assembly import describe_database
+    from penstock.assembly.process import describe_database
 
     return describe_database(app.database_settings().database_url)

@@ -20,7 +20,7 @@ from penstock.core.clock import HOUR, MINUTE, SystemClock
 from penstock.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from penstock.config import Settings
+    from penstock.assembly.settings import Settings
 
 __all__ = ["demo"]
 
@@ -104,7 +104,7 @@ def _check_duckdb() -> None:
 def _settings(app: App, engine: str | None, folder: Path) -> Settings:
     """Only a database named on the command line is used; the environment's may be a real one."""
     # Loaded when a command needs it.
-    from penstock.config import load
+    from penstock.assembly.settings import load
 
     refuse_url(app.url)
     url = app.database_url

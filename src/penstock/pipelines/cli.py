@@ -70,7 +70,7 @@ def show(app: App, name: str) -> None:
 def register(app: App, targets: tuple[str, ...]) -> None:
     """Make declarations known without starting a worker (creates the database if need be)."""
     # Importing users' modules and opening the store: only this command needs both.
-    from penstock.assembly import load_pipelines
+    from penstock.assembly.process import load_pipelines
 
     settings = app.database_settings(pipelines=targets or None)
     if not settings.pipelines:

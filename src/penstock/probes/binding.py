@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.core.errors import shown
-from penstock.probes.api import Dialect, Look, ProbeFailed, Scalar, Statement
+from penstock.probes.protocol import Dialect, Look, ProbeFailed, Scalar, Statement
 
 _TOKEN: Final = re.compile(
     r"""

@@ -16,9 +16,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.probes.alarm import Alarm
-from penstock.probes.api import Answer, Budget, Dialect, ProbeFailed, Row, Statement
 from penstock.probes.names import table_parts, table_quoted
+from penstock.probes.protocol import Answer, Budget, Dialect, ProbeFailed, Row, Statement
+from penstock.probes.timeout import Alarm
 
 if TYPE_CHECKING:
     import duckdb

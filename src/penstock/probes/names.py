@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from penstock.core.errors import shown
 from penstock.pipelines.declare.needs import COLUMN, TABLE
-from penstock.probes.api import Dialect, ProbeFailed
+from penstock.probes.protocol import Dialect, ProbeFailed
 
 
 def table_parts(table: str, dialect: Dialect) -> list[str]:

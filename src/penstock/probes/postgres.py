@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.probes.alarm import Alarm, timed_out
-from penstock.probes.api import Answer, Budget, Dialect, ProbeFailed, Row, Statement
 from penstock.probes.names import table_quoted
+from penstock.probes.protocol import Answer, Budget, Dialect, ProbeFailed, Row, Statement
 from penstock.probes.redaction import redacted
+from penstock.probes.timeout import Alarm, timed_out
 
 if TYPE_CHECKING:
     import psycopg

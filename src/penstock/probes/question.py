@@ -17,10 +17,18 @@ from penstock.core.clock import Micros
 from penstock.core.errors import shown
 from penstock.flows.gates.evidence import Sighting
 from penstock.pipelines.dependency import Dependency, Expect, ExpectKind, Kind
-from penstock.probes.api import Answer, Dialect, Look, ProbeFailed, Scalar, Statement, Warehouse
 from penstock.probes.binding import bound, values_of
-from penstock.probes.moments import days_before, moment
 from penstock.probes.names import column_quoted
+from penstock.probes.protocol import (
+    Answer,
+    Dialect,
+    Look,
+    ProbeFailed,
+    Scalar,
+    Statement,
+    Warehouse,
+)
+from penstock.probes.timestamps import days_before, moment
 
 DAYS_PER_STATEMENT: Final = 400
 """Databases bound the columns of a result; the least bound is 1,664."""

@@ -14,9 +14,9 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-from penstock.probes.alarm import Alarm
-from penstock.probes.api import Answer, Budget, Dialect, ProbeFailed, Row, Statement
 from penstock.probes.names import table_quoted
+from penstock.probes.protocol import Answer, Budget, Dialect, ProbeFailed, Row, Statement
+from penstock.probes.timeout import Alarm
 
 
 class SqliteWarehouse:

@@ -13,9 +13,9 @@ from types import ModuleType
 from typing import Final
 
 from penstock.core.errors import InvalidInput
-from penstock.probes.api import Warehouse
 from penstock.probes.duckdb import DuckDbWarehouse
 from penstock.probes.postgres import PostgresWarehouse
+from penstock.probes.protocol import Warehouse
 from penstock.probes.redaction import redacted
 from penstock.probes.sqlite import SqliteWarehouse
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.core.errors import InvalidInput
 from penstock.core.json_profile import DEPTH_MAX
-from penstock.sinks.api import Document, StaleFence, Upsert, version_number
+from penstock.sinks.protocol import Document, StaleFence, Upsert, version_number
 
 
 def is_stale(version: int | None, there: int | None) -> bool:

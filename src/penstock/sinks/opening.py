@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.core.clock import Clock
 from penstock.core.errors import SettingsError
-from penstock.sinks.api import Sink
 from penstock.sinks.postgres import PostgresSink
+from penstock.sinks.protocol import Sink
 from penstock.sinks.sqlite import SqliteSink
 from penstock.sinks.statements import PREFIX_DEFAULT
 

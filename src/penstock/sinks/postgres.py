@@ -18,7 +18,7 @@ from penstock.core.errors import SettingsError
 from penstock.core.redact import redact_text
 from penstock.sinks import sql as shared
 from penstock.sinks import statements as sql
-from penstock.sinks.api import AuditRecord, Document, Fate, SinkTx, is_conflict
+from penstock.sinks.protocol import AuditRecord, Document, Fate, SinkTx, is_conflict
 
 if TYPE_CHECKING:
     import psycopg

@@ -18,7 +18,8 @@ from typing import Any, Final, TypeAlias
 from penstock.core.clock import Micros
 from penstock.core.errors import SchemaMismatch
 from penstock.sinks import statements as sql
-from penstock.sinks.api import (
+from penstock.sinks.documents import check_fence, is_stale, newest, written
+from penstock.sinks.protocol import (
     SETTLED,
     AuditRecord,
     Document,
@@ -27,7 +28,6 @@ from penstock.sinks.api import (
     check_path,
     version_number,
 )
-from penstock.sinks.documents import check_fence, is_stale, newest, written
 
 SHARDS: Final = 8
 PRUNE_BATCH: Final = 5_000

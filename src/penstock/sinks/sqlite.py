@@ -22,7 +22,7 @@ from penstock.core.clock import Clock, Micros, SystemClock
 from penstock.core.errors import SettingsError
 from penstock.sinks import sql as shared
 from penstock.sinks import statements as sql
-from penstock.sinks.api import AuditRecord, Document, Fate, SinkTx
+from penstock.sinks.protocol import AuditRecord, Document, Fate, SinkTx
 
 T = TypeVar("T")
 

@@ -27,14 +27,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.assembly import connect
+from penstock.assembly.process import connect
 from penstock.bus.message import SubscriptionSpec
 from penstock.bus.push.push_config import PushSpec, dump_push
 from penstock.bus.store.topics import Extras
 from penstock.client import Client
 from penstock.core.clock import SECOND, SystemClock
-from penstock.sinks.api import Sink
 from penstock.sinks.opening import open_sink
+from penstock.sinks.protocol import Sink
 from penstock.testing.crash_bus_roles import (
     KEYS,
     PUSHED,

@@ -23,10 +23,10 @@ from typing import Any, Final
 
 import uvicorn
 
-from penstock.assembly import open_store
+from penstock.assembly.process import open_store
+from penstock.assembly.settings import load
 from penstock.bus.message import Settling
 from penstock.bus.transports.embedded import EmbeddedBus
-from penstock.config import load
 from penstock.consumer import Consumer, ConsumerOptions, Message, SinkTx, Upsert
 from penstock.core.clock import SystemClock
 

@@ -14,7 +14,7 @@ from penstock.client import Client
 from penstock.core.clock import Micros, iso
 from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.probes.looking import Probes
+from penstock.probes.runner import Probes
 from penstock.runs.admitter import Admitter
 from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock

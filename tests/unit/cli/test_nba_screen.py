@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from penstock.assembly import AlertRow
+from penstock.assembly.process import AlertRow
 from penstock.core.clock import parse_iso
 from penstock.demo.nba.answers import Answer, Line
 from penstock.demo.nba.play import Glance

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from penstock.assembly import AlertRow, Overview
+from penstock.assembly.process import AlertRow, Overview
 from penstock.core.clock import HOUR, SECOND
 from penstock.demo.saas.play import Glance, Waits
 from penstock.demo.saas.screen import Lines, picture, screen

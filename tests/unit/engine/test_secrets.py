@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.access.secrets import BYTES_MAX, Secrets
-from penstock.config import load, secrets_of
+from penstock.assembly.settings import load, secrets_of
 from penstock.core.errors import PermanentError
 from penstock.core.redact import MASK, REGISTERED, redact_text
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.probes.looking import Probes
+from penstock.probes.runner import Probes
 from penstock.testing.clock import VirtualClock
 from tests.unit.probes.kit import DuckDbSite, ParquetSite, PostgresSite, Site, SqliteSite, fill
 

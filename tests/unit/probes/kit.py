@@ -12,8 +12,8 @@ import psycopg
 
 from penstock.flows.gates.evidence import Sighting
 from penstock.pipelines.dependency import Dependency
-from penstock.probes.api import Budget, Look
-from penstock.probes.looking import Probes
+from penstock.probes.protocol import Budget, Look
+from penstock.probes.runner import Probes
 
 DAY = "2025-12-31"
 

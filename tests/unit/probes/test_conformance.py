@@ -8,8 +8,8 @@ from penstock.core.clock import from_datetime
 from penstock.flows.gates.evidence import assess
 from penstock.pipelines.declare.needs import historical, optional, per, same_day
 from penstock.pipelines.dependency import Check, Expect, ExpectKind
-from penstock.probes.api import Look
-from penstock.probes.looking import Probes
+from penstock.probes.protocol import Look
+from penstock.probes.runner import Probes
 from penstock.testing.clock import VirtualClock
 from tests.unit.probes.kit import DAY, DuckDbSite, ParquetSite, Site, look_at
 

@@ -10,10 +10,10 @@ import duckdb
 import pytest
 
 from penstock.pipelines.declare.needs import historical, same_day
-from penstock.probes.alarm import Alarm
-from penstock.probes.api import Budget, Statement
 from penstock.probes.duckdb import DuckDbWarehouse
-from penstock.probes.looking import Probes
+from penstock.probes.protocol import Budget, Statement
+from penstock.probes.runner import Probes
+from penstock.probes.timeout import Alarm
 from tests.unit.probes.kit import DAY, DuckDbSite, ParquetSite, fill, look_at
 
 BOX = same_day("boxscores")

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.pipelines.declare.needs import historical, per, same_day
 from penstock.pipelines.dependency import Dependency, Expect, ExpectKind
-from penstock.probes.looking import Probes
+from penstock.probes.runner import Probes
 from tests.unit.probes.kit import DAY, Site, look_at
 
 NAMES = [

@@ -12,9 +12,9 @@ from penstock.core.clock import SECOND
 from penstock.flows.gates.evidence import Sighting
 from penstock.pipelines.declare.needs import optional, same_day
 from penstock.pipelines.dependency import Dependency
-from penstock.probes.api import Answer, Budget, Look, Statement, Warehouse
-from penstock.probes.flights import Flights
-from penstock.probes.looking import Probes, _wait_for
+from penstock.probes.protocol import Answer, Budget, Look, Statement, Warehouse
+from penstock.probes.runner import Probes, _wait_for
+from penstock.probes.single_flight import Flights
 from penstock.probes.sqlite import SqliteWarehouse
 from penstock.testing.clock import VirtualClock
 from tests.unit.probes.kit import DAY, SqliteSite, fill

@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 from penstock.pipelines.declare.needs import same_day
-from penstock.probes.api import Budget, ProbeFailed, Statement
-from penstock.probes.looking import Probes
 from penstock.probes.postgres import PostgresWarehouse
+from penstock.probes.protocol import Budget, ProbeFailed, Statement
+from penstock.probes.runner import Probes
 from tests.unit.probes.kit import PostgresSite, fill, look_at
 
 pytestmark = pytest.mark.postgres

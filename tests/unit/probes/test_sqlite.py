@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.pipelines.declare.needs import same_day
-from penstock.probes.looking import Probes
+from penstock.probes.runner import Probes
 from tests.unit.probes.kit import SqliteSite, fill, look_at
 
 BOX = same_day("boxscores")

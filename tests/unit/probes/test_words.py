@@ -6,14 +6,14 @@ import threading
 import pytest
 
 from penstock.core.errors import InvalidInput
-from penstock.probes.alarm import Alarm
-from penstock.probes.api import Dialect, ProbeFailed
 from penstock.probes.binding import bound
 from penstock.probes.duckdb import DuckDbWarehouse
-from penstock.probes.moments import moment
 from penstock.probes.postgres import PostgresWarehouse
+from penstock.probes.protocol import Dialect, ProbeFailed
 from penstock.probes.redaction import TEXT_MAX, redacted
 from penstock.probes.sqlite import SqliteWarehouse
+from penstock.probes.timeout import Alarm
+from penstock.probes.timestamps import moment
 from penstock.probes.warehouses import warehouse_open
 
 DOLLAR = Dialect(mark=lambda name: f"${name}")

@@ -289,7 +289,7 @@ def _text(value: str | Shape) -> str:
 def _reach(app: App, endpoint: str) -> str:
     """Where messages go, or why these settings refuse it; over a URL the API has refused it."""
     # As in `App.settings`: help and completion need no settings.
-    from penstock.config import egress_rules
+    from penstock.assembly.settings import egress_rules
 
     settings = app.settings()
     if not settings.url:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock.assembly import RunFilter
+from penstock.assembly.process import RunFilter
 from penstock.core.clock import Micros, to_datetime
 from penstock.core.utc_offsets import zone_info
 from penstock.flows.explain.why import flattened

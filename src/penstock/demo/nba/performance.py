@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.assembly import describe_database, open_store
+from penstock.assembly.process import describe_database, open_store
 from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.core.clock import SystemClock
@@ -21,7 +21,7 @@ from penstock.demo.saas.performance import check_empty
 from penstock.demo.saas.stage import Cast, DrivenClock, Stage
 
 if TYPE_CHECKING:
-    from penstock.config import Settings
+    from penstock.assembly.settings import Settings
 
 SECONDS: Final = {
     "scrape": (40, 150), "raw": (40, 120), "analytics": (120, 400), "precompute": (150, 500),

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock.assembly import FlowFilter
+from penstock.assembly.process import FlowFilter
 from penstock.audit.telemetry import Event, Events, RunEnded
 from penstock.core.clock import MINUTE, Micros, SystemClock
 from penstock.demo.nba import day
 from penstock.demo.nba.answers import Answer, Line, board
 
 if TYPE_CHECKING:
-    from penstock.assembly import AlertRow, PhaseRow
+    from penstock.assembly.process import AlertRow, PhaseRow
     from penstock.demo.nba.day import Act, Scene
     from penstock.flows.client.flows import FlowDetail
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.assembly import FlowFilter, RunFilter
+from penstock.assembly.process import FlowFilter, RunFilter
 from penstock.cli.output import plural
 from penstock.core.clock import MINUTE
 from penstock.core.record import loads

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import penstock.demo.saas.world as world
-from penstock.assembly import describe_database, open_store
+from penstock.assembly.process import describe_database, open_store
 from penstock.audit.telemetry import Events
 from penstock.client import Client
 from penstock.core.clock import Micros, SystemClock
@@ -19,7 +19,7 @@ from penstock.demo.saas.screen import screen
 from penstock.demo.saas.stage import Cast, DrivenClock, Stage
 
 if TYPE_CHECKING:
-    from penstock.config import Settings
+    from penstock.assembly.settings import Settings
 
 SECONDS = {"cost_billing": (60, 240), "security_audit": (120, 420), "compliance_report": (20, 70)}
 """How long a run takes, in simulated seconds, from and to."""

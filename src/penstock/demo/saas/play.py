@@ -14,7 +14,7 @@ from penstock.audit.telemetry import Event, Events, RunEnded, RunRefused, Swept,
 from penstock.core.clock import HOUR, MINUTE, SECOND, Micros, SystemClock
 
 if TYPE_CHECKING:
-    from penstock.assembly import AlertRow, Overview, RunContext
+    from penstock.assembly.process import AlertRow, Overview, RunContext
     from penstock.demo.saas.scenario import Act, Scene
 
 DAY_US = 24 * HOUR

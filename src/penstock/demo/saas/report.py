@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.assembly import RunFilter
+from penstock.assembly.process import RunFilter
 from penstock.cli import output
 from penstock.core.clock import HOUR
 from penstock.core.ids import encode

@@ -18,7 +18,7 @@ from penstock.demo.saas.cloud import CLOUD
 from penstock.runs.client.runs import Submission
 
 if TYPE_CHECKING:
-    from penstock.assembly import InlineWorker
+    from penstock.assembly.process import InlineWorker
     from penstock.demo.saas.stage import Stage
 
 FLOOD = 5_000

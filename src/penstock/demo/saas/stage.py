@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.assembly import WorkerOptions, inline_worker, services
+from penstock.assembly.process import WorkerOptions, inline_worker, services
 from penstock.core.clock import MINUTE, SECOND, Micros
 from penstock.core.ids import stable_fraction
 
 if TYPE_CHECKING:
-    from penstock.assembly import InlineWorker, RunContext
+    from penstock.assembly.process import InlineWorker, RunContext
+    from penstock.assembly.settings import Settings
     from penstock.audit.telemetry import Events
     from penstock.client import Client
-    from penstock.config import Settings
     from penstock.pipelines.declare.pipeline import Pipeline
 
 LEASE_MIN_US = 10 * MINUTE

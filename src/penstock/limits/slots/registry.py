@@ -13,8 +13,8 @@ import threading
 import weakref
 from typing import Final, cast
 
+from penstock.assembly.settings import PREFIX, load
 from penstock.client import Client
-from penstock.config import PREFIX, load
 from penstock.core.clock import Clock
 from penstock.core.current_run import PRESENT
 from penstock.core.errors import Conflict, PenstockError
@@ -100,7 +100,7 @@ def _own() -> _Here:
 
 def _open() -> Store:
     # The only room that names drivers; loaded when a program takes slots without a client.
-    from penstock.assembly import open_store
+    from penstock.assembly.process import open_store
 
     return open_store(load(os.environ), migrate=True)
 

@@ -20,8 +20,8 @@ from penstock.core.errors import PenstockError, SchemaMismatch
 from penstock.monitoring.stalls import NOBODY_HAS_THEM, overdue_us, passed_over_us
 
 if TYPE_CHECKING:
+    from penstock.assembly.settings import Settings
     from penstock.client import Client
-    from penstock.config import Settings
 
 OVERDUE_US = 2 * MINUTE
 SKEW_US = 5 * SECOND
@@ -102,7 +102,7 @@ def _python() -> Finding:
 
 def _settings(settings: Settings) -> Iterator[Finding]:
     # Settings are loaded by now; this costs nothing more.
-    from penstock.config import warnings
+    from penstock.assembly.settings import warnings
 
     found = warnings(settings)
     for text in found:
@@ -115,14 +115,14 @@ def _settings(settings: Settings) -> Iterator[Finding]:
 
 def _where(settings: Settings) -> str:
     # The store is loaded by every check after the first two.
-    from penstock.assembly import describe_database
+    from penstock.assembly.process import describe_database
 
     return describe_database(settings.database_url)
 
 
 def _sqlite(client: Client) -> Iterator[Finding]:
     # As above.
-    from penstock.assembly import sqlite_versions
+    from penstock.assembly.process import sqlite_versions
 
     versions = sqlite_versions(client.store)
     if versions is None:
@@ -138,7 +138,7 @@ def _sqlite(client: Client) -> Iterator[Finding]:
 def _disk(client: Client) -> Finding:
     """Whether what was committed is still there after the machine stops."""
     # As above.
-    from penstock.assembly import forgetful
+    from penstock.assembly.process import forgetful
 
     found = forgetful(client.store)
     if not found:
@@ -180,7 +180,7 @@ def _clock(client: Client) -> Finding:
 
 def _processes(client: Client) -> Iterator[Finding]:
     # As above.
-    from penstock.assembly import due_since
+    from penstock.assembly.process import due_since
 
     sessions = [s for s in client.views.sessions() if s.kind == "worker"]
     next_at, now = due_since(client.store)
@@ -219,7 +219,7 @@ def _scheduler(next_at: int | None, now: int, *, is_served: bool) -> Finding:
 
 def _pools(client: Client, served: set[str | None]) -> Iterator[Finding]:
     # As above.
-    from penstock.assembly import ready_count
+    from penstock.assembly.process import ready_count
 
     numbers = {p.pool: p.pool_no for info in client.views.pipelines() for p in info.processors}
     pools = [Pool(name, ready_count(client.store, n), name in served)
@@ -267,7 +267,7 @@ def _work(client: Client) -> Iterator[Finding]:
 def _poison(client: Client) -> Finding:
     """Whether every subscription has somewhere to put messages that can never be handled."""
     # As above.
-    from penstock.assembly import poison_traps
+    from penstock.assembly.process import poison_traps
 
     found = poison_traps(client.store)
     if not found:
@@ -280,7 +280,7 @@ def _poison(client: Client) -> Finding:
 def _push(client: Client, settings: Settings) -> Finding:
     """Whether every push subscription may be posted to, can prove itself, and is not paused."""
     # As above.
-    from penstock.assembly import push_faults
+    from penstock.assembly.process import push_faults
 
     found = push_faults(client.store, settings)
     if not found:

@@ -24,7 +24,7 @@ from penstock.core.clock import SystemClock, format_duration
 from penstock.core.errors import SettingsError
 
 if TYPE_CHECKING:
-    from penstock.config import Settings
+    from penstock.assembly.settings import Settings
     from penstock.pipelines.declare.pipeline import Pipeline
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -131,7 +131,7 @@ def scheduler(app: App, pipelines: tuple[str, ...]) -> None:
 def _serve(app: App, settings: Settings, parts: _Parts) -> None:
     """Build, start, wait for a signal, stop."""
     # Loads the store, the services and the users' modules: nothing before this needs them.
-    from penstock.assembly import (
+    from penstock.assembly.process import (
         build_api,
         build_worker,
         development_key,
@@ -184,7 +184,7 @@ def _introduce(
 ) -> None:
     """Say where state lives, what runs, and how to stop it."""
     # As in _serve.
-    from penstock.assembly import describe_database
+    from penstock.assembly.process import describe_database
 
     where = describe_database(settings.database_url)
     names = sorted(p.name for p in declared)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.access.secrets import Secrets
+from penstock.assembly.settings import Settings, egress_rules, secrets_of
 from penstock.audit.telemetry import Events
 from penstock.bus.incoming.inbound_push import IncomingPush, parse_incoming
 from penstock.bus.push.push_config import load_push
@@ -19,7 +20,6 @@ from penstock.bus.push.pusher import Pusher, PusherOptions
 from penstock.bus.push.sender import posting
 from penstock.bus.push.signing_keys import SigningKeys
 from penstock.bus.store.topics import SubscriptionFilter, subscription_list
-from penstock.config import Settings, egress_rules, secrets_of
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import InvalidInput, SettingsError
 from penstock.db.store import Store

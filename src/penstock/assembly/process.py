@@ -16,19 +16,14 @@ from urllib.parse import urlsplit, urlunsplit
 
 from penstock.access.secrets import Secrets
 from penstock.access.store.names import PipelineInfo
+from penstock.assembly.api import build_api
+from penstock.assembly.push import build_health_check, build_pusher, push_faults, rotate_signing_key
+from penstock.assembly.settings import Settings, key_file, load, own_file, secrets_of, sqlite_path
 from penstock.audit.store.alerts import AlertRow
 from penstock.audit.telemetry import Events
 from penstock.bus.delivery_sweeper import Courier
 from penstock.bus.store.topics import subscriptions_without_dead_letters
 from penstock.client import Client
-from penstock.config import (
-    Settings,
-    key_file,
-    load,
-    own_file,
-    secrets_of,
-    sqlite_path,
-)
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import SchemaMismatch, SettingsError, StoreUnavailable
 from penstock.db.sqlite.store import SAFE_VERSION, SqliteStore
@@ -40,13 +35,7 @@ from penstock.flows.store.flows import Phase as PhaseRow
 from penstock.monitoring.store import Overview
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.loading import load_pipelines
-from penstock.probes.looking import Probes
-from penstock.pushwork import (
-    build_health_check,
-    build_pusher,
-    push_faults,
-    rotate_signing_key,
-)
+from penstock.probes.runner import Probes
 from penstock.runs.admitter import Admitter
 from penstock.runs.store.admission import Pause
 from penstock.runs.store.leases import Session
@@ -59,7 +48,6 @@ from penstock.services.replayer import Replayer
 from penstock.services.store import Retention, disk_risks
 from penstock.services.supervisor import Beat, Loop, Service, Supervisor
 from penstock.services.upkeep import Pruner, Relay, Sealer
-from penstock.serving import build_api
 from penstock.worker.context import RunContext
 from penstock.worker.inline import InlineWorker, inline_worker
 from penstock.worker.options import WorkerOptions

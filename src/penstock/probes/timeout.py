@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
-from penstock.probes.api import ProbeFailed
+from penstock.probes.protocol import ProbeFailed
 
 AGAIN_SECONDS: Final = 0.05
 

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from penstock.core.clock import Micros, from_datetime
 from penstock.core.errors import shown
-from penstock.probes.api import ProbeFailed
+from penstock.probes.protocol import ProbeFailed
 
 _NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{0,9})?", re.ASCII)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ]|\Z)", re.ASCII)

@@ -18,11 +18,11 @@ from penstock.core.clock import SECOND, Clock, Micros
 from penstock.core.errors import PenstockError
 from penstock.flows.gates.evidence import Sighting
 from penstock.pipelines.dependency import Dependency
-from penstock.probes.alarm import timed_out
-from penstock.probes.api import Look, ProbeFailed, Warehouse
-from penstock.probes.flights import KEEP, Flights
+from penstock.probes.protocol import Look, ProbeFailed, Warehouse
 from penstock.probes.question import Question, question, sighting
 from penstock.probes.redaction import redacted
+from penstock.probes.single_flight import KEEP, Flights
+from penstock.probes.timeout import timed_out
 from penstock.probes.warehouses import is_same_file, warehouse_open
 
 THREADS: Final = 8

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.assembly.push import build_receiving
+from penstock.assembly.settings import Settings
 from penstock.audit.telemetry import Events
 from penstock.client import Client
-from penstock.config import Settings
 from penstock.core.clock import SystemClock
 from penstock.core.errors import SettingsError
 from penstock.egress.addresses import is_loopback
-from penstock.pushwork import build_receiving
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 
 if TYPE_CHECKING:
