@@ -39,7 +39,7 @@ fix: $(STAMP) ## Format the code and apply the safe lint fixes
 
 reference: $(STAMP) ## Write docs/reference and the API's client anew from the code
 	$(BIN)/python -m penstock.cli.reference docs/reference
-	$(BIN)/python -m penstock.server.openapi.reference docs/reference
+	$(BIN)/python -m penstock.assembly.api_reference docs/reference
 	$(BIN)/python -m penstock.remote.generate docs/reference/openapi.json
 
 bench: $(STAMP) ## Measure (BENCH=name for one), one JSON line per result

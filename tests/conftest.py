@@ -16,8 +16,11 @@ from penstock.db.store import Store
 from penstock.testing.clock import VirtualClock
 from penstock.testing.memory import memory_store
 from penstock.testing.postgres import DatabaseServer, open_server
+from penstock.wiring import connect_hooks
 from tests.databases import Admin, Databases, database_name
 from tests.rules import tidy
+
+connect_hooks()
 
 CLOCK_START = 1_763_337_600_000_000
 """2025-11-17T00:00:00Z, a Monday."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from penstock.db import default_store
+
 if TYPE_CHECKING:
     from penstock.assembly.process import connect, work_off
     from penstock.client import Client
@@ -119,3 +121,11 @@ if not TYPE_CHECKING:  # type checkers see the imports above instead
 
     def __dir__() -> list[str]:
         return sorted(__all__)
+
+
+def _open_default_store() -> Any:
+    """Open the store that the environment names, for code that was handed no client."""
+    return importlib.import_module("penstock.assembly.process").open_default_store()
+
+
+default_store.opener = _open_default_store

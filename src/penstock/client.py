@@ -34,8 +34,11 @@ from penstock.runs.client.runs import Runs
 from penstock.runs.external.client import Work
 from penstock.schedules.client.configs import Configs
 from penstock.schedules.client.pauses import Pauses
+from penstock.wiring import connect_hooks
 
 __all__ = ["Client"]
+
+connect_hooks()
 
 
 class Client:

@@ -8,13 +8,14 @@ from http.client import HTTPConnection
 from typing import Any
 
 from penstock.access.api_keys import Role
+from penstock.assembly.routes import ROUTES
 from penstock.audit.telemetry import Event, Events
-from penstock.bus.incoming.api_auth import Receiving
 from penstock.core.clock import Clock, SystemClock
 from penstock.schedules.scheduler import SchedulerOptions
 from penstock.server.app import build
 from penstock.server.context import ApiOptions, Ticked
 from penstock.server.listener import ApiServer
+from penstock.server.push_auth import Receiving
 from tests.desk import Desk
 
 SCHEDULER_TOKEN = "tick-tock-0123456789"
@@ -116,6 +117,7 @@ class Served:
         chosen = {"scheduler_token": SCHEDULER_TOKEN, "rate": 100_000.0, "threads": 16, **options}
         self.api = build(
             desk.client,
+            ROUTES,
             options=ApiOptions(**chosen),
             clock=clock or SystemClock(),
             events=self.events,

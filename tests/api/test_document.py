@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from penstock.assembly import api_reference
+from penstock.assembly.routes import ROUTES as API
 from penstock.bus.api import models as bus
 from penstock.bus.incoming import api_models as push
 from penstock.dead_letters import api_models as letters
@@ -21,14 +23,13 @@ from penstock.schedules.api import models
 from penstock.server import models as common
 from penstock.server.access import PUBLIC, ROUTES, SIGNED
 from penstock.server.app import outline
-from penstock.server.openapi import reference
 from penstock.server.openapi.document import describe
 from penstock.server.openapi.examples import EXAMPLES
 from penstock.server.problems import MEDIA_TYPE
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
-HOW = "run: python -m penstock.server.openapi.reference docs/reference"
-DOCUMENT: dict[str, Any] = describe(outline())
+HOW = "run: python -m penstock.assembly.api_reference docs/reference"
+DOCUMENT: dict[str, Any] = describe(outline(API), API.models)
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 OPERATIONS = {
     f"{method.upper()} {path}": operation
@@ -157,11 +158,11 @@ def test_references_resolve() -> None:
 @pytest.mark.parametrize("name", ["openapi.json", "api.md"])
 def test_in_step(name: str) -> None:
     """A changed route changes the committed document and its page."""
-    assert (DOCS / name).read_text("utf-8") == reference.pages()[name], HOW
+    assert (DOCS / name).read_text("utf-8") == api_reference.pages()[name], HOW
 
 
 def test_writing(tmp_path: Path) -> None:
     """The module writes both, and the document is JSON."""
-    reference.main(str(tmp_path))
+    api_reference.main(str(tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == {"openapi.json", "api.md"}
     assert json.loads((tmp_path / "openapi.json").read_text("utf-8")) == DOCUMENT

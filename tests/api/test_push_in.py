@@ -12,7 +12,6 @@ import pytest
 
 from penstock.assembly.push import build_pusher, build_receiving, signing_keys
 from penstock.audit.telemetry import Events, PushAccepted, PushPosted
-from penstock.bus.incoming.api_auth import Receiving
 from penstock.bus.message import Outgoing, SubscriptionSpec, TopicSpec
 from penstock.bus.push.push_config import OidcToken, PushSpec, dump_push
 from penstock.bus.store.messages import message_publish
@@ -20,6 +19,7 @@ from penstock.bus.store.topics import Extras, subscription_declare, topic_declar
 from penstock.core.clock import SystemClock
 from penstock.egress.oidc import SigningKey
 from penstock.egress.tokens import new_signing_key
+from penstock.server.push_auth import Receiving
 from tests.api.conftest import Serve
 from tests.api.inlet import AUDIENCE, FULL, NAME, Inlet, envelope, google, issuer_keys, token
 from tests.api.kit import Served

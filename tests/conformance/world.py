@@ -15,12 +15,12 @@ from penstock.access.store import registry
 from penstock.audit.store import journal
 from penstock.core.clock import DAY, HOUR, MINUTE
 from penstock.db.store import Row, Store, Tx
-from penstock.flows.store.from_schedule import Pace, Slot, slots_open
+from penstock.flows.store.from_schedule import slots_open
 from penstock.runs.rows import Finish, Finished, HeldRun, NewRun, Run
 from penstock.runs.store import admission, leases, runs
 from penstock.schedules.cadence import Cadence, CatchUp, cron
 from penstock.schedules.misfire import plan
-from penstock.schedules.rows import TickCounts
+from penstock.schedules.rows import Pace, Slot, TickCounts
 from penstock.schedules.store import configs, schedule
 from penstock.testing.clock import VirtualClock
 
@@ -286,7 +286,7 @@ def tick(tx: Tx, n: int, *, gap_us: int, late_us: int) -> TickCounts:
     if counts.flows is None:
         return counts
     taken = [Slot._make(row) for row in json.loads(counts.flows)]
-    opened, _ = slots_open(tx, taken, Pace(cursor, gap_us, counts.given))
+    opened = slots_open(tx, taken, Pace(cursor, gap_us, counts.given))
     return counts._replace(runs=counts.runs + opened.runs)
 
 

@@ -25,6 +25,7 @@ __all__ = ["build_api"]
 def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
     """The API of this process, bound to its port and not yet serving."""
     # The web stack costs half a second: only processes that serve load it.
+    from penstock.assembly.routes import ROUTES  # as below
     from penstock.server.app import build
     from penstock.server.context import ApiOptions, Ticked  # as above
     from penstock.server.listener import ApiServer  # as above
@@ -61,6 +62,7 @@ def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
     )
     api = build(
         client,
+        ROUTES,
         options=options,
         clock=clock,
         events=events,

@@ -90,6 +90,11 @@ def open_store(settings: Settings, *, migrate: bool = False, clock: Clock | None
     return store
 
 
+def open_default_store() -> Store:
+    """The migrated store that the environment's settings name."""
+    return open_store(load(os.environ), migrate=True)
+
+
 def migrate_store(settings: Settings) -> list[str]:
     """Bring the schema up to date; returns the migrations applied."""
     store = _connect(settings)

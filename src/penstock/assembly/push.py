@@ -30,7 +30,7 @@ from penstock.egress.policy import parse_target
 from penstock.egress.tokens import Signer, Verifier, new_signing_key, public_jwk
 
 if TYPE_CHECKING:
-    from penstock.bus.incoming.api_auth import Receiving
+    from penstock.server.push_auth import Receiving
 
 __all__ = [
     "build_egress", "build_health_check", "build_pusher", "build_receiving", "push_faults",
@@ -96,7 +96,7 @@ def build_pusher(
 def build_receiving(store: Store, settings: Settings) -> Receiving:
     """Who may push to the API of this process."""
     # The web stack costs half a second: only processes that serve load it.
-    from penstock.bus.incoming.api_auth import Receiving
+    from penstock.server.push_auth import Receiving
 
     verifier = Verifier(fetching(build_egress(settings)), SystemClock())
     keys = signing_keys(store)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
+from penstock.core.ids import encode
 from penstock.db.store import Tx, first, one
 
 FAR = 2**62
@@ -134,11 +135,14 @@ def dead_letter_hold(tx: Tx, dead_letter_id: int) -> bool:
     return bool(tx.rows("dead_letter_hold", {"dead_letter_id": dead_letter_id}))
 
 
-def run_again_lock(tx: Tx, run_id: int) -> None:
-    """Let nobody else try this run again before the transaction ends; look after this."""
-    tx.rows("run_again_lock", {"run_id": run_id})
-
-
 def run_replays(tx: Tx, run_id: int) -> int:
     """How often what this run was for has been replayed from a dead letter."""
     return int(one(tx.rows("run_replays", {"run_id": run_id}))[0])
+
+
+def dead_letter_close_retried(tx: Tx, run_id: int, new_run_id: int, actor: str) -> None:
+    """Close the dead letter of a run that another run replaces."""
+    found = dead_letter_get(tx, run_id=run_id)
+    if found is not None:
+        closed = [(found.dead_letter_id, f"replayed as {encode('run', new_run_id)}")]
+        dead_letter_resolve_many(tx, closed, status="replayed", actor=actor)

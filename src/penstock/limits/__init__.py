@@ -18,12 +18,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.client import Client
 from penstock.core.clock import parse_duration
 from penstock.limits.rules import LimitTerms, name_check, terms_of
 from penstock.limits.slots.quota_errors import quota_kind
 from penstock.limits.slots.quota_errors import register as register_quota_error
-from penstock.limits.slots.registry import broker_here, use
+from penstock.limits.slots.registry import StoreOwner, broker_here, use
 from penstock.limits.slots.retry import QuotaRetry, retry
 from penstock.limits.slots.slot import TIMEOUT_DEFAULT, Slot, SlotOptions, SlotRequest
 from penstock.limits.store.limits import limit_declare, limit_get
@@ -40,7 +39,7 @@ def slot(
     weight: int = 1,
     timeout: Any = None,
     lease: Any = None,
-    client: Client | None = None,
+    client: StoreOwner | None = None,
     **terms: Any,
 ) -> SlotRequest:
     """A slot of the limit `name`, for `with`, `async with`, or as a decorator.
@@ -66,7 +65,7 @@ def rate(
     burst: int | None = None,
     weight: int = 1,
     timeout: Any = None,
-    client: Client | None = None,
+    client: StoreOwner | None = None,
 ) -> SlotRequest:
     """A token of the rate limit `name`: entering waits for it, nothing is held afterwards.
 
@@ -83,7 +82,7 @@ def rate(
 
 
 def declare(
-    name: str, *, client: Client | None = None, actor: str | None = None, **terms: Any
+    name: str, *, client: StoreOwner | None = None, actor: str | None = None, **terms: Any
 ) -> None:
     """Say how a limit is configured, new or not; what is not said stays as it is.
 

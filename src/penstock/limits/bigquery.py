@@ -21,11 +21,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeVar
 
-from penstock.client import Client
 from penstock.core.clock import SECOND
 from penstock.core.errors import InvalidInput
 from penstock.limits.rules import LimitTerms
-from penstock.limits.slots.registry import broker_here
+from penstock.limits.slots.registry import StoreOwner, broker_here
 from penstock.limits.slots.retry import QuotaRetry
 from penstock.limits.slots.slot import TIMEOUT_DEFAULT, SlotOptions, SlotRequest
 
@@ -72,7 +71,7 @@ class DmlOptions:
     job_seconds: float = JOB_SECONDS
     queued: int = 0
     retry: QuotaRetry | None = None
-    client: Client | None = None
+    client: StoreOwner | None = None
 
 
 def table_slot(

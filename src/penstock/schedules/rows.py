@@ -70,3 +70,27 @@ class TickCounts(NamedTuple):
     given: int
     flows: str | None = None
     """Slots of pipelines with phases, as JSON: [[config, slot, is_late], ...]."""
+
+
+class Slot(NamedTuple):
+    """A slot of a config whose pipeline has phases."""
+
+    config_id: int
+    slot: Micros
+    is_late: bool
+
+
+class Pace(NamedTuple):
+    """How late slots share the start rate: from `cursor` on, one start every `gap_us`."""
+
+    cursor: Micros | None
+    gap_us: Micros
+    taken: int
+
+
+class OpenedFlows(NamedTuple):
+    """What opening the flows of occurrences started."""
+
+    runs: int
+    used: int
+    """Starts that count against the start rate of late occurrences."""

@@ -18,10 +18,10 @@ from penstock.audit.telemetry import Events, Ticked
 from penstock.core.clock import MINUTE, SECOND, Clock, SystemClock
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
-from penstock.flows.store.from_schedule import Pace, Slot, slots_open
 from penstock.schedules.cadence import Cadence, CatchUp, next_after
+from penstock.schedules.hooks import open_flows
 from penstock.schedules.misfire import SlotPlan, plan
-from penstock.schedules.rows import DueGroup, TickCounts
+from penstock.schedules.rows import DueGroup, Pace, Slot, TickCounts
 from penstock.schedules.store.schedule import (
     cadence_list,
     catch_up_give_back,
@@ -149,9 +149,9 @@ class Scheduler:
         late = [slot.config_id for slot in slots if slot.is_late]
         places = entry_count(tx, late) if late else 0
         reserved = pace.taken
-        opened, used = slots_open(tx, slots, pace._replace(taken=reserved - places))
+        opened = open_flows(tx, slots, pace._replace(taken=reserved - places))
         tx.after_commit(lambda: self._store.wake(["flows"]))
-        given = reserved - (places - used) if late else counts.given
+        given = reserved - (places - opened.used) if late else counts.given
         return counts._replace(runs=counts.runs + opened.runs, given=given)
 
     def _plan_or_put_off(self, tx: Tx, group: DueGroup) -> SlotPlan:

@@ -16,24 +16,11 @@ import anyio.to_thread
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from penstock.access import api
 from penstock.access.api_keys import Principal, Role
 from penstock.audit.telemetry import Events, Served
-from penstock.bus.api import deliveries, subscriptions, topics
-from penstock.bus.incoming import api as push
-from penstock.bus.incoming.api_auth import Receiving
 from penstock.client import Client
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreError
-from penstock.dead_letters import api as letters
-from penstock.flows import api as flows
-from penstock.flows.gates import api as gates
-from penstock.limits import api as limits
-from penstock.monitoring import api as views
-from penstock.runs import api as runs
-from penstock.runs.external import api as work
-from penstock.runs.external.api_fastpath import Lane
-from penstock.schedules.api import bulk, configs, tick
 from penstock.server import problems
 from penstock.server.auth import Caller, Keyring
 from penstock.server.context import ApiOptions, Trigger
@@ -43,28 +30,12 @@ from penstock.server.overload.admission_queue import Line
 from penstock.server.overload.load_shedding import Door
 from penstock.server.overload.middleware import Access, Guard
 from penstock.server.params import PROBLEMS, By
-from penstock.server.polling.group_commit import Batches
 from penstock.server.polling.poll_hub import Waiting
+from penstock.server.push_auth import Receiving
 from penstock.server.responses import answer
 from penstock.server.route import StrictRoute
+from penstock.server.routes import Routes
 
-SUBJECTS = (
-    tick,
-    bulk,
-    configs,
-    work,
-    runs,
-    letters,
-    topics,
-    subscriptions,
-    deliveries,
-    limits,
-    flows,
-    gates,
-    views,
-    api,
-    push,
-)
 DESCRIPTION = """Configs, runs, external workers and metrics.
 
 Authenticate with `Authorization: Bearer pnk_…`. Errors are problem documents (RFC 9457). Every
@@ -88,6 +59,7 @@ class Api:
 
 def build(
     client: Client,
+    routes: Routes,
     *,
     options: ApiOptions,
     clock: Clock,
@@ -109,12 +81,12 @@ def build(
         yield
         waiting.close()
 
-    app = outline(lifespan)
+    app = outline(routes, lifespan)
     problems.install(app)
     _state(app, client, options, clock=clock, trigger=trigger, waiting=waiting, meters=meters)
     app.state.receiving = receiving or Receiving()
     app.state.events = events
-    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
+    app.openapi = lambda: _document(app, routes)  # type: ignore[method-assign]
 
     def record(access: Access) -> None:
         meters.record(access)
@@ -141,11 +113,11 @@ def build(
         record=record,
     )
     keyring: Keyring = app.state.keyring
-    guard.lane = Lane(keyring, Batches(client.work.together), Batches(client.work.together))
+    guard.lane = routes.fastpath(keyring, client)
     return Api(app=guard, door=Door(line, record), fastapi=app, waiting=waiting)
 
 
-def outline(lifespan: Callable[[FastAPI], Any] | None = None) -> FastAPI:
+def outline(routes: Routes, lifespan: Callable[[FastAPI], Any] | None = None) -> FastAPI:
     """The routes with nothing behind them; enough for the document."""
     app = FastAPI(
         title="Penstock",
@@ -157,9 +129,9 @@ def outline(lifespan: Callable[[FastAPI], Any] | None = None) -> FastAPI:
         lifespan=lifespan,
         redirect_slashes=False,
     )
-    for subject in SUBJECTS:
+    for router in routes.routers:
         # The routes themselves: included, each would be made anew at the first request (0.15 s).
-        app.router.routes.extend(subject.routes.routes)
+        app.router.routes.extend(router.routes)
     _plain_routes(app)
     return app
 
@@ -254,9 +226,9 @@ def _up(text: str) -> dict[int | str, dict[str, Any]]:
     return {200: {"description": text, "content": {"application/json": {"schema": schema}}}}
 
 
-def _document(app: FastAPI) -> dict[str, Any]:
+def _document(app: FastAPI, routes: Routes) -> dict[str, Any]:
     """The OpenAPI document, built once."""
     if app.state.document is None:
-        app.state.document = describe(app)
+        app.state.document = describe(app, routes.models)
     document: dict[str, Any] = app.state.document
     return document

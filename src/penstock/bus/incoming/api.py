@@ -13,11 +13,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from penstock.audit.telemetry import Events, PushAccepted, PushRefused
-from penstock.bus.incoming.api_auth import Receiving, checked
 from penstock.bus.incoming.client import Accepted, accept
 from penstock.server.overload.middleware import Access
 from penstock.server.params import PROBLEMS
 from penstock.server.problems import Refused, problem, request_id_of
+from penstock.server.push_auth import Receiving, checked
 from penstock.server.responses import answer
 
 __all__ = ["routes"]

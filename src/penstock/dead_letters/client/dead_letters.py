@@ -30,12 +30,11 @@ from penstock.dead_letters.store import (
     dead_letter_groups,
     dead_letter_hold,
     dead_letter_resolve_many,
-    run_again_lock,
     run_replays,
 )
 from penstock.runs.client.retry import run_again
 from penstock.runs.rows import Run
-from penstock.runs.store.runs import run_get
+from penstock.runs.store.runs import run_again_lock, run_get
 
 __all__ = ["FAR", "DeadLetters", "Edit", "LetterDetail", "LetterFilter", "Refused", "Replay"]
 

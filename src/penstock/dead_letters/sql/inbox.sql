@@ -84,16 +84,6 @@ RETURNING dead_letters.dead_letter_id;
 SELECT dead_letter_id FROM dead_letters
 WHERE dead_letter_id = :dead_letter_id AND status = 'open' {{pg:FOR NO KEY UPDATE}};
 
--- name: run_again_lock [postgres]
--- One at a time tries a run again; taken before the statements that look. No topic has number -1.
--- scope: system (a lock, no rows)
-SELECT pg_advisory_xact_lock(-1, CAST(:run_id % 1024 AS integer));
-
--- name: run_again_lock [sqlite]
--- differs because SQLite has one writer: nothing to lock.
--- scope: system (a lock, no rows)
-SELECT 1 WHERE :run_id IS NULL;
-
 -- name: run_replays
 -- How often the cause of an ended run was replayed already: dead letters among its ancestors.
 -- scope: system (the caller found the run under its own filter)

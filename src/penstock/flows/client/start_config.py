@@ -16,15 +16,12 @@ from penstock.flows.advance.store import advance
 from penstock.flows.store.create import Opening, flow_open_many
 from penstock.flows.store.flows import flow_in_line, flow_lock_open, flow_open_of_config
 from penstock.flows.store.from_schedule import mode_and_partition
-from penstock.runs.rows import NewRun, Origin, Run
-from penstock.runs.states import Admission
+from penstock.runs.rows import NewRun, Origin
 from penstock.runs.store.runs import RunFilter, run_insert_many, run_list_live
-from penstock.schedules.cadence import CatchUp, Overlap, latest_until
-from penstock.schedules.description import cadence_of
+from penstock.schedules.cadence import CatchUp, Overlap
 from penstock.schedules.rows import Config
+from penstock.schedules.store.overlap import LOOK, check_overlap, free_slot
 from penstock.schedules.store.schedule import schedule_get
-
-LOOK = 100
 
 
 def start(
@@ -103,32 +100,3 @@ def _start_flow(
     (flow_id,) = flow_open_many(tx, [opening])
     assert flow_id is not None, "the next generation is always new"
     return advance(tx, {flow_id: Stir(everything=True)}, actor=who).run_ids
-
-
-def free_slot(tx: Tx, config: Config, live: list[Run] | None = None) -> int:
-    """A moment, now or just after, that is nobody's slot: neither the schedule's nor a start's."""
-    if live is None:
-        live = run_list_live(
-            tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LOOK)
-        )
-    now = tx.now()
-    slot = max([now, *(run.slot + 1 for run in live if run.slot >= now)])
-    cadence = cadence_of(config)
-    anchor = config.next_run_time or 0
-    if cadence is not None and latest_until(cadence, slot, slot, anchor) == slot:
-        slot += 1
-    return slot
-
-
-def check_overlap(config: Config, live: list[Run], name: str) -> None:
-    """Conflict when the config's overlap policy forbids another run beside these."""
-    if config.overlap == Overlap.ALLOW or config.catch_up == CatchUp.ALL:
-        return
-    if config.overlap == Overlap.QUEUE:
-        live = [run for run in live if run.admission == Admission.BLOCKED]
-    if live:
-        what = "waiting already" if config.overlap == Overlap.QUEUE else "not ended"
-        raise Conflict(
-            f"{encode('run', live[0].run_id)} of {name} is {what} and overlap is "
-            f"{config.overlap}: cancel it, wait for it, or change overlap."
-        )

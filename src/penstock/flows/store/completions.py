@@ -136,3 +136,10 @@ def _nudge(tx: Tx, news: Sequence[tuple[int, int, int, bool]]) -> int:
             ],
         )
     return len(news)
+
+
+def completion_from_finished(tx: Tx, finished: Sequence[Finished]) -> None:
+    """Record the completions of ended runs that belong to flows."""
+    of_flows = [end for end in finished if end.flow_id is not None]
+    if of_flows:
+        completion_from_runs(tx, of_flows)

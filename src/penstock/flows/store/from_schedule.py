@@ -8,40 +8,25 @@ same partition is its next generation: the schedule said so.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock.core.clock import Micros, iso
 from penstock.core.record import read
 from penstock.db.store import Tx
 from penstock.flows.advance.snapshot import Stir
-from penstock.flows.advance.store import Advanced, advance
+from penstock.flows.advance.store import advance
 from penstock.flows.store.create import Opening, flow_open_many
 from penstock.flows.store.flows import OfConfig, flow_lock_open, of_configs
 from penstock.flows.store.plans import definition_get, planned
 from penstock.pipelines.declare.terms import PipelineTerms
 from penstock.pipelines.modes import detect, partition_of
 from penstock.pipelines.plan import modes_of
+from penstock.schedules.rows import OpenedFlows, Pace, Slot
 
 SCHEDULER = "scheduler"
 
 
-class Slot(NamedTuple):
-    """A slot of a config whose pipeline has phases."""
-
-    config_id: int
-    slot: Micros
-    is_late: bool
-
-
-class Pace(NamedTuple):
-    """How late slots share the start rate: from `cursor` on, one start every `gap_us`."""
-
-    cursor: Micros | None
-    gap_us: Micros
-    taken: int
-
-
-def slots_open(tx: Tx, slots: Sequence[Slot], pace: Pace) -> tuple[Advanced, int]:
+def slots_open(tx: Tx, slots: Sequence[Slot], pace: Pace) -> OpenedFlows:
     """Open the flows of slots and start them; returns how many places of the pace were taken."""
     configs = of_configs(tx, [slot.config_id for slot in slots])
     about: dict[tuple[int, Micros], tuple[str, str]] = {}
@@ -67,7 +52,7 @@ def slots_open(tx: Tx, slots: Sequence[Slot], pace: Pace) -> tuple[Advanced, int
     ids = flow_open_many(tx, openings)
     assert None not in ids, "the next generation is always new"
     stirs = {flow_id: Stir(everything=True) for flow_id in ids if flow_id is not None}
-    return advance(tx, stirs, actor=SCHEDULER), used
+    return OpenedFlows(advance(tx, stirs, actor=SCHEDULER).runs, used)
 
 
 def mode_and_partition(

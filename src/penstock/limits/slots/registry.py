@@ -11,17 +11,28 @@ import contextlib
 import os
 import threading
 import weakref
-from typing import Final, cast
+from typing import Protocol, cast
 
-from penstock.assembly.settings import PREFIX, load
-from penstock.client import Client
 from penstock.core.clock import Clock
 from penstock.core.current_run import PRESENT
 from penstock.core.errors import Conflict, PenstockError
+from penstock.db.default_store import DATABASE_VARIABLE, open_default_store
 from penstock.db.store import Store
 from penstock.limits.slots.broker import Broker
 
-_DATABASE: Final = f"{PREFIX}DATABASE_URL"
+
+class StoreOwner(Protocol):
+    """A client, as far as limits need it."""
+
+    @property
+    def store(self) -> Store:
+        """The store that the client works on."""
+        ...
+
+    @property
+    def actor(self) -> str:
+        """Name written to the journal for changes by this client."""
+        ...
 
 
 class _Here:
@@ -38,12 +49,12 @@ class _Here:
 _here = _Here()
 
 
-def use(client: Client | Store | None) -> None:
+def use(client: StoreOwner | Store | None) -> None:
     """Let slots outside of runs use this client; None: the settings of the environment again."""
-    _own().chosen = client.store if isinstance(client, Client) else client
+    _own().chosen = cast("Store | None", getattr(client, "store", client))
 
 
-def broker_here(client: Client | None = None) -> Broker:
+def broker_here(client: StoreOwner | None = None) -> Broker:
     """The broker that serves the caller."""
     here = _own()
     if client is not None:
@@ -53,14 +64,14 @@ def broker_here(client: Client | None = None) -> Broker:
         return broker_of(cast("Store", run.store))
     if here.chosen is not None:
         return broker_of(here.chosen)
-    if run is not None and _DATABASE not in os.environ:
+    if run is not None and DATABASE_VARIABLE not in os.environ:
         raise Conflict(
             "a run in a process of its own knows its database by the environment only: "
-            f"set {_DATABASE} for the worker"
+            f"set {DATABASE_VARIABLE} for the worker"
         )
     with here.lock:
         if here.opened is None:
-            here.opened = _open()
+            here.opened = open_default_store()
     return broker_of(here.opened)
 
 
@@ -96,13 +107,6 @@ def _own() -> _Here:
                 _here.brokers[store] = broker
         _here.chosen = before.chosen
     return _here
-
-
-def _open() -> Store:
-    # The only room that names drivers; loaded when a program takes slots without a client.
-    from penstock.assembly.process import open_store
-
-    return open_store(load(os.environ), migrate=True)
 
 
 def _flush() -> None:

@@ -11,13 +11,18 @@ from penstock.access.store.registry import ProcessorRow, customer_get
 from penstock.core.errors import Conflict, IllegalTransition, NotFound
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
-from penstock.dead_letters.store import dead_letter_get, dead_letter_resolve_many, run_again_lock
-from penstock.flows.client.start_config import LOOK, check_overlap, free_slot
+from penstock.runs.hooks import RetryTerms, lock_config, on_retried, retry_terms
 from penstock.runs.rows import NewRun, Run
-from penstock.runs.store.runs import RunFilter, run_get, run_insert_many, run_list_live
-from penstock.schedules.rows import Config
-from penstock.schedules.store.configs import config_get, config_lock
-from penstock.schedules.store.schedule import schedule_get
+from penstock.runs.store.runs import (
+    RunFilter,
+    run_again_lock,
+    run_get,
+    run_insert_many,
+    run_list_live,
+)
+
+LIVE_MAX = 100
+"""How many live runs of a config are searched for another attempt."""
 
 
 def run_again(
@@ -41,8 +46,8 @@ def run_again(
     row = _current(tx, names, old)
     owner = customer_get(tx, old.customer_id)
     assert owner is not None
-    config = _config_for_retry(tx, old, owner)
-    kept = None if config is not None else old.parameters
+    terms = _terms(tx, old, owner)
+    kept = None if terms is not None else old.parameters
     new = NewRun(
         customer=owner,
         processor=row.processor,
@@ -50,11 +55,11 @@ def run_again(
         flow_id=old.flow_id,
         partition=old.partition,
         mode=old.mode,
-        slot=None if config is None else free_slot(tx, config),
+        slot=None if terms is None else terms.slot,
         scheduled_time=tx.now() if at is None else at,
         priority=old.priority,
-        max_execution_us=None if config is None else config.max_execution_us,
-        sla_us=None if config is None else config.sla_us,
+        max_execution_us=None if terms is None else terms.max_execution_us,
+        sla_us=None if terms is None else terms.sla_us,
         ordering_key=old.ordering_key,
         parameters=kept if parameters is None else parameters,
         correlation_id=old.correlation_id or encode("run", old.root_run_id or run_id),
@@ -62,10 +67,7 @@ def run_again(
         trigger_source="manual",
     )
     new_id = run_insert_many(tx, [new], actor)[0]
-    letter = dead_letter_get(tx, run_id=run_id)
-    if letter is not None:
-        closed = [(letter.dead_letter_id, f"replayed as {encode('run', new_id)}")]
-        dead_letter_resolve_many(tx, closed, status="replayed", actor=actor)
+    on_retried(tx, run_id, new_id, actor)
     tx.after_commit(lambda: store.wake([f"runs:{row.pool}"]))
     return new_id
 
@@ -80,20 +82,16 @@ def _current(tx: Tx, names: Names, old: Run) -> ProcessorRow:
     raise Conflict(f"{path} is no longer declared: submit a run of another processor.")
 
 
-def _config_for_retry(tx: Tx, old: Run, owner: int) -> Config | None:
+def _terms(tx: Tx, old: Run, owner: int) -> RetryTerms | None:
     """Lock what a retry may collide with; Conflict while another attempt has not ended."""
     root = old.root_run_id or old.run_id
     if old.config_id is not None:
-        config_lock(tx, old.config_id)
-        schedule_get(tx, old.config_id)  # a tick that holds the row goes first
-    live = run_list_live(tx, RunFilter(customer=owner, config_id=old.config_id, limit=LOOK))
+        lock_config(tx, old.config_id)
+    live = run_list_live(tx, RunFilter(customer=owner, config_id=old.config_id, limit=LIVE_MAX))
     for run in live:
         if root in (run.root_run_id, run.run_id) or run.parent_run_id == old.run_id:
             name = encode("run", run.run_id)
             raise Conflict(
                 f"{name} already tries it again ({run.state}): penstock runs show {name}"
             )
-    config = None if old.config_id is None else config_get(tx, old.config_id)
-    if config is not None:
-        check_overlap(config, live, encode("cfg", config.config_id))
-    return config
+    return None if old.config_id is None else retry_terms(tx, old.config_id, live)

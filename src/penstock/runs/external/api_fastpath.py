@@ -24,13 +24,12 @@ from penstock.runs.external.api_shapes import ending_shape, pulse_shape
 from penstock.runs.external.client import Ask, Pulse
 from penstock.server.access import ROUTES, forbidden
 from penstock.server.auth import Caller, Keyring, bearer
-from penstock.server.overload.middleware import Access
+from penstock.server.overload.middleware import WORKER_PREFIX, Access
 from penstock.server.params import found
 from penstock.server.polling.group_commit import Batches
 from penstock.server.problems import Refused, answer_of, fields_of, invalid
 from penstock.server.responses import answer
 
-PREFIX: Final = "/api/v1/pipeline-runs/"
 UNUSUAL: Final = (b"idempotency-key", b"x-worker-id", b"expect")
 ID_MAX: Final = 64
 BODY_MAX: Final = 16_384
@@ -64,9 +63,9 @@ class Lane:
     def entry(self, scope: Scope, headers: Mapping[bytes, bytes]) -> tuple[str, str] | None:
         """(verb, run) of a request that is for the lane."""
         path: str = scope["path"]
-        if scope["method"] != "POST" or not path.startswith(PREFIX) or scope["query_string"]:
+        if scope["method"] != "POST" or not path.startswith(WORKER_PREFIX) or scope["query_string"]:
             return None
-        run_id, _, verb = path[len(PREFIX) :].partition("/")
+        run_id, _, verb = path[len(WORKER_PREFIX) :].partition("/")
         if verb not in VERBS or len(run_id) > ID_MAX or any(name in headers for name in UNUSUAL):
             return None
         length = headers.get(b"content-length", b"")
@@ -87,7 +86,7 @@ class Lane:
     ) -> Response:
         """Answer a request of the lane."""
         verb, run_id = entry
-        route = f"{PREFIX}{{run_id}}/{verb}"
+        route = f"{WORKER_PREFIX}{{run_id}}/{verb}"
         access.route = route
         known = self._keyring.remembered(_key(headers))
         if known is None:  # it ran out this very moment

@@ -30,10 +30,10 @@ from penstock.runs.external.holder import (
     refusal_unheld,
 )
 from penstock.runs.external.store import Outside, outside_get_many, run_find_many, run_retry_of
+from penstock.runs.hooks import config_failures
 from penstock.runs.rows import Finish, HeldRun, Run
 from penstock.runs.states import RunState, RunStatus, check
 from penstock.runs.store.finish import run_end_many
-from penstock.schedules.store.configs import config_get
 
 COUNT_MAX: Final = 2**63 - 1
 PHASES: Final = ("INITIALIZING", "RUNNING", "FINALIZING")
@@ -209,7 +209,7 @@ def _unheld(tx: Tx, run: Run | None, call: Call) -> Ending | PenstockError:
     if run is None or not is_repeat(run, call) or run.state not in ways:
         return refusal_unheld(run, call)
     retry = None if run.is_dead or run.state != RunState.FAILED else run_retry_of(tx, run)
-    config = config_get(tx, run.config_id) if run.is_dead and run.config_id is not None else None
+    counts = run.is_dead and run.config_id is not None
     return Ending(
         run.run_id,
         run.token,
@@ -218,7 +218,7 @@ def _unheld(tx: Tx, run: Run | None, call: Call) -> Ending | PenstockError:
         None if retry is None else retry[0],
         None if retry is None else retry[1],
         run.is_dead,
-        0 if config is None else config.consecutive_failures,
+        config_failures(tx, run.config_id) if counts and run.config_id is not None else 0,
         is_repeat=True,
     )
 

@@ -402,3 +402,13 @@ UPDATE runs SET state = 'PENDING', admission = 1, session_id = NULL, claimed_by 
 FROM {{batch}}
 WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.token = batch.token AND runs.state = 'CLAIMED'
 RETURNING runs.run_id, runs.limits;
+
+-- name: run_again_lock [postgres]
+-- One at a time tries a run again; taken before the statements that look. No topic has number -1.
+-- scope: system (a lock, no rows)
+SELECT pg_advisory_xact_lock(-1, CAST(:run_id % 1024 AS integer));
+
+-- name: run_again_lock [sqlite]
+-- differs because SQLite has one writer: nothing to lock.
+-- scope: system (a lock, no rows)
+SELECT 1 WHERE :run_id IS NULL;

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.audit.store.alerts import Alert, alert_open, alert_resolve
-from penstock.core.ids import encode
 from penstock.db.store import Tx
-from penstock.flows.store.completions import completion_from_runs
 from penstock.runs import attempt_result
-from penstock.runs.attempt_result import FAILURES_ALERT, FAILURES_DISABLE
+from penstock.runs.hooks import on_finished
 from penstock.runs.rows import Finish, Finished
 from penstock.runs.states import RunState
 from penstock.runs.store.runs import (
@@ -21,29 +18,13 @@ from penstock.runs.store.runs import (
     run_finish_many,
     run_held_get,
 )
-from penstock.schedules.store.configs import (
-    Change,
-    audit_append,
-    config_deactivate,
-    config_get,
-    config_lock,
-)
-from penstock.schedules.store.schedule import schedule_retire
 
 
 def run_end_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
     """End runs whose token is current; what is missing in the answer was stale."""
     finished = run_finish_many(tx, finishes)
-    of_flows = [end for end in finished if end.flow_id is not None]
-    if of_flows:
-        completion_from_runs(tx, of_flows)
-    for end in finished:
-        if end.config_id is None:
-            continue
-        if end.is_dead and end.consecutive_failures >= FAILURES_DISABLE:
-            _disable(tx, end.config_id, end.consecutive_failures)
-        elif end.is_dead and end.consecutive_failures >= FAILURES_ALERT:
-            _warn(tx, end.config_id, end.consecutive_failures)
+    if finished:
+        on_finished(tx, finished)
     return finished
 
 
@@ -59,74 +40,4 @@ def run_cancel(tx: Tx, run_id: int, who: str, reason: str) -> None:
     assert token is not None, "the row is locked"
     run_end_many(
         tx, [attempt_result.cancelled(held._replace(token=token), actor=who, why=reason or None)]
-    )
-
-
-def failing_key(config_id: int) -> str:
-    """The dedupe key of the alert about a config that keeps failing."""
-    return f"config_failing:{config_id}"
-
-
-def disabled_key(config_id: int) -> str:
-    """The dedupe key of the alert about a config that was switched off."""
-    return f"config_disabled:{config_id}"
-
-
-def _warn(tx: Tx, config_id: int, failures: int) -> None:
-    config = config_get(tx, config_id)
-    assert config is not None, config_id
-    if config.deleted_at is not None:
-        return
-    alert_open(
-        tx,
-        Alert(
-            rule="config_failing",
-            dedupe_key=failing_key(config_id),
-            severity="MEDIUM",
-            customer=config.customer,
-            subject_kind="config",
-            subject=config_id,
-            message=f"{config.pipeline} of {config.customer_id} failed {failures} times in a row",
-            detail={"consecutive_failures": failures, "config_id": encode("cfg", config_id)},
-        ),
-    )
-
-
-def _disable(tx: Tx, config_id: int, failures: int) -> None:
-    """Take a config off the clock, with an audit link and a HIGH alert; once."""
-    config_lock(tx, config_id)
-    config = config_get(tx, config_id)
-    assert config is not None, config_id
-    if not config.is_active or config.deleted_at is not None:
-        return
-    reason = f"{failures} consecutive failures"
-    schedule_retire(tx, config_id)
-    config_deactivate(tx, config_id, reason)
-    change = Change(
-        config.customer,
-        "DEACTIVATED",
-        config_id,
-        "penstock",
-        reason,
-        {"is_active": True},
-        {"is_active": False, "inactive_reason": reason},
-    )
-    audit_append(tx, [change])
-    alert_resolve(tx, failing_key(config_id), "penstock")
-    alert_open(
-        tx,
-        Alert(
-            rule="config_disabled",
-            dedupe_key=disabled_key(config_id),
-            severity="HIGH",
-            customer=config.customer,
-            subject_kind="config",
-            subject=config_id,
-            message=f"{config.pipeline} of {config.customer_id} was disabled after {reason}",
-            detail={
-                "consecutive_failures": failures,
-                "config_id": encode("cfg", config_id),
-                "fix": f"penstock configs enable {encode('cfg', config_id)}",
-            },
-        ),
     )

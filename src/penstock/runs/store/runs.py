@@ -212,3 +212,8 @@ def run_of_row(row: tuple[object, ...]) -> Run:
     met = None if run.sla_met is None else bool(run.sla_met)
     assert run.admission is None or run.admission in tuple(Admission)
     return run._replace(sla_met=met, is_dead=bool(run.is_dead))
+
+
+def run_again_lock(tx: Tx, run_id: int) -> None:
+    """Let nobody else try this run again before the transaction ends; look after this."""
+    tx.rows("run_again_lock", {"run_id": run_id})

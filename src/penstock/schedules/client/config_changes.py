@@ -11,11 +11,11 @@ from typing import Any
 from penstock.access.store.names import Names
 from penstock.audit.store.alerts import alert_resolve
 from penstock.db.store import Tx
-from penstock.runs.store.finish import disabled_key, failing_key
 from penstock.schedules.cadence import Cadence, next_after
 from penstock.schedules.config_input import ConfigDraft
 from penstock.schedules.description import describe, describe_draft, offset_of
 from penstock.schedules.rows import Config
+from penstock.schedules.store.config_health import disabled_key, failing_key
 from penstock.schedules.store.configs import (
     Change,
     audit_append,

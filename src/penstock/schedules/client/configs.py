@@ -16,11 +16,11 @@ from penstock.core.errors import NotFound, StaleVersion
 from penstock.core.fields import check_customer
 from penstock.core.ids import encode
 from penstock.db.store import Store, Tx
-from penstock.flows.client.start_config import start
 from penstock.pipelines.parameters import validate
 from penstock.runs.rows import Origin
 from penstock.schedules.config_input import ConfigDraft, parse_draft
 from penstock.schedules.description import as_draft, cadence_of, describe
+from penstock.schedules.hooks import start_config
 from penstock.schedules.preview import Fire, preview
 from penstock.schedules.rows import Config
 from penstock.schedules.store.configs import (
@@ -207,7 +207,7 @@ class Configs:
             pools = ["flows", *sorted({f"runs:{row.pool}" for row in info.entries})]
             tx.after_commit(lambda: self._store.wake(pools))
             origin = None if message_id is None else Origin(message_id)
-            return start(tx, config, info, who, trigger_source, origin)
+            return start_config(tx, config, info, who, trigger_source, origin)
 
         return self._store.write(body)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 
-from penstock.bus.incoming.api_models import PushedMessageIn, PushEnvelopeIn
-from penstock.schedules.api.models import BulkItem, BulkOutcome
 from penstock.server.access import PUBLIC, ROUTES, SIGNED
 from penstock.server.models import FieldError, Problem
 from penstock.server.openapi.examples import EXAMPLES
@@ -54,7 +54,7 @@ TAGS = {
 }
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
+def describe(app: FastAPI, models: Sequence[type[BaseModel]]) -> dict[str, Any]:
     """The document of an app."""
     found = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes
@@ -66,7 +66,8 @@ def describe(app: FastAPI) -> dict[str, Any]:
     schemas = made["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    for model in (BulkItem, BulkOutcome, FieldError, Problem, PushedMessageIn, PushEnvelopeIn):
+    described: tuple[type[BaseModel], ...] = (*models, FieldError, Problem)
+    for model in described:
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schema.pop("$defs", None)
         schemas[model.__name__] = schema

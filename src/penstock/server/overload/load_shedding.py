@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from penstock.runs.external.api_fastpath import PREFIX
 from penstock.server.overload.admission_queue import Line
 from penstock.server.overload.middleware import (
     ALWAYS,
     EVERY_ANSWER,
+    WORKER_PREFIX,
     Access,
     overloaded,
     request_id_of,
@@ -57,7 +57,7 @@ class Door:
         if not length.isdigit() or len(length) > 6 or int(length) > BODY_MAX:
             return None
         path = plain[1].decode()
-        if path in ALWAYS or (method == b"POST" and path.startswith(PREFIX)):
+        if path in ALWAYS or (method == b"POST" and path.startswith(WORKER_PREFIX)):
             return None
         if not self._line.turns_away():
             return None

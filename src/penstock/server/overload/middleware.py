@@ -35,6 +35,8 @@ CLOSE: Final = {"Connection": "close"}
 REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 PATIENT: Final = {"/api/v1/scheduler/claim-runs": 2.0}
 """A fleet of workers that starts claims all at once, and would rather wait than be refused."""
+WORKER_PREFIX: Final = "/api/v1/pipeline-runs/"
+"""Paths of worker calls, which the fast path may serve."""
 ALWAYS: Final = frozenset({"/healthz", "/readyz"})
 """Answered even when overloaded: an overloaded process is alive."""
 EVERY_ANSWER: Final = (

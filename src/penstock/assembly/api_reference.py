@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.access.api_keys import Power, Role
+from penstock.assembly.routes import ROUTES
 from penstock.core.errors import (
     ApiError,
     PenstockError,
@@ -25,7 +26,7 @@ from penstock.server.app import outline
 from penstock.server.openapi.document import TAGS, describe
 from penstock.server.problems import CODES
 
-NOTE = "Written by `python -m penstock.server.openapi.reference docs/reference`; do not edit."
+NOTE = "Written by `python -m penstock.assembly.api_reference docs/reference`; do not edit."
 MEANINGS: Mapping[str, str] = {
     "auth.required": "No key, an unknown one, an expired or a revoked one.",
     "auth.forbidden": "The key's role does not allow this.",
@@ -48,7 +49,7 @@ _STATUSES = {"internal": 500, "draining": 503, "store.schema_mismatch": 503}
 
 def pages() -> dict[str, str]:
     """File name → text."""
-    document = describe(outline())
+    document = describe(outline(ROUTES), ROUTES.models)
     return {
         "openapi.json": json.dumps(document, indent=1, ensure_ascii=False) + "\n",
         "api.md": "\n".join(_page(document)) + "\n",

@@ -1,0 +1,54 @@
+"""Every route of the API, by subject."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.access import api as keys
+from penstock.bus.api import deliveries, subscriptions, topics
+from penstock.bus.incoming import api as incoming
+from penstock.bus.incoming.api_models import PushedMessageIn, PushEnvelopeIn
+from penstock.client import Client
+from penstock.dead_letters import api as dead_letters
+from penstock.flows import api as flows
+from penstock.flows.gates import api as gates
+from penstock.limits import api as limits
+from penstock.monitoring import api as monitoring
+from penstock.runs import api as runs
+from penstock.runs.external import api as external
+from penstock.runs.external.api_fastpath import Lane
+from penstock.schedules.api import bulk, configs, tick
+from penstock.schedules.api.models import BulkItem, BulkOutcome
+from penstock.server.auth import Keyring
+from penstock.server.polling.group_commit import Batches
+from penstock.server.routes import Routes
+
+_MODULES: Final = (
+    tick,
+    bulk,
+    configs,
+    external,
+    runs,
+    dead_letters,
+    topics,
+    subscriptions,
+    deliveries,
+    limits,
+    flows,
+    gates,
+    monitoring,
+    keys,
+    incoming,
+)
+
+
+def _fastpath(keyring: Keyring, client: Client) -> Lane:
+    """Build the fast path: heartbeats and other worker calls commit in separate groups."""
+    return Lane(keyring, Batches(client.work.together), Batches(client.work.together))
+
+
+ROUTES: Final = Routes(
+    routers=tuple(module.routes for module in _MODULES),
+    models=(BulkItem, BulkOutcome, PushedMessageIn, PushEnvelopeIn),
+    fastpath=_fastpath,
+)

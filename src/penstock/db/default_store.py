@@ -1,0 +1,23 @@
+"""The store of a program that did not open one: how it is opened, and the setting that names it.
+
+`penstock/__init__.py` sets `opener`; code below `assembly` calls it without naming a driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # `import penstock` loads this module and must stay cheap
+    from penstock.db.store import Store
+
+DATABASE_VARIABLE = "PENSTOCK_DATABASE_URL"
+
+opener: Callable[[], Store] | None = None
+
+
+def open_default_store() -> Store:
+    """Open and migrate the store that the environment's settings name."""
+    if opener is None:
+        raise RuntimeError("no opener is set: import penstock first")
+    return opener()

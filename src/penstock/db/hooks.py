@@ -1,0 +1,56 @@
+"""Hooks: how a lower subject calls a higher one without importing it.
+
+A subject declares a hook, a higher subject's function is connected to it in `penstock.wiring`.
+A hook that nothing is connected to raises when it is called: a missing connection would otherwise
+lose a completion or an alert without a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Hook(Generic[P]):
+    """Functions that are called one after the other, in the order they were connected."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._functions: list[Callable[P, object]] = []
+
+    def connect(self, function: Callable[P, object]) -> None:
+        """Add a function; connecting it again changes nothing."""
+        if function not in self._functions:
+            self._functions.append(function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Call every connected function."""
+        _check_connected(self._name, bool(self._functions))
+        for function in self._functions:
+            function(*args, **kwargs)
+
+
+class Provider(Generic[P, R]):
+    """One function that answers for a higher subject."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._function: Callable[P, R] | None = None
+
+    def connect(self, function: Callable[P, R]) -> None:
+        """Set the function that answers."""
+        self._function = function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the connected function and return its answer."""
+        _check_connected(self._name, self._function is not None)
+        assert self._function is not None
+        return self._function(*args, **kwargs)
+
+
+def _check_connected(name: str, is_connected: bool) -> None:
+    if not is_connected:
+        raise RuntimeError(f"hook {name} is not connected: import penstock.wiring first")

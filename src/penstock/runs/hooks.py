@@ -1,0 +1,35 @@
+"""What the run queue asks of, and reports to, subjects above it; connected in `penstock.wiring`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.core.clock import Micros
+from penstock.db.hooks import Hook, Provider
+from penstock.db.store import Tx
+from penstock.runs.rows import Finished, Run
+
+
+class RetryTerms(NamedTuple):
+    """What the config of an ended run says about another attempt."""
+
+    slot: Micros
+    max_execution_us: Micros
+    sla_us: Micros
+
+
+on_finished: Hook[[Tx, Sequence[Finished]]] = Hook("runs.on_finished")
+"""Runs ended, in the transaction that ends them: completions, config health."""
+
+on_retried: Hook[[Tx, int, int, str]] = Hook("runs.on_retried")
+"""An ended run is tried again: (tx, ended run, new run, actor)."""
+
+lock_config: Provider[[Tx, int], None] = Provider("runs.lock_config")
+"""Lock the config of a run before its runs are read."""
+
+retry_terms: Provider[[Tx, int, list[Run]], RetryTerms | None] = Provider("runs.retry_terms")
+"""Terms of a retry under its config and its live runs; Conflict when overlap forbids one."""
+
+config_failures: Provider[[Tx, int], int] = Provider("runs.config_failures")
+"""Consecutive failures of a config."""

@@ -1,0 +1,19 @@
+"""What schedules ask of flows; connected in `penstock.wiring`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.access.store.names import PipelineInfo
+from penstock.db.hooks import Provider
+from penstock.db.store import Tx
+from penstock.runs.rows import Origin
+from penstock.schedules.rows import Config, OpenedFlows, Pace, Slot
+
+start_config: Provider[[Tx, Config, PipelineInfo, str, str, Origin | None], list[int]] = Provider(
+    "schedules.start_config"
+)
+"""Start a config outside its schedule: (tx, config, pipeline, actor, source, origin) → runs."""
+
+open_flows: Provider[[Tx, Sequence[Slot], Pace], OpenedFlows] = Provider("schedules.open_flows")
+"""Open and start the flows of occurrences whose pipelines have phases."""

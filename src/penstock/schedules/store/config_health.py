@@ -1,0 +1,106 @@
+"""Health of configs: alerts and deactivation after consecutive failures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.audit.store.alerts import Alert, alert_open, alert_resolve
+from penstock.core.ids import encode
+from penstock.db.store import Tx
+from penstock.runs.attempt_result import FAILURES_ALERT, FAILURES_DISABLE
+from penstock.runs.rows import Finished
+from penstock.schedules.store.configs import (
+    Change,
+    audit_append,
+    config_deactivate,
+    config_get,
+    config_lock,
+)
+from penstock.schedules.store.schedule import schedule_retire
+
+
+def config_health_update(tx: Tx, finished: Sequence[Finished]) -> None:
+    """Alert about configs that keep failing, and deactivate those that failed too often."""
+    for end in finished:
+        if end.config_id is None:
+            continue
+        if end.is_dead and end.consecutive_failures >= FAILURES_DISABLE:
+            _disable(tx, end.config_id, end.consecutive_failures)
+        elif end.is_dead and end.consecutive_failures >= FAILURES_ALERT:
+            _warn(tx, end.config_id, end.consecutive_failures)
+
+
+def config_failures(tx: Tx, config_id: int) -> int:
+    """Return the consecutive failures of a config; 0 when the config does not exist."""
+    config = config_get(tx, config_id)
+    return 0 if config is None else config.consecutive_failures
+
+
+def failing_key(config_id: int) -> str:
+    """The dedupe key of the alert about a config that keeps failing."""
+    return f"config_failing:{config_id}"
+
+
+def disabled_key(config_id: int) -> str:
+    """The dedupe key of the alert about a config that was switched off."""
+    return f"config_disabled:{config_id}"
+
+
+def _warn(tx: Tx, config_id: int, failures: int) -> None:
+    config = config_get(tx, config_id)
+    assert config is not None, config_id
+    if config.deleted_at is not None:
+        return
+    alert_open(
+        tx,
+        Alert(
+            rule="config_failing",
+            dedupe_key=failing_key(config_id),
+            severity="MEDIUM",
+            customer=config.customer,
+            subject_kind="config",
+            subject=config_id,
+            message=f"{config.pipeline} of {config.customer_id} failed {failures} times in a row",
+            detail={"consecutive_failures": failures, "config_id": encode("cfg", config_id)},
+        ),
+    )
+
+
+def _disable(tx: Tx, config_id: int, failures: int) -> None:
+    """Take a config off the clock, with an audit link and a HIGH alert; once."""
+    config_lock(tx, config_id)
+    config = config_get(tx, config_id)
+    assert config is not None, config_id
+    if not config.is_active or config.deleted_at is not None:
+        return
+    reason = f"{failures} consecutive failures"
+    schedule_retire(tx, config_id)
+    config_deactivate(tx, config_id, reason)
+    change = Change(
+        config.customer,
+        "DEACTIVATED",
+        config_id,
+        "penstock",
+        reason,
+        {"is_active": True},
+        {"is_active": False, "inactive_reason": reason},
+    )
+    audit_append(tx, [change])
+    alert_resolve(tx, failing_key(config_id), "penstock")
+    alert_open(
+        tx,
+        Alert(
+            rule="config_disabled",
+            dedupe_key=disabled_key(config_id),
+            severity="HIGH",
+            customer=config.customer,
+            subject_kind="config",
+            subject=config_id,
+            message=f"{config.pipeline} of {config.customer_id} was disabled after {reason}",
+            detail={
+                "consecutive_failures": failures,
+                "config_id": encode("cfg", config_id),
+                "fix": f"penstock configs enable {encode('cfg', config_id)}",
+            },
+        ),
+    )

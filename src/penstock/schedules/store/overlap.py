@@ -1,0 +1,62 @@
+"""Overlap policy of configs: whether another run may start, and at which time."""
+
+from __future__ import annotations
+
+from penstock.core.errors import Conflict
+from penstock.core.ids import encode
+from penstock.db.store import Tx
+from penstock.runs.hooks import RetryTerms
+from penstock.runs.rows import Run
+from penstock.runs.states import Admission
+from penstock.runs.store.runs import RunFilter, run_list_live
+from penstock.schedules.cadence import CatchUp, Overlap, latest_until
+from penstock.schedules.description import cadence_of
+from penstock.schedules.rows import Config
+from penstock.schedules.store.configs import config_get, config_lock
+from penstock.schedules.store.schedule import schedule_get
+
+LOOK = 100
+
+
+def free_slot(tx: Tx, config: Config, live: list[Run] | None = None) -> int:
+    """A moment, now or just after, that is nobody's slot: neither the schedule's nor a start's."""
+    if live is None:
+        live = run_list_live(
+            tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LOOK)
+        )
+    now = tx.now()
+    slot = max([now, *(run.slot + 1 for run in live if run.slot >= now)])
+    cadence = cadence_of(config)
+    anchor = config.next_run_time or 0
+    if cadence is not None and latest_until(cadence, slot, slot, anchor) == slot:
+        slot += 1
+    return slot
+
+
+def check_overlap(config: Config, live: list[Run], name: str) -> None:
+    """Conflict when the config's overlap policy forbids another run beside these."""
+    if config.overlap == Overlap.ALLOW or config.catch_up == CatchUp.ALL:
+        return
+    if config.overlap == Overlap.QUEUE:
+        live = [run for run in live if run.admission == Admission.BLOCKED]
+    if live:
+        what = "waiting already" if config.overlap == Overlap.QUEUE else "not ended"
+        raise Conflict(
+            f"{encode('run', live[0].run_id)} of {name} is {what} and overlap is "
+            f"{config.overlap}: cancel it, wait for it, or change overlap."
+        )
+
+
+def config_lock_for_retry(tx: Tx, config_id: int) -> None:
+    """Lock a config, and its schedule row so that a tick that holds it goes first."""
+    config_lock(tx, config_id)
+    schedule_get(tx, config_id)
+
+
+def retry_terms(tx: Tx, config_id: int, live: list[Run]) -> RetryTerms | None:
+    """Return the terms of a retry under its config; None when the config is gone."""
+    config = config_get(tx, config_id)
+    if config is None:
+        return None
+    check_overlap(config, live, encode("cfg", config.config_id))
+    return RetryTerms(free_slot(tx, config), config.max_execution_us, config.sla_us)

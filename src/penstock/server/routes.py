@@ -1,0 +1,27 @@
+"""What the app serves: routers, models of the document, and the fast path of workers.
+
+`assembly.routes` lists them; the server names no subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from penstock.client import Client
+from penstock.server.auth import Keyring
+from penstock.server.overload.middleware import FastLane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routes:
+    """The routes of the API."""
+
+    routers: tuple[APIRouter, ...]
+    models: tuple[type[BaseModel], ...]
+    """Models that no route refers to directly, but the document describes."""
+    fastpath: Callable[[Keyring, Client], FastLane]
+    """Builds the fast path for worker calls."""

@@ -1,0 +1,28 @@
+"""Connects hooks: what happens in one subject that a subject above it must know.
+
+`penstock.client` and `penstock.assembly` call `connect_hooks`, so that every process has all
+connections.
+"""
+
+from __future__ import annotations
+
+from penstock.dead_letters.store import dead_letter_close_retried
+from penstock.flows.client.start_config import start
+from penstock.flows.store.completions import completion_from_finished
+from penstock.flows.store.from_schedule import slots_open
+from penstock.runs import hooks as runs
+from penstock.schedules import hooks as schedules
+from penstock.schedules.store.config_health import config_failures, config_health_update
+from penstock.schedules.store.overlap import config_lock_for_retry, retry_terms
+
+
+def connect_hooks() -> None:
+    """Connect every hook; calling it again changes nothing."""
+    runs.on_finished.connect(completion_from_finished)
+    runs.on_finished.connect(config_health_update)
+    runs.on_retried.connect(dead_letter_close_retried)
+    runs.lock_config.connect(config_lock_for_retry)
+    runs.retry_terms.connect(retry_terms)
+    runs.config_failures.connect(config_failures)
+    schedules.start_config.connect(start)
+    schedules.open_flows.connect(slots_open)
