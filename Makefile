@@ -46,11 +46,11 @@ bench: $(STAMP) ## Measure (BENCH=name for one), one JSON line per result
 	$(BIN)/python -m benchmarks $(BENCH)
 
 simulate: $(STAMP) ## Run the long simulation (SEEDS=n histories)
-	$(BIN)/python -m penstock.testing.simulate --seeds $(SEEDS)
+	$(BIN)/python -m tests.harness.simulate --seeds $(SEEDS)
 
 crash: $(STAMP) ## Kill a flow's process at every commit; kill whoever publishes, consumes and serves
-	$(BIN)/python -m penstock.testing.crashing
-	$(BIN)/python -m penstock.testing.crash_bus
+	$(BIN)/python -m tests.harness.crashing
+	$(BIN)/python -m tests.harness.crash_bus
 	$(BIN)/python -m benchmarks limit_crash
 
 lock: $(STAMP) ## Resolve requirements.lock again from pyproject.toml (upgrades everything)

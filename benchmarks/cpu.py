@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from benchmarks.site import PostgresSite, Site
-from penstock.testing.postgres import PostgresServer
-from penstock.testing.postgres_process import children_of
+from penstock.testing.postgres.process import children_of
+from penstock.testing.postgres.server import PostgresServer
 
 _TICK = os.sysconf("SC_CLK_TCK")
 

@@ -25,7 +25,7 @@ from penstock.db.postgres.store import PostgresStore
 from penstock.db.sqlite.store import SqliteStore
 from penstock.db.statements import Engine
 from penstock.db.store import Store
-from penstock.testing.postgres import ConfiguredServer, DatabaseServer, PostgresServer
+from penstock.testing.postgres.server import ConfiguredServer, DatabaseServer, PostgresServer
 
 URL_VARIABLE = "PENSTOCK_DATABASE_URL"
 

@@ -15,7 +15,7 @@ from penstock.db.sqlite.store import SqliteStore
 from penstock.db.store import Store
 from penstock.testing.clock import VirtualClock
 from penstock.testing.memory import memory_store
-from penstock.testing.postgres import DatabaseServer, open_server
+from penstock.testing.postgres.server import DatabaseServer, open_server
 from penstock.wiring import connect_hooks
 from tests.databases import Admin, Databases, database_name
 from tests.rules import tidy

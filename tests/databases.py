@@ -24,7 +24,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from penstock.testing.postgres import DatabaseServer
+from penstock.testing.postgres.server import DatabaseServer
 
 _numbers = itertools.count(1)
 

@@ -19,7 +19,7 @@ from penstock.server.access import EVERYBODY, PUBLIC, ROUTES, SIGNED
 from penstock.server.auth import BELIEVED_SECONDS
 from penstock.server.route import StrictRoute
 from penstock.testing.clock import VirtualClock
-from penstock.testing.postgres import DatabaseServer
+from penstock.testing.postgres.server import DatabaseServer
 from tests.api.bus_scene import BusThings
 from tests.api.flow_scene import FlowThings
 from tests.api.kit import SCHEDULER_TOKEN, Client, Reply, Served

@@ -29,7 +29,7 @@ from penstock.runs.external.holder import Claimed, Mishap, Worker
 from penstock.runs.rows import HeldRun
 from penstock.runs.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
-from penstock.testing.postgres import DatabaseServer
+from penstock.testing.postgres.server import DatabaseServer
 from tests.databases import Admin, Databases
 from tests.desk import Desk, gated
 

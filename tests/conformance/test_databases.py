@@ -9,7 +9,7 @@ import pytest
 
 from penstock.db.postgres.store import PostgresStore
 from penstock.testing.clock import VirtualClock
-from penstock.testing.postgres import DatabaseServer
+from penstock.testing.postgres.server import DatabaseServer
 from tests.conformance.tenants import Tenants
 from tests.databases import WORN_BYTES, Admin, Databases
 

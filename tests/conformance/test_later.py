@@ -13,7 +13,7 @@ from penstock.db.postgres.pipeline import Ask, Session, Wire, prepared
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.postgres.transaction import PostgresTx
 from penstock.db.store import Single, Store, Tx
-from penstock.testing.faults import FaultyTx
+from penstock.testing.simulate.faults import FaultyTx
 from tests.conformance.test_drivers import add, every_engine, has
 
 on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)

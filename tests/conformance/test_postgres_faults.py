@@ -10,7 +10,7 @@ from penstock.access.store import registry
 from penstock.core.errors import StoreUnavailable
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Single, Tx
-from penstock.testing.postgres import PostgresServer
+from penstock.testing.postgres.server import PostgresServer
 from tests.conformance.test_drivers import add, has, together
 from tests.conftest import OpenStore
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.sqlite.store import SqliteStore
 from penstock.testing.clock import VirtualClock
-from penstock.testing.postgres import DatabaseServer
+from penstock.testing.postgres.server import DatabaseServer
 from tests.conformance.queue_model import Model, Replay, Step, play
 from tests.conformance.world import World
 from tests.conftest import CLOCK_START

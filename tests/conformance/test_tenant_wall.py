@@ -22,7 +22,7 @@ from penstock.db.store import Single, Store
 from penstock.db.tenant_isolation import Wall, wall_look
 from penstock.runs.store.runs import RunFilter
 from penstock.testing.clock import VirtualClock
-from penstock.testing.postgres import DatabaseServer
+from penstock.testing.postgres.server import DatabaseServer
 from tests.conformance.tenants import Tenants, dsn_as, plain_user
 from tests.conftest import CLOCK_START
 from tests.databases import Admin

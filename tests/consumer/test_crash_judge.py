@@ -7,21 +7,8 @@ import pytest
 
 from penstock.sinks.opening import open_sink
 from penstock.sinks.protocol import Fate, SinkTx, Upsert
-from penstock.testing.crash_bus import (
-    DATABASES,
-    PUBLISHERS,
-    Place,
-    Wrong,
-    history_of,
-    judge,
-)
-from penstock.testing.crash_bus_roles import (
-    KEYS,
-    PUSHED,
-    PUSHED_EVERY,
-    SUBSCRIPTION,
-    history_read,
-)
+from tests.harness.crash_bus import DATABASES, PUBLISHERS, Place, Wrong, history_of, judge
+from tests.harness.crash_bus_roles import KEYS, PUSHED, PUSHED_EVERY, SUBSCRIPTION, history_read
 
 N = 240
 Leg = tuple[str, str]

@@ -19,7 +19,7 @@ from penstock.sinks.opening import open_sink as open_url
 from penstock.sinks.protocol import AuditRecord, Fate, Sink, StaleFence, Upsert, doc_path
 from penstock.sinks.sqlite import SqliteSink
 from penstock.testing.clock import VirtualClock
-from penstock.testing.postgres import DatabaseServer
+from penstock.testing.postgres.server import DatabaseServer
 from tests.consumer.conftest import OpenSink
 
 SUB = "beats"

@@ -16,8 +16,8 @@ from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.leases import session_open
 from penstock.runs.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock
-from penstock.testing.interleaving import Act, Arena
-from penstock.testing.simulation import START, declared
+from tests.harness.interleaving import Act, Arena
+from tests.harness.simulation import START, declared
 
 LEASE_US = 30 * SECOND
 _EMPTY = (

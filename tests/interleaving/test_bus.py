@@ -12,8 +12,8 @@ from penstock.bus.store.deliveries import Handed, Refusal
 from penstock.bus.store.topics import Subscription
 from penstock.core.errors import Conflict
 from penstock.db.store import Store
-from penstock.testing.interleaving import Act, InterleavingFailed, Outcome, Scene, exhaust, explore
 from tests.conformance.busworld import BusWorld
+from tests.harness.interleaving import Act, InterleavingFailed, Outcome, Scene, exhaust, explore
 from tests.interleaving.stage import Stage
 from tests.interleaving.test_seeded_bugs import caught, patched
 

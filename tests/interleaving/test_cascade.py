@@ -14,7 +14,7 @@ from penstock.flows.client.requests import CompletionReport, FlowRequest
 from penstock.flows.gates.evidence import Sighting
 from penstock.flows.gates.probe_request import Look
 from penstock.flows.orchestrator import Orchestrator
-from penstock.testing.interleaving import Act, Outcome, exhaust, explore
+from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act
 from tests.interleaving.test_seeded_bugs import caught, patched
 from tests.interleaving.test_services import tick

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.db.store import Store, Tx
-from penstock.testing.interleaving import Outcome, exhaust
+from tests.harness.interleaving import Outcome, exhaust
 from tests.interleaving.stage import Stage
 
 pytestmark = pytest.mark.postgres

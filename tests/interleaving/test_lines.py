@@ -13,7 +13,7 @@ from penstock.runs.client.runs import Submission
 from penstock.runs.rows import HeldRun
 from penstock.runs.store.admission import pause_put
 from penstock.runs.store.runs import Claim, run_claim
-from penstock.testing.interleaving import Act, Outcome, Scene, explore
+from tests.harness.interleaving import Act, Outcome, Scene, explore
 from tests.interleaving.stage import Stage, finish_act
 from tests.interleaving.test_seeded_bugs import SEEDS, caught, patched
 

@@ -17,7 +17,7 @@ from penstock.db.store import Store
 from penstock.runs.client.runs import Submission
 from penstock.runs.external.client import Claimed, Heartbeat, Mishap, Pulse, Report, Work, Worker
 from penstock.runs.sweeper import Sweeper
-from penstock.testing.interleaving import Act, Outcome, exhaust, explore
+from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage
 
 pytestmark = pytest.mark.postgres

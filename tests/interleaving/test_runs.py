@@ -12,7 +12,7 @@ from penstock.runs.store.finish import run_end_many
 from penstock.runs.store.leases import session_beat, session_expire
 from penstock.runs.store.runs import run_start_many
 from penstock.runs.sweeper import Sweeper
-from penstock.testing.interleaving import Act, Outcome, exhaust, explore
+from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import LEASE_US, Stage, claim_act, finish_act, submit_act
 
 pytestmark = pytest.mark.postgres

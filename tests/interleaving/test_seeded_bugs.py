@@ -23,7 +23,7 @@ from penstock.schedules import scheduler
 from penstock.schedules.rows import TickCounts
 from penstock.schedules.store import schedule
 from penstock.services import upkeep
-from penstock.testing.interleaving import Act, InterleavingFailed, Outcome, Scene, explore
+from tests.harness.interleaving import Act, InterleavingFailed, Outcome, Scene, explore
 from tests.interleaving.stage import Stage, claim_act, submit_act
 from tests.interleaving.test_runs import conserved, one_free
 from tests.interleaving.test_services import relayed, slots_once, tick

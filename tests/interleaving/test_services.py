@@ -19,7 +19,7 @@ from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.schedules.store.configs import Change, audit_append, audit_verify
 from penstock.services.upkeep import Relay
-from penstock.testing.interleaving import Act, Outcome, exhaust, explore
+from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage, claim_act, finish_act, submit_act
 
 pytestmark = pytest.mark.postgres

@@ -19,8 +19,8 @@ from penstock.limits.store.limits import (
 )
 from penstock.limits.store.reads import limit_holders, limit_queue
 from penstock.limits.store.rows import Lease, Release, Served, Turn, Want
-from penstock.testing.interleaving import Act, Outcome, exhaust, explore
-from penstock.testing.interleaving import Scene as PlayedScene
+from tests.harness.interleaving import Act, Outcome, exhaust, explore
+from tests.harness.interleaving import Scene as PlayedScene
 from tests.interleaving.stage import Stage
 from tests.interleaving.test_seeded_bugs import SEEDS, caught, patched
 

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.bus import redelivery
 from penstock.bus.store import dead_letter_writes, deliveries
-from penstock.testing.bus_simulation import BusSimulationFailed, run_bus_seed
+from tests.harness.bus_simulation import BusSimulationFailed, run_bus_seed
 from tests.simulation.test_seeded_bugs import patched
 
 SHORT = 20

@@ -11,7 +11,7 @@ import pytest
 
 _TWO_STEPS = """
 import penstock.flows.orchestrator as service
-from penstock.testing.crashing import main
+from tests.harness.crashing import main
 
 taken = service.nudge_take
 
@@ -37,7 +37,7 @@ def _tried(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_sqlite(tmp_path: Path) -> None:
     """Killed right before and after every second commit (`make crash`: each), the next goes on."""
     where = str(tmp_path / "crash.db")
-    done = _tried("-m", "penstock.testing.crashing", "--engine", "sqlite", "--where", where,
+    done = _tried("-m", "tests.harness.crashing", "--engine", "sqlite", "--where", where,
                   "--every", "2")  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing lost or doubled" in done.stdout
@@ -46,7 +46,7 @@ def test_sqlite(tmp_path: Path) -> None:
 @pytest.mark.postgres
 def test_postgres(pg_migrated_dsn: str) -> None:
     """The same at some of the points; `make crash` tries all of them."""
-    done = _tried("-m", "penstock.testing.crashing", "--engine", "postgres",
+    done = _tried("-m", "tests.harness.crashing", "--engine", "postgres",
                   "--where", pg_migrated_dsn, "--every", "11")  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -11,11 +11,11 @@ from penstock.core.errors import StoreUnavailable
 from penstock.db.sqlite.store import SqliteStore
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.testing.clock import VirtualClock
-from penstock.testing.faults import Fault, FaultyStore
-from penstock.testing.simulation import START, declared
-from penstock.testing.snapshots import Peek
+from penstock.testing.simulate.faults import Fault, FaultyStore
+from penstock.testing.simulate.snapshots import Peek
 from penstock.worker.options import WorkerOptions
 from penstock.worker.worker_core import WorkerSteps
+from tests.harness.simulation import START, declared
 
 
 def _open() -> tuple[SqliteStore, VirtualClock, Client]:

@@ -13,8 +13,8 @@ from penstock.cli import cli
 from penstock.demo.nba.pipeline import nba
 from penstock.flows import cascade
 from penstock.flows.advance import change_set
-from penstock.testing import flow_world
-from penstock.testing.flow_world import SimulationFailed, run_seed
+from penstock.testing.simulate import histories
+from penstock.testing.simulate.histories import SimulationFailed, run_seed
 
 SEEDS = range(6)
 
@@ -93,7 +93,7 @@ def test_a_start_in_part_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_lost_nudge_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cascade that forgets what happened never comes to rest as it should."""
     monkeypatch.setattr("penstock.flows.orchestrator.nudge_take", lambda *_: [])
-    monkeypatch.setattr(flow_world, "HEAL_ROUNDS", 60)
+    monkeypatch.setattr(histories, "HEAL_ROUNDS", 60)
     assert _broken(lambda: run_seed(1, [shop()])).invariant == "I15"
 
 
@@ -125,9 +125,9 @@ def test_a_failing_seed_says_how_to_see_it_again(
 ) -> None:
     """The summary counts it, the line above it is the command."""
     monkeypatch.setattr("penstock.flows.orchestrator.nudge_take", lambda *_: [])
-    monkeypatch.setattr(flow_world, "HEAL_ROUNDS", 60)
+    monkeypatch.setattr(histories, "HEAL_ROUNDS", 60)
     target = "examples.nba:nba"
-    assert flow_world.main([target, "--seeds", "1", "--first", "4", "--steps", "150"]) == 1
+    assert histories.main([target, "--seeds", "1", "--first", "4", "--steps", "150"]) == 1
     out = capsys.readouterr().out
     assert f"reproduce: penstock simulate {target} --seed 4 --steps 150" in out
     assert "1 failed" in out

@@ -22,10 +22,10 @@ from penstock.runs.store import runs
 from penstock.schedules import scheduler
 from penstock.schedules.rows import DueGroup
 from penstock.schedules.store.schedule import schedule_take_due
-from penstock.testing import simulation
-from penstock.testing.sim_actors import new_config
-from penstock.testing.simulation import SimulationFailed, run_seed
 from penstock.worker.session import Renewal, WorkerSession
+from tests.harness import simulation
+from tests.harness.sim_actors import new_config
+from tests.harness.simulation import SimulationFailed, run_seed
 
 SEEDS = 60
 log = logging.getLogger(__name__)

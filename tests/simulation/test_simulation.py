@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from penstock.testing.simulation import Options, run_seed
+from tests.harness.simulation import Options, run_seed
 
 SHORT = 20
 """Seeds per test; `make simulate` runs thousands, of full length."""

@@ -12,19 +12,19 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from penstock.testing.postgres import (
-    ConfiguredServer,
-    DatabaseServer,
-    PostgresServer,
-    PostgresUnavailable,
-    open_server,
-)
-from penstock.testing.postgres_binaries import (
+from penstock.testing.postgres.binaries import (
     binaries_copy_if_closed,
     binaries_find,
     binaries_of_debian,
     binaries_of_wheel,
     is_open_to_others,
+)
+from penstock.testing.postgres.server import (
+    ConfiguredServer,
+    DatabaseServer,
+    PostgresServer,
+    PostgresUnavailable,
+    open_server,
 )
 
 pytestmark = pytest.mark.postgres
@@ -175,7 +175,8 @@ def test_close_removes_the_folder_but_keeps_a_given_data_dir() -> None:
 def test_no_server_outlives_a_killed_test_process() -> None:
     """Even SIGKILL of the process that launched it ends the server and removes its folder."""
     program = (
-        "import sys; from penstock.testing.postgres import PostgresServer; s = PostgresServer();"
+        "import sys; from penstock.testing.postgres.server import PostgresServer;"
+        "s = PostgresServer();"
         "s.start(); print(s.port, s._base, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

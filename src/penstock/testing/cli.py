@@ -13,7 +13,7 @@ import click
 
 from penstock.cli.app import App, Command
 
-MODULE = "penstock.testing.flow_world"
+MODULE = "penstock.testing.simulate.histories"
 
 
 @click.command("simulate", cls=Command)

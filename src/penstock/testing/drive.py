@@ -18,7 +18,7 @@ from penstock.probes.runner import Probes
 from penstock.runs.admitter import Admitter
 from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock
-from penstock.testing.hands import Hands
+from penstock.testing.fake_workers import Hands
 from penstock.testing.memory import memory_store
 from penstock.testing.tables import Delivery, Tables
 from penstock.worker.context import RunContext

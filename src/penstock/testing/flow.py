@@ -32,7 +32,7 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.modes import partition_of
 from penstock.testing.clock import VirtualClock
 from penstock.testing.drive import STEPS_MAX, Drive, FlowStuck
-from penstock.testing.hands import Manners
+from penstock.testing.fake_workers import Manners
 from penstock.testing.tables import Delivery
 from penstock.worker.context import RunContext
 from penstock.worker.outcome import Outcome, outcome_of_error, outcome_of_value

@@ -11,7 +11,7 @@ from penstock.audit.telemetry import RunEnded, ServiceError
 from penstock.db.postgres.store import PostgresStore
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.store.leases import session_list
-from penstock.testing.postgres import DatabaseServer, PostgresServer
+from penstock.testing.postgres.server import DatabaseServer, PostgresServer
 from penstock.worker.context import RunContext
 from tests.unit.engine.worker_kit import Running, run_of, submit
 

@@ -67,7 +67,7 @@ def describe(app: FastAPI, models: Sequence[type[BaseModel]]) -> dict[str, Any]:
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     described: tuple[type[BaseModel], ...] = (*models, FieldError, Problem)
-    for model in described:
+    for model in sorted(described, key=lambda model: model.__name__.casefold()):
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
         schema.pop("$defs", None)
         schemas[model.__name__] = schema

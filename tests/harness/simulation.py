@@ -24,16 +24,17 @@ from penstock.core.errors import StoreError
 from penstock.flows.store.plans import forget
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.testing.clock import VirtualClock
-from penstock.testing.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
-from penstock.testing.invariants import Violation
 from penstock.testing.memory import memory_store
-from penstock.testing.observer import Observer
-from penstock.testing.sim_actors import Actor, Operator, new_config, services
-from penstock.testing.sim_flows import cascade, flow_cast
-from penstock.testing.sim_limits import limited, narrow_shared
-from penstock.testing.sim_outside import ExternalWorker
-from penstock.testing.sim_slots import SlotHolder, slot_cast
-from penstock.testing.sim_workers import SimBeat, SimWorker
+from penstock.testing.simulate.actors import Actor
+from penstock.testing.simulate.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
+from penstock.testing.simulate.violation import Violation
+from penstock.testing.simulate.workers import SimBeat, SimWorker
+from tests.harness.observer import Observer
+from tests.harness.sim_actors import Operator, new_config, services
+from tests.harness.sim_flows import cascade, flow_cast
+from tests.harness.sim_limits import limited, narrow_shared
+from tests.harness.sim_outside import ExternalWorker
+from tests.harness.sim_slots import SlotHolder, slot_cast
 
 START = 1_767_225_600 * SECOND
 DEPTH_MAX = 3
@@ -79,7 +80,7 @@ class SimulationFailed(AssertionError):
         super().__init__(
             f"seed {report.seed}, step {report.steps}: {invariant}: {detail}\n"
             f"faults so far: {dict(report.faults)}\n"
-            f"reproduce: python -m penstock.testing.simulation --seed {report.seed} "
+            f"reproduce: python -m tests.harness.simulation --seed {report.seed} "
             f"--steps {planned}\n"
             f"       or: PENSTOCK_SEED={report.seed} PENSTOCK_STEPS={planned} "
             ".venv/bin/python -m pytest "
@@ -93,7 +94,7 @@ class World:
     def __init__(self, seed: int, options: Options | None = None) -> None:
         self.options = options or Options()
         self.report = Report(seed=seed)
-        self.rng = random.Random(seed)  # noqa: S311 - chance from a seed is the point
+        self.rng = random.Random(seed)
         self.clock = VirtualClock(START + self.rng.randrange(360) * DAY)
         self.delivered: list[int] = []
         self.accepted: list[int] = []

@@ -14,8 +14,8 @@ from penstock.db.store import Tx
 from penstock.limits.rules import LimitTerms
 from penstock.limits.store.limits import limit_declare
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.testing.invariants import Violation
-from penstock.testing.snapshots import Peek
+from penstock.testing.simulate.snapshots import Peek
+from penstock.testing.simulate.violation import Violation
 
 SHARED: Final = "shared"
 LIMITED: Final = ("narrow", "heavy")

@@ -15,8 +15,8 @@ from penstock.db.sqlite.store import SqliteStore
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.verdict import Decision, GateInput
 from penstock.pipelines.declare.pipeline import Pipeline
-from penstock.testing.invariants import Violation
-from penstock.testing.snapshots import Peek
+from penstock.testing.simulate.snapshots import Peek
+from penstock.testing.simulate.violation import Violation
 
 TRIGGERS = """
 SELECT t.flow_id, t.phase, t.processor, t.verdict, t.runs, t.source FROM triggers t

@@ -25,7 +25,7 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.dependency import Dependency, Kind
 from penstock.runs.store.runs import RunFilter
 from penstock.testing.clock import VirtualClock
-from penstock.testing.sim_actors import Actor, Stage
+from penstock.testing.simulate.actors import Actor, Stage
 from penstock.testing.tables import Delivery, Tables
 
 FAILS, NEVER, PARTLY = 0.05, 0.06, 0.25

@@ -14,8 +14,8 @@ from typing import Any
 from penstock.core.record import loads
 from penstock.flows.gates.gate import decide
 from penstock.flows.gates.verdict import Decision, GateInput
-from penstock.testing.invariants import Violation
-from penstock.testing.snapshots import Peek
+from penstock.testing.simulate.snapshots import Peek
+from penstock.testing.simulate.violation import Violation
 
 RANKS = {"failed": 0, "partial": 1, "success": 2}
 _TOUCHES = ("trigger_put", "completion_", "flow_", "phase_update")

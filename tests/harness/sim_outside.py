@@ -18,9 +18,9 @@ from penstock.core.clock import SECOND
 from penstock.core.errors import PenstockError, StoreError
 from penstock.runs.external.client import Ending, Heartbeat, Mishap, Pulse, Report, Told, Worker
 from penstock.runs.rows import HeldRun
-from penstock.testing.faults import Fault
-from penstock.testing.invariants import Violation
-from penstock.testing.sim_actors import ERRORS, Actor, Stage
+from penstock.testing.simulate.actors import ERRORS, Actor, Stage
+from penstock.testing.simulate.faults import Fault
+from penstock.testing.simulate.violation import Violation
 
 T = TypeVar("T")
 KEY = "7"

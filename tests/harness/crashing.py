@@ -29,8 +29,8 @@ from penstock.db.sqlite.store import SqliteStore
 from penstock.db.statements import Engine
 from penstock.db.store import Capabilities, Later, Row, Store, Tx, Waiter
 from penstock.testing.clock import VirtualClock
-from penstock.testing.crash_flow import Wrong, drive, judge
-from penstock.testing.postgres import open_server
+from penstock.testing.postgres.server import open_server
+from tests.harness.crash_flow import Wrong, drive, judge
 
 T = TypeVar("T")
 

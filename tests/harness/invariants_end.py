@@ -7,8 +7,8 @@ from typing import Any
 from penstock.audit.store.journal import seals_verify
 from penstock.db.sqlite.store import SqliteStore
 from penstock.schedules.store.configs import audit_verify
-from penstock.testing.invariants import Violation
-from penstock.testing.snapshots import Peek
+from penstock.testing.simulate.snapshots import Peek
+from penstock.testing.simulate.violation import Violation
 
 # Each query finds offenders: it must answer with nothing.
 OFFENDERS = {

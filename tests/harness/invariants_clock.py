@@ -11,8 +11,7 @@ from itertools import pairwise
 
 from penstock.schedules.cadence import Cadence, next_after
 from penstock.schedules.misfire import GRACE_DEFAULT
-from penstock.testing.invariants import Commit, Violation
-from penstock.testing.snapshots import (
+from penstock.testing.simulate.snapshots import (
     ClockRow,
     ConfigRow,
     FlowRow,
@@ -20,6 +19,8 @@ from penstock.testing.snapshots import (
     RunRow,
     Snapshot,
 )
+from penstock.testing.simulate.violation import Violation
+from tests.harness.invariants import Commit
 
 SLOTS_MAX = 20_000
 

@@ -11,13 +11,14 @@ from penstock.core.clock import SECOND
 from penstock.db.sqlite.store import SqliteStore
 from penstock.schedules.cadence import Cadence
 from penstock.testing.clock import VirtualClock
-from penstock.testing.invariants import CHECKS, OVERDUE_GRACE_US, Commit, Violation, Who
-from penstock.testing.invariants_clock import ClockChecks
-from penstock.testing.invariants_end import check_end
-from penstock.testing.invariants_flows import FlowChecks
-from penstock.testing.sim_actors import CATCH_UP_RATE, LATE_US
-from penstock.testing.sim_limits import LimitChecks
-from penstock.testing.snapshots import Peek, Snapshot
+from penstock.testing.simulate.snapshots import Peek, Snapshot
+from penstock.testing.simulate.violation import Violation
+from tests.harness.invariants import CHECKS, OVERDUE_GRACE_US, Commit, Who
+from tests.harness.invariants_clock import ClockChecks
+from tests.harness.invariants_end import check_end
+from tests.harness.invariants_flows import FlowChecks
+from tests.harness.sim_actors import CATCH_UP_RATE, LATE_US
+from tests.harness.sim_limits import LimitChecks
 
 
 @dataclass(slots=True)

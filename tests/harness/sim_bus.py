@@ -17,10 +17,10 @@ from penstock.bus.store.topics import Subscription
 from penstock.core.clock import HOUR, SECOND
 from penstock.core.errors import Conflict, NotFound, StoreError
 from penstock.db.store import Tx
-from penstock.testing.faults import Fault
-from penstock.testing.invariants import Violation
-from penstock.testing.invariants_bus import BusChecks
-from penstock.testing.sim_actors import Actor, Stage
+from penstock.testing.simulate.actors import Actor, Stage
+from penstock.testing.simulate.faults import Fault
+from penstock.testing.simulate.violation import Violation
+from tests.harness.invariants_bus import BusChecks
 
 TOPIC: Final = "events"
 DEAD: Final = "events.dlq"

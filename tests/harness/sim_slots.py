@@ -28,9 +28,9 @@ from penstock.limits.store.limits import (
 )
 from penstock.limits.store.reads import limit_holders
 from penstock.limits.store.rows import Lease, Leave, Release, Served, Turn, Want
-from penstock.testing.faults import Fault
-from penstock.testing.invariants import Violation
-from penstock.testing.sim_actors import Actor, Stage
+from penstock.testing.simulate.actors import Actor, Stage
+from penstock.testing.simulate.faults import Fault
+from penstock.testing.simulate.violation import Violation
 
 EXCLUSIVE: Final = "exclusive"
 SLOTS: Final = "slots"

@@ -15,7 +15,8 @@ from typing import Protocol
 
 from penstock.core.clock import MINUTE, SECOND
 from penstock.runs.states import TRANSITIONS, RunState, path_is_legal
-from penstock.testing.snapshots import EndRow, JournalLine, LedgerRow, RunRow, Snapshot
+from penstock.testing.simulate.snapshots import EndRow, JournalLine, LedgerRow, RunRow, Snapshot
+from penstock.testing.simulate.violation import Violation
 
 OVERDUE_GRACE_US = 15 * SECOND
 LAPSES_MAX = 5
@@ -34,15 +35,6 @@ ATTEMPTS = {
     "CLAIM_LAPSED": (1, 5),
 }
 ATTEMPTS_DEFAULT = (3, 5)
-
-
-class Violation(BaseException):
-    """An invariant does not hold. Not an Exception: no handler of the product may swallow it."""
-
-    def __init__(self, invariant: str, detail: str) -> None:
-        self.invariant = invariant
-        self.detail = detail
-        super().__init__(f"{invariant}: {detail}")
 
 
 class Who(Protocol):

@@ -23,8 +23,8 @@ from penstock.flows.store.flows import FlowFilter
 from penstock.pipelines.declare.needs import historical, optional, same_day
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.dependency import Kind
-from penstock.testing.faults import Fault
-from penstock.testing.sim_actors import Actor, ServiceActor, Stage
+from penstock.testing.simulate.actors import Actor, ServiceActor, Stage
+from penstock.testing.simulate.faults import Fault
 
 CASCADE = "cascade"
 PARTITIONS = ("2026-01-01", "2026-01-02")

@@ -20,21 +20,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Literal, Self
 
-from penstock.testing.postgres_binaries import (
+from penstock.testing.postgres.binaries import (
     PostgresUnavailable,
     binaries_copy_if_closed,
     binaries_find,
     is_open_to_others,
     server_user,
 )
-from penstock.testing.postgres_databases import (
+from penstock.testing.postgres.databases import (
     ConfiguredServer,
     DatabaseServer,
     database_answers,
     database_create,
     database_drop,
 )
-from penstock.testing.postgres_process import children_of, port_free, watchdog_start
+from penstock.testing.postgres.process import children_of, port_free, watchdog_start
 
 __all__ = [
     "DATABASE_VARIABLE",

@@ -33,13 +33,13 @@ from penstock.runs.admitter import Admitter
 from penstock.runs.store.admission import run_next_due_at
 from penstock.runs.sweeper import Sweeper
 from penstock.testing.clock import VirtualClock
-from penstock.testing.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
-from penstock.testing.flow_invariants import FlowInvariants
-from penstock.testing.flow_surroundings import Opener, Reporter, Sources
-from penstock.testing.invariants import Violation
 from penstock.testing.memory import memory_store
-from penstock.testing.sim_actors import Actor, ServiceActor
-from penstock.testing.sim_workers import SimBeat, SimWorker
+from penstock.testing.simulate.actors import Actor, ServiceActor
+from penstock.testing.simulate.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
+from penstock.testing.simulate.invariants import FlowInvariants
+from penstock.testing.simulate.surroundings import Opener, Reporter, Sources
+from penstock.testing.simulate.violation import Violation
+from penstock.testing.simulate.workers import SimBeat, SimWorker
 
 START = 1_767_225_600 * SECOND
 DEPTH_MAX = 3

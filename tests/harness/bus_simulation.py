@@ -21,12 +21,12 @@ from penstock.bus.delivery_sweeper import Courier
 from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.core.errors import StoreError
 from penstock.testing.clock import VirtualClock
-from penstock.testing.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
-from penstock.testing.invariants import Violation
-from penstock.testing.invariants_bus import BusChecks
 from penstock.testing.memory import memory_store
-from penstock.testing.sim_actors import Actor, ServiceActor
-from penstock.testing.sim_bus import SPECS, BusOperator, Consumer, Publisher, declare
+from penstock.testing.simulate.actors import Actor, ServiceActor
+from penstock.testing.simulate.faults import OF_TRANSACTIONS, Crash, Fault, FaultyStore
+from penstock.testing.simulate.violation import Violation
+from tests.harness.invariants_bus import BusChecks
+from tests.harness.sim_bus import SPECS, BusOperator, Consumer, Publisher, declare
 
 START = 1_767_225_600 * SECOND
 DEPTH_MAX = 3
@@ -58,7 +58,7 @@ class BusSimulationFailed(AssertionError):
         super().__init__(
             f"bus seed {report.seed}, step {report.steps}: {invariant}: {detail}\n"
             f"faults so far: {dict(report.faults)}\n"
-            "reproduce: python -m penstock.testing.bus_simulation "
+            "reproduce: python -m tests.harness.bus_simulation "
             f"--seed {report.seed} --steps {steps}"
         )
 
@@ -68,7 +68,7 @@ class BusWorld:
 
     def __init__(self, seed: int, steps: int, fault_odds: float) -> None:
         self.report = BusReport(seed=seed)
-        self.rng = random.Random(seed)  # noqa: S311 - chance from a seed is the point
+        self.rng = random.Random(seed)
         self.clock = VirtualClock(START + self.rng.randrange(360) * DAY)
         self.delivered: list[int] = []
         self.accepted: list[int] = []

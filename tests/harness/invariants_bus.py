@@ -20,7 +20,7 @@ from penstock.bus.message import ORIGIN_MESSAGE_ID, SOURCE_DELIVERY_COUNT
 from penstock.bus.redelivery import backoff
 from penstock.bus.store.topics import Subscription
 from penstock.db.sqlite.store import SqliteStore
-from penstock.testing.invariants import Violation
+from penstock.testing.simulate.violation import Violation
 
 READY, LEASED, DELAYED, BEHIND = range(4)
 PARENTS = frozenset({"bus_deliveries_put", "bus_round_add"})

@@ -17,8 +17,8 @@ from penstock.core.naming import DEFAULT_POOL
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.rows import Finish, HeldRun
 from penstock.runs.store.finish import run_end_many
-from penstock.testing.faults import Fault
-from penstock.testing.sim_actors import ERRORS, Actor, Stage
+from penstock.testing.simulate.actors import ERRORS, Actor, Stage
+from penstock.testing.simulate.faults import Fault
 from penstock.worker.context import RunContext, Signal
 from penstock.worker.options import WorkerOptions
 from penstock.worker.outcome import Outcome

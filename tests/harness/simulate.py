@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from penstock.core.clock import SystemClock
-from penstock.testing.bus_simulation import BusReport, BusSimulationFailed, run_bus_seed
-from penstock.testing.simulation import Report, SimulationFailed, run_seed
+from tests.harness.bus_simulation import BusReport, BusSimulationFailed, run_bus_seed
+from tests.harness.simulation import Report, SimulationFailed, run_seed
 
 FAILURES_SHOWN = 20
 TELL_EVERY = 100

@@ -35,7 +35,9 @@ from penstock.client import Client
 from penstock.core.clock import SECOND, SystemClock
 from penstock.sinks.opening import open_sink
 from penstock.sinks.protocol import Sink
-from penstock.testing.crash_bus_roles import (
+from penstock.testing.postgres.process import port_free
+from penstock.testing.postgres.server import PostgresServer
+from tests.harness.crash_bus_roles import (
     KEYS,
     PUSHED,
     PUSHED_EVERY,
@@ -43,8 +45,6 @@ from penstock.testing.crash_bus_roles import (
     TOPIC,
     history_read,
 )
-from penstock.testing.postgres import PostgresServer
-from penstock.testing.postgres_process import port_free
 
 DATABASES: Final = ("bus", "sink", "pushed")
 PUBLISHERS: Final = 2
@@ -167,7 +167,7 @@ class Cast:
             "first": int(number),
             "step": PUBLISHERS,
         }
-        module = "penstock.testing.crash_bus_roles"
+        module = "tests.harness.crash_bus_roles"
         return [sys.executable, "-m", module, role, json.dumps(given)]
 
     def _log(self, name: str) -> str:
@@ -181,7 +181,7 @@ def history_of(place: Place, number: int) -> Path:
 
 def survive(place: Place, seconds: float, seed: int) -> dict[str, Any]:
     """Play, kill, finish, judge; raises Wrong when something is lost or doubled."""
-    chance, clock = random.Random(seed), SystemClock()  # noqa: S311 - a play, not a secret
+    chance, clock = random.Random(seed), SystemClock()
     push_port = port_free()
     cast = Cast(place, port_free(), push_port, _prepare(place, push_port))
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.access.store.names import Names
 from penstock.audit.store.journal import Message
@@ -24,85 +24,12 @@ from penstock.runs.client.runs import Submission
 from penstock.runs.sweeper import Sweeper
 from penstock.schedules.scheduler import Scheduler, SchedulerOptions
 from penstock.services.upkeep import Pruner, Relay, Sealer
-from penstock.testing.clock import VirtualClock
-from penstock.testing.faults import Fault, FaultyStore
-from penstock.testing.sim_limits import LIMITED, resize_shared
+from penstock.testing.simulate.actors import Actor, ServiceActor, Stage
+from penstock.testing.simulate.faults import Fault
+from tests.harness.sim_limits import LIMITED, resize_shared
 
 LATE_US = MINUTE
 CATCH_UP_RATE = 0.5
-ERRORS = (
-    "TRANSIENT_NETWORK",
-    "SERVICE_UNAVAILABLE",
-    "RATE_LIMIT_EXCEEDED",
-    "VALIDATION_ERROR",
-    "SOMETHING_ELSE",
-)
-
-
-class Stage(Protocol):
-    """What an actor sees of the simulation."""
-
-    clock: VirtualClock
-    rng: random.Random
-    delivered: list[int]
-    accepted: list[int]
-
-    def strikes(self, fault: Fault, odds: float) -> bool:
-        """Whether a fault of the surroundings happens now."""
-        ...
-
-    def store_for(self, actor: str) -> FaultyStore:
-        """The way to the store for one actor."""
-        ...
-
-
-class Actor:
-    """A process: `step` when its time has come."""
-
-    kind = "service"
-
-    def __init__(self, stage: Stage, name: str, period_us: int) -> None:
-        self.stage = stage
-        self.name = name
-        self.period_us = period_us
-        self.next_at = stage.clock.now() + stage.rng.randrange(period_us)
-        self.sessions: set[int] = set()
-        self.store: Store = stage.store_for(name)
-        self.is_healing = False
-
-    def step(self) -> None:
-        """Do what is due."""
-        raise NotImplementedError
-
-    def start(self) -> None:
-        """A fresh process: nothing of the one before is in memory."""
-
-    def later(self) -> None:
-        """Plan the next step, a little irregularly."""
-        self.next_at = self.stage.clock.now() + round(
-            self.period_us * self.stage.rng.uniform(0.5, 1.5)
-        )
-
-
-class ServiceActor(Actor):
-    """A service of the engine; `make` builds it afresh after each crash."""
-
-    def __init__(
-        self, stage: Stage, name: str, period_us: int, kind: str, make: Callable[[Store], Any]
-    ) -> None:
-        super().__init__(stage, name, period_us)
-        self.kind = kind
-        self._make = make
-        self.service: Any = None
-        self.start()
-
-    def start(self) -> None:
-        """Build the service anew."""
-        self.service = self._make(self.store)
-
-    def step(self) -> None:
-        """One `run_once`."""
-        self.service.run_once()
 
 
 def services(stage: Stage, schedulers: int, sweepers: int, batch: int) -> list[Actor]:

@@ -1,0 +1,1 @@
+"""Real PostgreSQL servers for tests, launched from binaries."""

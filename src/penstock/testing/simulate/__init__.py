@@ -1,0 +1,1 @@
+"""Simulated histories of a user's own pipelines under seeded faults."""

@@ -1,0 +1,12 @@
+"""The error of an invariant that does not hold."""
+
+from __future__ import annotations
+
+
+class Violation(BaseException):
+    """An invariant does not hold. Not an Exception: no handler of the product may swallow it."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        self.invariant = invariant
+        self.detail = detail
+        super().__init__(f"{invariant}: {detail}")

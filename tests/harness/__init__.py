@@ -1,0 +1,1 @@
+"""The harness of our own suites: simulation, invariants, crashes and interleaving."""
