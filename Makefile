@@ -25,8 +25,8 @@ test: $(STAMP) ## Run the tests on both engines (TESTS="path -k name" to choose)
 
 explore: $(STAMP) ## Look for counterexamples of the rules at random, with many more examples
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=explore -m "not slow" --timeout 1200 \
-		tests/properties tests/unit/core tests/consumer tests/conformance/test_queue_model.py \
-		tests/conformance/test_bus_model.py $(TESTS)
+		tests/properties tests/unit/core tests/consumer tests/runs/test_queue_model.py \
+		tests/bus/test_model.py $(TESTS)
 
 check: $(STAMP) ## Check formatting, lint and types
 	$(BIN)/ruff format --check $(CODE)

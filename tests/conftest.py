@@ -17,8 +17,11 @@ from penstock.testing.clock import VirtualClock
 from penstock.testing.memory import memory_store
 from penstock.testing.postgres.server import DatabaseServer, open_server
 from penstock.wiring import connect_hooks
-from tests.databases import Admin, Databases, database_name
+from tests.kits.databases import Admin, Databases, database_name
+from tests.kits.fixtures import desk, world
 from tests.rules import tidy
+
+__all__ = ["desk", "world"]
 
 connect_hooks()
 

@@ -18,8 +18,8 @@ from penstock.core.errors import Forbidden, StoreUnavailable, Unauthorised
 from penstock.sinks.postgres import PostgresSink
 from penstock.sinks.sqlite import SqliteSink
 from penstock.testing.clock import VirtualClock
+from tests.bus.test_envelope import BAD, GOOD
 from tests.consumer.kit import SUB, envelope, request
-from tests.unit.core.test_envelope import BAD, GOOD
 
 BEAT = envelope(b'{"p": 1}', {"event_type": "beat"})
 

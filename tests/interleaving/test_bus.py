@@ -12,7 +12,7 @@ from penstock.bus.store.deliveries import Handed, Refusal
 from penstock.bus.store.topics import Subscription
 from penstock.core.errors import Conflict
 from penstock.db.store import Store
-from tests.conformance.busworld import BusWorld
+from tests.bus.world import BusWorld
 from tests.harness.interleaving import Act, InterleavingFailed, Outcome, Scene, exhaust, explore
 from tests.interleaving.stage import Stage
 from tests.interleaving.test_seeded_bugs import caught, patched

@@ -15,7 +15,7 @@ from penstock.flows.orchestrator import Orchestrator
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.services import binder as binder_module
 from penstock.services.binder import Binder
-from tests.desk import Desk
+from tests.kits.desk import Desk
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from penstock.core.errors import InvalidInput
 from penstock.dead_letters.client.dead_letters import LetterFilter
 from penstock.services import replayer as replayer_module
 from penstock.services.replayer import Replayer
-from tests.desk import Desk
+from tests.kits.desk import Desk
 
 URL = "https://consumer.example/healthz"
 SPEC = SubscriptionSpec(name="reader", topic="events", dead_letter_topic="reader.dlq")

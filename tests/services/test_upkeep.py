@@ -12,7 +12,7 @@ from penstock.db.store import Tx
 from penstock.services import upkeep
 from penstock.services.store import Retention, prune
 from penstock.services.upkeep import Pruner, Relay, Sealer
-from tests.desk import Desk
+from tests.kits.desk import Desk
 
 
 def send(desk: Desk, n: int) -> None:

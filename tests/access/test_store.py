@@ -1,0 +1,223 @@
+"""API keys on both engines: made once, found by id, rotated with overlap, revoked for good."""
+
+import threading
+
+import pytest
+
+from penstock.access.api_keys import KeyState, Principal, Role, parse, spell
+from penstock.access.client import ApiKey
+from penstock.access.store.keys import key_get, key_touch, secret_ensure
+from penstock.audit.store.journal import journal_for
+from penstock.client import Client
+from penstock.core.clock import DAY, HOUR, MINUTE
+from penstock.core.errors import Conflict, InvalidInput, NotFound
+from penstock.core.ids import new_secret
+from penstock.db.store import Store
+from penstock.testing.clock import VirtualClock
+from tests.conftest import OpenStore
+from tests.kits.dump import columns_holding
+
+
+@pytest.fixture
+def client(store: Store) -> Client:
+    """A client on the engine under test."""
+    return Client(store, actor="tester")
+
+
+def text_of(key: ApiKey) -> str:
+    """The key itself, from the answer that made it."""
+    assert key.text is not None
+    return key.text
+
+
+def secret_of(key: ApiKey) -> str:
+    """Its secret part."""
+    parsed = parse(key.text)
+    assert parsed is not None
+    return parsed.secret
+
+
+def test_create_and_use(client: Client) -> None:
+    """A new key names its bearer, role, customer and rate."""
+    made = client.keys.create("ci", Role.WORKER, customer="acme", rate=2.5)
+    assert made.state is KeyState.ACTIVE
+    assert client.keys.authenticate(made.text) == Principal(
+        key_id=made.key_id, name="ci", role=Role.WORKER, customer_id="acme", rate=2.5
+    )
+    plain = client.keys.create("ops", "operator")
+    principal = client.keys.authenticate(plain.text)
+    assert principal is not None
+    assert principal.customer_id is None
+    assert principal.actor == "key:ops"
+
+
+def test_shown_once(client: Client) -> None:
+    """No later answer has the key, and the key is nowhere in the database."""
+    made = client.keys.create("ci", Role.ADMIN)
+    again = client.keys.rotate(made.key_id)
+    assert client.keys.get(made.key_id).text is None
+    assert [key.text for key in client.keys.page()] == [None]
+    for key in (made, again):
+        assert columns_holding(client.store, secret_of(key)) == []
+
+
+@pytest.mark.parametrize("text", ["", "pnk_x", "Bearer", None, 5])
+def test_no_key(client: Client, text: object) -> None:
+    """What is no key names nobody."""
+    assert client.keys.authenticate(text) is None
+
+
+def test_wrong_secret_and_unknown_id(client: Client) -> None:
+    """A well-formed key with another secret or another id names nobody."""
+    made = client.keys.create("ci", Role.ADMIN)
+    other = client.keys.create("cd", Role.ADMIN)
+    assert client.keys.authenticate(spell(made.key_id, new_secret())) is None
+    assert client.keys.authenticate(spell(999, secret_of(made))) is None
+    assert client.keys.authenticate(spell(other.key_id, secret_of(made))) is None
+
+
+def test_expiry(client: Client, clock: VirtualClock) -> None:
+    """A key holds until its moment, and neither rotates nor comes back after it."""
+    made = client.keys.create("ci", Role.VIEWER, expires_at=clock.now() + HOUR)
+    clock.advance(HOUR - 1)
+    assert client.keys.authenticate(made.text) is not None
+    clock.advance(1)
+    assert client.keys.authenticate(made.text) is None
+    assert client.keys.get(made.key_id).state is KeyState.EXPIRED
+    with pytest.raises(Conflict, match="expired"):
+        client.keys.rotate(made.key_id)
+
+
+def test_rotation_with_overlap(client: Client, clock: VirtualClock) -> None:
+    """Both secrets hold for the overlap, then the new one alone; a third ends the first at once."""
+    first = client.keys.create("ci", Role.VIEWER)
+    second = client.keys.rotate(first.key_id)
+    assert second.state is KeyState.ROTATING
+    assert second.rotating_until == clock.now() + DAY
+    assert client.keys.authenticate(first.text) is not None
+    assert client.keys.authenticate(second.text) is not None
+    third = client.keys.rotate(first.key_id, overlap_us=HOUR)
+    assert client.keys.authenticate(first.text) is None
+    clock.advance(HOUR)
+    assert client.keys.authenticate(second.text) is None
+    assert client.keys.authenticate(third.text) is not None
+    assert client.keys.get(first.key_id).state is KeyState.ACTIVE
+
+
+def test_rotation_at_once(client: Client) -> None:
+    """Without an overlap the old secret ends with the call."""
+    first = client.keys.create("ci", Role.VIEWER)
+    second = client.keys.rotate(first.key_id, overlap_us=0)
+    assert client.keys.authenticate(first.text) is None
+    assert client.keys.authenticate(second.text) is not None
+
+
+def test_revocation(client: Client) -> None:
+    """A revoked key names nobody, with either secret, and stays revoked."""
+    first = client.keys.create("ci", Role.VIEWER)
+    second = client.keys.rotate(first.key_id)
+    assert client.keys.revoke(first.key_id, reason="lost")
+    assert not client.keys.revoke(first.key_id)
+    assert client.keys.authenticate(first.text) is None
+    assert client.keys.authenticate(second.text) is None
+    assert client.keys.page() == []
+    (shown,) = client.keys.page(with_revoked=True)
+    assert (shown.state, shown.revoked_by) == (KeyState.REVOKED, "tester")
+    with pytest.raises(Conflict, match="revoked"):
+        client.keys.rotate(first.key_id)
+
+
+def test_changes_are_written_down(client: Client) -> None:
+    """Creation, rotation and revocation are in the journal: who and why, no secret, no hash."""
+    made = client.keys.create("ci", Role.VIEWER, customer="acme", actor="ann")
+    client.keys.rotate(made.key_id, actor="bob")
+    client.keys.revoke(made.key_id, reason="lost", actor="cid")
+    row = client.store.read(lambda tx: key_get(tx, made.key_id))
+    assert row is not None
+    lines = client.store.read(lambda tx: journal_for(tx, "key", made.key_id))
+    assert [(line.action, line.actor, line.why) for line in lines] == [
+        ("created", "ann", None), ("rotated", "bob", None), ("revoked", "cid", "lost"),
+    ]  # fmt: skip
+    assert {line.customer for line in lines} == {row.customer}
+    assert not any(hash in str(lines) for hash in (row.hash, row.previous_hash or "none"))
+
+
+def test_last_use_is_noted_once_a_minute(client: Client, clock: VirtualClock) -> None:
+    """Use is remembered, and written at most once a minute."""
+    made = client.keys.create("ci", Role.VIEWER)
+    assert client.keys.get(made.key_id).last_used_at is None
+    start = clock.now()
+    client.keys.authenticate(made.text)
+    clock.advance(MINUTE)
+    client.keys.authenticate(made.text)
+    assert client.keys.get(made.key_id).last_used_at == start
+    assert not client.store.write(lambda tx: key_touch(tx, made.key_id))
+    clock.advance(1)
+    client.keys.authenticate(made.text)
+    assert client.keys.get(made.key_id).last_used_at == start + MINUTE + 1
+
+
+def test_a_refused_key_is_not_used(client: Client) -> None:
+    """A wrong secret does not count as a use."""
+    made = client.keys.create("ci", Role.VIEWER)
+    client.keys.authenticate(spell(made.key_id, new_secret()))
+    assert client.keys.get(made.key_id).last_used_at is None
+
+
+def test_pages(client: Client) -> None:
+    """Keys come in order of their ids, of everybody or of one customer."""
+    ids = [client.keys.create(f"k{n}", "viewer", customer=c).key_id
+           for n, c in enumerate(["acme", None, "bravo", "acme"])]  # fmt: skip
+    assert [key.key_id for key in client.keys.page(limit=3)] == ids[:3]
+    assert [key.key_id for key in client.keys.page(after=ids[2])] == ids[3:]
+    assert [key.key_id for key in client.keys.page(customer="acme")] == [ids[0], ids[3]]
+    with pytest.raises(NotFound):
+        client.keys.page(customer="nobody")
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        ("name", {"name": ""}), ("name", {"name": "a\nb"}), ("role", {"role": "root"}),
+        ("customer_id", {"customer": "no spaces"}), ("rate", {"rate": 0}),
+        ("rate", {"rate": float("nan")}), ("rate", {"rate": True}),
+        ("expires_at", {"expires_at": 1}),
+    ],
+)  # fmt: skip
+def test_bad_input(client: Client, field: str, given: dict[str, object]) -> None:
+    """A bad field is refused by its name, and no key is made."""
+    wanted = {"name": "ci", "role": "viewer", **given}
+    with pytest.raises(InvalidInput) as caught:
+        client.keys.create(**wanted)  # type: ignore[arg-type]
+    assert caught.value.field == field
+    assert client.keys.page() == []
+
+
+def test_bad_overlaps_and_ids(client: Client) -> None:
+    """An overlap has bounds; a key that is not there is not found."""
+    made = client.keys.create("ci", Role.VIEWER)
+    for overlap in (-1, 31 * DAY, True):
+        with pytest.raises(InvalidInput):
+            client.keys.rotate(made.key_id, overlap_us=overlap)
+    for call in (client.keys.get, client.keys.rotate, client.keys.revoke):
+        with pytest.raises(NotFound):
+            call(made.key_id + 1)
+
+
+def test_server_secrets(open_store: OpenStore) -> None:
+    """Servers that start together agree on a secret; names are apart."""
+    stores = [open_store() for _ in range(4)]
+    found: list[str] = []
+
+    def ask(store: Store) -> None:
+        found.append(Client(store).keys.server_secret("cursors"))
+
+    threads = [threading.Thread(target=ask, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(found)) == 1
+    assert Client(stores[0]).keys.server_secret("other") != found[0]
+    assert stores[0].write(lambda tx: secret_ensure(tx, "cursors", "mine")) == found[0]

@@ -1,1 +1,0 @@
-"""The API over real servers and stores."""

@@ -1,0 +1,140 @@
+"""`up`, `worker` and `scheduler` as real processes: they start, execute, and stop cleanly."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kits.shell import SHOP, Shell
+
+SECONDS = 30.0
+
+
+class Process:
+    """A penstock process whose lines a test can wait for."""
+
+    def __init__(self, *args: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", *args],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self.lines: list[str] = []
+        self._news = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._news:
+                self.lines.append(line.rstrip())
+                self._news.notify_all()
+
+    def until(self, wanted: Callable[[str], bool]) -> str:
+        """Wait for a line."""
+
+        def found() -> str | None:
+            return next((line for line in self.lines if wanted(line)), None)
+
+        with self._news:
+            assert self._news.wait_for(found, SECONDS), "\n".join(self.lines)
+            return found() or ""
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to end; returns its exit code."""
+        self.process.send_signal(number)
+        code = self.process.wait(SECONDS)
+        self._reader.join(SECONDS)
+        return code
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(SECONDS)
+        self._reader.join(SECONDS)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Process]]:
+    """Start processes; all are gone at the end."""
+    started: list[Process] = []
+
+    def one(*args: str) -> Process:
+        started.append(Process(*args))
+        return started[-1]
+
+    yield one
+    for process in started:
+        process.close()
+
+
+def test_up_executes_and_stops(bare: Shell, start: Callable[..., Process]) -> None:
+    """From nothing: the database is made, a run is executed, SIGTERM ends it with code 0."""
+    process = start("--database-url", bare.url, "up", "--pipelines", SHOP, "--slots", "2")
+    process.until(lambda line: line.startswith("Penstock is up"))
+    process.until(lambda line: "stop  Ctrl-C" in line)
+    intro = "\n".join(process.lines)
+    assert str(bare.path) in intro
+    assert "scheduler, orchestrator, admitter, sweeper" in intro
+    assert "2 slots" in intro
+    assert "broken, hello, pair, slow" in intro
+    run_id = bare.submit("hello", "--customer", "acme")
+    process.until(lambda line: f"{run_id} completed: hello/greet for acme" in line)
+    assert bare.json("runs", "show", run_id)["run"]["state"] == "COMPLETED"
+    assert [s["slots"] for s in bare.json("status")["sessions"]] == [2]
+    assert process.stop() == 0
+    assert process.lines[-1] == "Stopped."
+    assert bare.json("status")["sessions"] == []
+
+
+def test_scheduler_and_worker_apart(bare: Shell, start: Callable[..., Process]) -> None:
+    """Two processes share the work; --json gives JSON lines; Ctrl-C ends both."""
+    bare.ok("pipelines", "register", SHOP)
+    scheduler = start("--database-url", bare.url, "scheduler", "--json")
+    worker = start("--database-url", bare.url, "worker", "--pipelines", SHOP, "--json")
+    first = json.loads(worker.until(lambda line: '"up"' in line))
+    assert (first["command"], first["pipelines"][0]) == ("worker", "broken")
+    bare.ok("configs", "create", "acme", "hello", "--every", "0.02")
+    line = worker.until(lambda line: '"run_ended"' in line)
+    ended = json.loads(line)
+    assert (ended["final_state"], ended["dead"]) == ("COMPLETED", False)
+    assert (ended["pipeline"], ended["processor"]) == ("hello", "greet")
+    scheduler.until(lambda line: '"ticked"' in line)
+    assert scheduler.stop(signal.SIGINT) == 0
+    assert worker.stop(signal.SIGINT) == 0
+
+
+def test_the_second_signal_ends_it_at_once(bare: Shell, start: Callable[..., Process]) -> None:
+    """The first drains, the second leaves; the run is still there for the sweepers."""
+    process = start("--database-url", bare.url, "up", "--pipelines", SHOP)
+    process.until(lambda line: "stop  Ctrl-C" in line)
+    run_id = bare.submit("slow")
+    process.until(lambda line: f"{run_id} staying" in line)
+    process.process.send_signal(signal.SIGTERM)
+    process.until(lambda line: line.startswith("Stopping"))
+    assert process.stop() == 128 + signal.SIGTERM
+    assert bare.json("runs", "show", run_id)["run"]["state"] in ("CLAIMED", "RUNNING")
+
+
+def test_a_worker_needs_pipelines(shell: Shell, tmp_path: Path) -> None:
+    """Without any it says so; a file that breaks is named."""
+    answer = shell("worker")
+    assert answer.code == 2
+    assert "--pipelines" in answer.err
+    (tmp_path / "bad.py").write_text("1 / 0\n")
+    answer = shell("worker", "--pipelines", str(tmp_path / "bad.py"), "--json")
+    assert answer.code == 2
+    assert answer.error()["field"] == "pipelines"
+    assert shell("up", "--slots", "0").code == 2

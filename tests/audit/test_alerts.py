@@ -1,0 +1,225 @@
+"""Alert records, dead letters and remembered requests."""
+
+import json
+import threading
+
+import pytest
+
+from penstock.access.store import registry
+from penstock.audit.store import alerts, journal
+from penstock.audit.store.alerts import Alert
+from penstock.core.clock import DAY, MINUTE, SECOND
+from penstock.core.errors import Conflict, DuplicateRequest
+from penstock.db.store import Tx
+from penstock.dead_letters.store import (
+    Wanted,
+    dead_letter_find,
+    dead_letter_get,
+    dead_letter_resolve_many,
+)
+from penstock.services import store
+from tests.conftest import OpenStore
+from tests.kits.world import World
+
+
+def alert(key: str = "k", **fields: object) -> Alert:
+    """An alert about a config."""
+    values = {
+        "rule": "config_failing", "dedupe_key": key, "severity": "MEDIUM",
+        "subject_kind": "config", "subject": 1, "message": "it fails",
+    }  # fmt: skip
+    return Alert(**{**values, **fields})  # type: ignore[arg-type]
+
+
+class TestAlerts:
+    """One row while it is open, however often its condition is seen."""
+
+    def test_counts_while_open(self, world: World) -> None:
+        """A repeated alert counts on the open row, with the newest words, and is announced once."""
+        world.write(lambda tx: registry.topic_ensure(tx, "penstock.alerts"))
+        one = world.write(lambda tx: alerts.alert_open(tx, alert(customer=world.customer)))
+        opened_at = world.clock.now()
+        world.clock.advance(SECOND)
+        again = alert(message="still", severity="HIGH", detail={"n": 4}, customer=world.customer)
+        assert world.write(lambda tx: alerts.alert_open(tx, again)) == one
+        (row,) = world.read(alerts.alert_list)
+        assert (row.alert_id, row.times, row.state) == (one, 2, "open")
+        assert (row.message, row.severity, json.loads(row.detail)) == ("still", "HIGH", {"n": 4})
+        assert (row.opened_at, row.last_at) == (opened_at, world.clock.now())
+        assert (row.customer_id, row.closed_at) == ("acme", None)
+        (message,) = world.write(lambda tx: journal.outbox_take(tx, 10))
+        assert message.topic == "penstock.alerts"
+        assert json.loads(message.payload)["alert_id"] == one
+
+    def test_unheard(self, world: World) -> None:
+        """Nobody listens: nothing is left in the outbox for ever."""
+        world.write(lambda tx: alerts.alert_open(tx, alert(customer=world.customer)))
+        assert world.write(lambda tx: journal.outbox_take(tx, 10)) == []
+
+    def test_resolve_and_reopen(self, world: World) -> None:
+        """A resolved alert stays as it is; the next occurrence opens a new one."""
+        one = world.write(lambda tx: alerts.alert_open(tx, alert()))
+        assert world.write(lambda tx: alerts.alert_resolve(tx, "k", "ann"))
+        assert not world.write(lambda tx: alerts.alert_resolve(tx, "k", "ann"))
+        two = world.write(lambda tx: alerts.alert_open(tx, alert()))
+        assert two > one
+        rows = world.read(alerts.alert_list)
+        assert [(row.alert_id, row.state, row.closed_by) for row in rows] == [
+            (two, "open", None), (one, "resolved", "ann"),
+        ]  # fmt: skip
+
+    def test_filters(self, world: World) -> None:
+        """Lists are newest first and narrow by state and customer."""
+        (beta,) = world.customers("beta")
+        one = world.write(lambda tx: alerts.alert_open(tx, alert("1", customer=world.customer)))
+        two = world.write(lambda tx: alerts.alert_open(tx, alert("2", customer=beta)))
+        three = world.write(lambda tx: alerts.alert_open(tx, alert("3")))
+        world.write(lambda tx: alerts.alert_resolve(tx, "1", "ann"))
+
+        def ids(**fields: object) -> list[int]:
+            rows = world.read(lambda tx: alerts.alert_list(tx, **fields))  # type: ignore[arg-type]
+            return [row.alert_id for row in rows]
+
+        assert ids() == [three, two, one]
+        assert ids(limit=1) == [three]
+        assert ids(state="open") == [three, two]
+        assert ids(customer=world.customer) == [one]
+        assert ids(customer=world.customer, state="open") == []
+
+    def test_severity_is_checked(self, world: World) -> None:
+        """An unknown severity is refused and nothing is announced."""
+        with pytest.raises(Exception, match=r"(?i)check"):
+            world.write(lambda tx: alerts.alert_open(tx, alert(severity="DIRE")))
+        assert world.read(journal.outbox_count)[0] == 0
+
+
+class TestDeadLetters:
+    """Runs that died, until a person decides."""
+
+    def die(self, world: World, n: int, **fields: object) -> list[int]:
+        """Let runs die; their ids."""
+        held = [world.running(**fields) for _ in range(n)]
+        world.fail(*held, is_dead=True)
+        return [h.run_id for h in held]
+
+    def test_pages_and_filters(self, world: World) -> None:
+        """Dead letters are listed newest first, by customer and status, page by page."""
+        (beta,) = world.customers("beta")
+        mine = self.die(world, 4)
+        theirs = self.die(world, 1, customer=beta)
+
+        def subjects(**fields: object) -> list[int]:
+            wanted = Wanted(**fields)  # type: ignore[arg-type]
+            rows = world.read(lambda tx: dead_letter_find(tx, wanted))
+            return [row.subject for row in rows]
+
+        assert subjects() == [*theirs, *reversed(mine)]
+        assert subjects(customer=beta) == theirs
+        assert subjects(status="replayed") == []
+        page = world.read(lambda tx: dead_letter_find(tx, Wanted(), limit=2))
+        last = page[-1].dead_letter_id
+        rest = world.read(lambda tx: dead_letter_find(tx, Wanted(), before=last))
+        assert [row.subject for row in page + rest] == subjects()
+
+    @pytest.mark.parametrize(("status", "replays"), [("replayed", 1), ("discarded", 0)])
+    def test_resolve_once(self, world: World, status: str, replays: int) -> None:
+        """A dead letter is closed once; a second decision changes nothing."""
+        (run_id,) = self.die(world, 1)
+        letter = world.read(lambda tx: dead_letter_get(tx, run_id=run_id))
+        assert letter is not None
+
+        def resolve(tx: Tx) -> set[int]:
+            closed = [(letter.dead_letter_id, "ok")]
+            return dead_letter_resolve_many(tx, closed, status=status, actor="ann")
+
+        assert world.write(resolve)
+        before = world.dump("dead_letters")
+        world.clock.advance(MINUTE)
+        assert not world.write(resolve)
+        assert world.dump("dead_letters") == before
+        (row,) = world.read(lambda tx: dead_letter_find(tx, Wanted(status=None)))
+        assert (row.status, row.replays) == (status, replays)
+        assert world.read(lambda tx: dead_letter_find(tx, Wanted())) == []
+
+
+class TestRequests:
+    """A client may repeat a request safely."""
+
+    def ask(self, world: World, key: str, body: bytes, answer: object) -> object:
+        """Handle a request: the earlier answer, or do it and remember."""
+
+        def handle(tx: Tx) -> object:
+            earlier = alerts.request_begin(tx, "acme:submit", key, body)
+            if earlier is not None:
+                return earlier
+            alerts.request_answer(tx, "acme:submit", key, answer)
+            return answer
+
+        return world.write(handle)
+
+    def test_same_body(self, world: World) -> None:
+        """The same request gets the first answer again."""
+        assert self.ask(world, "k", b"x", {"run": 1}) == {"run": 1}
+        assert self.ask(world, "k", b"x", {"run": 2}) == {"run": 1}
+        assert self.ask(world, "other", b"x", {"run": 3}) == {"run": 3}
+
+    def test_other_body(self, world: World) -> None:
+        """The same key with another body is refused and changes nothing."""
+        self.ask(world, "k", b"x", 1)
+        before = world.dump("requests")
+        with pytest.raises(DuplicateRequest):
+            self.ask(world, "k", b"y", 2)
+        assert world.dump("requests") == before
+
+    def test_unanswered(self, world: World) -> None:
+        """A key whose first request has not answered is in use."""
+        world.write(lambda tx: alerts.request_begin(tx, "acme:submit", "k", b"x"))
+        with pytest.raises(Conflict):
+            self.ask(world, "k", b"x", 1)
+
+    def test_failed_request_frees_its_key(self, world: World) -> None:
+        """A request that rolled back leaves its key free."""
+
+        def body(tx: Tx) -> None:
+            alerts.request_begin(tx, "acme:submit", "k", b"x")
+            raise RuntimeError("no")
+
+        with pytest.raises(RuntimeError):
+            world.write(body)
+        assert self.ask(world, "k", b"y", 7) == 7
+
+    def test_scopes_are_apart(self, world: World) -> None:
+        """Two callers may use the same key."""
+        self.ask(world, "k", b"x", 1)
+        begin = alerts.request_begin
+        assert world.write(lambda tx: begin(tx, "beta:submit", "k", b"y")) is None
+
+    def test_forgotten_after_a_day(self, world: World) -> None:
+        """A key is free again once its memory expired and was pruned."""
+        self.ask(world, "k", b"x", 1)
+        world.clock.advance(DAY)
+        assert world.write(lambda tx: store.prune(tx, store.Retention()))["requests"] == 0
+        assert self.ask(world, "k", b"x", 2) == 1
+        world.clock.advance(1)
+        assert world.write(lambda tx: store.prune(tx, store.Retention()))["requests"] == 1
+        assert self.ask(world, "k", b"y", 2) == 2
+
+    def test_racing(self, world: World, open_store: OpenStore) -> None:
+        """Of many equal requests at once one is done, and all get its answer."""
+        worlds = [World(open_store(), world.clock) for _ in range(3)]
+        answers: list[object] = []
+
+        def race(number: int) -> None:
+            for _ in range(10):
+                try:
+                    answers.append(self.ask(worlds[number], "k", b"x", number))
+                except Conflict:
+                    answers.append(None)
+
+        threads = [threading.Thread(target=race, args=(n,)) for n in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert len(answers) == 30
+        assert len({answer for answer in answers if answer is not None}) == 1

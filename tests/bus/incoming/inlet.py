@@ -1,0 +1,117 @@
+"""A served API that takes pushes of one issuer in, and the tokens that issuer signs."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from penstock.assembly.push import build_receiving
+from penstock.assembly.settings import Settings, load
+from penstock.audit.telemetry import PushRefused
+from penstock.bus.message import Delivery, SubscriptionSpec, TopicSpec
+from penstock.bus.store.topics import subscription_declare, topic_declare
+from penstock.core.clock import SECOND, SystemClock
+from penstock.egress.oidc import SigningKey
+from penstock.egress.tokens import new_signing_key, public_jwk, sign
+from tests.kits.egress import Receiver, Said, receiving
+from tests.server.kit import Client, Reply, Served
+
+AUDIENCE = "https://penstock.example.com/push"
+EMAIL = "pusher@project.iam.gserviceaccount.com"
+ISSUER = "https://accounts.google.com"
+NAME = "orders-push"
+FULL = f"projects/p/subscriptions/{NAME}"
+
+
+@cache
+def google() -> SigningKey:
+    """The key that "Google" signs with."""
+    return new_signing_key()
+
+
+def token(key: SigningKey | None = None, **changed: Any) -> str:
+    now = SystemClock().now() // SECOND
+    claims = {
+        "iss": ISSUER, "aud": AUDIENCE, "sub": "1", "email": EMAIL, "email_verified": True,
+        "iat": now, "exp": now + 3600, **changed,
+    }  # fmt: skip
+    return sign(claims, key or google())
+
+
+def envelope(message_id: str, data: bytes = b"hello", **more: Any) -> dict[str, Any]:
+    message = {
+        "messageId": message_id,
+        "message_id": message_id,
+        "data": base64.b64encode(data).decode(),
+        "attributes": {"kind": "order"},
+        "publishTime": "2026-11-15T16:00:00.123Z",
+    }
+    return {"message": message, "subscription": FULL, **more}
+
+
+class Inlet:
+    """A served API that takes pushes of one issuer in."""
+
+    def __init__(self, served: Served, keys: Receiver) -> None:
+        self.served = served
+        self.keys = keys
+        self.by: Client = served.by(None)
+        self.store = served.desk.store
+        self.install()
+
+    def settings(self, **table: Any) -> Settings:
+        row = {
+            "topic": "orders", "audience": AUDIENCE, "email": EMAIL,
+            "keys_url": f"http://127.0.0.1:{self.keys.port}/certs", **table,
+        }  # fmt: skip
+        return load(
+            {
+                "PENSTOCK_INCOMING_PUSH": json.dumps(
+                    {NAME: row, "other": {**row, "topic": "others"}}
+                ),
+                "PENSTOCK_EGRESS_HTTP": "allowed",
+                "PENSTOCK_EGRESS_PRIVATE": "allowed",
+                "PENSTOCK_PUBLIC_URL": f"http://127.0.0.1:{self.served.server.port}",
+            }
+        )
+
+    def install(self, **table: Any) -> None:
+        """Serve under these settings from now on; no key is known yet."""
+        made = build_receiving(self.store, self.settings(**table))
+        self.served.api.fastapi.state.receiving = made
+        self.served.heard.clear()
+
+    def push(self, body: Any, bearer: str | None = None, name: str = NAME) -> Reply:
+        sent = {"Authorization": f"Bearer {bearer or token()}"}
+        return self.by.call("POST", f"/pubsub/push/{name}", body, sent)
+
+    def drained(self, topic: str) -> list[Delivery]:
+        """Everything published to a topic since the last look."""
+        subs = self.served.desk.client.subscriptions
+        return subs.pull(f"{topic}-reader", max_messages=1000)
+
+    def reads(self, topic: str) -> None:
+        """Let somebody take what is published to a topic."""
+
+        def body(tx: Any) -> None:
+            topic_declare(tx, TopicSpec(name=topic))
+            spec = SubscriptionSpec(name=f"{topic}-reader", topic=topic)
+            subscription_declare(tx, spec)
+
+        self.store.write(body)
+
+    @property
+    def reasons(self) -> list[str]:
+        return [event.reason for event in self.served.heard if isinstance(event, PushRefused)]
+
+
+@contextlib.contextmanager
+def issuer_keys() -> Iterator[Receiver]:
+    """Where the issuer's keys are."""
+    body = json.dumps({"keys": [public_jwk(google())]}).encode()
+    with receiving(lambda _: Said(200, {"Cache-Control": "max-age=3600"}, body)) as made:
+        yield made

@@ -1,0 +1,139 @@
+"""Push on the command line, in the log and in the meters."""
+
+import json
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from penstock import connect
+from penstock.audit.telemetry import PushAccepted, PushPosted, PushRefused
+from penstock.bus.client.subscriptions import Extras
+from penstock.bus.message import SubscriptionSpec
+from penstock.bus.push.push_config import OidcToken, PushSpec, dump_push
+from penstock.cli.logging import EventLog, described
+from penstock.server.metrics import SUBSCRIPTIONS_MAX, PushMeters
+from tests.kits.shell import Shell
+
+
+def posted(name: str = "hook", outcome: str = "ack", **more: object) -> PushPosted:
+    fields: dict[str, object] = {
+        "subscription": name, "customer_id": "acme", "message_id": 7, "attempt": 1,
+        "outcome": outcome, "status": 200, "failure": "", "seconds": 0.2, "window": 4, **more,
+    }  # fmt: skip
+    return PushPosted(**fields)  # type: ignore[arg-type]
+
+
+def declare(shell: Shell, name: str, spec: PushSpec) -> None:
+    with connect(shell.url) as client:
+        client.topics.create("orders")
+        client.subscriptions.declare(
+            SubscriptionSpec(name=name, topic="orders", dead_letter_topic="orders.dlq"),
+            Extras(kind="push", push=dump_push(spec)),
+        )
+
+
+class TestDoctor:
+    """What it says of push subscriptions."""
+
+    def found(self, shell: Shell) -> dict[str, str]:
+        checks = shell("doctor", "--json", "--skip-journal").json()["checks"]
+        return {check["check"]: check for check in checks}["push"]  # type: ignore[no-any-return]
+
+    def test_all_is_well(self, shell: Shell) -> None:
+        declare(shell, "good", PushSpec(endpoint="https://hooks.example.com/"))
+        assert self.found(shell)["verdict"] == "OK"
+
+    def test_every_fault_is_named(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Endpoints that break the rules, tokens without an issuer, and what is paused."""
+        declare(shell, "inside", PushSpec(endpoint="https://10.0.0.1/"))
+        declare(shell, "plain", PushSpec(endpoint="http://hooks.example.com/"))
+        token = OidcToken(email="push@example.com")
+        declare(shell, "signed", PushSpec(endpoint="https://hooks.example.com/", oidc=token))
+        declare(shell, "gone", PushSpec(endpoint="https://hooks.example.com/"))
+        with connect(shell.url) as client:
+            client.subscriptions.pause("gone", True)
+        check = self.found(shell)
+        assert check["verdict"] == "WARN"
+        for word in (
+            "inside: push_endpoint",
+            "plain: push_endpoint",
+            "public_url",
+            "gone: is paused",
+        ):
+            assert word in check["says"]
+        monkeypatch.setenv("PENSTOCK_EGRESS_HTTP", "allowed")
+        monkeypatch.setenv("PENSTOCK_EGRESS_PRIVATE", "allowed")
+        monkeypatch.setenv("PENSTOCK_PUBLIC_URL", "https://penstock.example.com")
+        assert self.found(shell)["says"] == "gone: is paused"
+
+
+def test_the_signing_key_is_rotated(shell: Shell) -> None:
+    """Each rotation makes another key; the key itself is never printed."""
+    first, second = (shell.json("db", "rotate-push-key")["key_id"] for _ in range(2))
+    assert first != second
+    assert "PRIVATE" not in shell.ok("db", "rotate-push-key")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "word"),
+    [
+        ("INCOMING_PUSH", "[]", "table"), ("INCOMING_PUSH", "{", "JSON"),
+        ("INCOMING_PUSH", '{"a": {"topic": "abc"}}', "audience"),
+        ("EGRESS_HTTP", "yes", "never or allowed"), ("PUSH_THREADS", "0", "at least 1"),
+    ],
+)  # fmt: skip
+def test_settings_that_cannot_be(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, word: str
+) -> None:
+    monkeypatch.setenv(f"PENSTOCK_{variable}", value)
+    answer = shell("status")
+    assert answer.code == 2
+    assert word in answer.err
+
+
+class TestLog:
+    """Lines about pushes."""
+
+    def test_levels(self) -> None:
+        assert described(posted())[0] == "debug"
+        level, text = described(posted(outcome="nack", status=None, failure="timeout"))
+        assert (level, text) == ("warning", "push hook: 7 nack (timeout)")
+        refused = PushRefused(subscription="orders", status=401, reason="exp: expired")
+        assert described(refused) == ("warning", "push to orders refused (401): exp: expired")
+        kept = PushAccepted(subscription="orders", message_id="", outcome="kept")
+        assert described(kept) == ("error", "push to orders: a message kept as poison")
+
+    def test_a_flood_of_refusals_is_counted(self) -> None:
+        lines: list[str] = []
+        log = EventLog(lines.append, as_json=False, level="warning")
+        for _ in range(500):
+            log(PushRefused(subscription="orders", status=401, reason="no token"))
+        log.flush()
+        assert len(lines) < 200
+
+
+def test_meters() -> None:
+    """Answers, times and windows by subscription; labels are bounded and nobody else's."""
+    registry = CollectorRegistry()
+    meters = PushMeters(registry)
+    meters.hear(posted())
+    meters.hear(posted(outcome="nack", status=None, failure="timeout", window=2))
+    meters.hear(PushAccepted(subscription="orders", message_id="1", outcome="published"))
+    meters.hear(PushRefused(subscription='evil"\n', status=401, reason="x"))
+    for n in range(SUBSCRIPTIONS_MAX + 50):
+        meters.hear(posted(f"s{n}"))
+    text = generate_latest(registry).decode()
+    for line in (
+        'penstock_push_requests_total{answer="200",subscription="acme/hook"} 1.0',
+        'penstock_push_requests_total{answer="timeout",subscription="acme/hook"} 1.0',
+        'penstock_push_request_seconds_count{subscription="acme/hook"} 2.0',
+        'penstock_push_window{subscription="acme/hook"} 2.0',
+        'penstock_push_received_total{outcome="published",subscription="orders"} 1.0',
+        'penstock_push_received_total{outcome="refused 401",subscription=""} 1.0',
+        'penstock_push_window{subscription="other"} 4.0',
+    ):
+        assert line in text
+    assert "evil" not in text
+    assert text.count("penstock_push_window{") <= SUBSCRIPTIONS_MAX + 1
+    assert json.dumps(posted().as_dict())

@@ -1,0 +1,156 @@
+"""The courier and the relay on both engines: deliveries move on, built-in topics are fed."""
+
+import json
+
+import pytest
+
+from penstock.bus.delivery_sweeper import Carried, Courier
+from penstock.bus.message import Nack, Outgoing, SubscriptionSpec, TopicSpec
+from penstock.bus.store.topics import subscriptions_without_dead_letters
+from penstock.bus.transports.embedded import EmbeddedBus
+from penstock.core.clock import SECOND
+from penstock.core.errors import InvalidInput, NotFound
+from penstock.services.upkeep import Pruner, Relay
+from tests.kits.desk import Desk, gated
+
+DAY_SECONDS = 24 * 3600
+
+
+@pytest.fixture
+def bus(desk: Desk) -> EmbeddedBus:
+    """A bus over the desk's store."""
+    return EmbeddedBus(desk.store, jitter=lambda: 0.0, actor="tester")
+
+
+def subscribe(bus: EmbeddedBus, topic: str, name: str = "listener") -> None:
+    """Subscribe to a topic that must be there, or be a built-in one."""
+    bus.declare([], [SubscriptionSpec(name=name, topic=topic)])
+
+
+class TestCourier:
+    """One pass at a time."""
+
+    def test_counts_what_it_does(self, desk: Desk, bus: EmbeddedBus) -> None:
+        """Due, lapsed, dead, expired and purged, each once, in small batches."""
+        bus.declare(
+            [TopicSpec(name="events"), TopicSpec(name="events.dlq")],
+            [
+                SubscriptionSpec(name="work", topic="events", dead_letter_topic="events.dlq"),
+                SubscriptionSpec(name="idle", topic="events"),
+            ],
+        )
+        courier = Courier(desk.store, jitter=lambda: 0.0, batch=2)
+        bus.publish("events", [Outgoing(data=str(n).encode()) for n in range(5)])
+        got = bus.pull("work")
+        bus.nack("work", [Nack(ack_id=one.ack_id) for one in got[:3]])
+        assert courier.run_once() == Carried()
+        desk.clock.advance(60 * SECOND)
+        assert courier.run_once() == Carried(due=3, lapsed=2)
+        for _ in range(4):
+            for _ in range(2):  # given back, then due
+                desk.clock.advance(700 * SECOND)
+                courier.run_once()
+            bus.pull("work")
+        desk.clock.advance(700 * SECOND)
+        assert courier.run_once().dead == 5
+        desk.clock.advance(7 * DAY_SECONDS * SECOND)
+        assert courier.run_once() == Carried(expired=5)
+        assert courier.run_once() == Carried()
+
+    def test_wakes_who_waits(self, desk: Desk, bus: EmbeddedBus) -> None:
+        """A message that becomes ready is a hint to its subscription's waiters."""
+        bus.declare([TopicSpec(name="events")], [SubscriptionSpec(name="work", topic="events")])
+        bus.publish("events", [Outgoing(data=b"x")])
+        (one,) = bus.pull("work")
+        bus.nack("work", [Nack(ack_id=one.ack_id)])
+        number = desk.column("SELECT subscription FROM subscriptions")[0]
+        waiter = desk.store.listen([f"bus:{number}"])
+        desk.clock.advance(10 * SECOND)
+        Courier(desk.store, jitter=lambda: 0.0).run_once()
+        assert waiter.wait(10)
+        waiter.close()
+
+
+class TestBuiltInTopics:
+    """From the outbox into topics."""
+
+    def test_runs(self, desk: Desk, bus: EmbeddedBus) -> None:
+        """Claimable runs are announced as CloudEvents once somebody subscribed."""
+        desk.submit()
+        subscribe(bus, "penstock.runs")
+        run_id = desk.submit()
+        assert Relay(desk.store).run_once() == 1
+        (told,) = bus.pull("listener")
+        payload = json.loads(told.data)
+        assert payload["run_id"] == run_id
+        assert told.attributes == {
+            "ce-specversion": "1.0",
+            "ce-id": told.attributes["ce-id"],
+            "ce-source": "penstock",
+            "ce-type": "penstock.runs",
+            "ce-time": "2025-11-17T00:00:00Z",
+            "content-type": "application/json",
+            "customer": str(payload["customer"]),
+        }
+        assert Relay(desk.store).run_once() == 0
+
+    def test_phases(self, desk: Desk, bus: EmbeddedBus) -> None:
+        """Topics of phases are there for pipelines that are registered, and only for those."""
+        desk.client.register([gated()])
+        subscribe(bus, "gated.raw.complete", "one")
+        subscribe(bus, "gated.next.trigger", "two")
+        for name in ("gated.other.complete", "other.raw.trigger", "gated.raw.begin", ".complete"):
+            with pytest.raises((NotFound, InvalidInput), match="topic"):
+                subscribe(bus, name, "none")
+
+    def test_alerts(self, desk: Desk, bus: EmbeddedBus) -> None:
+        """An alert of the bus itself arrives on its topic."""
+        subscribe(bus, "penstock.alerts")
+        bus.declare(
+            [TopicSpec(name="events"), TopicSpec(name="dead")],
+            [SubscriptionSpec(name="work", topic="events", dead_letter_topic="dead")],
+        )
+        bus.publish("events", [Outgoing(data=b"x")])
+        desk.sql("UPDATE topics SET deleted_at = 1, name = '_deleted_x' WHERE name = 'dead'")
+        for _ in range(5):
+            (one,) = bus.pull("work")
+            bus.nack("work", [Nack(ack_id=one.ack_id)])
+            desk.clock.advance(700 * SECOND)
+        Relay(desk.store).run_once()
+        (told,) = bus.pull("listener")
+        assert json.loads(told.data)["rule"] == "dead_letter_topic_missing"
+        assert told.attributes["rule"] == "dead_letter_topic_missing"
+
+    def test_nobody_listens(self, desk: Desk, bus: EmbeddedBus) -> None:
+        """A topic whose last subscription went gets nothing, and the outbox does not grow."""
+        bus.declare([TopicSpec(name="penstock.runs")], [])
+        desk.submit()
+        assert Relay(desk.store).run_once() == 1
+        assert desk.counts("messages", "outbox") == {"messages": 0, "outbox": 0}
+
+
+def test_sums_are_folded(desk: Desk, bus: EmbeddedBus) -> None:
+    """Many small deltas become one row per hour; what they say stays."""
+    bus.declare([TopicSpec(name="events")], [SubscriptionSpec(name="work", topic="events")])
+    for _ in range(5):
+        bus.publish("events", [Outgoing(data=b"x")])
+        (one,) = bus.pull("work")
+        bus.ack("work", [one.ack_id])
+    text = "SELECT sum(accepted), sum(delivered), sum(acked) FROM delivery_sums"
+    before = desk.sql(text)
+    Pruner(desk.store).run_once()
+    assert desk.sql(text) == before
+    assert desk.counts("delivery_sums") == {"delivery_sums": 1}
+
+
+def test_poison_traps(desk: Desk, bus: EmbeddedBus) -> None:
+    """Subscriptions without dead letters are named; those that read dead letters are not."""
+    bus.declare(
+        [TopicSpec(name="events"), TopicSpec(name="events.dlq")],
+        [
+            SubscriptionSpec(name="safe", topic="events", dead_letter_topic="events.dlq"),
+            SubscriptionSpec(name="trap", topic="events"),
+            SubscriptionSpec(name="reader", topic="events.dlq"),
+        ],
+    )
+    assert desk.store.read(subscriptions_without_dead_letters) == ["trap"]

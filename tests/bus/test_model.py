@@ -1,0 +1,296 @@
+"""Random histories of the bus agree with a model on both engines, and the invariants hold."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.bus.message import ErrorKind
+from penstock.bus.store.deliveries import Handed, delivery_extend, delivery_release
+from penstock.bus.store.replay import delivery_purge
+from penstock.core.clock import SECOND
+from penstock.core.errors import Conflict
+from penstock.db.sqlite.store import SqliteStore
+from penstock.db.store import Store
+from penstock.testing.clock import VirtualClock
+from tests.bus.world import BusWorld
+from tests.conftest import CLOCK_START
+
+Step = tuple[str, int]
+NAMES = (
+    "publish", "publish", "publish", "pull", "pull", "pull", "ack", "ack", "nack", "poison",
+    "extend", "release", "stale", "advance", "advance", "replay", "seek", "purge",
+)  # fmt: skip
+steps: st.SearchStrategy[Step] = st.tuples(st.sampled_from(NAMES), st.integers(0, 9))
+histories = st.lists(steps, min_size=15, max_size=60)
+quiet = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+
+@dataclass
+class Expected:
+    """One delivery as the model has it: what a simple program would keep in a dictionary."""
+
+    key: str | None
+    state: str = "ready"
+    attempt: int = 0
+    epoch: int = 0
+    round: int = 1
+    replays: int = 0
+    at: int = 0
+    held: Handed | None = None
+
+
+@dataclass
+class Model:
+    """What one subscription should hold; ordered by key when `is_ordered`."""
+
+    is_ordered: bool
+    now: int
+    rows: dict[int, Expected] = field(default_factory=dict)
+
+    def open(self) -> list[int]:
+        """Messages that are not settled, in order."""
+        return [m for m in sorted(self.rows) if self.rows[m].state in LIVE]
+
+    def settle(self, message: int, state: str) -> None:
+        """End a round and let the next of its key move up."""
+        row = self.rows[message]
+        row.state, row.held = state, None
+        self.promote(row.key)
+
+    def promote(self, key: str | None) -> None:
+        """The first behind a key is ready when nobody is in front."""
+        if key is None:
+            return
+        mine = [m for m in self.open() if self.rows[m].key == key]
+        if mine and all(self.rows[m].state == "behind" for m in mine):
+            self.rows[mine[0]].state = "ready"
+
+    def enter(self, message: int, row: Expected) -> None:
+        """A delivery arrives: behind its key, or ready."""
+        taken = row.key is not None and any(self.rows[m].key == row.key for m in self.open())
+        row.state = "behind" if taken else "ready"
+        self.rows[message] = row
+        for m in self.open():
+            other = self.rows[m]
+            waits = other.state == "ready" and other.attempt == 0
+            if row.key is not None and other.key == row.key and m > message and waits:
+                other.state = "behind"
+                self.promote(row.key)
+
+    def fail(self, message: int, *, poison: bool) -> None:
+        """A delivery was refused or lapsed."""
+        row = self.rows[message]
+        if poison or row.attempt >= 5:
+            self.settle(message, "dead_lettered")
+            return
+        row.state, row.held = "delayed", None
+        row.at = self.now + min(10 * 2 ** (row.attempt - 1), 600) * SECOND
+
+    def advance(self, seconds: int) -> None:
+        """Time goes on: what lapsed is given back, then what is due is ready."""
+        self.now += seconds * SECOND
+        for m in self.open():
+            row = self.rows[m]
+            if row.state == "leased" and row.at <= self.now:
+                self.fail(m, poison=False)
+        self.due()
+
+    def due(self) -> None:
+        """What has waited long enough is ready."""
+        for m in self.open():
+            row = self.rows[m]
+            if row.state == "delayed" and row.at <= self.now:
+                row.state = "ready"
+
+
+LIVE = ("ready", "leased", "delayed", "behind")
+
+
+class Play:
+    """One history on a real store, with the model beside it."""
+
+    def __init__(self, world: BusWorld, name: str, *, is_ordered: bool) -> None:
+        self.world = world
+        self.topic = f"{name}-topic"
+        world.topic(self.topic)
+        self.sub = world.subscribe(
+            name, topic=self.topic, dead_letter_topic="work.dlq", is_ordered=is_ordered
+        )
+        self.model = Model(is_ordered, world.clock.now())
+        self.held: list[Handed] = []
+
+    def step(self, name: str, n: int) -> None:
+        """One step on both, then everything is compared."""
+        getattr(self, f"do_{name}")(n)
+        self.compare()
+
+    def do_publish(self, n: int) -> None:
+        """Some messages, some with keys."""
+        for k in range(n % 3 + 1):
+            key = (None, "a", "b", "c")[(n + k) % 4]
+            (message,) = self.world.publish(f"{n}", topic=self.topic, ordering_key=key)
+            self.model.enter(message, Expected(key if self.model.is_ordered else None))
+
+    def do_pull(self, n: int) -> None:
+        """A batch, oldest first; the due ones only when nothing else is ready."""
+        got = self.world.pull(self.sub, n + 1)
+        ready = [m for m in self.model.open() if self.model.rows[m].state == "ready"]
+        if not ready:
+            self.model.due()
+            ready = [m for m in self.model.open() if self.model.rows[m].state == "ready"]
+        assert [h.message_id for h in got] == ready[: n + 1]
+        for handed in got:
+            row = self.model.rows[handed.message_id]
+            row.state, row.at = "leased", self.model.now + 60 * SECOND
+            row.attempt += 1
+            row.epoch += 1
+            assert (handed.attempt, handed.epoch) == (row.attempt, row.epoch)
+            assert (handed.round, handed.replays) == (row.round, row.replays)
+            row.held = handed
+        self.held += got
+
+    def _one(self, n: int) -> Handed | None:
+        return self.held[n % len(self.held)] if self.held else None
+
+    def _is_current(self, handed: Handed) -> bool:
+        return self.model.rows[handed.message_id].held is handed
+
+    def do_ack(self, n: int) -> None:
+        """Ack one that was handed over once, current or not."""
+        if (handed := self._one(n)) is None:
+            return
+        is_current = self._is_current(handed)
+        assert self.world.ack(self.sub, handed) == int(is_current)
+        if is_current:
+            self.model.settle(handed.message_id, "acked")
+
+    def do_nack(self, n: int, *, poison: bool = False) -> None:
+        """Give one back."""
+        if (handed := self._one(n)) is None:
+            return
+        is_current = self._is_current(handed)
+        kind = ErrorKind.POISON if poison else ErrorKind.TRANSIENT
+        refused = self.world.nack(self.sub, handed, kind=kind)
+        assert len(refused.tickets) == int(is_current)
+        if is_current:
+            self.model.fail(handed.message_id, poison=poison)
+
+    def do_poison(self, n: int) -> None:
+        """Give one back as poison."""
+        self.do_nack(n, poison=True)
+
+    def do_extend(self, n: int) -> None:
+        """Move one deadline."""
+        if (handed := self._one(n)) is None:
+            return
+        ticket, extend = (handed.message_id, handed.epoch), (n + 1) * 20 * SECOND
+        done = self.world.write(lambda tx: delivery_extend(tx, self.sub, [ticket], extend))
+        assert done == ({ticket} if self._is_current(handed) else set())
+        if done:
+            self.model.rows[handed.message_id].at = self.model.now + extend
+
+    def do_release(self, n: int) -> None:
+        """Give one back that nobody tried: no attempt, no wait."""
+        if (handed := self._one(n)) is None:
+            return
+        ticket = (handed.message_id, handed.epoch)
+        done = self.world.write(lambda tx: delivery_release(tx, self.sub, [ticket]))
+        assert done == ({ticket} if self._is_current(handed) else set())
+        if done:
+            row = self.model.rows[handed.message_id]
+            row.state, row.held = "ready", None
+            row.attempt -= 1
+
+    def do_stale(self, n: int) -> None:
+        """An epoch from the future or the past changes nothing."""
+        if (handed := self._one(n)) is None:
+            return
+        for epoch in (handed.epoch - 1, handed.epoch + 1 + n):
+            if self.model.rows[handed.message_id].epoch != epoch:
+                assert self.world.ack(self.sub, handed._replace(epoch=epoch)) == 0
+
+    def do_advance(self, n: int) -> None:
+        """Seconds or minutes."""
+        seconds = (1, 9, 10, 20, 61)[n % 5]
+        self.world.pass_seconds(seconds)
+        self.model.advance(seconds)
+
+    def do_replay(self, n: int) -> None:
+        """Replay any message: a new round when it is settled, else a conflict."""
+        if not self.model.rows:
+            return
+        message = sorted(self.model.rows)[n % len(self.model.rows)]
+        row = self.model.rows[message]
+        if row.state in LIVE or row.replays >= 3:
+            with pytest.raises(Conflict):
+                self.world.replay(self.sub, message)
+            return
+        self.world.replay(self.sub, message)
+        again = Expected(row.key, epoch=row.epoch, round=row.round + 1, replays=row.replays + 1)
+        self.model.enter(message, again)
+
+    def do_seek(self, n: int) -> None:
+        """To the beginning: everything settled comes again."""
+        self.world.seek(self.sub, 0, n + 1)
+        for message in sorted(self.model.rows):
+            row = self.model.rows[message]
+            if row.state not in LIVE:
+                again = Expected(row.key, epoch=row.epoch, round=row.round + 1, replays=row.replays)
+                self.model.enter(message, again)
+
+    def do_purge(self, n: int) -> None:
+        """The oldest few end, held or not."""
+        count = self.world.write(lambda tx: delivery_purge(tx, self.sub, n=n % 3))
+        gone = self.model.open()[: n % 3]
+        assert count == len(gone)
+        for message in gone:
+            self.model.settle(message, "purged")
+
+    def compare(self) -> None:
+        """Rows and model are the same, and the invariants hold."""
+        self.world.checked()
+        found = {
+            row[0]: ("ready", "leased", "delayed", "behind")[row[1]]
+            for row in self.world.sql(
+                "SELECT message_id, state FROM deliveries "
+                f"WHERE subscription = {self.sub.subscription}"
+            )
+        }
+        assert found == {m: self.model.rows[m].state for m in self.model.open()}
+
+
+def memory_world() -> BusWorld:
+    """A fresh world in memory."""
+    clock = VirtualClock(CLOCK_START)
+    store = SqliteStore(":memory:", clock)
+    store.migrate()
+    return BusWorld(store, clock)
+
+
+@given(history=histories, is_ordered=st.booleans())
+@settings(quiet, max_examples=60)
+def test_agrees_with_the_model(history: list[Step], is_ordered: bool) -> None:
+    """Whatever the history, every answer and every row is the model's."""
+    world = memory_world()
+    try:
+        play = Play(world, "played", is_ordered=is_ordered)
+        for name, n in history:
+            play.step(name, n)
+    finally:
+        world.store.close()
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_on_both_engines(store: Store, clock: VirtualClock, is_ordered: bool) -> None:
+    """Three long histories on each engine."""
+    world = BusWorld(store, clock)
+    for seed in range(3):
+        dice = random.Random(seed)
+        play = Play(world, f"played-{seed}", is_ordered=is_ordered)
+        for _ in range(50):
+            play.step(dice.choice(NAMES), dice.randrange(10))

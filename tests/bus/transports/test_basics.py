@@ -1,0 +1,197 @@
+"""Every transport: what is published arrives as it was, at who asked for it, and is acked once."""
+
+import threading
+
+import pytest
+
+from penstock.bus.message import Delivery, Outgoing, Settling, SubscriptionSpec, TopicSpec
+from penstock.core.errors import DuplicateRequest, InvalidInput, NotFound
+from tests.bus.transports.rig import Rig, bodies
+
+DONE, STALE = Settling.DONE, Settling.STALE
+ODD = [
+    Outgoing(data=b"", attributes={"only": "attributes"}),
+    Outgoing(data=bytes(range(256)) * 4, attributes={"k": "v"}),
+    Outgoing(data=b"\x00", attributes={'"quoted\\': "{,}\"'\\ NULL \n\t", "ü": "→ 🚀", "e": ""}),
+    Outgoing(data="naïve 🚀".encode(), attributes={"k" * 256: "v" * 1024}, ordering_key="ключ"),
+    Outgoing(data=b"x" * 2_000_000),
+]
+
+
+def test_what_arrives_is_what_was_published(rig: Rig) -> None:
+    """Bytes, attributes and ordering keys survive, whatever is in them."""
+    topic = rig.declare()
+    ids = rig.bus.publish(topic, ODD)
+    got = rig.pull()
+    assert [(d.data, dict(d.attributes), d.ordering_key) for d in got] == [
+        (m.data, dict(m.attributes), m.ordering_key) for m in ODD
+    ]
+    assert [d.message_id for d in got] == ids
+    assert len(set(ids)) == len(ODD)
+    assert {(d.topic, d.subscription, d.attempt) for d in got} == {(topic, "work", 1)}
+    assert all(d.publish_time < d.deadline for d in got)
+    assert rig.bus.ack("work", [d.ack_id for d in got]) == [DONE] * len(ODD)
+
+
+def test_every_subscription_gets_its_own_copy(rig: Rig) -> None:
+    """Subscriptions of a topic do not know of each other; late ones begin when they begin."""
+    topic = rig.declare()
+    rig.publish(topic, "early")
+    rig.bus.declare([], [SubscriptionSpec(name="second", topic=topic)])
+    rig.publish(topic, "a", "b")
+    first = rig.pull("work")
+    assert bodies(first) == ["early", "a", "b"]
+    rig.bus.ack("work", [d.ack_id for d in first])
+    assert bodies(rig.pull("second")) == ["a", "b"]
+    assert rig.pull("work") == []
+
+
+def test_two_consumers_share(rig: Rig) -> None:
+    """A message is handed to one of them; `max_messages` bounds a pull; oldest first."""
+    topic = rig.declare()
+    rig.publish(topic, *"abcde")
+    first = rig.bus.pull("work", max_messages=2)
+    second = rig.other.pull("work", max_messages=10)
+    assert (bodies(first), bodies(second)) == (["a", "b"], ["c", "d", "e"])
+    assert rig.other.pull("work") == []
+    assert rig.other.ack("work", [first[0].ack_id]) == [DONE]
+
+
+def test_nothing_published_nothing_pulled(rig: Rig) -> None:
+    """Empty calls are calls."""
+    topic = rig.declare()
+    assert rig.bus.publish(topic, []) == []
+    assert rig.pull() == []
+    assert rig.bus.ack("work", []) == rig.bus.nack("work", []) == []
+    assert rig.bus.extend("work", [], 30) == []
+
+
+def test_declaring_again(rig: Rig) -> None:
+    """Again is a no-op, a change is applied, what cannot change is refused by name."""
+    topic = rig.declare()
+    rig.publish(topic, "kept")
+    rig.declare()
+    rig.declare(ack_deadline_us=20_000_000, max_attempts=9)
+    got = rig.one()
+    assert got.deadline - got.publish_time == 20_000_000
+    with pytest.raises(InvalidInput, match="is_ordered"):
+        rig.declare(is_ordered=True)
+    with pytest.raises(InvalidInput, match="topic"):
+        rig.bus.declare([], [SubscriptionSpec(name="work", topic="work.dlq")])
+
+
+def test_unknown_names(rig: Rig) -> None:
+    """What is not there is not found, by what it was called."""
+    with pytest.raises(NotFound, match="nowhere"):
+        rig.publish("nowhere", "x")
+    for call in (
+        lambda: rig.pull("nobody"),
+        lambda: rig.bus.ack("nobody", []),
+        lambda: rig.bus.nack("nobody", []),
+        lambda: rig.bus.extend("nobody", [], 10),
+        lambda: rig.bus.declare([], [SubscriptionSpec(name="new", topic="nobody")]),
+    ):
+        with pytest.raises(NotFound, match="nobody"):
+            call()
+
+
+def test_declaring_is_all_or_nothing(rig: Rig) -> None:
+    """A declaration that fails leaves nothing behind."""
+    with pytest.raises(NotFound):
+        rig.bus.declare(
+            [TopicSpec(name="fresh")],
+            [SubscriptionSpec(name="sub", topic="fresh", dead_letter_topic="missing")],
+        )
+    with pytest.raises(NotFound, match="fresh"):
+        rig.publish("fresh", "x")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Outgoing(),
+        Outgoing(data=b"x", attributes={"CloudPubSubDeadLetterSourceDeliveryCount": "1"}),
+        Outgoing(data=b"x", attributes={"k": "nul\x00"}),
+        Outgoing(data=b"x", attributes={"k": "\udfff"}),
+        Outgoing(data=b"x", ordering_key="k" * 1025),
+    ],
+)
+def test_refused_messages_leave_nothing(rig: Rig, message: Outgoing) -> None:
+    """One bad message among good ones: the batch is refused, nothing of it is there."""
+    topic = rig.declare()
+    with pytest.raises(InvalidInput, match=r"messages\[1\]"):
+        rig.bus.publish(topic, [Outgoing(data=b"good"), message])
+    assert rig.pull() == []
+
+
+def test_filters(rig: Rig) -> None:
+    """A subscription gets what its filter lets through; the rest is not there for it."""
+    if not rig.bus.capabilities.attribute_filters:
+        pytest.skip("no attribute filters")
+    topic = rig.declare(filter='attributes.region = "eu" AND NOT attributes:test')
+    for region, test in (("eu", False), ("us", False), ("eu", True)):
+        attributes = {"region": region} | ({"test": ""} if test else {})
+        rig.publish(topic, f"{region}{test}", attributes=attributes)
+    rig.publish(topic, "none")
+    assert bodies(rig.pull()) == ["euFalse"]
+
+
+def test_dedupe(rig: Rig) -> None:
+    """The same id and body: the first message's id. Another body: refused, nothing written."""
+    if not rig.bus.capabilities.publish_dedupe:
+        pytest.skip("no dedupe at publishing")
+    topic = rig.declare()
+    one = Outgoing(data=b"body", attributes={"a": "1", "b": "2"}, dedupe_id="d1")
+    twin = Outgoing(data=b"body", attributes={"b": "2", "a": "1"}, dedupe_id="d1")
+    (first,) = rig.bus.publish(topic, [one])
+    new = Outgoing(data=b"new", dedupe_id="d2")
+    again = rig.other.publish(topic, [twin, new, new])
+    assert again[0] == first
+    assert again[1] == again[2] != first
+    for message in (
+        Outgoing(data=b"other", dedupe_id="d1"),
+        Outgoing(data=b"body", attributes={"a": "1"}, dedupe_id="d1"),
+        Outgoing(data=b"body", attributes={"a": "1", "b": "2"}, ordering_key="k", dedupe_id="d1"),
+    ):
+        with pytest.raises(DuplicateRequest, match="d1"):
+            rig.bus.publish(topic, [Outgoing(data=b"innocent", dedupe_id="d3"), message])
+    with pytest.raises(DuplicateRequest, match="d4"):
+        rig.bus.publish(topic, [Outgoing(data=b"1", dedupe_id="d4"),
+                                Outgoing(data=b"2", dedupe_id="d4")])  # fmt: skip
+    assert bodies(rig.pull()) == ["body", "new"]
+    other = rig.declare("elsewhere")
+    assert rig.bus.publish(other, [Outgoing(data=b"its own", dedupe_id="d1")]) != [first]
+
+
+def test_bad_numbers(rig: Rig) -> None:
+    """Out of bounds is refused by name before anything happens."""
+    rig.declare()
+    for n in (0, -1, 1001):
+        with pytest.raises(InvalidInput, match="max_messages"):
+            rig.bus.pull("work", max_messages=n)
+    for seconds in (-1, 601):
+        with pytest.raises(InvalidInput, match="seconds"):
+            rig.bus.extend("work", [], seconds)
+
+
+def test_waiting_for_a_message(rig: Rig) -> None:
+    """A pull that waits gets what is published meanwhile."""
+    topic = rig.declare()
+    got: list[list[Delivery]] = []
+    waiting = threading.Thread(target=lambda: got.append(rig.bus.pull("work", wait_seconds=30)))
+    waiting.start()
+    rig.other.publish(topic, [Outgoing(data=b"late")])
+    waiting.join(timeout=30)
+    assert [bodies(one) for one in got] == [["late"]]
+
+
+def test_waiting_in_vain(rig: Rig) -> None:
+    """A pull that waits for nothing comes back with nothing."""
+    rig.declare()
+    assert rig.bus.pull("work", wait_seconds=0.01) == []
+
+
+def test_close_twice(rig: Rig) -> None:
+    """Closing is idempotent."""
+    rig.other.close()
+    rig.other.close()

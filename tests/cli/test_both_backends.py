@@ -1,0 +1,487 @@
+"""Commands say the same on the database and over a URL: JSON, words, refusals and exit codes."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from penstock import connect, work_off
+from penstock.assembly.process import build_api
+from penstock.assembly.settings import load
+from penstock.audit.telemetry import Events
+from penstock.cli import cli
+from penstock.core.clock import SECOND
+from penstock.server.listener import ApiServer
+from tests.cli.shop import broken, hello, pair
+
+_IDS = re.compile(r"\b(run|cfg|key)_[0-9a-z]{8,13}\b")
+_KEYS = re.compile(r"\bpnk_\w+")
+_TIMES = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?Z?")
+_ACTORS = re.compile(r"\b(?:cli:\w+|cli|key:tester)\b")
+_RELATIVE = re.compile(r"\((?:in )?[\d.]+ \w+(?: ago)?\)|\(now\)|\b[\d.]+ (?:ms|s)\b")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The document on standard output."""
+        assert self.code == 0, self
+        return json.loads(self.out)
+
+
+class Pair:
+    """One database, called directly and through its API."""
+
+    def __init__(self, database_url: str, server: ApiServer, key: str) -> None:
+        self.database_url = database_url
+        self.server = server
+        self.key = key
+
+    def near(self, *args: str, stdin: str | None = None) -> Answer:
+        """A command on the database."""
+        return call("--database-url", self.database_url, *args, stdin=stdin)
+
+    def far(self, *args: str, stdin: str | None = None) -> Answer:
+        """The same command over the URL."""
+        return call("--url", self.server.url, *args, stdin=stdin, PENSTOCK_API_KEY=self.key)
+
+    def both(self, *args: str, stdin: str | None = None) -> tuple[Answer, Answer]:
+        """The command both ways, under --json."""
+        return self.near(*args, "--json", stdin=stdin), self.far(*args, "--json", stdin=stdin)
+
+    def id(self, *args: str) -> str:
+        """Run a command that makes something; its id."""
+        made = self.near(*args, "--json").json
+        return str(made["run_id"] if "run_id" in made else made["configs"][0]["config_id"])
+
+    def work(self) -> None:
+        """Execute what is due."""
+        with connect(self.database_url) as client:
+            work_off(client, [hello, broken, pair])
+
+
+def call(*args: str, stdin: str | None = None, **environment: str) -> Answer:
+    """A command to its end."""
+    result = CliRunner().invoke(cli, list(args), input=stdin, env=environment)
+    return Answer(result.exit_code, result.stdout, result.stderr)
+
+
+def alike(text: str) -> str:
+    """A text without what differs from call to call."""
+    for pattern, word in (
+        (_KEYS, "KEY"), (_IDS, r"\1"), (_TIMES, "TIME"), (_ACTORS, "ACTOR"), (_RELATIVE, "SPAN"),
+    ):  # fmt: skip
+        text = pattern.sub(word, text)
+    return re.sub(r" +", " ", text)
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings of the machine, an empty current folder."""
+    for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
+        if not name.startswith("PENSTOCK_TEST_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def ways(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pair]:
+    """A database with the shop's pipelines and its API, on each engine."""
+    url = f"sqlite:{tmp_path / 'penstock.db'}"
+    if engine == "postgres":
+        url = request.getfixturevalue("pg_migrated_dsn")
+    with connect(url) as client:
+        client.register([hello, broken, pair])
+        made = client.keys.create("tester", "admin")
+        assert made.text is not None
+        settings = load({}, overrides={"database_url": url, "api_port": 0, "api_rate": 100_000.0})
+        server = build_api(client, settings, Events())
+        server.start()
+        yield Pair(url, server, made.text)
+        server.stop()
+
+
+def populate(ways: Pair) -> dict[str, str]:
+    """A little history: names → ids."""
+    ids = {
+        "daily": ways.id("configs", "create", "acme", "hello", "--cron", "0 2 * * *",
+                         "--timezone", "America/New_York", "--param", "name=Ada"),
+        "often": ways.id("configs", "create", "acme", "broken", "--every", "5m"),
+        "event": ways.id("configs", "create", "globex", "hello", "--event-topic", "orders"),
+        "done": ways.id("runs", "submit", "hello", "--customer", "acme"),
+        "dead": ways.id("runs", "submit", "broken", "--customer", "globex"),
+    }  # fmt: skip
+    for _ in range(3):
+        ways.near("configs", "start", ids["often"])
+        ways.work()
+    ways.near("configs", "disable", ids["daily"], "--reason", "holiday")
+    ids["later"] = ways.id("runs", "submit", "hello", "--at", "10m")
+    ids["ready"] = ways.id("runs", "submit", "pair", "--processor", "left")
+    ids["again"] = ways.near("runs", "retry", ids["dead"], "--json").json["retried"][0][
+        "new_run_id"
+    ]
+    for args in (["customer", "acme"], ["pipeline", "pair"], ["config", ids["daily"]]):
+        ways.near("pause", *args, "--reason", "works")
+    for said in (
+        ("limits", "set", "bq:t", "--capacity", "3", "--adaptive"),
+        ("topics", "create", "rosters"),
+        ("subscriptions", "create", "reader", "--topic", "rosters", "--ordered"),
+        ("topics", "publish", "rosters", '{"n": 1}', "two", "--attribute", "k=v"),
+    ):
+        ways.near(*said)
+    ids["message"] = ways.near("topics", "publish", "rosters", "x", "--json").json["message_ids"][0]
+    pulled = ways.near("subscriptions", "pull", "reader", "--json").json["received_messages"]
+    ways.near("subscriptions", "nack", "reader", pulled[0]["ack_id"], "--poison")
+    with connect(ways.database_url) as client:
+        known = client.configs.page(customer="acme")[0].config_id
+        now = client.views.now()
+        missed = {"config_id": known, "slot_from": now - 60 * SECOND, "slot_to": now, "slots": 2}
+        client.store.write(lambda tx: tx.run("ledger_put", missed))
+    return ids
+
+
+READS = [
+    "runs list",
+    "runs list --customer acme",
+    "runs list --pipeline hello",
+    "runs list --state COMPLETED",
+    "runs list --state completed --since 1h --customer acme",
+    "runs list --until 2h",
+    "runs list --since 2020-01-01T00:00:00Z --limit 2",
+    "runs list --state FAILED --before {dead}",
+    "runs list --customer globex --state FAILED --limit 1",
+    "runs show {done}",
+    "runs show {dead}",
+    "runs show {later}",
+    "dlq list",
+    "dlq list --status all --customer acme",
+    "dlq list --status replayed --limit 1",
+    "dlq groups --status all",
+    "dlq show {dead}",
+    "dlq replay --all --dry-run",
+    "dlq list --subscription reader",
+    "limits list",
+    "limits show bq:t",
+    "topics list",
+    "topics show rosters",
+    "topics message {message}",
+    "subscriptions list",
+    "subscriptions list --topic rosters --limit 1",
+    "subscriptions show reader",
+    "configs list",
+    "configs list --customer acme --pipeline hello",
+    "configs list --pipeline broken",
+    "configs list --inactive",
+    "configs list --active --limit 1",
+    "configs list --after {daily}",
+    "configs show {daily}",
+    "configs show {often}",
+    "configs preview {often} -n 3",
+    "configs preview {event}",
+    "configs audit acme",
+    "configs audit acme --config-id {daily} --limit 2",
+    "configs ledger {daily}",
+    "pipelines list",
+    "pipelines show hello",
+    "pauses",
+    "alerts list",
+    "alerts list --state all --customer acme",
+    "status",
+    "keys list",
+    "keys list --all --limit 1",
+]
+
+REFUSED = [
+    ("runs show run_00000000", 3),
+    ("runs list --customer nobody", 3),
+    ("runs list --pipeline helo", 2),
+    ("runs list --state PENDING --before run_00000000", 3),
+    ("runs submit helo", 2),
+    ("runs submit hello --param nam=x", 2),
+    ("runs submit hello --priority 11", 2),
+    ("runs submit hello --customer a/b", 2),
+    ("runs submit pair", 2),
+    ("runs submit hello --key k1 --partition {partition}", 4),
+    ("runs cancel {done}", 4),
+    ("runs cancel run_00000000", 3),
+    ("runs retry {later}", 4),
+    ("dlq discard {done} --reason no", 3),
+    ("dlq replay", 2),
+    ("limits show nobody", 3),
+    ("limits set bq:t", 2),
+    ("limits set bq:t --lease 0s", 2),
+    ("limits release lease_00000000 --reason x --yes", 3),
+    ("topics show nobody", 3),
+    ("topics publish nobody x", 3),
+    ("topics create no/slash", 2),
+    ("topics message 999999999", 3),
+    ("subscriptions show nobody", 3),
+    ("subscriptions create other --topic nobody", 3),
+    ("subscriptions create other --topic rosters --filter x", 2),
+    ("subscriptions ack reader forged", 2),
+    ("configs show cfg_00000000", 3),
+    ("configs list --customer nobody", 3),
+    ("configs create acme nope --every 5", 2),
+    ("configs create acme hello", 2),
+    ("configs create acme hello --cron 61", 2),
+    ("configs create acme hello --every 5 --timezone Mars", 2),
+    ("configs create acme hello --every 5 --priority 0", 2),
+    ("configs create acme hello --every 5 --retry tries=2", 2),
+    ("configs create acme hello --every 5 --param nam=x --dry-run", 2),
+    ("configs create a/b hello --every 5", 2),
+    ("configs update {often} --priority 9 --version 99", 4),
+    ("configs update {often} --overlap queue --cron x", 2),
+    ("configs start {daily}", 4),
+    ("configs preview cfg_00000000", 3),
+    ("configs audit nobody", 3),
+    ("configs ledger cfg_00000000", 3),
+    ("configs delete cfg_00000000 --yes", 3),
+    ("pipelines show helo", 2),
+    ("pause customer nobody", 3),
+    ("pause pipeline helo", 2),
+    ("pause customer a/b", 2),
+    ("resume config run_00000000", 2),
+    ("pause config cfg_00000000", 3),
+    ("alerts list --customer nobody", 3),
+    ("keys rotate key_00000000", 3),
+    ("keys revoke key_00000000", 3),
+    ("keys create ci --role viewer --customer a/b", 2),
+    ("keys list --customer nobody", 3),
+]
+
+WRITES = [
+    "runs submit hello --customer acme --param name=Eve --priority 8 --partition 2025-01-01",
+    "runs submit hello --at 2031-01-01T00:00:00Z",
+    "configs create acme hello --every 15 --param name=Ada --retry max_attempts=2 --reason new",
+    "configs create acme hello --cron 5 --dry-run",
+    "configs create acme hello --event-topic orders --inactive",
+    "configs update {often} --priority {n} --reason because",
+    "configs disable {often} --reason rest",
+    "configs enable {often}",
+    "configs update {event} --overlap allow",
+    "configs start {event}",
+    "pause all --reason stop",
+    "resume all",
+    "keys create ci --role worker --customer acme --expires 90d --rate 5",
+]
+
+
+def test_reads(ways: Pair) -> None:
+    """Every list and every look answers the same, to programs and to people."""
+    ids = populate(ways)
+    ways.far("keys", "list")  # the key's first use is noted, to a minute
+    for line in READS:
+        args = line.format(**ids).split()
+        near, far = ways.both(*args)
+        expected, found = near.json, far.json
+        if line == "status":
+            assert (expected.pop("where"), found.pop("where")) != (None, ways.server.url)
+            assert expected.pop("as_of") <= found.pop("as_of")
+        assert found == expected, line
+        text = ways.near(*args).out
+        if line != "status":
+            assert alike(ways.far(*args).out) == alike(text), line
+        assert text or line == "keys list --all --limit 0"
+
+
+def test_refusals(ways: Pair) -> None:
+    """The same exit code and the same error, field by field."""
+    ids = populate(ways)
+    ways.near("runs", "submit", "hello", "--key", "k1")
+    ways.far("runs", "submit", "hello", "--key", "k1")
+    ids["partition"] = "p"
+    for line, code in REFUSED:
+        near, far = ways.both(*line.format(**ids).split())
+        assert (near.code, far.code) == (code, code), (line, near, far)
+        assert json.loads(far.err) == json.loads(near.err), line
+        assert far.out == near.out == ""
+
+
+def test_writes(ways: Pair) -> None:
+    """What is done over the URL is told as what is done on the database."""
+    ids = populate(ways)
+    for n, line in enumerate(WRITES):
+        told = []
+        for way in (ways.near, ways.far):
+            args = line.format(**ids, n=n % 10 + 1).split()
+            if args[0] in ("pause", "resume"):
+                ways.near("resume" if args[0] == "pause" else "pause", "all")
+            told.append(way(*args, "--json"))
+        near, far = told
+        assert far.code == near.code, (line, near, far)
+        assert alike(re.sub(r'"version": \d+', "", far.out)) == alike(
+            re.sub(r'"version": \d+', "", near.out)
+        ), line
+
+
+def test_ends(ways: Pair) -> None:
+    """Cancel, retry, discard, delete, rotate and revoke over the URL, seen on the database."""
+    ids = populate(ways)
+    assert ways.far("runs", "cancel", ids["later"], "--json").json["outcome"] == "cancelled"
+    assert ways.near("runs", "show", ids["later"], "--json").json["run"]["state"] == "CANCELLED"
+    new = ways.far("runs", "retry", ids["done"], "--json").json["retried"][0]["new_run_id"]
+    assert ways.near("runs", "show", new, "--json").json["run"]["parent_run_id"] == ids["done"]
+    ways.work()
+    dead = ways.near("dlq", "list", "--json").json["dead_letters"][0]["dead_letter_id"]
+    assert "is discarded" in ways.far("dlq", "discard", dead, "--reason", "no use").out
+    assert dead not in ways.near("dlq", "list").out
+    assert ways.far("configs", "delete", ids["event"], "--yes").code == 0
+    assert ways.near("configs", "show", ids["event"]).code == 3
+    made = ways.far("keys", "create", "ci", "--role", "viewer", "--json").json
+    key_id = made["info"]["key_id"]
+    rotated = ways.far("keys", "rotate", key_id, "--overlap", "1h", "--json").json
+    assert rotated["key"] != made["key"]
+    assert rotated["info"]["state"] == "rotating"
+    assert ways.far("keys", "revoke", key_id, "--json").json == {"key_id": key_id, "changed": True}
+    listed = ways.near("keys", "list", "--all", "--json").json["keys"]
+    assert [key["revoked_by"] for key in listed if key["key_id"] == key_id] == ["key:tester"]
+
+
+def rows(n: int) -> list[dict[str, Any]]:
+    return [
+        {"customer_id": f"c{i}", "pipeline_template": "hello", "schedule_interval_minutes": 15}
+        for i in range(n)
+    ]
+
+
+def test_files(ways: Pair) -> None:
+    """Many configs go in bulk; a bad row stops all of them and is named."""
+    text = json.dumps(rows(1_200))
+    create = ("configs", "create", "--file", "-", "--reason", "import")
+    told = ways.far(*create, "--json", stdin=text).json["configs"]
+    assert len(told) == 1_200
+    assert [config["customer_id"] for config in told] == [f"c{i}" for i in range(1_200)]
+    assert ways.near("configs", "list", "--limit", "10000", "--json").json["configs"] == told
+    assert ways.far("configs", "list", "--limit", "10000", "--json").json["configs"] == told
+    audit = ways.near("configs", "audit", "c7", "--json").json["audit"]
+    assert [row["change_reason"] for row in audit] == ["import"]
+    for bad in ({"priority": 99}, {"customer_id": "a b"}, {"nonsense": 1}):
+        wrong = rows(3)
+        wrong[2] |= bad
+        near, far = ways.both("configs", "create", "--file", "-", stdin=json.dumps(wrong))
+        assert (near.code, far.code) == (2, 2)
+        assert json.loads(far.err)["field"] == json.loads(near.err)["field"]
+    assert len(ways.near("configs", "list", "--limit", "10000", "--json").json["configs"]) == 1_200
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["db migrate", "db verify", "db path", "doctor", "demo", "up", "api", "worker", "scheduler",
+     "pipelines register shop.py"],
+)  # fmt: skip
+def test_commands_of_the_database_refuse(line: str) -> None:
+    """They say so, whether the URL is a flag or a setting."""
+    answer = call("--url", "http://127.0.0.1:1", *line.split())
+    assert answer.code == 2
+    assert f"`cli {line.split(' shop')[0]}` works on the database itself" in answer.err.replace(
+        "penstock ", "cli "
+    )
+    if line != "demo":
+        assert call(*line.split(), PENSTOCK_URL="http://127.0.0.1:1").code == 2
+
+
+class TestKeys:
+    """Where the key comes from, and where it goes."""
+
+    @pytest.fixture
+    def engine(self) -> str:
+        """One engine will do."""
+        return "sqlite"
+
+    def test_none(self, ways: Pair) -> None:
+        """Without a key the server's refusal says what is needed."""
+        answer = call("--url", ways.server.url, "runs", "list", "--json")
+        assert answer.code == 4
+        assert json.loads(answer.err)["code"] == "auth.required"
+
+    def test_the_development_key(self, ways: Pair) -> None:
+        """On this machine the file beside the default database does."""
+        Path("penstock.db.key").write_text(ways.key + "\n")
+        assert call("--url", ways.server.url, "runs", "list").code == 0
+        elsewhere = {"PENSTOCK_DATABASE_URL": "sqlite:other.db"}
+        assert call("--url", ways.server.url, "runs", "list", **elsewhere).code == 4
+
+    def test_not_in_the_open(self) -> None:
+        """A key does not go unencrypted to another machine; nothing is sent."""
+        key = "pnk_53qhrxfy_0000000000000000000000000000000000000000000000"
+        answer = call("--url", "http://penstock.example", "status", PENSTOCK_API_KEY=key)
+        assert answer.code == 2
+        assert key not in answer.err
+
+    def test_a_viewer_may_not_change(self, ways: Pair) -> None:
+        """The role's refusal has an exit code of its own."""
+        with connect(ways.database_url) as client:
+            key = client.keys.create("looker", "viewer").text
+        assert key is not None
+        answer = call("--url", ways.server.url, "pause", "all", PENSTOCK_API_KEY=key)
+        assert answer.code == 4
+        assert "viewer" in answer.err
+
+    def test_a_key_of_one_customer(self, ways: Pair) -> None:
+        """It sees what is its own, and is told how to ask for it."""
+        populate(ways)
+        with connect(ways.database_url) as client:
+            key = client.keys.create("acme-only", "operator", customer="acme").text
+        assert key is not None
+
+        def bound(*args: str) -> Answer:
+            return call("--url", ways.server.url, *args, PENSTOCK_API_KEY=key)
+
+        listed = bound("configs", "list", "--json").json["configs"]
+        assert {config["customer_id"] for config in listed} == {"acme"}
+        assert bound("runs", "list").code == 4
+        assert "--customer" in bound("runs", "list").err
+        assert bound("runs", "list", "--customer", "acme").code == 0
+        assert bound("runs", "list", "--customer", "globex").code == 3
+        assert bound("status", "--json").json["sessions"] is None
+        assert "No worker" not in bound("status").out
+        assert bound("keys", "list").code == 4
+
+    def test_which_one_is_meant(self, ways: Pair) -> None:
+        """A named database beats a URL of the environment; both named is a mistake."""
+        both = call("--url", ways.server.url, "--database-url", ways.database_url, "status")
+        assert both.code == 2
+        named = call(
+            "--database-url", ways.database_url, "status", PENSTOCK_URL="http://127.0.0.1:1"
+        )
+        assert named.code == 0
+        environment = {"PENSTOCK_URL": ways.server.url, "PENSTOCK_API_KEY": ways.key}
+        assert ways.server.url in call("status", **environment).out
+
+    def test_nobody_there(self) -> None:
+        """A server that does not answer has the exit code of a store that does not."""
+        answer = call("--url", "http://127.0.0.1:1", "status", "--json")
+        assert answer.code == 5
+        assert json.loads(answer.err)["code"] == "api.unavailable"
+
+    def test_nothing_heavy(self, ways: Pair) -> None:
+        """Over a URL neither the web framework nor the store is loaded."""
+        code = (
+            "import sys; sys.argv = ['penstock', *sys.argv[1:]]\n"
+            "import penstock.cli\n"
+            "try:\n    penstock.cli.main()\nexcept SystemExit as end: assert not end.code\n"
+            "heavy = ('fastapi', 'pydantic', 'penstock.server', 'penstock.store', 'sqlite3')\n"
+            "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, "--url", ways.server.url, "configs", "list", "--json"],
+            env={**os.environ, "PENSTOCK_API_KEY": ways.key},
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.stderr.strip() == "[]"
+        assert json.loads(done.stdout) == {"configs": []}

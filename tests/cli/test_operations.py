@@ -1,0 +1,256 @@
+"""Pauses, pipelines, status, alerts, db and doctor."""
+
+import sqlite3
+
+import pytest
+
+from penstock import connect
+from penstock.bus.message import SubscriptionSpec, TopicSpec
+from penstock.bus.transports.embedded import EmbeddedBus
+from penstock.runs.store.leases import session_open
+from tests.kits.shell import SHOP, Shell
+
+
+class TestPauses:
+    """`pause`, `resume`, `pauses`."""
+
+    def test_every_scope(self, shell: Shell) -> None:
+        """Pausing twice and resuming twice say so; the list shows what is in force."""
+        config = shell.json("configs", "create", "acme", "hello", "--every", "5")["configs"][0]
+        for scope, subject in (
+            ("all", None),
+            ("customer", "acme"),
+            ("pipeline", "hello"),
+            ("config", config["config_id"]),
+        ):
+            args = [scope, subject] if subject else [scope]
+            assert "paused" in shell.ok("pause", *args, "--reason", "works")
+            assert "already paused" in shell.ok("pause", *args)
+        assert len(shell.json("pauses")["pauses"]) == 4
+        text = shell.ok("pauses")
+        assert config["config_id"] in text
+        assert "works" in text
+        shell.submit()
+        assert shell.json("status")["paused_runs"] == 1
+        assert "4 pauses in force" in shell.ok("status")
+        assert shell.json("resume", "all")["outcome"] == "resumed"
+        assert "was not paused" in shell.ok("resume", "all")
+
+    @pytest.mark.parametrize(
+        ("args", "code", "words"),
+        [
+            (["everything"], 2, "'everything' is not one of 'all', 'customer'"),
+            (["all", "acme"], 2, "nothing after `all`"),
+            (["customer"], 2, "subject"),
+            (["customer", "nobody"], 3, "There is no customer nobody"),
+            (["pipeline", "helo"], 2, "Did you mean 'hello'?"),
+            (["config", "cfg_00000000"], 3, "There is no config"),
+        ],
+    )
+    def test_bad_subjects(self, shell: Shell, args: list[str], code: int, words: str) -> None:
+        """Refused by name, nothing paused."""
+        answer = shell("pause", *args)
+        assert answer.code == code
+        assert words in answer.err
+        assert shell.ok("pauses") == "Nothing is paused.\n"
+
+
+class TestPipelines:
+    """`pipelines list`, `show`, `register`."""
+
+    def test_register_makes_the_database(self, bare: Shell) -> None:
+        """Declarations can be made known before any worker runs."""
+        assert "broken, hello, pair, slow" in bare.ok("pipelines", "register", SHOP)
+        assert len(bare.json("pipelines", "list")["pipelines"]) == 4
+        assert "main.left, main.right" in bare.ok("pipelines", "list")
+
+    def test_show(self, shell: Shell) -> None:
+        """Processors and parameters."""
+        text = shell.ok("pipelines", "show", "hello")
+        assert "greet  pool default" in text
+        assert 'name: string  default "world"' in text
+        assert shell.json("pipelines", "show", "hello")["definition"]["name"] == "hello"
+
+    def test_empty_and_unknown(self, bare: Shell, shell: Shell) -> None:
+        """What to do, and what was meant."""
+        bare.ok("db", "migrate")
+        assert "penstock up --pipelines" in bare.ok("pipelines", "list")
+        assert "Did you mean 'hello'?" in shell("pipelines", "show", "hell").err
+        assert shell("pipelines", "register").code == 2
+        assert shell("pipelines", "register", "no_such_module").code == 2
+
+
+class TestStatus:
+    """`status` and `alerts`."""
+
+    def test_status(self, shell: Shell) -> None:
+        """The queue, the day, and what to do without a worker."""
+        shell.submit()
+        text = shell.ok("status")
+        assert "ready" in text
+        assert "No worker is alive although 1 runs are ready" in text
+        shell.submit("broken")
+        shell.work()
+        record = shell.json("status")
+        assert (record["completed_today"], record["failed_today"]) == (1, 1)
+        assert record["open_dead_letters"] == 1
+        assert "penstock dlq groups" in shell.ok("status")
+
+    def test_alerts(self, shell: Shell) -> None:
+        """Three failures in a row alert, five switch the config off; the alert says how to mend."""
+        assert "No open alerts" in shell.ok("alerts", "list")
+        config = shell.json("configs", "create", "acme", "broken", "--every", "5")["configs"][0]
+        for _ in range(5):
+            shell.ok("configs", "start", config["config_id"])
+            shell.work()
+        found = shell.json("alerts", "list")["alerts"]
+        assert [alert["severity"] for alert in found] == ["HIGH"]
+        assert f"penstock configs enable {config['config_id']}" in shell.ok("alerts", "list")
+        assert len(shell.json("alerts", "list", "--state", "all")["alerts"]) == 2
+
+
+class TestDatabase:
+    """`db`, and databases that are not there."""
+
+    def test_migrate_verify_path(self, bare: Shell) -> None:
+        """Made, then up to date, then verified."""
+        assert "Applied: 0001" in bare.ok("db", "migrate")
+        assert bare.json("db", "migrate")["applied"] == []
+        assert "Schema: current" in bare.ok("db", "verify")
+        assert bare.ok("db", "path").strip() == f"sqlite:{bare.path}"
+
+    def test_a_missing_file_is_not_made_by_looking(self, bare: Shell) -> None:
+        """A typing error in the path leaves no empty database behind."""
+        for args in (["status"], ["runs", "list"], ["configs", "list"], ["db", "verify"]):
+            answer = bare(*args)
+            assert answer.code == 5
+            assert "there is no database at" in answer.err
+            assert "penstock up" in answer.err
+        assert not bare.path.exists()
+
+    def test_a_stranger_is_not_touched(self, bare: Shell) -> None:
+        """A file that is no database is refused without a traceback."""
+        bare.path.write_bytes(b"not a database" * 1000)
+        answer = bare("status")
+        assert answer.code != 0
+        assert "Traceback" not in answer.err
+
+    def test_passwords_are_not_shown(self, shell: Shell) -> None:
+        """The URL is shown without its password and options."""
+        from penstock.assembly.process import describe_database
+
+        shown = describe_database("postgresql://me:secret@db.example:5432/penstock?sslmode=require")
+        assert shown == "postgresql://me@db.example:5432/penstock"
+        assert shell.ok("db", "path")
+
+
+class TestDoctor:
+    """`doctor`."""
+
+    def test_healthy(self, shell: Shell) -> None:
+        """A fresh database fails nothing."""
+        record = shell.json("doctor")
+        assert record["is_healthy"]
+        verdicts = {check["check"]: check["verdict"] for check in record["checks"]}
+        assert verdicts["database"] == verdicts["journal"] == verdicts["settings"] == "OK"
+        assert verdicts["workers"] == "WARN"
+        assert "0 failures" in shell.ok("doctor")
+
+    def test_ready_runs_without_a_worker_fail(self, shell: Shell) -> None:
+        """With the command that mends it, and a non-zero exit."""
+        shell.submit()
+        answer = shell("doctor", "--json")
+        assert answer.code == 1
+        found = {check["check"]: check for check in answer.json()["checks"]}
+        assert found["workers"]["verdict"] == "FAIL"
+        assert found["workers"]["fix"].startswith("penstock up")
+        assert found["pools"]["verdict"] == "WARN"
+
+    def test_dead_letters_and_pauses_warn(self, shell: Shell) -> None:
+        """Each names the command that shows more."""
+        shell.submit("broken")
+        shell.work()
+        shell.ok("pause", "all")
+        found = {check["check"]: check for check in shell.json("doctor")["checks"]}
+        assert found["dead letters"]["fix"] == "penstock dlq groups"
+        assert found["pauses"]["fix"] == "penstock resume all"
+
+    def test_poison_traps_warn(self, shell: Shell) -> None:
+        """A subscription that could be sent poison and has nowhere to put it is named."""
+        found = {check["check"]: check for check in shell.json("doctor")["checks"]}
+        assert found["bus"]["verdict"] == "OK"
+        with connect(shell.url) as client:
+            wanted = SubscriptionSpec(name="trap", topic="events")
+            EmbeddedBus(client.store).declare([TopicSpec(name="events")], [wanted])
+        found = {check["check"]: check for check in shell.json("doctor")["checks"]}
+        assert found["bus"]["verdict"] == "WARN"
+        assert "trap" in found["bus"]["says"]
+        assert "dead_letter_topic" in found["bus"]["fix"]
+
+    def test_a_changed_journal_fails(self, shell: Shell) -> None:
+        """What was sealed and then changed is found."""
+        from penstock.audit.store.journal import seal_next
+
+        shell.submit()
+        with connect(shell.url) as client:
+            client.store.write(lambda tx: seal_next(tx, 100))
+        connection = sqlite3.connect(shell.path)
+        guards = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'journal'"
+        for (guard,) in connection.execute(guards).fetchall():
+            connection.execute(f"DROP TRIGGER {guard}")
+        connection.execute("UPDATE journal SET actor = 'nobody'")
+        connection.commit()
+        connection.close()
+        found = {c["check"]: c for c in shell("doctor", "--json").json()["checks"]}
+        assert found["journal"]["verdict"] == "FAIL"
+        assert shell("db", "verify").code == 1
+        skipped = shell("doctor", "--json", "--skip-journal").json()["checks"]
+        assert "journal" not in {c["check"] for c in skipped}
+
+    def test_no_database(self, bare: Shell) -> None:
+        """It says what is missing and how to make it."""
+        answer = bare("doctor")
+        assert answer.code == 1
+        assert "penstock db migrate" in answer.out
+
+    def test_work_that_does_not_move(self, shell: Shell) -> None:
+        """A worker without the processors and a scheduler that does not tick are both noticed."""
+        shell.submit()
+        shell.ok("configs", "create", "acme", "hello", "--every", "5")
+        with connect(shell.url) as client:
+            now = client.store.read(lambda tx: tx.now())
+            known = [p for info in client.views.pipelines() for p in info.processors]
+            pool = next(p.pool_no for p in known if p.pool == "default")
+            opened = {"boot_id": "b", "kind": "worker", "name": "w", "host": "h", "pid": 1,
+                      "pool": pool, "slots": 2, "lease_us": 60_000_000}  # fmt: skip
+            client.store.write(lambda tx: session_open(tx, opened))
+        found = {c["check"]: c for c in shell.json("doctor")["checks"]}
+        assert found["workers"]["verdict"] == found["scheduler"]["verdict"] == "OK"
+        assert shell.json("status")["warnings"] == []
+        connection = sqlite3.connect(shell.path)
+        at = {"at": now - 20_000_000}
+        connection.execute("UPDATE runs SET scheduled_time = :at", at)
+        connection.execute("UPDATE schedule SET evaluated_to = :at - 1, next_run_time = :at", at)
+        connection.commit()
+        connection.close()
+        found = {c["check"]: c for c in shell.json("doctor")["checks"]}
+        assert found["workers"]["verdict"] == found["scheduler"]["verdict"] == "WARN"
+        assert "no live worker seems to have their processors" in found["workers"]["says"]
+        assert "overdue by 20" in found["scheduler"]["says"]
+        assert "start one with --pipelines" in shell.ok("status")
+        assert "Next slot overdue" in shell.ok("status")
+
+    def test_an_unmigrated_database(self, bare: Shell) -> None:
+        """Its own code and exit; the doctor names the command that mends it."""
+        bare.path.touch()
+        answer = bare("status", "--json")
+        assert (answer.code, answer.error()["code"]) == (6, "store.schema_mismatch")
+        found = {c["check"]: c for c in bare("doctor", "--json").json()["checks"]}
+        assert found["database"]["verdict"] == "FAIL"
+        assert found["database"]["fix"] == "penstock db migrate"
+
+    def test_settings_that_contradict(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A warning of the settings table is shown."""
+        monkeypatch.setenv("PENSTOCK_SESSION_BEAT", "20s")
+        found = [c for c in shell.json("doctor")["checks"] if c["check"] == "settings"]
+        assert found[0]["verdict"] == "WARN"

@@ -1,1 +1,0 @@
-"""One suite by topic, run on every engine: what a store promises."""

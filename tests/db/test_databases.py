@@ -1,0 +1,163 @@
+"""A database that a test has used comes back as the migrations left it, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from penstock.db.postgres.store import PostgresStore
+from penstock.testing.clock import VirtualClock
+from penstock.testing.postgres.server import DatabaseServer
+from tests.kits.databases import WORN_BYTES, Admin, Databases
+from tests.tenancy.tenants import Tenants
+
+pytestmark = pytest.mark.postgres
+
+NAMES = """
+SELECT relname::text, relkind::text FROM pg_class
+WHERE relkind IN ('r', 'S') AND relnamespace = 'public'::regnamespace
+"""
+
+Contents = dict[str, list[tuple[object, ...]]]
+
+
+@pytest.fixture(scope="module")
+def databases(pg_server: DatabaseServer, pg_admin: Admin, pg_template: str) -> Iterator[Databases]:
+    """A pool of this module's own: what is free in it, these tests gave back."""
+    made = Databases(pg_server, pg_admin, pg_template)
+    yield made
+    made.close()
+
+
+def run(server: DatabaseServer, name: str, *texts: str) -> None:
+    """Run statements one by one."""
+    with psycopg.connect(server.dsn(name), autocommit=True) as connection:
+        for text in texts:
+            connection.execute(text.encode())
+
+
+def contents(server: DatabaseServer, name: str) -> Contents:
+    """Every row of every table and where every sequence stands."""
+    with psycopg.connect(server.dsn(name), autocommit=True) as connection:
+        return {
+            relation: sorted(
+                connection.execute(
+                    f"SELECT {'last_value, is_called' if kind == 'S' else '*'} FROM {relation}"
+                ).fetchall(),
+                key=repr,
+            )
+            for relation, kind in connection.execute(NAMES).fetchall()
+        }
+
+
+def test_rows_sequences_and_weeks(
+    databases: Databases, pg_server: DatabaseServer, clock: VirtualClock
+) -> None:
+    """Two customers' rows, every sequence moved, weeks made: the next test sees none of it."""
+    with databases.lent() as name:
+        before, new = databases.clones, contents(pg_server, name)
+        store = PostgresStore(pg_server.dsn(name), clock)
+        tenants = Tenants(store, clock)
+        tenants.desk.sql("SELECT ensure_partitions(1763337600000000, 4)")
+        tenants.desk.sql("SELECT nextval(seqrelid) FROM pg_sequence")
+        tenants.desk.sql("UPDATE counters SET value = value + 1")
+        store.close()
+        used = contents(pg_server, name)
+    changed = {relation for relation in used if used[relation] != new.get(relation)}
+    weeks = used.keys() - new.keys()
+    sequences = {relation for relation in new if relation.endswith("_seq")}
+    assert len(weeks) >= 20, "made here"
+    assert sequences <= changed, "each was moved"
+    assert "counters" in changed, "rows of the migrations were changed"
+    assert len(changed - weeks - sequences) >= 40, "most tables had rows"
+    with databases.lent() as again:
+        assert contents(pg_server, again) == new
+        assert again != name
+    assert databases.clones == before, "it was the same database"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ALTER TABLE runs ADD COLUMN more integer",
+        "ALTER TABLE runs DISABLE ROW LEVEL SECURITY",
+        "ALTER TABLE runs ALTER COLUMN priority SET DEFAULT 7",
+        "DROP TABLE alerts CASCADE",
+        "DROP TABLE messages_rest",
+        "CREATE INDEX more ON runs (priority)",
+        "CREATE FUNCTION more() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+        "CREATE OR REPLACE FUNCTION db_now() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'",
+        "CREATE SCHEMA more",
+        "CREATE TYPE more AS ENUM ('a')",
+        "GRANT SELECT ON counters TO PUBLIC",
+        "GRANT CREATE ON SCHEMA public TO PUBLIC",
+        "ANALYZE counters",
+        "ALTER DATABASE {name} SET statement_timeout = 1",
+        "ALTER DATABASE {name} CONNECTION LIMIT 3",
+        "INSERT INTO outbox (topic, payload, created_at) "
+        f"SELECT 't', 'x', n FROM generate_series(1, {WORN_BYTES // 50}) n",
+    ],
+)
+def test_what_is_not_undone_is_dropped(
+    databases: Databases, pg_server: DatabaseServer, text: str
+) -> None:
+    """Altered, analysed or worn: nobody gets that database again."""
+    with databases.lent() as name:
+        before, new = databases.clones, contents(pg_server, name)
+        run(pg_server, name, text.format(name=name))
+    with databases.lent() as again:
+        assert contents(pg_server, again) == new
+    assert databases.clones == before + 1
+
+
+def test_one_more_table(databases: Databases, pg_server: DatabaseServer) -> None:
+    """A table of the test's own goes, whoever refers to whom."""
+    with databases.lent() as name:
+        before, new = databases.clones, contents(pg_server, name)
+        run(
+            pg_server,
+            name,
+            "CREATE TABLE more (a bigserial PRIMARY KEY)",
+            "CREATE TABLE most (a bigint REFERENCES more) PARTITION BY LIST (a)",
+            "CREATE TABLE most_rest PARTITION OF most DEFAULT",
+            "INSERT INTO more DEFAULT VALUES",
+        )
+    with databases.lent() as again:
+        assert contents(pg_server, again) == new
+    assert databases.clones == before
+
+
+def test_connections_left_open(databases: Databases, pg_server: DatabaseServer) -> None:
+    """Whoever is still connected is put out, with locks and all, and finds no way back."""
+    with databases.lent() as name:
+        before = databases.clones
+        left = psycopg.connect(pg_server.dsn(name))
+        left.execute("SELECT pg_advisory_lock(7)")
+        left.execute("LOCK TABLE runs")
+    with pytest.raises(psycopg.OperationalError):
+        left.execute("SELECT 1")
+    left.close()
+    with pytest.raises(psycopg.OperationalError, match="does not exist"):
+        psycopg.connect(pg_server.dsn(name))
+    with databases.lent() as again:
+        run(
+            pg_server,
+            again,
+            "SET lock_timeout = '1s'",
+            "SELECT pg_advisory_lock(7)",
+            "DELETE FROM runs",
+        )
+    assert databases.clones == before, "it was the same database"
+
+
+def test_new_ones(databases: Databases) -> None:
+    """Whoever asks for a new database gets one, though another is free."""
+    with databases.lent():
+        pass
+    before = databases.clones
+    with databases.lent(new=True):
+        assert databases.clones == before + 1
+    with databases.lent(), databases.lent():
+        assert databases.clones == before + 1, "both are free again"

@@ -1,0 +1,271 @@
+"""Statements nobody waits for: in their place, with the same errors, and together on PostgreSQL."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import psycopg
+import pytest
+
+from penstock.access.store import registry
+from penstock.db.postgres import pipeline
+from penstock.db.postgres.pipeline import Ask, Session, Wire, prepared
+from penstock.db.postgres.store import PostgresStore
+from penstock.db.postgres.transaction import PostgresTx
+from penstock.db.store import Single, Store, Tx
+from penstock.testing.simulate.faults import FaultyTx
+from tests.db.test_drivers import add, every_engine, has
+
+on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
+
+
+def message(text: str | None) -> dict[str, str | None]:
+    """A row of the outbox; it must say something."""
+    return {"topic": "t", "ordering_key": None, "payload": text}
+
+
+def taken(store: Store) -> list[str]:
+    """Take every message, in order."""
+    return [row[3] for row in sorted(store.write(lambda tx: tx.rows("outbox_take", {"n": 100})))]
+
+
+@every_engine
+class TestLater:
+    """One meaning on every engine."""
+
+    def test_in_its_place(self, store: Store) -> None:
+        """What is called next sees it; what was called before does not."""
+
+        def body(tx: Tx) -> tuple[int, int]:
+            before = tx.later("outbox_count")
+            tx.later("outbox_put", message("a"))
+            tx.later("outbox_put", message("b"))
+            return before.rows()[0][0], tx.rows("outbox_count")[0][0]
+
+        assert store.write(body) == (0, 2)
+        assert taken(store) == ["a", "b"]
+
+    def test_answers(self, store: Store) -> None:
+        """Answers are looked at in any order, as often as one likes, or never."""
+
+        def body(tx: Tx) -> list[Any]:
+            first = tx.later("outbox_put", message("a"))
+            second = tx.later("outbox_take", {"n": 5})
+            empty = tx.later("journal_append_many", batch=[])
+            rows = [row[3] for row in second.rows()]
+            return [rows, second.count(), first.count(), len(second.rows()), empty.rows(),
+                    empty.count()]  # fmt: skip
+
+        assert store.write(body) == [["a"], 1, 1, 1, [], 0]
+
+    def test_commit_takes_it_along(self, store: Store) -> None:
+        """A body that waits for nothing is durable all the same, also a single one."""
+        store.write(lambda tx: tx.later("outbox_put", message("a")))
+        store.write(Single(lambda tx: tx.later("outbox_put", message("b"))))
+        assert taken(store) == ["a", "b"]
+
+    @pytest.mark.parametrize("ending", ["looks", "goes on", "returns", "is alone"])
+    def test_error(self, store: Store, ending: str) -> None:
+        """Its error is the one of a statement that is waited for; nothing stays, nobody is told."""
+        called: list[int] = []
+
+        def body(tx: Tx) -> None:
+            tx.after_commit(lambda: called.append(1))
+            if ending != "is alone":
+                registry.customer_ensure_many(tx, ["x"])
+            answer = tx.later("outbox_put", message(None))
+            if ending == "looks":
+                answer.count()
+            elif ending == "goes on":
+                tx.rows("outbox_count")
+
+        with pytest.raises(Exception, match=r"(?i)null") as waited:
+            store.write(lambda tx: tx.run("outbox_put", message(None)))
+        with pytest.raises(type(waited.value), match=r"(?i)null"):
+            store.write(Single(body) if ending == "is alone" else body)
+        assert called == []
+        assert not has(store, "x")
+        add(store, "y")
+        assert has(store, "y")
+
+    def test_faults_strike_it(self, store: Store) -> None:
+        """A simulated fault comes between two of them, and counts them like any other."""
+
+        def body(tx: Tx) -> None:
+            faulty = FaultyTx(tx, 1, RuntimeError("struck"))
+            faulty.later("outbox_put", message("a"))
+            assert faulty.names == ["outbox_put"]
+            faulty.later("outbox_put", message("b"))
+
+        with pytest.raises(RuntimeError, match="struck"):
+            store.write(body)
+        assert taken(store) == []
+
+
+@pytest.fixture
+def flushes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What was sent to PostgreSQL together."""
+    seen: list[list[str]] = []
+    send = Wire.send
+
+    def noted(wire: Wire, asks: Sequence[Ask]) -> None:
+        seen.append([ask.label for ask in asks])
+        send(wire, asks)
+
+    monkeypatch.setattr(Wire, "send", noted)
+    return seen
+
+
+@on_postgres
+class TestFlushes:
+    """How often a transaction goes to the server and back."""
+
+    def test_together(self, store: Store, flushes: list[list[str]]) -> None:
+        """What is asked for travels with what is waited for, the rest with COMMIT."""
+
+        def body(tx: Tx) -> None:
+            tx.later("outbox_put", message("a"))
+            tx.rows("outbox_count")
+            tx.later("outbox_put", message("b"))
+
+        store.write(body)
+        put = "outbox_put"
+        assert flushes == [["BEGIN", put, "outbox_count"], [put, "COMMIT"]]
+
+    def test_nothing(self, store: Store, flushes: list[list[str]]) -> None:
+        """A body without statements does not trouble the server."""
+        store.write(lambda _: None)
+        store.read(lambda _: None)
+        assert flushes == []
+
+    def test_what_follows_an_error_is_not_executed(self, store: Store) -> None:
+        """Not even COMMIT, which travels in the same flush."""
+
+        def body(tx: Tx) -> None:
+            tx.rows("outbox_count")
+            tx.later("outbox_put", message("a"))
+            tx.later("outbox_put", message(None))
+            tx.later("outbox_put", message("c"))
+
+        with pytest.raises(psycopg.errors.NotNullViolation):
+            store.write(body)
+        assert taken(store) == []
+
+
+@pytest.fixture
+def session(pg_migrated_dsn: str) -> Iterator[Session]:
+    """A connection of our own."""
+    with Session.connect(pg_migrated_dsn, autocommit=True) as connection:
+        yield connection
+
+
+def asked(session: Session, text: str, **params: Any) -> Any:
+    """The one value a statement answers with."""
+    ask = prepared("test", text, params)
+    session.wire.send([ask])
+    return ask.rows()[0][0]
+
+
+@pytest.mark.postgres
+class TestWire:
+    """What goes over the wire comes back as it was."""
+
+    @pytest.mark.parametrize(
+        ("cast", "value"),
+        [
+            ("bigint", 2**62),
+            ("bigint", -1),
+            ("float8", 0.1),
+            ("boolean", True),
+            ("boolean", False),
+            ("text", "O'Neill \\ \" %s é 漢 \U0001f600"),
+            ("text", ""),
+            ("text", None),
+            ("bytea", b"\x00\xff"),
+            ("bigint[]", [3, -4]),
+            ("bigint[]", []),
+            ("text[]", ['a "b"', "c\\d", "NULL", "", None]),
+            ("float8[]", [0.5, 2.0]),
+        ],
+    )
+    def test_values(self, session: Session, cast: str, value: Any) -> None:
+        assert asked(session, f"SELECT CAST(%(v)s AS {cast})", v=value) == value
+
+    def test_marks(self, session: Session) -> None:
+        """A name that is used twice is one parameter; a doubled percent is one."""
+        text = "SELECT json_build_array(%(a)s::text, %(b)s::bigint, %(a)s::text, 7 %% 4)::text"
+        assert json.loads(asked(session, text, a="x", b=2)) == ["x", 2, "x", 3]
+
+    def test_refused(self, session: Session) -> None:
+        """What no column holds is refused before anything is sent."""
+        with pytest.raises(psycopg.DataError, match="NUL"):
+            asked(session, "SELECT %(v)s::text", v="a\0b")
+        with pytest.raises(psycopg.DataError, match="NUL"):
+            asked(session, "SELECT %(v)s::text[]", v=["a\0b"])
+        with pytest.raises(psycopg.ProgrammingError, match="dict"):
+            asked(session, "SELECT %(v)s::text", v={})
+        assert asked(session, "SELECT %(v)s::bigint", v=1) == 1
+
+    def test_prepared_are_bounded(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What was not used for longest is dropped, here and in the server, and comes back."""
+        monkeypatch.setattr(pipeline, "PREPARED_MAX", 3)
+        for turn in range(2):
+            for n in range(8):
+                assert asked(session, f"SELECT {n} + %(v)s", v=turn) == n + turn
+        (count,) = session.execute("SELECT count(*) FROM pg_prepared_statements").fetchall()[0]
+        assert 3 <= count <= 5
+
+    def test_prepared_with_an_error(self, session: Session) -> None:
+        """A statement that could not be prepared is prepared anew when it is asked for again."""
+        text = "SELECT %(v)s + n FROM not_yet"
+        for _ in range(2):
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                asked(session, text, v=1)
+        session.execute("CREATE TABLE not_yet (n bigint)")
+        session.execute("INSERT INTO not_yet VALUES (2)")
+        assert asked(session, text, v=1) == 3
+
+    def test_another_shape(self, session: Session, pg_migrated_dsn: str) -> None:
+        """A table that changed under a prepared statement costs one call, not the connection's."""
+        store = PostgresStore(pg_migrated_dsn)
+        store.write(lambda tx: tx.run("outbox_put", message("a")))
+        ask = {"n": 1, "x": 1}
+
+        def look(tx: Tx) -> list[Any]:
+            assert isinstance(tx, PostgresTx)
+            return tx.answered(
+                tx._put("shape", "SELECT * FROM shape WHERE %(n)s = %(x)s", ask)
+            ).rows()
+
+        session.execute("CREATE TABLE shape AS SELECT 1 AS a")
+        assert store.read(look) == [(1,)]
+        session.execute("ALTER TABLE shape ADD COLUMN b bigint")
+        with pytest.raises(psycopg.errors.FeatureNotSupported):
+            store.read(look)
+        assert store.read(look) == [(1, None)]
+        store.close()
+
+    def test_much(self, session: Session) -> None:
+        """More than the buffers of either side hold goes both ways in one flush."""
+        text = "SELECT repeat(%(v)s, 3)"
+        asks = [prepared("test", text, {"v": str(n % 10) * 300_000}) for n in range(12)]
+        session.wire.send(asks)
+        for n, ask in enumerate(asks):
+            assert ask.rows() == [(str(n % 10) * 900_000,)]
+
+    def test_interrupted(self, pg_migrated_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A connection on which an answer is outstanding is not used again."""
+        store = PostgresStore(pg_migrated_dsn)
+        add(store, "x")
+
+        def interrupt(*_: Any, **__: Any) -> int:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(pipeline, "_wait", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                add(store, "y")
+        assert has(store, "x")
+        add(store, "z")
+        assert has(store, "z")
+        store.close()

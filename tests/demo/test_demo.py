@@ -1,0 +1,107 @@
+"""The demo, small and quick: its claims hold, and it leaves a database one can look around in."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from penstock.cli import cli
+from penstock.core.clock import SECOND
+from penstock.demo.claims import Claim
+from penstock.demo.saas import world
+from penstock.demo.saas.report import Facts, Report
+from penstock.demo.saas.scenario import Scene
+from penstock.demo.saas.stage import DrivenClock
+from penstock.schedules.config_input import parse_draft
+from tests.kits.shell import Shell
+
+SMALL = ["saas", "--customers", "20", "--flood", "300", "--seconds", "1"]
+
+
+def test_a_small_day(tmp_path: Path) -> None:
+    """Every claim holds, the commands it offers work, and it wants a database of its own."""
+    shell = Shell(tmp_path / "demo.db")
+    record = shell.json("demo", *SMALL)
+    assert record["is_true"], record
+    claims = {claim["title"]: claim for claim in record["claims"]}
+    assert len(claims) == 8
+    lost = claims["No run was lost."]
+    assert lost["asked"] == lost["completed"] + lost["dead"] + lost["cancelled"]
+    assert claims["A killed worker cost time, not work."]["rescued"] > 0
+    assert claims["A killed worker cost time, not work."]["refused"] > 0
+    assert claims["A flood hurt nobody but its sender."]["others"] > 0
+    assert len(record["disabled_configs"]) == 2
+
+    assert shell.json("status")["pending_runs"] == 0
+    assert shell.json("dlq", "list")["dead_letters"]
+    assert {alert["severity"] for alert in shell.json("alerts", "list")["alerts"]} == {"HIGH"}
+    assert shell.json("doctor")["is_healthy"]
+    assert "is on" in shell.ok("configs", "enable", record["disabled_configs"][0])
+
+    again = shell("demo", *SMALL)
+    assert again.code == 4
+    assert "is not empty" in again.err
+
+
+def test_a_day_of_basketball(tmp_path: Path) -> None:
+    """Every claim holds, the questions are answered, and the database can be looked at."""
+    shell = Shell(tmp_path / "demo.db")
+    record = shell.json("demo", "--seconds", "1")
+    assert record["is_true"], record
+    assert len(record["claims"]) == 8
+    night, morning, evening = ("\n".join(answer) for answer in record["answers"])
+    assert "Waiting for feed.nbac_play_by_play (0/1250 rows" in night
+    assert "odds_api_player_points_props_scraper is tried again at" in morning
+    assert "Nothing has to be done." in evening
+    assert shell.json("status")["pending_runs"] == 0
+    assert "grading" in shell.ok("pipelines", "show", "nba")
+    assert "late_data" in shell.ok("explain", "nba", "2025-12-31")
+    assert "WAIT" in shell.ok("gate", "history", "nba", "2025-12-30", "scrape")
+    assert shell.json("doctor")["is_healthy"]
+
+
+def test_the_library_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without DuckDB the demo says what to install, and what can be watched without it."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    result = CliRunner().invoke(cli, ["demo"])
+    assert result.exit_code == 2
+    assert "penstock[duckdb]" in result.stderr
+    assert "demo saas" in result.stderr
+
+
+def test_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A demo never writes into the database that PENSTOCK_DATABASE_URL names."""
+    monkeypatch.setenv("PENSTOCK_DATABASE_URL", f"sqlite:{tmp_path}/precious.db")
+    result = CliRunner().invoke(cli, ["demo", "--engine", "postgres"])
+    assert result.exit_code == 2
+    assert "--database-url postgresql://" in result.stderr
+    assert not (tmp_path / "precious.db").exists()
+
+
+def test_a_claim_that_does_not_hold_is_shown() -> None:
+    """The summary never hides a failed check."""
+    facts = Facts(
+        scene=Scene.__new__(Scene), scheduled=0, refused=0, database="sqlite:x",
+        database_url="sqlite:x", seconds=1.0,
+    )  # fmt: skip
+    report = Report("head", [Claim("No run was lost.", "1 is missing.", False, {})], [], facts)
+    assert not report.is_true
+    assert "✗" in report.text()
+    assert "this is a bug" in report.text()
+
+
+def test_the_world_is_valid_and_repeatable() -> None:
+    """Every config passes the ordinary checks; the same seed makes the same world."""
+    names = world.customers(50)
+    made = world.configs(names, 1_763_337_600 * SECOND, 7)
+    assert made == world.configs(names, 1_763_337_600 * SECOND, 7)
+    assert made != world.configs(names, 1_763_337_600 * SECOND, 8)
+    for _, fields in made:
+        parse_draft(fields)
+
+
+def test_the_clock_stands_still() -> None:
+    """Time passes only when it is told to."""
+    clock = DrivenClock(5 * SECOND)
+    clock.sleep(2.5)
+    assert (clock.now(), clock.monotonic()) == (7_500_000, 2.5)

@@ -1,0 +1,74 @@
+"""The breaker of a phase: failures in a row open it, whatever failed; one probe closes it."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.core.clock import HOUR, MINUTE
+from penstock.db.store import Store
+from penstock.runs.states import RunStatus
+from penstock.testing.clock import VirtualClock
+from tests.kits.flows import Stage, chain
+
+
+@pytest.fixture
+def stage(store: Store, clock: VirtualClock) -> Stage:
+    """A pipeline whose first phase died in five generations, one after another."""
+    made = Stage(store, clock, chain("raw", "analytics"))
+    for _ in range(5):
+        made.open(force=True)
+        assert made.kill("raw_job") == 1
+        made.step()
+    return made
+
+
+def failures(stage: Stage) -> list[tuple[int, bool]]:
+    """(failures in a row, whether it is open) of the breakers."""
+    rows = stage.sql("SELECT failures, opened_at FROM breakers WHERE phase = 'raw'")
+    return [(row[0], row[1] is not None) for row in rows]
+
+
+def test_runs_that_die_open_it(stage: Stage) -> None:
+    """A gate that lets the work start is no success: what came of the work counts."""
+    assert failures(stage) == [(5, True)]
+    blocked = stage.open(force=True)
+    assert (blocked.run_ids, stage.states(blocked)["raw"]) == ((), "BLOCKED")
+
+
+def test_the_probe_dies_too(stage: Stage, clock: VirtualClock) -> None:
+    """An hour later one of those that wait is tried; when it dies, another hour begins."""
+    waiting = [stage.open(force=True) for _ in range(2)]
+    clock.advance(HOUR + MINUTE)
+    assert stage.step().triggers == 1, "a single probe"
+    stage.kill("raw_job")
+    stage.step()
+    assert failures(stage) == [(6, True)]
+    clock.advance(59 * MINUTE)
+    assert stage.step().triggers == 0
+    assert [stage.states(flow)["raw"] for flow in waiting].count("BLOCKED") == 1
+
+
+@pytest.mark.parametrize("status", [RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS])
+def test_the_probe_completes(stage: Stage, clock: VirtualClock, status: RunStatus) -> None:
+    """Once it completes, the breaker is closed and whoever waited behind it is started."""
+    waiting = [stage.open(force=True) for _ in range(2)]
+    clock.advance(HOUR + MINUTE)
+    stage.step()
+    assert stage.complete("raw_job", status=status) == 1
+    stage.step()
+    assert failures(stage) == [(0, False)]
+    assert "BLOCKED" not in {stage.states(flow)["raw"] for flow in waiting}
+
+
+def test_work_that_is_done_forgets_failures(store: Store, clock: VirtualClock) -> None:
+    """Failures count in a row: a phase that ends well begins anew."""
+    stage = Stage(store, clock, chain("raw", "analytics"))
+    for _ in range(4):
+        stage.open(force=True)
+        stage.kill("raw_job")
+    stage.step()
+    assert failures(stage) == [(4, False)], "counted together when they come together"
+    stage.open(force=True)
+    stage.complete("raw_job")
+    stage.step()
+    assert failures(stage) == [(0, False)]

@@ -1,0 +1,54 @@
+"""Overrides: what may be granted, for how long, and for what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.core import record
+from penstock.core.clock import DAY
+from penstock.core.errors import InvalidInput
+from penstock.flows.gates.override import Override, override_check
+from tests.kits.gates import NOW, absent, history, override
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"expires_at": NOW}, "expires_at"),
+        ({"expires_at": NOW + 7 * DAY + 1}, "expires_at"),
+        ({"reason": " "}, "reason"),
+        ({"reason": "x" * 2_001}, "reason"),
+        ({"approved_by": ""}, "approved_by"),
+        ({"customer": ""}, "customer"),
+        ({"partition": " "}, "partition"),
+    ],
+)
+def test_what_may_not_be_granted(fields: dict[str, Any], field: str) -> None:
+    """An approval without a reason, a name or an end within a week is refused by field."""
+    with pytest.raises(InvalidInput) as caught:
+        override_check(override(**fields), NOW)
+    assert caught.value.field == field
+
+
+def test_a_week_at_most() -> None:
+    """Seven days are allowed, and it counts until the moment it expires."""
+    given = override_check(override(expires_at=NOW + 7 * DAY), NOW)
+    assert given.is_live(NOW + 7 * DAY - 1)
+    assert not given.is_live(NOW + 7 * DAY)
+    assert record.loads(Override, record.dumps(given)) == given
+
+
+def test_what_it_is_about() -> None:
+    """Customer, pipeline and partition must fit; phase and dependency only where one is named."""
+    wide, narrow = override(), override("raw.box", phase="analytics")
+    for given in (wide, narrow):
+        assert given.is_about("default", "nba", "2025-11-15", "analytics")
+        assert not given.is_about("other", "nba", "2025-11-15", "analytics")
+        assert not given.is_about("default", "nba", "2025-11-16", "analytics")
+    assert wide.is_about("default", "nba", "2025-11-15", "predict")
+    assert not narrow.is_about("default", "nba", "2025-11-15", "predict")
+    assert narrow.names(absent())
+    assert not narrow.names(history(3))
+    assert override("historical:analytics.summary").names(history(3))

@@ -1,0 +1,219 @@
+"""Commands about flows and gates: what they say, and the same on the database and over a URL."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import connect
+from penstock.assembly.process import build_api
+from penstock.assembly.settings import load
+from penstock.audit.telemetry import Events
+from penstock.flows.orchestrator import Orchestrator
+from tests.cli.test_both_backends import Pair, alike
+from tests.server.flow_scene import daily
+
+DAY, PAST = "2025-12-31", "2025-12-01"
+
+READS = [
+    f"explain daily {DAY}",
+    f"explain daily {DAY} --brief",
+    "explain daily 1999-01-01",
+    "explain {blocked}",
+    f"explain daily {PAST} --mode backfill --generation 1",
+    f"why daily {DAY}",
+    f"why daily {DAY} analytics",
+    "why {blocked}",
+    "why {blocked} analytics",
+    "why {run}",
+    "trace {flow}",
+    "trace a-cause",
+    "flows list",
+    "flows list --state OPEN --pipeline daily --partition 2025-12-31 --mode same_day",
+    "flows list --state FAILED",
+    "flows show {flow}",
+    "flows cancel {flow} --dry-run",
+    f"trigger daily {DAY} --mode same_day --dry-run",
+    f"trigger daily {DAY} analytics --mode same_day --dry-run",
+    f"complete daily {DAY} box --dry-run",
+    "gate history daily",
+    f"gate history daily {PAST} analytics --limit 1",
+    "gate what-if daily --min-quality 0.5",
+    "gate backtest daily --proceed-at 50 --days 3",
+    "override list",
+    f"override list --all --pipeline daily --partition {DAY}",
+    f"override grant daily {DAY} --expires 2h --reason ok --dry-run",
+    "interventions list",
+    "interventions list --status all",
+    "interventions show {item}",
+    "interventions resolve {item} --resolution loaded --dry-run",
+]
+
+REFUSED = [
+    ("explain dayly 2025-12-31", 2),
+    ("explain daily", 2),
+    ("explain flow_00000000", 3),
+    (f"explain daily {DAY} --customer nobody", 3),
+    (f"explain daily {DAY} --generation 9", 3),
+    ("why run_00000000", 3),
+    ("why daily 1999-01-01", 3),
+    (f"why daily {DAY} nowhere", 2),
+    ("trace nothing", 3),
+    ("flows list --customer nobody", 3),
+    ("flows show flow_00000000", 3),
+    ("flows cancel flow_00000000", 3),
+    (f"trigger dayly {DAY}", 2),
+    (f"trigger daily {DAY} nowhere", 2),
+    (f"trigger daily {DAY} --priority 11", 2),
+    (f"complete dayly {DAY} box", 2),
+    ("gate history dayly", 2),
+    ("gate what-if daily", 2),
+    ("gate what-if daily --recheck nonsense", 2),
+    ("gate backtest daily", 2),
+    (f"override grant daily {DAY} --expires 8d --reason x", 2),
+    (f"override grant daily {DAY} --phase nowhere --expires 1h --reason x", 2),
+    ("override revoke ovr_00000000", 3),
+    ("interventions show int_00000000", 3),
+    ("interventions resolve int_00000000 --resolution x", 3),
+]
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings of the machine, an empty current folder."""
+    for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
+        if not name.startswith("PENSTOCK_TEST_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def ways(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pair]:
+    """A database that knows `daily`, and its API, on each engine."""
+    url = f"sqlite:{tmp_path / 'penstock.db'}"
+    if engine == "postgres":
+        url = request.getfixturevalue("pg_migrated_dsn")
+    with connect(url) as client:
+        client.register([daily()])
+        made = client.keys.create("tester", "admin")
+        assert made.text is not None
+        settings = load({}, overrides={"database_url": url, "api_port": 0, "api_rate": 100_000.0})
+        server = build_api(client, settings, Events())
+        server.start()
+        yield Pair(url, server, made.text)
+        server.stop()
+
+
+def judge(ways: Pair) -> None:
+    """Let an orchestrator act; it can look at nothing."""
+    with connect(ways.database_url) as client:
+        Orchestrator(client.store).run_once()
+
+
+def populate(ways: Pair) -> dict[str, str]:
+    """An open flow, one that is blocked, and an approval: names → ids."""
+    made = ways.near("trigger", "daily", DAY, "--mode", "same_day", "--correlation-id", "a-cause",
+                     "--json").json  # fmt: skip
+    blocked = ways.near("trigger", "daily", PAST, "analytics", "--mode", "backfill", "--json").json
+    judge(ways)
+    (item,) = ways.near("interventions", "list", "--json").json["interventions"]
+    grant = ("override", "grant", "daily", DAY, "--dependency", "an.days", "--expires", "1h",
+             "--reason", "known")  # fmt: skip
+    return {
+        "flow": made["flow"]["flow_id"],
+        "run": made["run_ids"][0],
+        "blocked": blocked["flow"]["flow_id"],
+        "item": item["intervention_id"],
+        "override": ways.near(*grant, "--json").json["override_id"],
+    }
+
+
+def settled(value: Any) -> Any:
+    """An answer without when it was given."""
+    return {k: v for k, v in value.items() if k not in ("as_of", "looked_at")}
+
+
+def test_reads(ways: Pair) -> None:
+    """Every list and every look answers the same, to programs and to people."""
+    ids = populate(ways)
+    for line in READS:
+        args = line.format(**ids).split()
+        near, far = ways.both(*args)
+        assert settled(far.json) == settled(near.json), line
+        text = ways.near(*args).out
+        assert text, line
+        assert alike(ways.far(*args).out) == alike(text), line
+
+
+def test_refusals(ways: Pair) -> None:
+    """The same exit code and the same error, field by field."""
+    ids = populate(ways)
+    for line, code in REFUSED:
+        near, far = ways.both(*line.format(**ids).split())
+        assert (near.code, far.code) == (code, code), (line, near, far)
+        assert json.loads(far.err) == json.loads(near.err), line
+        assert far.out == near.out == ""
+
+
+def test_a_night_over_a_url(ways: Pair) -> None:
+    """Trigger, report, be told why, approve, resolve and cancel: all of it over the API."""
+    far = ways.far
+    opened = far("trigger", "daily", DAY, "--mode", "same_day").out
+    flow = re.findall(r"flow_\w+", opened)[0]
+    assert "generation 1; 1 run started" in opened
+    assert "Nothing was started" in far("trigger", "daily", DAY, "--mode", "same_day").out
+    report = ("complete", "daily", DAY, "box", "--execution-id", "e1", "--quality", "0.9")
+    assert far(*report).out == f"Taken by {flow}.\n"
+    assert far(*report).out == f"Known before, by {flow}: nothing changed.\n"
+    assert "dead letter dl_" in far("complete", "daily", DAY, "nobody").out
+    judge(ways)
+    told = far("explain", "daily", DAY).out
+    assert "raw        complete       1/1" in told
+    assert "analytics  waiting" in told or "analytics  blocked" in told
+    assert f"penstock override grant daily {DAY} --phase analytics" in told
+    assert "the gate of analytics says" in far("why", "daily", DAY).out
+    granted = far("override", "grant", "daily", DAY, "--phase", "analytics", "--expires", "2h",
+                  "--reason", "the provider is down")  # fmt: skip
+    assert "analytics may start without anything that is missing" in granted.out
+    judge(ways)
+    explained = far("explain", flow, "--json").json
+    assert explained["phases"][1]["state"] == "IN_PROGRESS"
+    assert "approved by key:tester" in explained["phases"][1]["sentences"][0]
+    (given,) = far("override", "list", "--json").json["overrides"]
+    assert (given["approved_by"], given["source"]) == ("key:tester", "api")
+    assert far("override", "revoke", given["override_id"]).out.endswith("revoked.\n")
+    assert far("override", "revoke", given["override_id"]).code == 4
+    assert "reported success from outside" in far("trace", flow).out
+    assert "1 run cancelled" in far("flows", "cancel", flow, "--reason", "enough").out
+    assert far("flows", "cancel", flow).code == far("flows", "cancel", flow, "--dry-run").code == 4
+
+
+def test_gate_check(ways: Pair) -> None:
+    """A gate can be looked through at any time, with and without a flow."""
+    ids = populate(ways)
+    for day in (PAST, "1999-01-01"):
+        near, far = ways.both("gate", "check", "daily", day, "analytics", "--mode", "backfill")
+        assert near.json["verdict"] == far.json["verdict"] == "FAIL", day
+    assert near.json["flow_id"] is None
+    text = ways.near("gate", "check", "daily", PAST, "analytics", "--mode", "backfill").out
+    assert "an.days  historical  MISSING  0/3 days" in text
+    assert ids["blocked"] in ways.near("gate", "check", "daily", PAST, "analytics", "--json").out
+
+
+def test_resolving(ways: Pair) -> None:
+    """A resolved item leaves the list; its gate is asked again and may file the next one."""
+    ids = populate(ways)
+    text = ways.far("interventions", "resolve", ids["item"], "--resolution", "loaded").out
+    assert text == f"{ids['item']} resolved; the gate of daily {PAST} analytics is asked again.\n"
+    assert ways.near("interventions", "list").out == "Nothing waits for a person.\n"
+    shown = ways.near("interventions", "show", ids["item"], "--json").json
+    assert (shown["status"], shown["resolved_by"], shown["command"]) == (
+        "resolved", "key:tester", None,
+    )  # fmt: skip
+    assert ways.far("interventions", "resolve", ids["item"], "--resolution", "x").code == 4

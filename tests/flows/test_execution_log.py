@@ -1,0 +1,204 @@
+"""What the execution log says of every finished execution, on both engines."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from penstock import Pipeline, optional
+from penstock.bus.client.subscriptions import Extras
+from penstock.bus.message import Outgoing, SubscriptionSpec
+from penstock.core.clock import MINUTE
+from penstock.db.store import Store
+from penstock.runs import attempt_result
+from penstock.runs.attempt_result import Failure
+from penstock.runs.store.finish import run_end_many
+from penstock.services.binder import Binder
+from penstock.testing.clock import VirtualClock
+from tests.kits.flows import DAY, Stage, chain, work
+
+
+def logged(stage: Stage, processor: str, *columns: str) -> list[tuple[Any, ...]]:
+    """These columns of a processor's executions, in order."""
+    text = f"SELECT {', '.join(columns)} FROM execution_log WHERE processor = '{processor}'"
+    return [tuple(row) for row in stage.sql(f"{text} ORDER BY execution_id")]
+
+
+def staged(store: Store, clock: VirtualClock) -> Stage:
+    """`raw`, then processors with gates of their own, one of which lacks something optional."""
+    made = Pipeline("nba", partition="day", warehouse="w")
+    raw = made.phase("raw")
+    raw.processor("box", retry={"max_attempts": 3, "base_delay_minutes": 1})(work)
+    each = made.phase("each", after=raw, on="each")
+    each.processor("bare", needs=[optional("t.odds")])(work)
+    each.processor("full")(work)
+    stage = Stage(store, clock, made)
+    stage.rows["t.odds"] = 0
+    stage.open()
+    return stage
+
+
+def test_what_a_processor_returned(store: Store, clock: VirtualClock) -> None:
+    """Counts and metadata of the result, and the revision of the pipeline that ran."""
+    stage = staged(store, clock)
+    result = {"records_inserted": 7, "records_updated": 2, "metadata": {"file": "a.csv"}}
+    stage.complete("box", result=json.dumps(result), records=9)
+    columns = ("records_processed", "records_inserted", "records_updated", "event_type")
+    assert logged(stage, "box", *columns) == [(9, 7, 2, "raw_complete")]
+    ((metadata, revision, service),) = logged(stage, "box", "metadata", "revision", "service")
+    assert json.loads(metadata) == {"file": "a.csv"}
+    assert stage.sql("SELECT digest FROM flows")[0][0].startswith(revision)
+    assert (len(revision), service) == (12, "t")
+
+
+def test_anything_may_be_returned(store: Store, clock: VirtualClock) -> None:
+    """Words where numbers were meant are no reason to refuse the end of a run."""
+    stage = staged(store, clock)
+    result = {"quality_score": "good", "records_inserted": "many", "records_updated": -1.5}
+    assert stage.complete("box", result=json.dumps(result)) == 1
+    assert logged(stage, "box", "status", "records_inserted") == [("completed", None)]
+    assert stage.sql("SELECT status, quality FROM completions") == [("success", None)]
+
+
+def test_tried_again(store: Store, clock: VirtualClock) -> None:
+    """An attempt that is tried again is a nack, the last one an ack."""
+    stage = staged(store, clock)
+    for _ in range(2):
+        failure = Failure(error_type="TRANSIENT_NETWORK")
+        ends = [attempt_result.failed(h, failure, jitter=0.0) for h in stage.claim("box").values()]
+        stage.write(lambda tx, ends=ends: run_end_many(tx, ends))  # type: ignore[misc]
+        clock.advance(10 * MINUTE)
+    stage.complete("box")
+    found = logged(stage, "box", "status", "message_acknowledgment", "retry_count")
+    assert found == [("failed", "nack", 0), ("failed", "nack", 1), ("completed", "ack", 2)]
+
+
+def test_what_its_own_gate_said(store: Store, clock: VirtualClock) -> None:
+    """Where each processor has a gate, its execution tells what that gate lacked, and no other."""
+    stage = staged(store, clock)
+    stage.complete("box")
+    stage.step()
+    stage.complete()
+    columns = ("dependencies_met", "dependency_check_result", "missing_dependencies")
+    ((met, result, missing),) = logged(stage, "bare", *columns)
+    assert (bool(met), result, json.loads(missing)) == (False, "ready_degraded", ["t.odds"])
+    ((met, result, missing),) = logged(stage, "full", *columns)
+    assert (bool(met), result, missing) == (True, "ready", None)
+
+
+class TestOrigin:
+    """What led to an execution: a completion before it, or a message of a bound subscription."""
+
+    def joined(self, store: Store, clock: VirtualClock, **options: Any) -> Stage:
+        """`left` and `right` come before `join`; somebody outside does `left`."""
+        made = Pipeline("nba", partition="day", **options)
+        raw = made.phase("raw", stragglers="20m")
+        raw.external("left")
+        raw.processor("right", retry={"max_attempts": 2, "base_delay_minutes": 1})(work)
+        made.phase("join", after=raw, on_late_data="rerun").processor("sum")(work)
+        return Stage(store, clock, made)
+
+    def message(self, stage: Stage, binding: dict[str, Any], data: dict[str, Any]) -> str:
+        """Publish on a topic that is bound; returns the message's id, which was served."""
+        stage.client.topics.create("feed", customer="acme")
+        if binding:
+            spec = SubscriptionSpec(name="to-it", topic="feed")
+            extras = Extras(kind="bound", binding=json.dumps(binding))
+            stage.client.subscriptions.declare(spec, extras, customer="acme")
+        binder = Binder(stage.store, jitter=lambda: 0.0)
+        binder.run_once()
+        sent = Outgoing(data=json.dumps(data).encode())
+        (message_id,) = stage.client.topics.publish("feed", [sent], customer="acme")
+        assert binder.run_once().done == 1
+        return str(message_id)
+
+    def test_the_last_to_complete_leads_on(self, store: Store, clock: VirtualClock) -> None:
+        """A run names the processor whose completion was the last before its phase, retries too."""
+        stage = self.joined(store, clock)
+        stage.open()
+        stage.complete("left")
+        clock.advance(MINUTE)
+        failure = Failure(error_type="TRANSIENT_NETWORK")
+        ends = [
+            attempt_result.failed(h, failure, jitter=0.0) for h in stage.claim("right").values()
+        ]
+        stage.write(lambda tx: run_end_many(tx, ends))
+        clock.advance(2 * MINUTE)
+        stage.complete("right")
+        stage.step()
+        stage.complete("sum")
+        assert logged(stage, "right", "parent_processor", "subscription") == [(None, None)] * 2
+        assert logged(stage, "sum", "parent_processor", "trigger_source") == [
+            ("raw.right", "orchestrator")
+        ]
+
+    def test_by_hand_nobody_led_to_it(self, store: Store, clock: VirtualClock) -> None:
+        """A phase that a person starts has no parent; that of late data is who was late."""
+        stage = self.joined(store, clock)
+        stage.open(phases=["join"])
+        stage.complete("sum")
+        assert logged(stage, "sum", "parent_processor", "trigger_source") == [(None, "manual")]
+        stage.open(force=True)
+        stage.complete("right")
+        clock.advance(20 * MINUTE)
+        stage.step()
+        stage.complete("sum")
+        clock.advance(MINUTE)
+        stage.complete("left")
+        stage.run_off()
+        found = logged(stage, "sum", "parent_processor", "trigger_source")
+        assert found[1:] == [("raw.right", "orchestrator"), ("raw.left", "late_data")]
+
+    def test_a_report_on_a_subscription(self, store: Store, clock: VirtualClock) -> None:
+        """What was done outside is an execution, too, with the message that told of it."""
+        stage = self.joined(store, clock)
+        opened = stage.open(correlation_id="first")
+        stage.complete("right")
+        clock.advance(MINUTE)
+        said = {
+            "processor_name": "left", "partition": DAY, "status": "partial", "execution_id": "e1",
+            "correlation_id": "later", "entities_changed": {"players": [7]}, "metadata": {"n": 1},
+            "processing_mode": "same_day",
+        }  # fmt: skip
+        message_id = self.message(stage, {"to": "completions", "pipeline": "nba"}, said)
+        columns = ("status", "event_type", "message_id", "subscription", "correlation_id")
+        assert logged(stage, "left", *columns) == [
+            ("completed", "raw_complete", message_id, "to-it", "later"),
+            ("skipped", "raw_cancelled", None, None, "first"),
+        ], "the run that waited for it is needed no more"
+        metadata, entities = logged(stage, "left", "metadata", "affected_entities")[0]
+        assert json.loads(metadata) == {"n": 1, "execution_id": "e1"}
+        assert json.loads(entities) == {"players": [7]}
+        stage.step()
+        stage.complete("sum")
+        assert logged(stage, "sum", "parent_processor", "subscription", "message_id") == [
+            ("raw.left", None, None)
+        ]
+        traced = stage.client.explaining.trace("later", "acme")
+        assert [flow.correlation_id for flow in traced.flows] == ["first"]
+        told = [step.text for step in traced.traced.steps if step.processor == "left"]
+        assert "left reported partial from outside" in told
+        assert stage.state(opened) == "OPEN"
+
+    def test_a_report_that_opens_a_flow(self, store: Store, clock: VirtualClock) -> None:
+        """What starts with the flow that a message opened came from that message."""
+        stage = self.joined(store, clock)
+        said = {"processor_name": "left", "partition": DAY, "processing_mode": "same_day"}
+        message_id = self.message(stage, {"to": "completions", "pipeline": "nba"}, said)
+        stage.complete("right")
+        for name in ("left", "right"):
+            found = logged(stage, name, "message_id", "subscription", "trigger_source")
+            assert found == [(message_id, "to-it", "event")], name
+
+    def test_a_config_that_a_message_starts(self, store: Store, clock: VirtualClock) -> None:
+        """The first phase of its flow came with the message; the next one with the first."""
+        stage = Stage(store, clock, chain("raw", "analytics"))
+        stage.client.configs.create(
+            "acme",
+            {"pipeline_template": "nba", "schedule_type": "EVENT_DRIVEN", "event_topic": "feed"},
+        )
+        message_id = self.message(stage, {}, {})
+        stage.run_off()
+        columns = ("message_id", "subscription", "parent_processor")
+        assert logged(stage, "raw_job", *columns) == [(message_id, "feed.configs", None)]
+        assert logged(stage, "analytics_job", *columns) == [(None, None, "raw.raw_job")]

@@ -1,0 +1,453 @@
+"""Flows from their opening to their end, on both engines: gates, waiting, stragglers, late data."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from penstock import Pipeline, historical, optional, same_day
+from penstock.core.clock import HOUR, MINUTE
+from penstock.core.record import loads
+from penstock.db.store import Store
+from penstock.flows.advance.store import LOOK_LEASE_US
+from penstock.flows.gates.client.people import Approval
+from penstock.flows.gates.gate import decide
+from penstock.flows.gates.verdict import Decision, GateInput
+from penstock.runs.states import RunStatus
+from penstock.testing.clock import VirtualClock
+from tests.kits.flows import DAY, Stage, chain, work
+
+
+def gated(*needs: Any, **options: Any) -> Pipeline:
+    """`raw`, then `analytics`, whose one processor needs these."""
+    made = Pipeline("nba", partition="day", warehouse="w", **options)
+    raw = made.phase("raw")
+    raw.processor("box")(work)
+    made.phase("analytics", after=raw).processor("players", needs=list(needs))(work)
+    return made
+
+
+class TestChains:
+    """Phases one after another, without data to look at."""
+
+    def test_from_first_to_last(self, store: Store, clock: VirtualClock) -> None:
+        """Each phase starts when the one before it is complete, and the flow ends with the last."""
+        stage = Stage(store, clock, chain("raw", "analytics", "predict"))
+        opened = stage.open()
+        assert (opened.is_new, len(opened.run_ids)) == (True, 1)
+        for phase, nexts in (("raw", "analytics"), ("analytics", "predict")):
+            assert stage.complete(f"{phase}_job") == 1
+            clock.advance(MINUTE)
+            stepped = stage.step()
+            assert (stepped.triggers, stepped.runs) == (1, 1), nexts
+        assert stage.complete() == 1
+        assert stage.step().ended == 1
+        assert stage.state(opened) == "COMPLETE"
+        assert set(stage.states(opened).values()) == {"COMPLETE"}
+        assert [row[1] for row in stage.triggers()] == ["analytics", "predict", "raw"]
+        lines = stage.sql("SELECT phase, status, triggered_downstream FROM phase_completion_log")
+        assert sorted(row[:2] for row in lines) == [
+            ("analytics", "complete"), ("predict", "complete"), ("raw", "complete"),
+        ]  # fmt: skip
+        assert {row[0] for row in lines if row[2]} == {"raw", "analytics"}
+        assert stage.sql("SELECT count(*) FROM execution_log") == [(3,)]
+        assert stage.sql("SELECT count(*) FROM nudges") == [(0,)]
+
+    def test_asking_again_is_harmless(self, store: Store, clock: VirtualClock) -> None:
+        """The same partition and mode is the same flow; force opens the next generation."""
+        stage = Stage(store, clock, chain("raw", "analytics"))
+        first = stage.open()
+        again = stage.open()
+        assert (again.is_new, again.flow.flow_id) == (False, first.flow.flow_id)
+        forced = stage.open(force=True)
+        assert (forced.is_new, forced.flow.generation) == (True, 2)
+
+    def test_a_set_waits_for_everybody(self, store: Store, clock: VirtualClock) -> None:
+        """The next phase starts with the last of the expected processors, once."""
+        pipeline = Pipeline("nba", partition="day")
+        raw = pipeline.phase("raw", expects={"same_day": ["a", "b"]})
+        for name in "abc":
+            raw.processor(name)(work)
+        pipeline.phase("next", after=raw).processor("n")(work)
+        stage = Stage(store, clock, pipeline)
+        opened = stage.open()
+        assert len(opened.run_ids) == 2
+        stage.complete("a")
+        assert stage.step().triggers == 0
+        stage.complete("b")
+        assert stage.step().triggers == 1
+        assert stage.step().triggers == 0
+
+    def test_a_mode_ends_early(self, store: Store, clock: VirtualClock) -> None:
+        """Phases past a mode's end are skipped, and the flow ends without them."""
+        stage = Stage(store, clock, chain("raw", "precompute", "predict"))
+        opened = stage.open(mode="overnight")
+        stage.run_off()
+        assert stage.states(opened) == {
+            "raw": "COMPLETE", "precompute": "COMPLETE", "predict": "SKIPPED",
+        }  # fmt: skip
+        assert stage.state(opened) == "COMPLETE"
+
+    def test_no_downstream(self, store: Store, clock: VirtualClock) -> None:
+        """A flow that is asked to do no more than its first phases does no more."""
+        stage = Stage(store, clock, chain("raw", "analytics"))
+        opened = stage.open(no_downstream=True)
+        stage.run_off()
+        assert stage.states(opened) == {"raw": "COMPLETE", "analytics": "SKIPPED"}
+        assert stage.state(opened) == "COMPLETE"
+
+    def test_starting_in_the_middle(self, store: Store, clock: VirtualClock) -> None:
+        """A generation that starts in the middle inherits what was complete before."""
+        stage = Stage(store, clock, chain("raw", "analytics", "predict"))
+        stage.open()
+        stage.run_off()
+        again = stage.open(phases=["analytics"])
+        assert (again.flow.generation, again.flow.start_phase) == (2, "analytics")
+        assert stage.states(again)["raw"] == "COMPLETE"
+        stage.run_off()
+        assert stage.state(again) == "COMPLETE"
+        phases = [row[1] for row in stage.triggers() if row[0] == again.flow.flow_id]
+        assert phases == ["analytics", "predict"]
+
+    def test_observing(self, store: Store, clock: VirtualClock) -> None:
+        """A cascade that only observes decides and records, and starts nothing of its own."""
+        stage = Stage(store, clock, chain("raw", "analytics", cascade="observe"))
+        opened = stage.open()
+        assert len(opened.run_ids) == 1
+        stage.complete()
+        stepped = stage.step()
+        assert (stepped.decisions, stepped.runs) == (1, 0)
+        found = {t.phase: t.is_observed for t in stage.detail(opened).triggers}
+        assert found == {"raw": False, "analytics": True}
+
+    def test_deadline(self, store: Store, clock: VirtualClock) -> None:
+        """A flow that has not ended by its deadline fails; what it never began is skipped."""
+        stage = Stage(store, clock, chain("raw", "analytics"))
+        opened = stage.open()
+        clock.advance(4 * HOUR)
+        assert stage.step().ended == 1
+        assert stage.state(opened) == "FAILED"
+        assert stage.states(opened) == {"raw": "FAILED", "analytics": "SKIPPED"}
+
+    def test_cancel(self, store: Store, clock: VirtualClock) -> None:
+        """A cancelled flow ends at once, its waiting runs with it, and nothing starts after it."""
+        stage = Stage(store, clock, chain("raw", "analytics"))
+        opened = stage.open()
+        assert stage.client.flows.cancel(opened.flow.flow_id, reason="wrong day") == 1
+        stage.run_off()
+        assert stage.state(opened) == "CANCELLED"
+        assert len(stage.triggers()) == 1
+
+
+class TestGates:
+    """Gates that look at data."""
+
+    def test_data_is_there(self, store: Store, clock: VirtualClock) -> None:
+        """A gate looks once, decides, and its decision replays equal from the record."""
+        stage = Stage(store, clock, gated(same_day("raw.box", expect=10)))
+        stage.rows["raw.box"] = 10
+        opened = stage.open()
+        stage.complete()
+        stepped = stage.step()
+        assert (stepped.looks, stepped.triggers) == (1, 1)
+        (row, _) = stage.client.gates.history("nba")
+        assert decide(loads(GateInput, row.input)) == loads(Decision, row.decision)
+        assert stage.looks[0].partition == DAY
+        assert stage.sql("SELECT count(*) FROM leases") == [(0,)]
+        assert stage.states(opened)["analytics"] == "IN_PROGRESS"
+
+    def test_waiting_and_rechecks(self, store: Store, clock: VirtualClock) -> None:
+        """An absent table makes the gate wait; it looks again when due, and starts when it came."""
+        stage = Stage(store, clock, gated(same_day("raw.box")))
+        stage.rows["raw.box"] = 0
+        opened = stage.open()
+        stage.complete()
+        stage.step()
+        assert stage.states(opened)["analytics"] == "WAITING"
+        assert stage.step().looks == 0, "nothing is due"
+        clock.advance(5 * MINUTE)
+        assert stage.step().looks == 1
+        assert stage.sql("SELECT count(*) FROM dependency_check_log") == [(1,)], "nothing changed"
+        stage.rows["raw.box"] = 3
+        clock.advance(5 * MINUTE)
+        stepped = stage.step()
+        assert (stepped.looks, stepped.triggers) == (1, 1)
+        assert stage.sql("SELECT count(*) FROM dependency_check_log") == [(2,)]
+
+    def test_max_wait_blocks(self, store: Store, clock: VirtualClock) -> None:
+        """After max wait an absent table blocks the phase; the flow fails at its deadline."""
+        stage = Stage(store, clock, gated(same_day("raw.box")))
+        opened = stage.open()
+        stage.complete()
+        for _ in range(26):
+            stage.step()
+            clock.advance(5 * MINUTE)
+        assert stage.states(opened)["analytics"] == "BLOCKED"
+        assert [a[0] for a in stage.sql("SELECT rule FROM alerts")] == ["gate_fail"]
+        clock.advance(2 * HOUR)
+        stage.step()
+        assert stage.state(opened) == "FAILED"
+
+    def test_degraded_is_data(self, store: Store, clock: VirtualClock) -> None:
+        """A degraded start tells its runs what is missing, and so does every phase behind it."""
+        pipeline = gated(optional("raw.odds"))
+        pipeline.phase("publish", after="analytics").processor("site")(work)
+        stage = Stage(store, clock, pipeline)
+        opened = stage.open()
+        stage.complete()
+        stage.step()
+        (held,) = stage.claim().values()
+        told = json.loads(held.gate or "{}")
+        assert (told["is_degraded"], told["missing"]) == (True, ["raw.odds"])
+        stage.sql("UPDATE runs SET state = 'PENDING', admission = 0, session_id = NULL")
+        stage.complete()
+        stage.step()
+        (held,) = stage.claim().values()
+        assert json.loads(held.gate or "{}")["missing"] == ["raw.odds"]
+        stage.sql("UPDATE runs SET state = 'PENDING', admission = 0, session_id = NULL")
+        stage.run_off()
+        detail = stage.detail(opened)
+        assert (detail.flow.state, json.loads(detail.flow.missing)) == ("DEGRADED", ["raw.odds"])
+
+    def test_history_tries_then_a_person(self, store: Store, clock: VirtualClock) -> None:
+        """Short history is tried three times, then a person is asked; an override lets it go on."""
+        stage = Stage(store, clock, gated(historical("raw.box", days=10)))
+        stage.days["raw.box"] = 2
+        opened = stage.open()
+        stage.complete()
+        for _ in range(4):
+            stage.step()
+            clock.advance(25 * MINUTE)
+        assert stage.states(opened)["analytics"] == "BLOCKED"
+        (item,) = stage.client.interventions.page()
+        assert (item.phase, item.tries, json.loads(item.missing)) == ("analytics", 3, ["raw.box"])
+        approval = Approval(
+            pipeline="nba", partition=DAY, customer="acme", reason="the season has just begun",
+            expires_at=clock.now() + HOUR,
+        )  # fmt: skip
+        granted = stage.client.overrides.grant(approval, actor="dana")
+        assert granted.approved_by == "dana"
+        assert stage.step().triggers == 1
+        assert stage.detail(opened).decisions[0].verdict == "PROCEED_DEGRADED"
+        assert stage.client.interventions.page() == []
+        audit = stage.sql("SELECT action, actor, reason FROM audit")
+        assert ("OVERRIDE_GRANTED", "dana", approval.reason) in audit
+
+    def test_a_person_asked_at_once(self, store: Store, clock: VirtualClock) -> None:
+        """A mode that does not wait asks at once; once the days are there, nobody is asked."""
+        stage = Stage(store, clock, gated(historical("raw.box", days=10)))
+        stage.open(mode="manual")
+        stage.complete()
+        stage.step()
+        (item,) = stage.client.interventions.page()
+        assert item.tries == 0
+        stage.days["raw.box"] = 10
+        stage.client.interventions.resolve(item.intervention_id, "backfilled")
+        stage.sql("UPDATE interventions SET status = 'open'")
+        assert stage.step().triggers == 1
+        assert stage.client.interventions.page() == []
+
+    @pytest.mark.parametrize("how", ["cancelled", "failed"])
+    def test_nobody_is_asked_about_what_is_over(
+        self, store: Store, clock: VirtualClock, how: str
+    ) -> None:
+        """A flow that ended needs no person any more, and its gate no attention when cancelled."""
+        stage = Stage(store, clock, gated(historical("raw.box", days=10)))
+        opened = stage.open(mode="manual" if how == "cancelled" else "same_day")
+        stage.complete()
+        for _ in range(4):
+            stage.step()
+            clock.advance(25 * MINUTE)
+        assert len(stage.client.interventions.page()) == 1
+        if how == "cancelled":
+            stage.client.flows.cancel(opened.flow.flow_id)
+        else:
+            clock.advance(4 * HOUR)
+            stage.step()
+        assert stage.client.interventions.page() == []
+        ((word,),) = stage.sql("SELECT resolution FROM interventions")
+        assert how in word.lower()
+        still = {row[0] for row in stage.sql("SELECT rule FROM alerts WHERE state = 'open'")}
+        assert still == (set() if how == "cancelled" else {"gate_fail", "flow_failed"})
+
+    def test_a_dead_looker_is_replaced(self, store: Store, clock: VirtualClock) -> None:
+        """Who leases a look and is never heard of again costs the lease, nothing else."""
+        stage = Stage(store, clock, gated(same_day("raw.box")))
+        stage.rows["raw.box"] = 1
+        stage.open()
+        stage.complete()
+        lost = stage.orchestrator
+
+        def gone(_: object) -> list[Any]:
+            raise ConnectionError
+
+        lost._look = gone
+        with pytest.raises(ConnectionError):
+            lost.run_once()
+        stage.orchestrator = type(lost)(store, stage.look, holder="o2")
+        assert stage.step().looks == 0, "the lease is still the other's"
+        clock.advance(LOOK_LEASE_US + MINUTE)
+        assert stage.step().triggers == 1
+
+    def test_a_stale_look_is_not_listened_to(self, store: Store, clock: VirtualClock) -> None:
+        """Evidence under a token that was replaced changes nothing."""
+        stage = Stage(store, clock, gated(same_day("raw.box")))
+        stage.open()
+        stage.complete()
+        slow = stage.orchestrator
+        part = store.write(lambda tx: slow._step(tx, [])).part
+        (order,) = part.looks
+        clock.advance(LOOK_LEASE_US + MINUTE)
+        stage.orchestrator = type(slow)(store, stage.look, holder="o2")
+        stage.rows["raw.box"] = 5
+        assert stage.step().triggers == 1
+        slow._take(order, [])
+        before = stage.sql("SELECT count(*) FROM decisions")
+        slow.run_once()
+        assert stage.sql("SELECT count(*) FROM decisions") == before
+
+    def test_entry_gates(self, store: Store, clock: VirtualClock) -> None:
+        """A first phase that needs data waits for the orchestrator to look, then starts."""
+        pipeline = Pipeline("nba", partition="day", warehouse="w")
+        pipeline.phase("raw").processor("box", needs=[same_day("src.box")])(work)
+        stage = Stage(store, clock, pipeline)
+        stage.rows["src.box"] = 1
+        opened = stage.open()
+        assert opened.run_ids == ()
+        stepped = stage.step()
+        assert (stepped.looks, stepped.runs) == (1, 1)
+
+    def test_checking_changes_nothing(self, store: Store, clock: VirtualClock) -> None:
+        """`gate check` says what would be decided and writes nothing down."""
+        stage = Stage(store, clock, gated(same_day("raw.box")))
+        opened = stage.open()
+        stage.complete()
+        found = stage.client.gates.check("nba", "analytics", flow_id=opened.flow.flow_id)
+        assert (found.decision.verdict, found.is_asked) == ("WAIT", True)
+        assert (
+            stage.client.gates.check("nba", "analytics", mode="manual").decision.verdict == "FAIL"
+        )
+        assert stage.sql("SELECT count(*) FROM decisions WHERE phase = 'analytics'") == [(0,)]
+
+    def test_backtest(self, store: Store, clock: VirtualClock) -> None:
+        """Recorded decisions are decided again under other thresholds."""
+        stage = Stage(store, clock, gated(same_day("raw.box", expect=10)))
+        stage.rows["raw.box"] = 1
+        stage.open()
+        stage.complete()
+        stage.step()
+        (row,) = stage.client.gates.history("nba", phase="analytics")
+        assert row.verdict == "PROCEED_DEGRADED"
+        found = stage.client.gates.backtest("nba", {"degraded_at": 80}, phase="analytics")
+        assert found.moves == {("PROCEED_DEGRADED", "FAIL"): 1}
+
+
+class TestTrouble:
+    """Stragglers, dead processors, breakers, late data."""
+
+    def late(self, store: Store, clock: VirtualClock) -> Stage:
+        """Two raw processors, one of which may be late; analytics is rerun when it comes."""
+        pipeline = Pipeline("nba", partition="day")
+        raw = pipeline.phase("raw", stragglers="20m")
+        raw.processor("box")(work)
+        raw.processor("pbp")(work)
+        pipeline.phase("analytics", after=raw, on_late_data="rerun").processor("players")(work)
+        return Stage(store, clock, pipeline)
+
+    def test_stragglers(self, store: Store, clock: VirtualClock) -> None:
+        """At the straggler deadline the next phase starts without who is missing."""
+        stage = self.late(store, clock)
+        opened = stage.open()
+        stage.complete("box")
+        assert stage.step().triggers == 0
+        clock.advance(20 * MINUTE)
+        assert stage.step().triggers == 1
+        assert stage.states(opened)["raw"] == "DEGRADED"
+        (held,) = stage.claim("players").values()
+        assert json.loads(held.gate or "{}")["missing"] == ["pbp"]
+
+    def test_late_data_starts_a_new_generation(self, store: Store, clock: VirtualClock) -> None:
+        """Who completes after a degraded start has what follows done again, in a new generation."""
+        stage = self.late(store, clock)
+        first = stage.open()
+        stage.complete("box")
+        clock.advance(20 * MINUTE)
+        stage.step()
+        clock.advance(MINUTE)
+        stage.complete("players")
+        stage.complete("pbp")
+        assert stage.step().reruns == 1
+        second = stage.client.flows.find("nba", DAY, customer="acme", mode="same_day")
+        assert (second.generation, second.parent_flow_id) == (2, first.flow.flow_id)
+        assert second.trigger_source == "late_data"
+        stage.run_off()
+        assert stage.state(second) == "COMPLETE"
+        runs = stage.sql("SELECT flow_id, count(*) FROM history GROUP BY 1 ORDER BY 1")
+        assert runs == [(first.flow.flow_id, 3), (second.flow_id, 1)]
+
+    def test_a_dead_processor(self, store: Store, clock: VirtualClock) -> None:
+        """A phase whose processor died fails and is alerted; a retry heals it."""
+        stage = Stage(store, clock, chain("raw", "analytics"))
+        opened = stage.open()
+        stage.kill()
+        stage.step()
+        assert stage.states(opened)["raw"] == "FAILED"
+        assert stage.sql("SELECT rule FROM alerts") == [("phase_incomplete",)]
+        (dead,) = stage.client.dead_letters.find()
+        stage.client.runs.retry(dead.subject)
+        stage.complete()
+        assert stage.step().triggers == 1
+        assert stage.states(opened) == {"raw": "COMPLETE", "analytics": "IN_PROGRESS"}
+        assert stage.sql("SELECT state FROM alerts") == [("resolved",)], "it is whole after all"
+
+    def test_breaker(self, store: Store, clock: VirtualClock) -> None:
+        """Five failures open the breaker of a phase; an hour later it lets one probe through."""
+        stage = Stage(store, clock, gated(same_day("raw.box", fail_if_missing=True)))
+        stage.rows["raw.box"] = 0
+        for _ in range(5):
+            stage.open(force=True)
+            stage.complete()
+            stage.step()
+        assert stage.sql("SELECT failures FROM breakers") == [(5,)]
+        opened = stage.open(force=True)
+        stage.complete()
+        stage.step()
+        assert stage.states(opened)["analytics"] == "BLOCKED"
+        assert stage.sql("SELECT count(*) FROM decisions WHERE phase = 'analytics'") == [(5,)]
+        stage.rows["raw.box"] = 1
+        clock.advance(HOUR + MINUTE)
+        stage.step()
+        assert stage.states(opened)["analytics"] == "IN_PROGRESS"
+
+    def test_partial_results(self, store: Store, clock: VirtualClock) -> None:
+        """A partial result counts as completed and makes what follows degraded."""
+        stage = Stage(store, clock, chain("raw", "analytics"))
+        opened = stage.open()
+        stage.complete(status=RunStatus.PARTIAL_SUCCESS)
+        stage.run_off()
+        assert stage.states(opened) == {"raw": "DEGRADED", "analytics": "DEGRADED"}
+        assert stage.state(opened) == "DEGRADED"
+
+    def test_each(self, store: Store, clock: VirtualClock) -> None:
+        """on="each": a processor starts as soon as its own data is there."""
+        pipeline = Pipeline("nba", partition="day", warehouse="w")
+        raw = pipeline.phase("raw")
+        raw.processor("box")(work)
+        raw.processor("odds")(work)
+        each = pipeline.phase("analytics", after=raw, on="each")
+        each.processor("players", needs=[same_day("raw.box")])(work)
+        each.processor("lines", needs=[same_day("raw.odds")])(work)
+        stage = Stage(store, clock, pipeline)
+        stage.rows.update({"raw.box": 1, "raw.odds": 0})
+        opened = stage.open(mode="same_day")
+        stage.complete("box")
+        stage.step()
+        assert [row[1:3] for row in stage.triggers()] == [("analytics", "players"), ("raw", "")]
+        stage.rows["raw.odds"] = 1
+        stage.complete("odds")
+        stage.step()
+        assert len(stage.triggers()) == 3
+        stage.run_off()
+        assert stage.state(opened) in ("COMPLETE", "DEGRADED")

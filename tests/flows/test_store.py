@@ -1,0 +1,157 @@
+"""The topics of flows on both engines: opening, completions, nudges, looks, approvals, reports."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.core.clock import DAY as DAY_US
+from penstock.core.clock import HOUR
+from penstock.core.errors import Conflict, InvalidInput, NotFound
+from penstock.db.store import Store
+from penstock.dead_letters.client.dead_letters import LetterFilter
+from penstock.flows.client.requests import CompletionReport
+from penstock.flows.gates.client.people import Approval
+from penstock.flows.gates.store.gates import look_lease_many, look_release_many
+from penstock.flows.store.completions import (
+    Reported,
+    completion_put_many,
+    completions_of,
+    nudge_take,
+)
+from penstock.flows.store.flows import flow_get, phases_of
+from penstock.services.store import Retention, prune
+from penstock.testing.clock import VirtualClock
+from tests.kits.flows import DAY, Stage, chain
+
+
+@pytest.fixture
+def stage(store: Store, clock: VirtualClock) -> Stage:
+    """Two phases of one processor each."""
+    return Stage(store, clock, chain("raw", "analytics"))
+
+
+def report(**fields: object) -> CompletionReport:
+    """What somebody else's `raw_job` says."""
+    given = {"pipeline": "nba", "processor": "raw_job", "partition": DAY, "customer": "acme",
+             "mode": "same_day", **fields}  # fmt: skip
+    return CompletionReport(**given)  # type: ignore[arg-type]
+
+
+def test_completions_only_get_better(stage: Stage) -> None:
+    """A report is taken once; a better one replaces it, a worse one changes nothing."""
+    flow = stage.open().flow
+    number = stage.sql("SELECT min(processor) FROM processors")[0][0]
+
+    def put(status: str) -> int:
+        one = Reported(flow.flow_id, number, flow.customer, status, stage.clock.now())
+        return stage.write(lambda tx: completion_put_many(tx, [one]))
+
+    assert [put(s) for s in ("failed", "partial", "failed", "success", "partial")] == [
+        1, 1, 0, 1, 0,
+    ]  # fmt: skip
+    (seen,) = stage.store.read(lambda tx: completions_of(tx, [flow.flow_id]))[flow.flow_id]
+    assert seen.status == "success"
+    assert len(stage.write(lambda tx: nudge_take(tx, 10))) == 3
+    assert stage.write(lambda tx: nudge_take(tx, 10)) == []
+
+
+def test_looks_are_leased_once(stage: Stage) -> None:
+    """A look has one holder; after its lease another takes it, and the first is fenced off."""
+    flow = stage.open().flow
+    (gate, *_) = [
+        r.gate_id for r in stage.store.read(lambda tx: phases_of(tx, [flow.flow_id]))[flow.flow_id]
+    ]
+    first = stage.write(lambda tx: look_lease_many(tx, [gate], "a", 1000))
+    assert stage.write(lambda tx: look_lease_many(tx, [gate], "b", 1000)) == {}
+    stage.clock.advance(1000)
+    second = stage.write(lambda tx: look_lease_many(tx, [gate], "b", 1000))
+    assert second[gate] > first[gate]
+    assert stage.write(lambda tx: look_release_many(tx, first.items())) == set()
+    assert stage.write(lambda tx: look_release_many(tx, second.items())) == {gate}
+
+
+def test_reports_open_the_next_generation(stage: Stage) -> None:
+    """Without an open flow a report opens one; told again it changes nothing."""
+    first = stage.client.flows.complete(report(execution_id="e1"))
+    assert (first.is_news, first.opened) == (True, True)
+    live = stage.sql("SELECT p.name FROM runs r JOIN processors p ON p.processor = r.processor")
+    assert live == [("analytics_job",)], "what is done is not started, what follows it is"
+    again = stage.client.flows.complete(report(execution_id="e1"))
+    assert (again.is_news, again.flow_id) == (False, first.flow_id)
+    stage.run_off()
+    flow = stage.client.flows.get(first.flow_id or 0)
+    assert (flow.state, flow.generation, flow.trigger_source) == ("COMPLETE", 1, "event")
+    late = stage.client.flows.complete(report(execution_id="e1"))
+    assert (late.is_news, late.flow_id) == (False, first.flow_id)
+    new = stage.client.flows.complete(report(execution_id="e2"))
+    assert (new.opened, stage.client.flows.get(new.flow_id or 0).generation) == (True, 2)
+
+
+def test_an_unknown_processor_is_a_dead_letter(stage: Stage) -> None:
+    """A report nobody can use is kept, apart from dead runs."""
+    got = stage.client.flows.complete(report(processor="nobody"))
+    assert (got.flow_id, got.dead_letter_id is not None) == (None, True)
+    assert stage.client.dead_letters.find(LetterFilter(kind="run")) == []
+    rows = stage.sql("SELECT kind, error_type FROM dead_letters")
+    assert rows == [("delivery", "UNKNOWN_PROCESSOR")]
+
+
+def test_a_report_ends_the_waiting_run(stage: Stage) -> None:
+    """What was done outside is not done again."""
+    opened = stage.open()
+    got = stage.client.flows.complete(report(quality=0.5))
+    assert got.flow_id == opened.flow.flow_id
+    assert stage.sql("SELECT final_state FROM history") == [("CANCELLED",)]
+    assert stage.step().triggers == 1
+
+
+def test_overrides(stage: Stage) -> None:
+    """Granted with a reason and an end, listed, revoked once, audited both times."""
+    stage.open()
+    now = stage.clock.now()
+    approval = Approval(pipeline="nba", partition=DAY, customer="acme", reason="known gap",
+                        expires_at=now + HOUR)  # fmt: skip
+    granted = stage.client.overrides.grant(approval, actor="dana")
+    assert [o.override_id for o in stage.client.overrides.page(live=True)] == [granted.override_id]
+    stage.client.overrides.revoke(granted.override_id, actor="eli")
+    assert stage.client.overrides.page(live=True) == []
+    with pytest.raises(Conflict):
+        stage.client.overrides.revoke(granted.override_id)
+    actions = [row[0] for row in stage.sql("SELECT action FROM audit ORDER BY n")]
+    assert actions == ["OVERRIDE_GRANTED", "OVERRIDE_REVOKED"]
+    for wrong in ({"expires_at": now + 8 * DAY_US}, {"reason": " "}, {"phase": "nowhere"}):
+        given = {"pipeline": "nba", "partition": DAY, "customer": "acme", "reason": "r",
+                 "expires_at": now + HOUR, **wrong}  # fmt: skip
+        with pytest.raises(InvalidInput):
+            stage.client.overrides.grant(Approval(**given))  # type: ignore[arg-type]
+    with pytest.raises(NotFound):
+        stage.client.overrides.revoke(9_999)
+
+
+def test_ended_flows_leave_with_everything_of_theirs(stage: Stage) -> None:
+    """After a week a flow is gone from hot state; its logs and its generation number stay."""
+    opened = stage.open()
+    stage.run_off()
+    stage.clock.advance(8 * DAY_US)
+    removed = stage.write(lambda tx: prune(tx, Retention()))
+    assert removed["flows"] == 1
+    assert stage.store.read(lambda tx: flow_get(tx, opened.flow.flow_id)) is None
+    for table in ("flow_phases", "completions", "triggers"):
+        assert stage.sql(f"SELECT count(*) FROM {table}") == [(0,)], table
+    assert stage.sql("SELECT count(*) FROM phase_completion_log") == [(2,)]
+    assert stage.open().flow.generation == 2
+
+
+def test_customers_do_not_see_each_other(stage: Stage) -> None:
+    """A confined client finds its own flows, decisions and approvals, and nobody else's."""
+    mine = stage.open().flow
+    theirs = stage.open(customer="bravo").flow
+    acme = stage.client.scoped("acme")
+    assert acme.flows.get(mine.flow_id).customer_id == "acme"
+    with pytest.raises(NotFound):
+        acme.flows.get(theirs.flow_id)
+    with pytest.raises(NotFound):
+        acme.flows.cancel(theirs.flow_id)
+    assert {row.customer_id for row in acme.gates.history("nba")} == {"acme"}
+    events = stage.sql("SELECT event_type FROM orchestration_events ORDER BY event_time")
+    assert {row[0] for row in events} == {"opened", "triggered"}

@@ -1,0 +1,110 @@
+"""Scenes of the tests of outside work: runs in the hands of worker w1, in every state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.core.clock import MINUTE, SECOND
+from penstock.runs.external.client import Claimed, Mishap, Worker
+from tests.kits.desk import Desk
+
+W1 = Worker("w1", "key1")
+
+Scene = Callable[[Desk], Claimed]
+
+
+def call(desk: Desk, what: str, run_id: int, caller: Worker, **more: Any) -> Any:
+    """One call of a worker outside."""
+    work = desk.client.work
+    if what == "fail":
+        return work.fail(run_id, caller, Mishap(error_type="TRANSIENT_NETWORK"), **more)
+    return getattr(work, what)(run_id, caller, **more)
+
+
+def claimed(desk: Desk) -> Claimed:
+    """A run in the hands of w1, not started."""
+    desk.submit("outside")
+    (one,) = desk.client.work.claim(W1)
+    return one
+
+
+def running(desk: Desk) -> Claimed:
+    """A run that w1 started."""
+    one = claimed(desk)
+    desk.client.work.start(one.run.run_id, W1)
+    return one
+
+
+def lapsed(desk: Desk) -> Claimed:
+    """A claim that ran out and was swept: the run waits for somebody else."""
+    one = claimed(desk)
+    desk.clock.advance(5 * MINUTE + 1)
+    assert desk.sweeper.run_once().lapsed == 1
+    return one
+
+
+def late(desk: Desk) -> Claimed:
+    """A running run whose lease ran out; nobody swept it yet."""
+    one = running(desk)
+    desk.clock.advance(10 * MINUTE)
+    return one
+
+
+def stale(desk: Desk) -> Claimed:
+    """A running run that was not heard of and was swept."""
+    one = running(desk)
+    desk.clock.advance(5 * MINUTE + 1)
+    assert desk.sweeper.run_once().stale == 1
+    return one
+
+
+def asked(desk: Desk) -> Claimed:
+    """A running run that is to be cancelled."""
+    one = running(desk)
+    assert desk.client.runs.cancel(one.run.run_id) == "asked"
+    return one
+
+
+def asked_early(desk: Desk) -> Claimed:
+    """A claimed run that is to be cancelled before it started."""
+    one = claimed(desk)
+    assert desk.client.runs.cancel(one.run.run_id) == "asked"
+    return one
+
+
+def over(desk: Desk) -> Claimed:
+    """A running run over its maximum duration, within the sweeper's grace."""
+    one = running(desk)
+    for _ in range(15):
+        desk.clock.advance(4 * MINUTE)
+        desk.client.work.heartbeat(one.run.run_id, W1)
+    desk.clock.advance(1)
+    return one
+
+
+def timed_out(desk: Desk) -> Claimed:
+    """A run that was over its time and was swept."""
+    one = over(desk)
+    desk.clock.advance(15 * SECOND)
+    assert desk.sweeper.run_once().timed_out == 1
+    return one
+
+
+def ended(what: str, scene: Scene) -> Scene:
+    """A run that w1 ended by one of its calls."""
+
+    def made(desk: Desk) -> Claimed:
+        one = scene(desk)
+        call(desk, what, one.run.run_id, W1)
+        return one
+
+    return made
+
+
+def seen(desk: Desk) -> list[Any]:
+    """Everything a refused call must leave as it was."""
+    return [
+        sorted(desk.sql(f"SELECT * FROM {table}"), key=str)
+        for table in ("runs", "leases", "progress", "history", "journal", "dead_letters")
+    ]

@@ -1,0 +1,20 @@
+"""Fixtures that tests of several subjects start from."""
+
+import pytest
+
+from penstock.db.store import Store
+from penstock.testing.clock import VirtualClock
+from tests.kits.desk import Desk
+from tests.kits.world import World
+
+
+@pytest.fixture
+def desk(store: Store, clock: VirtualClock) -> Desk:
+    """Services and a client over the engine under test."""
+    return Desk(store, clock)
+
+
+@pytest.fixture
+def world(store: Store, clock: VirtualClock) -> World:
+    """One pipeline and one customer on the engine under test."""
+    return World(store, clock)

@@ -1,0 +1,99 @@
+"""A temporary database with the shop's pipelines, and a way to call the command line on it."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from penstock import connect, work_off
+from penstock.cli import cli
+from tests.cli.shop import broken, hello, pair
+
+SHOP = str(Path(__file__).parents[1] / "cli" / "shop.py")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    def error(self) -> Any:
+        return json.loads(self.err)
+
+
+class Shell:
+    """Calls commands in one folder on one database."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.url = f"sqlite:{path}"
+
+    def __call__(self, *args: str, stdin: str | None = None) -> Answer:
+        """Run a command to its end, whatever its exit code."""
+        result = CliRunner().invoke(cli, ["--database-url", self.url, *args], input=stdin)
+        return Answer(result.exit_code, result.stdout, result.stderr)
+
+    def ok(self, *args: str, stdin: str | None = None) -> str:
+        """Run a command that must succeed; returns what it printed."""
+        answer = self(*args, stdin=stdin)
+        assert answer.code == 0, answer
+        return answer.out
+
+    def json(self, *args: str, stdin: str | None = None) -> Any:
+        """Run a command that must succeed under --json; returns its document."""
+        return json.loads(self.ok(*args, "--json", stdin=stdin))
+
+    def submit(self, pipeline: str = "hello", *more: str) -> str:
+        """Submit a run; returns its id."""
+        return str(self.json("runs", "submit", pipeline, *more)["run_id"])
+
+    def work(self) -> int:
+        """Execute what is due."""
+        with connect(self.url) as client:
+            return work_off(client, [hello, broken, pair])
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings of the machine, an empty current folder."""
+    for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def shop_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database that knows the shop's pipelines."""
+    path = tmp_path_factory.mktemp("shop") / "shop.db"
+    with connect(f"sqlite:{path}") as client:
+        client.register([hello, broken, pair])
+    return path
+
+
+@pytest.fixture
+def shell(alone: None, shop_template: Path, tmp_path: Path) -> Shell:  # noqa: ARG001
+    """The command line on a database of this test's own."""
+    path = tmp_path / "penstock.db"
+    shutil.copy(shop_template, path)
+    return Shell(path)
+
+
+@pytest.fixture
+def bare(alone: None, tmp_path: Path) -> Shell:  # noqa: ARG001
+    """The command line on a database that is not there yet."""
+    return Shell(tmp_path / "new.db")
+
+
+Call = Callable[..., Answer]

@@ -1,0 +1,163 @@
+"""Slots inside runs: long waits give the worker back, and nothing is counted or lost by it."""
+
+import pytest
+
+from penstock import limits
+from penstock.core.clock import SECOND
+from penstock.core.errors import RunSnoozed
+from penstock.db.store import Store
+from penstock.limits.slots.retry import QuotaRetry
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs.admitter import Admitter
+from penstock.testing.clock import VirtualClock
+from penstock.worker.context import RunContext
+from tests.limits.slots.kit import Sight
+from tests.limits.slots.test_retry import QUOTA, Resource
+from tests.worker.kit import run_of, steps_of, submit
+
+pytestmark = pytest.mark.usefixtures("still")
+
+
+class Stage:
+    """A worker with one processor that takes a slot of `x`."""
+
+    def __init__(self, store: Store, clock: VirtualClock, timeout: str = "300s") -> None:
+        self.store = store
+        self.clock = clock
+        self.entered: list[int] = []
+        pipeline = Pipeline("limited")
+
+        @pipeline.processor
+        def work(_: RunContext) -> None:
+            with limits.slot("x", capacity=1, timeout=timeout) as slot:
+                self.entered.append(slot.token)
+
+        (self.run_id,) = submit(store, pipeline)
+        self.steps = steps_of(store, pipeline, clock)
+
+    def work(self) -> int:
+        """Whatever is due, once; returns how many runs ended."""
+        Admitter(self.store).run_once()
+        self.steps.beat_once()
+        flushed = self.steps.run_once()
+        while len(self.steps.ends):
+            self.steps.flush_once()
+        return flushed.ended
+
+
+def test_a_short_wait_is_waited_for(store: Store, clock: VirtualClock) -> None:
+    """A free slot is taken at once; the run ends like any other."""
+    stage = Stage(store, clock)
+    assert stage.work() == 1
+    assert len(stage.entered) == 1
+    assert Sight(store, "x").holders == []
+
+
+def test_a_long_wait_gives_the_worker_back(store: Store, clock: VirtualClock) -> None:
+    """After 30 s the run is pending again, its place in line kept, its attempt not counted; the
+    slot that becomes free is handed to it, it starts at once and finds it.
+    """
+    holder = limits.slot("x", capacity=1).acquire()
+    stage = Stage(store, clock)
+    start = clock.now()
+    assert stage.work() == 0
+    assert clock.now() - start == 30 * SECOND
+    run = run_of(store, stage.run_id)
+    assert (run.state, run.attempt) == ("PENDING", 1)
+    assert Sight(store, "x").waiting == 1
+    assert stage.work() == 0  # not due: nobody executes it
+    assert stage.entered == []
+    holder.release()
+    assert Sight(store, "x").waiting == 0
+    assert len(Sight(store, "x").holders) == 1
+    assert stage.work() == 1
+    assert len(stage.entered) == 1
+    run = run_of(store, stage.run_id)
+    assert (run.state, run.attempt) == ("COMPLETED", 1)
+    assert Sight(store, "x").holders == []
+
+
+def test_the_whole_wait_counts(store: Store, clock: VirtualClock) -> None:
+    """LimitTimeout comes after the time-out in all, however often the run was put back."""
+    holder = limits.slot("x", capacity=1, lease="1h").acquire()
+    stage = Stage(store, clock, timeout="100s")
+    start = clock.now()
+    assert stage.work() == 0
+    clock.advance(seconds=70)
+    assert stage.work() == 1
+    assert clock.now() - start <= 101 * SECOND
+    run = run_of(store, stage.run_id)
+    assert run.error_type == "RATE_LIMIT_EXCEEDED"
+    holder.release()
+    assert Sight(store, "x").holders == []
+
+
+def test_a_run_that_is_gone_is_granted_nothing(store: Store, clock: VirtualClock) -> None:
+    """A snoozed run that was cancelled leaves the line when its turn comes."""
+    holder = limits.slot("x", capacity=1).acquire()
+    stage = Stage(store, clock)
+    stage.work()
+    store.write(lambda tx: tx._connection.execute("DELETE FROM runs"))  # type: ignore[attr-defined]
+    holder.release()
+    assert Sight(store, "x").holders == []
+    assert Sight(store, "x").waiting == 0
+
+
+def test_long_quota_waits_give_the_worker_back(store: Store, clock: VirtualClock) -> None:
+    """2, 4, 8 and 16 s are waited for in place; 32 s and more are not, and the count goes on."""
+    resource = Resource(*[QUOTA] * 6)
+    policy = QuotaRetry(clock=clock, random=lambda: 0.0)
+    pipeline = Pipeline("quota")
+
+    @pipeline.processor
+    def work(_: RunContext) -> None:
+        policy.call(resource, limits.slot("q", capacity=4))
+
+    (run_id,) = submit(store, pipeline)
+    steps = steps_of(store, pipeline, clock)
+    delays = []
+    for _ in range(3):
+        Admitter(store).run_once()
+        steps.beat_once()
+        steps.run_once()
+        while len(steps.ends):
+            steps.flush_once()
+        run = run_of(store, run_id)
+        if run.state == "COMPLETED":
+            break
+        delays.append((run.scheduled_time - clock.now()) // SECOND)
+        clock.advance_to(run.scheduled_time)
+    assert delays == [32, 64]
+    run = run_of(store, run_id)
+    assert (run.state, run.attempt) == ("COMPLETED", 1)
+    assert resource.calls == 7
+
+
+def test_a_rate_that_takes_long_gives_the_worker_back(store: Store, clock: VirtualClock) -> None:
+    """A token that comes in a minute is reserved, and the run comes back for it."""
+    limits.declare("r", capacity=None, rate=1 / 60, burst=1)
+    entered = []
+    pipeline = Pipeline("rated")
+
+    @pipeline.processor
+    def work(_: RunContext) -> None:
+        with limits.rate("r"):
+            entered.append(clock.now())
+
+    ids = submit(store, pipeline, 2)
+    steps = steps_of(store, pipeline, clock)
+    start = clock.now()
+    for _ in range(2):
+        Admitter(store).run_once()
+        steps.beat_once()
+        steps.run_once()
+        while len(steps.ends):
+            steps.flush_once()
+        clock.advance_to(start + 60 * SECOND)
+    assert entered == [start, start + 60 * SECOND]
+    assert [run_of(store, run_id).state for run_id in ids] == ["COMPLETED", "COMPLETED"]
+
+
+def test_the_error_says_what_to_do() -> None:
+    """A processor that catches everything learns to let it pass."""
+    assert "let this error pass" in str(RunSnoozed())

@@ -1,0 +1,170 @@
+"""Runs before limits, as people and confined callers meet them, on both engines."""
+
+from typing import Any
+
+import pytest
+
+from penstock.client import Client
+from penstock.core.clock import MINUTE, SECOND
+from penstock.core.ids import encode
+from penstock.db.store import Store
+from penstock.flows.explain.why import Cause, Clears, flattened
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs.admitter import Admitter
+from penstock.runs.client.runs import Submission
+from penstock.testing.clock import VirtualClock
+from tests.kits.desk import Desk
+
+
+def work(run: Any) -> None:
+    """A processor."""
+
+
+@pytest.fixture
+def desk(store: Store, clock: VirtualClock) -> Desk:
+    """A desk with a pipeline whose processors need limits."""
+    made = Desk(store, clock)
+    limited = Pipeline("limited")
+    phase = limited.phase("main")
+    phase.processor("one", concurrency=1)(work)
+    phase.processor("api", limits=["api"])(work)
+    phase.external("far", concurrency=1)
+    made.client.register([limited])
+    return made
+
+
+def put(desk: Desk, processor: str, customer: str = "acme", client: Client | None = None) -> int:
+    """Submit a run."""
+    wanted = Submission(pipeline="limited", processor=processor, customer=customer)
+    return (client or desk.client).runs.submit(wanted)
+
+
+def admit(desk: Desk) -> None:
+    """The admitter's turn, with every look due."""
+    desk.clock.advance(2 * SECOND)
+    desk.admitter.run_once()
+
+
+def causes(client: Client, run_id: int) -> list[Cause]:
+    """What stands in the way of a run, without the run itself."""
+    return [cause for _, cause in flattened(client.explaining.why_run(run_id).cause)][1:]
+
+
+class TestWhy:
+    """Who holds it, the place in line, the earliest time."""
+
+    def test_holder_and_place(self, desk: Desk) -> None:
+        """The holder is named with since when; the line is counted."""
+        first = put(desk, "one")
+        admit(desk)
+        second, third = put(desk, "one"), put(desk, "one")
+        (cause,) = causes(desk.client, second)
+        assert cause.text == "it is about to stand in line for its limits"
+        admit(desk)
+        name = "processor:limited/main/one"
+        limit, holder = causes(desk.client, third)
+        assert limit.text == (f"limit {name} has no room for it (1 of 1 held, 1 before it in line)")
+        assert limit.offer is not None
+        assert limit.offer.command == f"penstock limits show {name}"
+        assert holder.text.startswith(
+            f"{encode('run', first)} waits for a worker, holding it since"
+        )
+        limit, _ = causes(desk.client, second)
+        assert limit.text == f"limit {name} has no room for it (1 of 1 held, first in line)"
+        desk.claim()
+        _, holder = causes(desk.client, second)
+        assert f"{encode('run', first)} runs on" in holder.text
+        shown = desk.client.runs.get(third)
+        assert shown.state == "PENDING"
+
+    def test_a_rate_says_when(self, desk: Desk) -> None:
+        """Short of tokens, the clock alone lets it go, and when is known."""
+        put(desk, "api")
+        admit(desk)
+        desk.sql("UPDATE limits SET capacity = NULL, rate = 0.1, burst = 1, level = 0, "
+                 f"level_at = {desk.clock.now()} WHERE name = 'api'")  # fmt: skip
+        run_id = put(desk, "api")
+        desk.admitter.run_once()
+        (cause,) = causes(desk.client, run_id)
+        assert cause.text.startswith("the rate of limit api is used up")
+        assert cause.clears is Clears.TIME
+        assert cause.earliest_at is not None
+        assert 9 * SECOND < cause.earliest_at - desk.clock.now() <= 10 * SECOND
+
+    def test_no_capacity_at_all(self, desk: Desk) -> None:
+        """Nobody may hold it: a person has to."""
+        put(desk, "api")
+        admit(desk)
+        desk.sql("UPDATE limits SET capacity = 0 WHERE name = 'api'")
+        run_id = put(desk, "api")
+        admit(desk)
+        (cause,) = causes(desk.client, run_id)
+        assert cause.text == "nobody may hold limit api: its capacity is 0"
+        assert cause.offer is not None
+        assert cause.offer.command == "penstock limits set api --capacity N"
+        assert cause.clears is Clears.PERSON
+
+    def test_a_confined_caller_learns_nothing_of_others(self, desk: Desk) -> None:
+        """Others' holders, their number and the line are not told."""
+        put(desk, "one", customer="other")
+        admit(desk)
+        put(desk, "one", customer="other")
+        mine = put(desk, "one")
+        admit(desk)
+        told = causes(desk.client.scoped("acme"), mine)
+        assert [cause.text for cause in told] == [
+            "limit processor:limited/main/one has no room for it",
+            "held by others",
+        ]
+
+
+class TestConfined:
+    """A caller confined to one customer never judges capacity."""
+
+    def test_entering_and_leaving(self, desk: Desk) -> None:
+        """What it submits waits for the admitter; what it ends is handed on by the admitter."""
+        desk.client.store.write(lambda tx: desk.client._names.customers(tx, ["acme"]))
+        bound = desk.client.scoped("acme")
+        first = put(desk, "one", client=bound)
+        behind = put(desk, "one", customer="other")
+        admit(desk)
+        assert desk.column("SELECT admission FROM runs ORDER BY run_id") == [0, 4]
+        assert bound.runs.cancel(first) == "cancelled"
+        admit(desk)
+        (row,) = desk.sql("SELECT run_id, admission FROM runs")
+        assert row == (behind, 0)
+        assert desk.column("SELECT run_id FROM limit_leases") == [behind]
+
+
+def test_the_sweeper_gives_back_what_a_dead_worker_held(desk: Desk) -> None:
+    """Runs of a worker that is gone free their limits: claimed ones go back, running ones end."""
+    first, second = put(desk, "one"), put(desk, "one")
+    admit(desk)
+    session = desk.session()
+    (held,) = desk.claim(session=session)
+    assert held.run_id == first
+    desk.clock.advance(10 * MINUTE)
+    desk.sweeper.run_once()
+    marks: dict[int, int] = dict(desk.sql("SELECT run_id, admission FROM runs"))
+    assert marks[second] == 0
+    assert desk.column("SELECT run_id FROM limit_leases") == [second]
+
+
+def test_slots_of_runs_are_in_the_history(desk: Desk) -> None:
+    """What a run held, and how long it waited for it, is kept with the limit."""
+    put(desk, "one")
+    admit(desk)
+    (held,) = desk.claim()
+    desk.clock.advance(MINUTE)
+    desk.complete(held)
+    rows = desk.sql("SELECT holder, outcome, at - since_at FROM limit_history")
+    assert rows == [(encode("run", held.run_id), "released", MINUTE)]
+
+
+def test_two_admitters_share_the_work(desk: Desk) -> None:
+    """Any number of replicas may look: nothing is lined up or admitted twice."""
+    ids = [put(desk, "one") for _ in range(5)]
+    desk.admitter.run_once()
+    Admitter(desk.store).run_once()
+    assert desk.column("SELECT count(*) FROM run_limits") == [4]
+    assert desk.column("SELECT run_id FROM limit_leases") == [ids[0]]

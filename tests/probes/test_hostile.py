@@ -1,0 +1,179 @@
+"""Hostile names and values: refused or quoted, never executed."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from penstock.pipelines.declare.needs import historical, per, same_day
+from penstock.pipelines.dependency import Dependency, Expect, ExpectKind
+from penstock.probes.runner import Probes
+from tests.probes.kit import DAY, Site, look_at
+
+NAMES = [
+    "boxscores; DROP TABLE boxscores",
+    "boxscores; DROP TABLE boxscores --",
+    'boxscores" ; DROP TABLE boxscores; --',
+    "boxscores WHERE 1=1 OR (1",
+    "(SELECT 1) x --",
+    "boxscores/**/",
+    "boxscores\n",
+    "boxscores\0",
+    "box scores",
+    "'boxscores'",
+    "boxscores%s",
+    "%(partition)s",
+    ":partition",
+    "$partition",
+    "?",
+    "a.b.c.d",
+    ".boxscores",
+    "boxscores.",
+    "..",
+    "../season",
+    "/etc/passwd",
+    "https://example.org/x.parquet",
+    "read_csv('/etc/passwd')",
+    "bоxscores",  # a Cyrillic letter
+    "box\u200bscores",
+    "\u202eserocsxob",
+    "__proto__'",
+    "<script>alert(1)</script>",
+    "{{7*7}}",
+    "=cmd|' /C calc'!A0",
+    "<!channel>",
+    "x" * 10_000,
+    "",
+]
+# Names that are plain, and yet no table: they must be looked for, not read as something else.
+PLAIN_BUT_WRONG = [
+    "select",
+    "passwd",
+    "etc.passwd",
+    "data.csv",
+    "data.json",
+    "data.parquet",
+    "site",
+]
+
+PARTITIONS = [
+    "' OR '1'='1",
+    "' OR 1=1 --",
+    "'; DROP TABLE boxscores; --",
+    "2025-12-31'; DELETE FROM boxscores; --",
+    "2025-12-31' OR game_date <> '",
+    '" OR "1"="1',
+    "\\' OR 1=1 --",
+    "$$; DROP TABLE boxscores; $$",
+    "%",
+    "%%",
+    "%s",
+    "%(customer)s",
+    ":customer",
+    "$customer",
+    "_",
+    "2025-12-31\0",
+    "\0",
+    "\ud800",
+    "\u202e13-21-5202",
+    "__proto__",
+    "../../etc/passwd",
+    "<script>alert(1)</script>",
+    "{{7*7}}",
+    "=cmd|' /C calc'!A0",
+    "9" * 10_000,
+    "",
+]
+
+
+def untouched(site: Site) -> bool:
+    return (site.count("boxscores"), site.count("schedule")) == (50, 3)
+
+
+def places(name: str) -> list[Dependency]:
+    """Dependencies with the name in every place that takes one."""
+    plain, past = same_day("boxscores"), historical("boxscores", days=1)
+    return [
+        dataclasses.replace(plain, table=name),
+        dataclasses.replace(plain, partition=name or "x y"),
+        dataclasses.replace(plain, not_null=("points", name)),
+        dataclasses.replace(plain, max_age_us=1, age_column=name),
+        dataclasses.replace(plain, expect=Expect(kind=ExpectKind.PER, each=1, table=name)),
+        dataclasses.replace(plain, expect=dataclasses.replace(per(1, "schedule"), of=name)),
+        dataclasses.replace(past, table=name),
+        dataclasses.replace(past, partition=name or "x y"),
+    ]
+
+
+def test_hostile_names_are_refused(probes: Probes, site: Site) -> None:
+    """A name that is not plain gets into no query, wherever it stands."""
+    for need in (need for name in NAMES for need in places(name)):
+        seen = look_at(probes, site, need)
+        assert "is not a" in (seen.error or ""), need
+        assert (seen.rows, seen.days_present) == (None, None), need
+    assert untouched(site)
+
+
+def test_plain_names_name_tables_only(
+    probes: Probes, site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A quoted keyword is a name; a file in the working folder is no table."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    for file in ("data.csv", "data.json", "data.parquet", "passwd"):
+        (folder / file).write_text("game_date\n2025-12-31\n")
+    monkeypatch.chdir(folder)
+    for name in PLAIN_BUT_WRONG:
+        assert look_at(probes, site, dataclasses.replace(same_day("x"), table=name)).error, name
+    assert untouched(site)
+
+
+def test_hostile_partitions_are_values(probes: Probes, site: Site) -> None:
+    """A partition matches rows that hold it, or is refused by the column's type; it is no SQL."""
+    query = f"SELECT count(*) FROM {site.named('schedule')} WHERE game_date = :partition"
+    for partition in PARTITIONS:
+        for need in (
+            same_day("boxscores"),
+            same_day("boxscores", expect=per(20, "schedule")),
+            same_day("boxscores", expect=query, checks=[query.replace("count(*)", "1")]),
+        ):
+            seen = look_at(probes, site, need, partition)
+            assert seen.error or (seen.rows, seen.checks_failed) == (0, ()), (partition, need)
+        assert look_at(probes, site, historical("boxscores", days=2), partition).error
+    assert untouched(site)
+    assert look_at(probes, site, same_day("boxscores"), DAY).rows == 40
+
+
+def test_hostile_customers_and_parameters_are_values(probes: Probes, site: Site) -> None:
+    """They are bound in the author's queries like the partition."""
+    table = site.named("boxscores")
+    query = f"SELECT count(*) FROM {table} WHERE player = :customer OR player = :team"
+    need = same_day("boxscores", expect=query)
+    for value in PARTITIONS:
+        seen = look_at(probes, site, need, customer=value, parameters={"team": value})
+        assert seen.error or seen.expected == 0, value
+    assert untouched(site)
+
+
+def test_a_parameter_cannot_take_the_place_of_the_partition(probes: Probes, site: Site) -> None:
+    """Reserved names win over a customer's parameters."""
+    query = f"SELECT count(*) FROM {site.named('schedule')} WHERE game_date = :partition"
+    seen = look_at(
+        probes, site, same_day("boxscores", expect=query), parameters={"partition": "2025-12-30"}
+    )
+    assert seen.expected == 2
+
+
+def test_only_plain_values_are_bound(probes: Probes, site: Site) -> None:
+    """A list or a record is refused in words."""
+    need = same_day("boxscores", expect="SELECT :x")
+    for value in ([1], {"a": 1}, object(), b"x"):
+        seen = look_at(probes, site, need, parameters={"x": value})
+        assert "no plain value" in (seen.error or "")
+
+
+def test_names_keep_their_case_and_keywords(probes: Probes, site: Site) -> None:
+    """Quoting makes a keyword a table like any other."""
+    site.run('CREATE TABLE "order" AS SELECT game_date, game_id AS "select" FROM schedule')
+    seen = look_at(probes, site, same_day("order", not_null=["select"]))
+    assert (seen.rows, seen.not_null_share, seen.error) == (2, 1.0, None)

@@ -1,0 +1,121 @@
+"""PostgreSQL's connections: kept, replaced when stale, cut when nobody answers, secrets hidden."""
+
+import socket
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+from penstock.pipelines.declare.needs import same_day
+from penstock.probes.postgres import PostgresWarehouse
+from penstock.probes.protocol import Budget, ProbeFailed, Statement
+from penstock.probes.runner import Probes
+from tests.probes.kit import PostgresSite, fill, look_at
+
+pytestmark = pytest.mark.postgres
+
+BOX = same_day("boxscores")
+BACKEND = [Statement(text="SELECT pg_backend_pid()")]
+
+
+@pytest.fixture
+def season(pg_dsn: str) -> PostgresSite:
+    made = PostgresSite(pg_dsn)
+    fill(made)
+    return made
+
+
+@pytest.fixture
+def warehouse(pg_dsn: str) -> PostgresWarehouse:
+    return PostgresWarehouse(pg_dsn, psycopg)
+
+
+def backend(warehouse: PostgresWarehouse) -> int:
+    return int(warehouse.read(BACKEND, Budget()).results[0][0][0])
+
+
+def test_connections_are_kept_and_replaced(warehouse: PostgresWarehouse, pg_dsn: str) -> None:
+    """The next look uses the same connection; one that was ended meanwhile is replaced."""
+    first = backend(warehouse)
+    assert backend(warehouse) == first
+    with psycopg.connect(pg_dsn, autocommit=True) as admin:
+        admin.execute("SELECT pg_terminate_backend(%s, 30000)", [first])
+    assert backend(warehouse) != first
+    warehouse.close()
+    assert backend(warehouse) != first
+    warehouse.close()
+
+
+def test_a_failed_look_leaves_nothing_behind(warehouse: PostgresWarehouse) -> None:
+    """After an error the connection is not used again, so no broken transaction is met."""
+    first = backend(warehouse)
+    with pytest.raises(ProbeFailed, match="does not exist"):
+        warehouse.read([Statement(text="SELECT * FROM nothing")], Budget())
+    assert backend(warehouse) != first
+    warehouse.close()
+
+
+def test_transactions_are_read_only_and_bounded(warehouse: PostgresWarehouse) -> None:
+    """What the server was told."""
+    asked = [
+        Statement(text=f"SELECT current_setting('{name}')")
+        for name in ("transaction_read_only", "statement_timeout", "TimeZone")
+    ]
+    answer = warehouse.read(asked, Budget(seconds_each=2.5))
+    assert [rows[0][0] for rows in answer.results] == ["on", "2500ms", "UTC"]
+    warehouse.close()
+
+
+def test_a_server_that_stops_answering(warehouse: PostgresWarehouse, pg_dsn: str) -> None:
+    """The alarm cuts the connection when the server keeps no time of its own."""
+    deaf = [
+        Statement(text="SELECT set_config('statement_timeout', '0', true)"),
+        Statement(text="SELECT pg_sleep(3600)"),
+    ]
+    with pytest.raises(ProbeFailed, match="no answer within"):
+        warehouse.read(deaf, Budget(seconds_each=0.1))
+    with psycopg.connect(pg_dsn, autocommit=True) as admin:
+        admin.execute(
+            "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "
+            "WHERE application_name = 'penstock-probe'"
+        )
+
+
+def test_a_port_that_never_answers(probes: Probes) -> None:
+    """Connecting is bounded too."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        site = PostgresSite(f"postgresql://reader:s3cret@127.0.0.1:{port}/season")
+        seen = look_at(probes, site, BOX, seconds_each=0.1)
+    assert seen.error
+    assert "s3cret" not in seen.error
+
+
+def test_passwords_are_not_shown(probes: Probes, pg_dsn: str) -> None:
+    """Neither when the server refuses nor when nobody listens nor when the address is wrong."""
+    parts = urlsplit(pg_dsn)
+    host = parts.netloc.rpartition("@")[2]
+    refused = urlunsplit(parts._replace(netloc=f"nobody:s3cret@{host}"))
+    for address in (
+        refused,
+        "postgresql://u:s3cret@127.0.0.1:1/season",
+        "postgresql://u:s3cret@127.0.0.1:port/season",
+        "postgresql://127.0.0.1:1/season?password=s3cret&nonsense=1",
+    ):
+        seen = look_at(probes, PostgresSite(address), BOX)
+        assert seen.error, address
+        assert "s3cret" not in seen.error, address
+
+
+def test_names_that_the_server_would_cut(probes: Probes, season: PostgresSite) -> None:
+    """PostgreSQL cuts names at 63 bytes; a longer one would name another table."""
+    season.run(f"CREATE TABLE {'x' * 63} (game_date DATE)")
+    assert look_at(probes, season, same_day("x" * 63)).rows == 0
+    assert "longer than 63" in (look_at(probes, season, same_day("x" * 64)).error or "")
+
+
+def test_times_that_never_end(probes: Probes, season: PostgresSite) -> None:
+    """An infinite time is no time."""
+    season.run("UPDATE boxscores SET updated_at = 'infinity'")
+    seen = look_at(probes, season, same_day("boxscores", max_age="1h"))
+    assert "'infinity', which is not a time" in (seen.error or "")

@@ -1,0 +1,32 @@
+"""The generated client is what the document says today."""
+
+import json
+from pathlib import Path
+
+from penstock.remote import generate
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "openapi.json"
+MADE = generate.modules(json.loads(DOCUMENT.read_text("utf-8")))
+HOW = f"run: python -m penstock.remote.generate {DOCUMENT.relative_to(Path(__file__).parents[2])}"
+
+
+def test_in_step() -> None:
+    """A changed document changes the client, and no module is left over."""
+    folders = ("api", "shapes")
+    there = {
+        path.relative_to(generate.FOLDER).as_posix(): path.read_text("utf-8")
+        for folder in folders
+        for path in sorted(Path(generate.FOLDER, folder).glob("*.py"))
+    }
+    assert there.keys() == MADE.keys(), HOW
+    for name, text in MADE.items():
+        assert there[name] == text, f"{name}: {HOW}"
+
+
+def test_every_operation_is_a_method() -> None:
+    """Nothing the API does is left out."""
+    document = json.loads(DOCUMENT.read_text("utf-8"))
+    text = "".join(MADE.values())
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            assert f"    def {operation['operationId']}(" in text

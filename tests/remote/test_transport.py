@@ -1,0 +1,335 @@
+"""Requests: repeated when that is safe, refused in our own errors, never telling the key."""
+
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.access import api_keys
+from penstock.core.errors import (
+    ApiError,
+    ApiUnavailable,
+    Conflict,
+    Forbidden,
+    IllegalTransition,
+    InvalidInput,
+    NotFound,
+    Overloaded,
+    PenstockError,
+    StaleVersion,
+    StoreUnavailable,
+    TooManyRequests,
+    Unauthorised,
+)
+from penstock.core.ids import new_secret
+from penstock.remote import Transport, connect
+from tests.remote.scripted import Line, Scripted, problem
+
+KEY = api_keys.spell(7, new_secret(lambda n: b"\7" * n))
+Serve = Callable[..., Scripted]
+
+
+class Steps:
+    """A clock that notes how long it was asked to sleep, and does not."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    def now(self) -> int:
+        return 0
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    def wait(self, event: Any, timeout: float | None) -> bool:
+        raise AssertionError((event, timeout))
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start scripted servers; all are stopped at the end."""
+    made: list[Scripted] = []
+
+    def start(*lines: Line) -> Scripted:
+        made.append(Scripted(*lines))
+        return made[-1]
+
+    yield start
+    for server in made:
+        server.stop()
+
+
+@pytest.fixture
+def clock() -> Steps:
+    return Steps()
+
+
+def transport(server: Scripted, clock: Steps, **options: Any) -> Transport:
+    return Transport(server.url, key=KEY, clock=clock, jitter=lambda: 0.5, **options)
+
+
+class TestRepeats:
+    """What is repeated, how often, after how long."""
+
+    def test_a_refusal_is_waited_out(self, serve: Serve, clock: Steps) -> None:
+        """429 and 503 are tried again, not before Retry-After says."""
+        server = serve(
+            problem(429, "rate.exceeded", {"Retry-After": "3"}),
+            problem(503, "overloaded"),
+            Line(body={"ok": True}),
+        )
+        made = transport(server, clock)
+        assert made.call("GET", "/x") == {"ok": True}
+        assert clock.slept == [3.0, 0.5]
+        made.close()
+
+    def test_a_lost_answer_of_a_post_is_repeated_under_its_key(
+        self, serve: Serve, clock: Steps
+    ) -> None:
+        """Both tries carry one idempotency key, so that it is done once."""
+        server = serve(Line(breaks=True), Line(body={"run_id": "r"}))
+        made = transport(server, clock)
+        assert made.call("POST", "/x", body={"a": 1}) == {"run_id": "r"}
+        first, second = server.keys()
+        assert first == second
+        assert first is not None
+        made.close()
+
+    def test_the_caller_may_name_the_key(self, serve: Serve, clock: Steps) -> None:
+        """A key of the caller's own is used as it is."""
+        server = serve(Line(), Line())
+        made = transport(server, clock)
+        made.call("POST", "/x", headers={"Idempotency-Key": "mine"})
+        made.call("POST", "/x", headers={"Idempotency-Key": None})
+        assert server.keys()[0] == "mine"
+        assert server.keys()[1] not in (None, "mine")
+        made.close()
+
+    @pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+    def test_a_lost_change_is_not_repeated(self, serve: Serve, clock: Steps, method: str) -> None:
+        """It may have been made: the error says to look."""
+        server = serve(Line(breaks=True))
+        made = transport(server, clock)
+        with pytest.raises(ApiUnavailable, match="may have been made"):
+            made.call(method, "/x")
+        assert len(server.asked) == 1
+        made.close()
+
+    @pytest.mark.parametrize("method", ["PATCH", "DELETE"])
+    def test_a_change_refused_beforehand_is_repeated(
+        self, serve: Serve, clock: Steps, method: str
+    ) -> None:
+        """What never began can be tried again; what broke off in the store cannot."""
+        server = serve(problem(503, "overloaded"), Line(), problem(503, "store.unavailable"))
+        made = transport(server, clock)
+        made.call(method, "/x")
+        with pytest.raises(StoreUnavailable):
+            made.call(method, "/x")
+        made.close()
+
+    def test_it_gives_up(self, serve: Serve, clock: Steps) -> None:
+        """After its attempts the last refusal is the error; a long Retry-After is not waited."""
+        long = problem(429, "rate.exceeded", {"Retry-After": "3600"})
+        server = serve(*[problem(503, "overloaded")] * 3, long)
+        made = transport(server, clock, attempts=3)
+        with pytest.raises(Overloaded):
+            made.call("GET", "/x")
+        with pytest.raises(TooManyRequests):
+            made.call("GET", "/x")
+        assert clock.slept == [0.25, 0.5]
+        made.close()
+
+    def test_other_refusals_are_final(self, serve: Serve, clock: Steps) -> None:
+        """A bad request does not get better."""
+        server = serve(problem(409, "conflict"))
+        made = transport(server, clock)
+        with pytest.raises(Conflict):
+            made.call("GET", "/x")
+        assert clock.slept == []
+        made.close()
+
+    def test_nobody_listens(self, clock: Steps) -> None:
+        """The error names the address and comes after a few tries."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            url = f"http://127.0.0.1:{free.getsockname()[1]}"
+            made = Transport(url, clock=clock, jitter=lambda: 0.5)
+            with pytest.raises(ApiUnavailable, match=f"cannot reach {url}"):
+                made.call("DELETE", "/x")
+        assert len(clock.slept) == 3
+
+    def test_a_request_that_waits_has_no_key_and_more_time(
+        self, serve: Serve, clock: Steps
+    ) -> None:
+        """A long poll under a key would be answered at once."""
+        server = serve(Line())
+        made = transport(server, clock)
+        made.call("POST", "/x", body={"wait_seconds": 20})
+        assert server.keys() == [None]
+        made.close()
+
+
+class TestConnections:
+    """Kept, and replaced when the server closed them."""
+
+    def test_they_are_kept(self, serve: Serve, clock: Steps) -> None:
+        """Two reads share one connection."""
+        server = serve(Line(), Line(), Line())
+        made = transport(server, clock)
+        for _ in range(2):
+            made.call("GET", "/x")
+        made.call("PATCH", "/x")
+        ports = [one.port for one in server.asked]
+        assert ports[0] == ports[1] != ports[2]
+        made.close()
+        made.close()
+
+    def test_a_closed_one_is_replaced(self, serve: Serve, clock: Steps) -> None:
+        """The next read notices and opens another."""
+        server = serve(Line(closes=True), Line(body={"ok": True}))
+        made = transport(server, clock)
+        made.call("GET", "/x")
+        assert made.call("GET", "/x") == {"ok": True}
+        assert clock.slept == []
+        made.close()
+
+    @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate")
+    def test_a_stranger_behind_https(self, clock: Steps, tmp_path: Path) -> None:
+        """A certificate nobody vouches for is refused before the key is sent, and not retried."""
+        command = (
+            "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout key -out crt"
+        )
+        subprocess.run(["openssl", *command.split()], cwd=tmp_path, check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tmp_path / "crt", tmp_path / "key")
+        server = Scripted(Line())
+        server.encrypt(context)
+        made = Transport(f"https://localhost:{server.port}", key=KEY, clock=clock)
+        with pytest.raises(ApiUnavailable, match="not who it says it is"):
+            made.call("GET", "/x")
+        assert (server.asked, clock.slept) == ([], [])
+        server.stop()
+
+
+class TestErrors:
+    """Problem documents become the errors they were."""
+
+    @pytest.mark.parametrize(
+        ("error", "extra"),
+        [
+            (NotFound("run", "run_1"), {}),
+            (IllegalTransition("run", "run_1", "COMPLETED", "RUNNING"), {}),
+            (StaleVersion("config", "cfg_1", 1, 2), {}),
+            (InvalidInput("schedule_cron", "five fields", "x", "Like this."), {}),
+            (InvalidInput("schedule_cron", "five fields", "x"), {}),
+            (Forbidden("A key of role viewer may not do this."), {}),
+        ],
+    )
+    def test_as_they_were(
+        self, serve: Serve, clock: Steps, error: PenstockError, extra: dict[str, Any]
+    ) -> None:
+        """Class, code, message, detail and attributes are those of the other side."""
+        key = "errors" if isinstance(error, InvalidInput) else "about"
+        about: Any = [error.detail] if key == "errors" else error.detail
+        server = serve(
+            problem(error.http_status, error.code, detail=error.message, **{key: about}, **extra)
+        )
+        made = transport(server, clock)
+        with pytest.raises(type(error)) as caught:
+            made.call("GET", "/x")
+        assert type(caught.value) is type(error)
+        assert vars(caught.value) == vars(error)
+        assert (caught.value.message, caught.value.exit_code) == (error.message, error.exit_code)
+        made.close()
+
+    def test_codes_without_a_class(self, serve: Serve, clock: Steps) -> None:
+        """A code of a newer server is told; what is no problem document is said so."""
+        server = serve(
+            problem(418, "tea.pot"),
+            problem(401, "auth.required"),
+            Line(status=502, body=b"<html>"),
+            Line(status=302, headers={"Location": "http://evil.example/"}),
+        )
+        made = transport(server, clock)
+        with pytest.raises(ApiError) as caught:
+            made.call("GET", "/x")
+        assert caught.value.code == "tea.pot"
+        with pytest.raises(Unauthorised):
+            made.call("GET", "/x")
+        with pytest.raises(ApiError, match="is this Penstock"):
+            made.call("GET", "/x")
+        with pytest.raises(ApiError, match="redirects are not followed"):
+            made.call("GET", "/x")
+        made.close()
+
+
+class TestAddresses:
+    """Where a key may go."""
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "",
+            "penstock.example",
+            "ftp://a",
+            "http://",
+            "http://a:b",
+            "http://a/?q=1",
+            "http://a/#f",
+        ],
+    )
+    def test_bad_urls(self, url: str) -> None:
+        """Refused with an example of a good one."""
+        with pytest.raises(InvalidInput, match=r"https://penstock\.example"):
+            Transport(url)
+
+    def test_a_user_in_the_url(self) -> None:
+        """Its password is not repeated."""
+        with pytest.raises(InvalidInput) as caught:
+            Transport("https://me:hunter2@penstock.example")
+        assert "hunter2" not in caught.value.message
+
+    def test_keys_are_not_sent_in_the_open(self) -> None:
+        """Unencrypted only to this machine, unless somebody says the network is safe."""
+        with pytest.raises(InvalidInput, match="unencrypted"):
+            Transport("http://penstock.example", key=KEY)
+        Transport("http://penstock.example")
+        Transport("http://penstock.example", key=KEY, allow_plain=True)
+        Transport("https://penstock.example", key=KEY)
+        for host in ("localhost", "127.0.0.1:8080", "[::1]:8080"):
+            Transport(f"http://{host}", key=KEY)
+
+    def test_a_mistyped_key(self) -> None:
+        """Noticed before it is sent, and not shown."""
+        for text in (KEY[:-1], f"{KEY}\r\nX-Evil: 1", "hunter2"):
+            with pytest.raises(InvalidInput) as caught:
+                Transport("https://penstock.example", key=text)
+            assert text not in str(vars(caught.value))
+
+    def test_the_key_is_told_to_nobody(self, serve: Serve, clock: Steps) -> None:
+        """Not by repr, not in errors; the server gets it as a bearer."""
+        server = serve(problem(401, "auth.required"))
+        made = transport(server, clock)
+        with pytest.raises(Unauthorised) as caught:
+            made.call("GET", "/x")
+        assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
+        secret = KEY.rpartition("_")[2]
+        assert secret not in repr(made) + repr(caught.value) + str(vars(caught.value))
+        made.close()
+
+    def test_a_path_before_the_api(self, serve: Serve) -> None:
+        """A proxy may serve it under a prefix; queries are spelled as the API reads them."""
+        server = serve(Line(body={"items": [], "next_cursor": None}))
+        with connect(f"{server.url}/penstock/", key=KEY) as api:
+            api.configs.list_customer_configs("a/b", is_active=True, limit=5, cursor=None)
+        assert server.asked[0].path == (
+            "/penstock/api/v1/customers/a%2Fb/pipeline-configs?is_active=true&limit=5"
+        )

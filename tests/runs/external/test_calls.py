@@ -1,0 +1,378 @@
+"""Work done outside, call by call: what is told, kept, retried, held and ended."""
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.core.errors import (
+    Conflict,
+    IllegalTransition,
+    InvalidInput,
+    NotFound,
+    NotHolder,
+    PenstockError,
+)
+from penstock.runs.external.client import Completion, Heartbeat, Mishap, Report, Told, Worker
+from tests.kits.desk import Desk
+from tests.kits.external_worker import W1, asked, claimed, ended, lapsed, running, seen
+
+
+class TestClaim:
+    """Taking runs."""
+
+    def test_what_is_told(self, desk: Desk) -> None:
+        """A claim tells the run, its token, its processor's names and until when it is held."""
+        run_id = desk.submit("outside", partition="2026-01-01")
+        (one,) = desk.client.work.claim(W1, 10, lease_seconds=10)
+        assert (one.run.run_id, one.run.claimed_by, one.run.state) == (run_id, "w1", "CLAIMED")
+        assert (one.pipeline, one.phase, one.processor) == ("outside", "main", "push")
+        assert one.claim_expiry_time == desk.clock.now() + 10 * SECOND
+        assert one.run.token > 0
+        assert desk.client.work.claim(W1, 10) == []
+
+    def test_only_external(self, desk: Desk) -> None:
+        """Runs of built-in processors are not given out, by pool or by id."""
+        run_id = desk.submit("nightly")
+        assert desk.client.work.claim(W1, 10) == []
+        with pytest.raises(InvalidInput, match="pool"):
+            desk.client.work.claim(W1, 10, pool="default")
+        with pytest.raises(Conflict, match="built-in"):
+            desk.client.work.claim_by_id(W1, run_id)
+        assert desk.client.runs.get(run_id).state == "PENDING"
+
+    def test_filter(self, desk: Desk) -> None:
+        """A worker may serve some pipelines or processors only; a slip of the pen is named."""
+        desk.submit("outside")
+        work = desk.client.work
+        with pytest.raises(InvalidInput, match=r"Did you mean 'outside/main/push'"):
+            work.claim(W1, processors=["outside/main/pusch"])
+        assert len(work.claim(W1, processors=["outside/main/push"])) == 1
+        desk.submit("outside")
+        assert len(work.claim(W1, processors=["outside"])) == 1
+
+    @pytest.mark.parametrize(
+        "bad",
+        [{"n": 0}, {"n": 1001}, {"n": True}, {"lease_seconds": 9}, {"lease_seconds": 3601},
+         {"lease_seconds": float("nan")}, {"worker": Worker(None, "k")}, {"worker": Worker("")}],
+    )  # fmt: skip
+    def test_bad_input(self, desk: Desk, bad: dict[str, Any]) -> None:
+        """Numbers and names out of bounds are refused by the field's name."""
+        with pytest.raises(InvalidInput):
+            desk.client.work.claim(**{"worker": W1, **bad})
+
+    def test_by_id(self, desk: Desk) -> None:
+        """One given run is claimed when it is ready; a repeat by the same worker is harmless."""
+        run_id = desk.submit("outside")
+        work = desk.client.work
+        one = work.claim_by_id(W1, run_id)
+        assert work.claim_by_id(W1, run_id) == one
+        for other in (Worker("w2", "key1"), Worker("w1", "key2")):
+            with pytest.raises(NotHolder):
+                work.claim_by_id(other, run_id)
+        work.start(run_id, W1)
+        with pytest.raises(NotHolder):
+            work.claim_by_id(W1, run_id)
+        work.complete(run_id, W1)
+        with pytest.raises(IllegalTransition):
+            work.claim_by_id(W1, run_id)
+        with pytest.raises(NotFound):
+            work.claim_by_id(W1, 10_000)
+        later = desk.submit("outside", at=desk.clock.now() + HOUR)
+        with pytest.raises(Conflict, match="not due yet"):
+            work.claim_by_id(W1, later)
+
+    def test_unknown_customer(self, desk: Desk) -> None:
+        """A customer nobody has heard of has nothing to claim; that is no error."""
+        assert desk.client.work.claim(W1, customer="nobody-yet") == []
+
+    def test_fair_clock_follows(self, desk: Desk) -> None:
+        """Claims move the fair clock, so that a newcomer does not come before everybody."""
+        for _ in range(5):
+            desk.submit("outside", customer="flood")
+        assert len(desk.client.work.claim(W1, 4)) == 4
+        (clock,) = desk.column("SELECT pass FROM turns WHERE customer = 0")
+        assert clock == 4
+        desk.submit("outside", customer="newcomer")
+        assert desk.client.work.claim(W1)[0].run.customer_id == "flood"
+
+    def test_order(self, desk: Desk) -> None:
+        """Higher priority first, then customers in turn."""
+        for customer, priority in (("a", 5), ("a", 5), ("b", 5), ("c", 9)):
+            desk.submit("outside", customer=customer, priority=priority)
+        got = [one.run.customer_id for one in desk.client.work.claim(W1, 10)]
+        assert got == ["c", "a", "b", "a"]
+
+
+class TestHolding:
+    """Starts and heartbeats."""
+
+    def test_progress_is_kept(self, desk: Desk) -> None:
+        """What a heartbeat does not tell stays as it was told before."""
+        one = claimed(desk)
+        run_id, work = one.run.run_id, desk.client.work
+        work.start(run_id, W1, pod="pod-1", region="eu")
+        first = desk.client.runs.detail(run_id).progress
+        assert first is not None
+        assert (first["current_state"], first["pod"], first["region"], first["worker"]) == (
+            "INITIALIZING", "pod-1", "eu", "w1",
+        )  # fmt: skip
+        work.heartbeat(run_id, W1, progress=Told(stage="load", percent=10, records_loaded=7))
+        desk.clock.advance(MINUTE)
+        work.heartbeat(run_id, W1, progress=Told(percent=20.5, current_state="FINALIZING"))
+        got = desk.client.runs.detail(run_id).progress
+        assert got is not None
+        assert (got["stage"], got["percent"], got["records_loaded"]) == ("load", 20.5, 7)
+        assert (got["pod"], got["current_state"]) == ("pod-1", "FINALIZING")
+        assert got["last_heartbeat_at"] == desk.clock.now()
+
+    def test_heartbeats_hold(self, desk: Desk) -> None:
+        """A run that is heard of every four minutes is never swept; five of silence are enough."""
+        one = running(desk)
+        run_id = one.run.run_id
+        for _ in range(10):
+            desk.clock.advance(4 * MINUTE)
+            pulse = desk.client.work.heartbeat(run_id, W1)
+            assert pulse.claim_expiry_time == desk.clock.now() + 5 * MINUTE
+            assert desk.sweeper.run_once().total == 0
+        desk.clock.advance(5 * MINUTE)
+        assert desk.sweeper.run_once().total == 0
+        desk.clock.advance(1)
+        assert desk.sweeper.run_once().stale == 1
+        run = desk.client.runs.get(run_id)
+        assert (run.state, run.error_type) == ("FAILED", "STALE_EXECUTION")
+        desk.admitter.run_once()
+        (again,) = desk.client.work.claim(Worker("w2", "key1"))
+        assert (again.run.parent_run_id, again.run.attempt) == (run_id, 2)
+
+    def test_a_start_ends_a_long_claim(self, desk: Desk) -> None:
+        """A claim lasts as long as it asked for; once started, five minutes of silence count."""
+        desk.submit("outside")
+        (one,) = desk.client.work.claim(W1, lease_seconds=3600)
+        desk.clock.advance(30 * MINUTE)
+        held = desk.client.work.heartbeat(one.run.run_id, W1)
+        assert held.claim_expiry_time == one.claim_expiry_time
+        pulse = desk.client.work.start(one.run.run_id, W1)
+        assert pulse.claim_expiry_time == desk.clock.now() + 5 * MINUTE
+        assert pulse.timeout_at == desk.clock.now() + HOUR
+
+    def test_a_heartbeat_holds_a_claim(self, desk: Desk) -> None:
+        """A claimed run that is heard of stays claimed; progress is not written for it."""
+        one = claimed(desk)
+        for _ in range(3):
+            desk.clock.advance(4 * MINUTE)
+            desk.client.work.heartbeat(one.run.run_id, W1, progress=Told(percent=50))
+            assert desk.sweeper.run_once().total == 0
+        assert desk.counts("progress") == {"progress": 0}
+        desk.clock.advance(6 * MINUTE)
+        assert desk.sweeper.run_once().lapsed == 1
+
+    def test_five_lapses(self, desk: Desk) -> None:
+        """A run that is claimed five times and never started is dead."""
+        run_id = desk.submit("outside")
+        for n in range(5):
+            (one,) = desk.client.work.claim(Worker(f"w{n}", "k"), lease_seconds=10)
+            desk.clock.advance(11 * SECOND)
+            desk.sweeper.run_once()
+            desk.admitter.run_once()
+            with pytest.raises(PenstockError):
+                desk.client.work.start(run_id, Worker(f"w{n}", "k"), token=one.run.token)
+        run = desk.client.runs.get(run_id)
+        assert (run.state, run.error_type, run.is_dead) == ("FAILED", "CLAIM_LAPSED", True)
+
+    def test_cancel_is_told(self, desk: Desk) -> None:
+        """A heartbeat tells of a cancel and still holds the run, until the worker confirms."""
+        one = asked(desk)
+        pulse = desk.client.work.heartbeat(one.run.run_id, W1)
+        assert pulse.cancel_requested
+        assert desk.sweeper.run_once().total == 0
+        end = desk.client.work.cancelled(one.run.run_id, W1)
+        assert (end.state, end.status, end.retry_run_id) == ("CANCELLED", None, None)
+        (line,) = [
+            j for j in desk.client.runs.detail(one.run.run_id).journal if j.to_state == "CANCELLED"
+        ]
+        assert line.actor == "tester"
+
+    @pytest.mark.parametrize(
+        "told",
+        [Told(percent=101), Told(percent=float("nan")), Told(current_state="DONE"),
+         Told(stage=""), Told(records_loaded=-1), Told(bytes_processed=2**63),
+         Told(estimated_completion_at=-1)],
+    )  # fmt: skip
+    def test_bad_progress(self, desk: Desk, told: Told) -> None:
+        """Progress that no column holds is refused, and the lease is not renewed by it."""
+        one = running(desk)
+        before = seen(desk)
+        with pytest.raises(InvalidInput):
+            desk.client.work.heartbeat(one.run.run_id, W1, progress=told)
+        assert seen(desk) == before
+
+
+class TestEnding:
+    """Completions and failures."""
+
+    def test_what_is_kept(self, desk: Desk) -> None:
+        """A completion is kept with its result, counts and stages, and is journalled once."""
+        one = running(desk)
+        done = Completion(
+            status="PARTIAL_SUCCESS",
+            result_summary={"records_loaded": 5},
+            records_processed=5,
+            bytes_processed=500,
+            stages={"load": 1.5},
+        )
+        end = desk.client.work.complete(one.run.run_id, W1, completion=done)
+        assert (end.state, end.status) == ("COMPLETED", "PARTIAL_SUCCESS")
+        again = desk.client.work.complete(one.run.run_id, W1, token=one.run.token)
+        assert again == end._replace(is_repeat=True)
+        row = desk.sql("SELECT result, records, bytes, stages, claimed_by FROM history")
+        ((result, *rest),) = row
+        assert json.loads(result) == {"records_loaded": 5}
+        assert rest == [5, 500, '{"load": 1500000}', "w1"]
+        journal = [j.action for j in desk.client.runs.detail(one.run.run_id).journal]
+        assert sorted(journal) == ["created", "ended"]
+
+    def test_failure_is_retried(self, desk: Desk) -> None:
+        """A failure tells its retry and when; repeated, even after the retry ended, the same."""
+        one = running(desk)
+        mishap = Mishap(error_type="TransientNetwork", error_details={"message": "reset"})
+        end = desk.client.work.fail(one.run.run_id, W1, mishap)
+        assert (end.state, end.status, end.is_dead) == ("FAILED", "FAILURE", False)
+        assert end.retry_run_id is not None
+        assert end.retry_at == desk.client.runs.get(end.retry_run_id).scheduled_time
+        assert 5 * MINUTE <= end.retry_at - desk.clock.now() <= 6.25 * MINUTE
+        assert desk.client.runs.get(one.run.run_id).error_type == "TRANSIENT_NETWORK"
+        again = desk.client.work.fail(one.run.run_id, W1, mishap)
+        assert again == end._replace(is_repeat=True)
+        desk.clock.advance(7 * MINUTE)
+        desk.admitter.run_once()
+        (two,) = desk.client.work.claim(W1)
+        desk.client.work.start(two.run.run_id, W1)
+        desk.client.work.complete(two.run.run_id, W1)
+        assert desk.client.work.fail(one.run.run_id, W1, mishap) == again
+
+    @pytest.mark.parametrize(
+        ("error_type", "should_retry", "is_dead"),
+        [("AUTHENTICATION_FAILED", None, True), ("AUTHENTICATION_FAILED", True, False),
+         ("BOOM", False, True), ("BOOM", None, False)],
+    )  # fmt: skip
+    def test_should_retry(
+        self, desk: Desk, error_type: str, should_retry: bool | None, is_dead: bool
+    ) -> None:
+        """The caller may insist on a retry or forbid it; else the error type decides."""
+        one = running(desk)
+        mishap = Mishap(error_type=error_type, should_retry=should_retry)
+        end = desk.client.work.fail(one.run.run_id, W1, mishap)
+        assert (end.is_dead, end.retry_run_id is None) == (is_dead, is_dead)
+
+    def test_five_failures_disable(self, desk: Desk) -> None:
+        """The fifth dead run in a row takes its config off the clock; the answer counts along."""
+        config = desk.config(
+            pipeline_template="outside", overlap="allow", retry_config={"max_attempts": 1}
+        )
+        for n in range(1, 6):
+            desk.client.configs.start(config.config_id)
+            (one,) = desk.client.work.claim(W1)
+            desk.client.work.start(one.run.run_id, W1)
+            mishap = Mishap(error_type="BOOM")
+            end = desk.client.work.fail(one.run.run_id, W1, mishap)
+            assert (end.is_dead, end.consecutive_failures) == (True, n)
+            assert desk.client.work.fail(one.run.run_id, W1, mishap).consecutive_failures == n
+            desk.clock.advance(SECOND)
+        assert not desk.client.configs.get(config.config_id).is_active
+
+    @pytest.mark.parametrize(
+        "bad",
+        [Completion(status="FAILURE"), Completion(records_processed=-1),
+         Completion(result_summary={"a": float("nan")}), Completion(bytes_processed=True),
+         Completion(stages={"a": -1.0}), Completion(result_summary={"a": "\0"})],
+    )  # fmt: skip
+    def test_bad_completion(self, desk: Desk, bad: Completion) -> None:
+        """What no column holds is refused by name; the run stays in its holder's hand."""
+        one = running(desk)
+        with pytest.raises(InvalidInput):
+            desk.client.work.complete(one.run.run_id, W1, completion=bad)
+        assert desk.client.work.complete(one.run.run_id, W1).state == "COMPLETED"
+
+    @pytest.mark.parametrize(
+        "bad",
+        [Mishap(error_type=""), Mishap(error_type=" "), Mishap(error_type="x" * 300),
+         Mishap(error_type="A", retry_after_seconds=-1),
+         Mishap(error_type="A", error_details={"a": "\ud800"})],
+    )  # fmt: skip
+    def test_bad_mishap(self, desk: Desk, bad: Mishap) -> None:
+        """A failure without a type, or with details that cannot be kept, is refused."""
+        one = running(desk)
+        with pytest.raises(InvalidInput):
+            desk.client.work.fail(one.run.run_id, W1, bad)
+
+    def test_an_ordering_key_moves_up(self, desk: Desk) -> None:
+        """The end of a run lets the next one of its ordering key be claimed."""
+        desk.submit("outside", ordering_key="k")
+        behind = desk.submit("outside", ordering_key="k")
+        (one,) = desk.client.work.claim(W1, 10)
+        desk.client.work.start(one.run.run_id, W1)
+        desk.client.work.complete(one.run.run_id, W1)
+        desk.admitter.run_once()
+        assert [c.run.run_id for c in desk.client.work.claim(W1, 10)] == [behind]
+
+
+class TestBatches:
+    """Many at once: each its own outcome, all in one transaction."""
+
+    def test_heartbeats(self, desk: Desk) -> None:
+        """Held runs are renewed, the others say why not, in the order they were given."""
+        swept, done, good = lapsed(desk), ended("complete", running)(desk), running(desk)
+        desk.admitter.run_once()
+        beats = [
+            Heartbeat(run_id=done.run.run_id),
+            Heartbeat(run_id=good.run.run_id, progress=Told(percent=1)),
+            Heartbeat(run_id=10_000),
+            Heartbeat(run_id=swept.run.run_id, token=swept.run.token),
+        ]
+        got = desk.client.work.heartbeat_many(W1, beats)
+        kinds = [type(one).__name__ for one in got]
+        assert kinds == ["IllegalTransition", "Pulse", "NotFound", "StaleToken"]
+        assert got[1].claim_expiry_time == desk.clock.now() + 5 * MINUTE  # type: ignore[union-attr]
+
+    def test_completions(self, desk: Desk) -> None:
+        """Each completion ends its run or says why not; a second one of the same run is named."""
+        ones = [running(desk) for _ in range(3)]
+        waiting = claimed(desk)
+        other = Worker("w2", "key2")
+        reports = [Report(run_id=one.run.run_id, token=one.run.token) for one in ones]
+        reports += [Report(run_id=waiting.run.run_id, token=waiting.run.token), reports[0]]
+        reports += [Report(run_id=10_000), Report(run_id=waiting.run.run_id)]
+        got = desk.client.work.complete_many(other, reports)
+        kinds = [getattr(one, "state", type(one).__name__) for one in got]
+        assert kinds == ["COMPLETED"] * 3 + [
+            "IllegalTransition", "InvalidInput", "NotFound", "InvalidInput",
+        ]  # fmt: skip
+        again = desk.client.work.complete_many(other, reports[:3])
+        assert [one.is_repeat for one in again] == [True] * 3  # type: ignore[union-attr]
+
+    def test_bounds(self, desk: Desk) -> None:
+        """A batch has one to a thousand items."""
+        for n in (0, 1001):
+            with pytest.raises(InvalidInput):
+                desk.client.work.heartbeat_many(W1, [Heartbeat(run_id=1)] * n)
+            with pytest.raises(InvalidInput):
+                desk.client.work.complete_many(W1, [Report(run_id=1)] * n)
+
+    def test_many(self, desk: Desk) -> None:
+        """Hundreds of runs are held and ended by two calls."""
+        for _ in range(300):
+            desk.submit("outside")
+        ones = desk.client.work.claim(W1, 1000)
+        assert len({one.run.token for one in ones}) == 300
+        for one in itertools.islice(ones, 150):
+            desk.client.work.start(one.run.run_id, W1)
+        beats = [Heartbeat(run_id=one.run.run_id, token=one.run.token) for one in ones]
+        states = [one.state for one in desk.client.work.heartbeat_many(W1, beats)]  # type: ignore[union-attr]
+        assert states == ["RUNNING"] * 150 + ["CLAIMED"] * 150
+        reports = [Report(run_id=one.run.run_id, token=one.run.token) for one in ones]
+        got = desk.client.work.complete_many(W1, reports)
+        assert sum(isinstance(one, IllegalTransition) for one in got) == 150
+        assert desk.counts("history", "leases") == {"history": 150, "leases": 150}

@@ -1,0 +1,160 @@
+"""Work done outside: who may say what of a run, in every state, and what comes of it."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from penstock.core.clock import HOUR
+from penstock.core.errors import (
+    Conflict,
+    IllegalTransition,
+    NotFound,
+    NotHolder,
+    PenstockError,
+    RunCancelled,
+    RunTimedOut,
+    StaleToken,
+)
+from penstock.runs.external.client import Mishap, Told, Worker
+from tests.kits.desk import Desk
+from tests.kits.external_worker import (
+    W1,
+    Scene,
+    asked,
+    asked_early,
+    call,
+    claimed,
+    ended,
+    lapsed,
+    late,
+    over,
+    running,
+    seen,
+    stale,
+    timed_out,
+)
+
+CALLERS: dict[str, dict[str, Any]] = {
+    "token": {"caller": Worker("w2", "key2"), "token": "right"},
+    "worker": {"caller": W1},
+    "key alone": {"caller": Worker(None, "key1")},
+    "wrong token": {"caller": W1, "token": "wrong"},
+    "other worker": {"caller": Worker("w2", "key1")},
+    "other key": {"caller": Worker("w1", "key2")},
+}
+CALLS = ("start", "heartbeat", "complete", "fail", "cancelled")
+
+SCENES: dict[str, Scene] = {
+    "lapsed": lapsed,
+    "claimed": claimed,
+    "asked early": asked_early,
+    "running": running,
+    "late": late,
+    "asked": asked,
+    "over": over,
+    "stale": stale,
+    "timed out": timed_out,
+    "completed": ended("complete", running),
+    "failed": ended("fail", running),
+    "cancelled": ended("cancelled", asked),
+}
+
+GONE = (StaleToken,) * 5
+ILLEGAL = IllegalTransition
+HOLDER: dict[str, tuple[Any, ...]] = {
+    # what the holder hears, with its token:
+    #              start         heartbeat     complete     fail         cancelled
+    "lapsed":      GONE,
+    "claimed":     ("RUNNING",   "CLAIMED",    ILLEGAL,     ILLEGAL,     Conflict),
+    "asked early": (RunCancelled, "CLAIMED",   ILLEGAL,     ILLEGAL,     "CANCELLED"),
+    "running":     ("RUNNING",   "RUNNING",    "COMPLETED", "FAILED",    Conflict),
+    "late":        ("RUNNING",   "RUNNING",    "COMPLETED", "FAILED",    Conflict),
+    "asked":       ("RUNNING",   "RUNNING",    "COMPLETED", "CANCELLED", "CANCELLED"),
+    "over":        ("RUNNING",   RunTimedOut,  "COMPLETED", "FAILED",    Conflict),
+    "stale":       (ILLEGAL,     StaleToken,   ILLEGAL,     "FAILED",    ILLEGAL),
+    "timed out":   (ILLEGAL,     RunTimedOut,  ILLEGAL,     ILLEGAL,     ILLEGAL),
+    "completed":   (ILLEGAL,     ILLEGAL,      "COMPLETED", ILLEGAL,     ILLEGAL),
+    "failed":      (ILLEGAL,     ILLEGAL,      ILLEGAL,     "FAILED",    ILLEGAL),
+    "cancelled":   (ILLEGAL,     RunCancelled, ILLEGAL,     "CANCELLED", "CANCELLED"),
+}  # fmt: skip
+HELD = ("claimed", "asked early", "running", "late", "asked", "over")
+
+
+def expected(scene: str, what: str, who: str) -> Any:
+    """What a caller hears, from what the holder hears with its token."""
+    heard = HOLDER[scene][CALLS.index(what)]
+    if who == "wrong token":
+        return StaleToken
+    if who == "token":
+        return heard
+    if scene == "lapsed":  # nobody holds it, so nobody is its holder
+        return NotHolder if what == "heartbeat" else IllegalTransition
+    if who == "worker":
+        return heard
+    if scene in HELD:
+        return heard if who == "key alone" else NotHolder
+    if who == "other worker":
+        return NotHolder
+    # Of an ended run nobody knows the key any more: the name repeats, no name at all does not.
+    return IllegalTransition if who == "key alone" and isinstance(heard, str) else heard
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_every_call_in_every_state(desk: Desk, scene: str) -> None:
+    """Each call is answered or refused as the table says; a refusal leaves no trace."""
+    for who, what in itertools.product(CALLERS, CALLS):
+        one = SCENES[scene](desk)
+        caller, token = CALLERS[who]["caller"], CALLERS[who].get("token")
+        more = {"token": one.run.token + (1000 if token == "wrong" else 0)} if token else {}
+        wanted = expected(scene, what, who)
+        before = seen(desk)
+        try:
+            got = call(desk, what, one.run.run_id, caller, **more).state
+        except PenstockError as error:
+            got = type(error)
+        assert got == wanted, (scene, what, who)
+        is_end = wanted in ("COMPLETED", "FAILED", "CANCELLED") and scene in HELD
+        is_change = is_end or (isinstance(wanted, str) and what in ("start", "heartbeat"))
+        if not is_change:
+            assert seen(desk) == before, (scene, what, who)
+        state = desk.client.runs.get(one.run.run_id).state
+        assert state == wanted or not isinstance(wanted, str)
+        if desk.client.runs.get(one.run.run_id).finished_at is not None:
+            assert desk.column(f"SELECT 1 FROM leases WHERE subject = {one.run.run_id}") == []
+        desk.clock.advance(2 * HOUR)  # whatever is still held goes, the next scene starts afresh
+        desk.sweeper.run_once()
+        desk.sql("DELETE FROM runs")
+
+
+@pytest.mark.parametrize("what", CALLS)
+def test_somebody_elses_run_is_not_there(desk: Desk, what: str) -> None:
+    """Bound to another customer, a run is answered exactly like one that does not exist."""
+    one = running(desk)
+    desk.submit("outside", customer="umbrella")
+    refused = []
+    for run_id in (one.run.run_id, 10_000):
+        before = seen(desk)
+        with pytest.raises(NotFound) as error:
+            call(desk, what, run_id, W1, token=one.run.token, customer="umbrella")
+        refused.append(error.value.kind)
+        assert seen(desk) == before
+    assert refused == ["run", "run"]
+    scoped = desk.client.scoped("umbrella")
+    with pytest.raises(NotFound):
+        scoped.work.heartbeat(one.run.run_id, W1, token=one.run.token)
+    with pytest.raises(NotFound):
+        scoped.work.claim_by_id(W1, one.run.run_id)
+
+
+def test_a_confined_worker_does_it_all(desk: Desk) -> None:
+    """A client bound to one customer claims, works and reports that customer's runs alone."""
+    other = desk.submit("outside", customer="umbrella")
+    mine = desk.submit("outside")
+    work = desk.client.scoped("acme").work
+    (one,) = work.claim(W1, 10)
+    assert one.run.run_id == mine
+    assert work.start(mine, W1, pod="p1").state == "RUNNING"
+    assert work.heartbeat(mine, W1, progress=Told(percent=5)).state == "RUNNING"
+    assert work.fail(mine, W1, Mishap(error_type="BOOM")).retry_run_id is not None
+    assert desk.client.runs.get(other).state == "PENDING"

@@ -1,0 +1,452 @@
+"""Runs from the caller's side, on both engines."""
+
+import itertools
+import threading
+from typing import Any
+
+import pytest
+
+from penstock.client import Client
+from penstock.core.clock import HOUR, MINUTE
+from penstock.core.errors import (
+    Conflict,
+    DuplicateRequest,
+    IllegalTransition,
+    InvalidInput,
+    NotFound,
+)
+from penstock.dead_letters.client.dead_letters import LetterFilter
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs import attempt_result
+from penstock.runs.client.runs import Submission
+from penstock.runs.rows import Progress, shown_key
+from penstock.runs.store import leases
+from penstock.runs.store.runs import RunFilter
+from tests.kits.desk import Desk
+
+BAD: list[tuple[str, Any]] = [
+    ("priority", 0), ("priority", 11), ("priority", "5"), ("priority", 5.5),
+    ("priority", True), ("priority", None),
+    ("at", -1), ("at", 2**63), ("at", 1.5), ("at", "tomorrow"), ("at", True),
+    ("partition", ""), ("partition", "a\x00"), ("partition", 5), ("partition", "x" * 300),
+    ("ordering_key", "\ud800"), ("ordering_key", ""),
+    ("correlation_id", ["x"]), ("correlation_id", "a\nb"),
+    ("parameters", []), ("parameters", "x"), ("parameters", {"days": 0}),
+    ("parameters", {"days": "1"}), ("parameters", {"x": float("nan")}),
+    ("parameters", {"x": "\x00"}), ("parameters", {"x": {1}}), ("parameters", {1: 2}),
+    ("parameters", {"x": "y" * 70_000}), ("parameters", {"x": 2**70}),
+    ("processor", "nope"), ("processor", 5), ("processor", ""),
+    ("pipeline", "nightlie"), ("pipeline", ""), ("pipeline", 5), ("pipeline", None),
+    ("pipeline", ["nightly"]),
+    ("customer", ""), ("customer", "a b"), ("customer", 5), ("customer", "acme\n"),
+]  # fmt: skip
+
+
+class TestSubmit:
+    """Creating runs."""
+
+    def test_a_submitted_run_is_pending_and_due(self, desk: Desk) -> None:
+        """A run is readable and claimable as soon as the call returns, with its defaults."""
+        run_id = desk.client.runs.submit("nightly")
+        run = desk.client.runs.get(run_id)
+        assert (run.state, run.customer_id, run.priority) == ("PENDING", "default", 5)
+        assert (run.slot, run.scheduled_time) == (desk.clock.now(), desk.clock.now())
+        assert desk.take().run_id == run_id
+
+    def test_everything_said_is_kept(self, desk: Desk) -> None:
+        """What a submission says is what the run carries."""
+        run_id = desk.submit(
+            partition="2025-11-17", priority=9, parameters={"days": 3}, ordering_key="k",
+            correlation_id="why", processor="main.work",
+        )  # fmt: skip
+        run = desk.client.runs.get(run_id, "acme")
+        assert (run.partition, run.priority) == ("2025-11-17", 9)
+        assert shown_key(run.ordering_key) == "k"
+        assert (run.parameters, run.correlation_id) == ('{"days": 3}', "why")
+        assert desk.client.runs.detail(run_id).journal[0].actor == "tester"
+
+    def test_many_at_once_keep_their_order(self, desk: Desk) -> None:
+        """Many submissions get ids in their order; none is none."""
+        wanted = [Submission(pipeline="nightly", customer=f"c{i % 3}") for i in range(50)]
+        ids = desk.client.runs.submit_many(wanted)
+        assert ids == sorted(ids)
+        assert [desk.client.runs.get(i).customer_id for i in ids[:4]] == ["c0", "c1", "c2", "c0"]
+        assert desk.client.runs.submit_many([]) == []
+
+    def test_many_are_all_or_none(self, desk: Desk) -> None:
+        """One bad submission among many stores nothing, not even a customer."""
+        before = desk.counts()
+        good = Submission(pipeline="nightly", customer="fresh")
+        for bad in (
+            Submission(pipeline="nightly", customer="not a customer"),
+            Submission(pipeline="nightly", priority=11),
+            Submission(pipeline="nightly", parameters={"days": 99}),
+        ):
+            with pytest.raises(InvalidInput):
+                desk.client.runs.submit_many([good, bad, good])
+        assert desk.counts() == before
+
+    def test_a_deferred_run_waits(self, desk: Desk) -> None:
+        """A run with `at` is claimable from that moment on, when the admitter has looked."""
+        at = desk.clock.now() + HOUR
+        run_id = desk.submit(at=at)
+        assert desk.admitter.run_once().next_at == at
+        assert desk.claim() == []
+        desk.clock.advance_to(at - 1)
+        assert desk.admitter.run_once().runs == 0
+        desk.clock.advance(1)
+        assert desk.admitter.run_once().runs == 1
+        assert desk.take().run_id == run_id
+
+    def test_bad_fields_are_refused_by_name(self, desk: Desk) -> None:
+        """Each bad field is refused by its name, and nothing is stored."""
+        before = desk.counts()
+        for field, value in BAD:
+            with pytest.raises(InvalidInput) as caught:
+                desk.submit(**{field: value})
+            known = {"customer": "customer_id"}.get(field, field)
+            assert caught.value.field.startswith(known), (field, value)
+        assert desk.counts() == before
+
+    def test_a_near_pipeline_is_suggested(self, desk: Desk) -> None:
+        """A misspelt pipeline's refusal names the one that was probably meant."""
+        with pytest.raises(InvalidInput, match="Did you mean 'nightly'"):
+            desk.submit("nightli")
+
+    def test_several_processors_need_a_choice(self, desk: Desk) -> None:
+        """With several processors one has to be picked; the refusal lists them."""
+        with pytest.raises(InvalidInput, match=r"entry\.left, entry\.right"):
+            desk.submit("pair")
+        assert desk.client.runs.get(desk.submit("pair", processor="left")).processor == "left"
+
+
+class TestKeys:
+    """Submitting again with the same key."""
+
+    def test_the_same_request_is_the_same_run(self, desk: Desk) -> None:
+        """Repeating a submit with its key answers with the same run, also after it ended."""
+        wanted = Submission(pipeline="nightly", customer="acme", parameters={"days": 2, "a": 1})
+        again = Submission(pipeline="nightly", customer="acme", parameters={"a": 1, "days": 2})
+        first = desk.client.runs.submit(wanted, key="k1")
+        assert desk.client.runs.submit(again, key="k1") == first
+        desk.complete(desk.take())
+        assert desk.client.runs.submit(wanted, key="k1") == first
+        assert desk.counts("runs", "history") == {"runs": 0, "history": 1}
+
+    def test_another_body_is_refused(self, desk: Desk) -> None:
+        """The same key with anything else is refused and stores nothing."""
+        wanted = Submission(pipeline="nightly", customer="acme")
+        desk.client.runs.submit(wanted, key="k")
+        before = desk.counts()
+        for other in (
+            Submission(pipeline="nightly", customer="acme", priority=6),
+            Submission(pipeline="nightly", customer="acme", parameters={"days": 2}),
+            Submission(pipeline="outside", customer="acme"),
+        ):
+            with pytest.raises(DuplicateRequest):
+                desk.client.runs.submit(other, key="k")
+        assert desk.counts() == before
+
+    def test_keys_belong_to_their_customer(self, desk: Desk) -> None:
+        """Two customers may use the same key without knowing of each other."""
+        one = desk.client.runs.submit(Submission(pipeline="nightly", customer="a"), key="k")
+        two = desk.client.runs.submit(Submission(pipeline="nightly", customer="b"), key="k")
+        assert one != two
+
+    def test_bad_keys(self, desk: Desk) -> None:
+        """A key is 1 to 255 printable characters."""
+        keys: list[Any] = ["", "x" * 256, "a\x00", "\ud800", 5]
+        for key in keys:
+            with pytest.raises(InvalidInput) as caught:
+                desk.client.runs.submit("nightly", key=key)
+            assert caught.value.field == "key"
+
+    def test_a_failed_submit_frees_its_key(self, desk: Desk) -> None:
+        """A submit that was refused leaves its key unused."""
+        with pytest.raises(InvalidInput):
+            desk.client.runs.submit(Submission(pipeline="nightly", priority=99), key="k")
+        assert desk.client.runs.submit("nightly", key="k")
+
+    def test_concurrent_callers_get_one_run(self, desk: Desk) -> None:
+        """Callers racing with one key all get the same run, and there is one."""
+        gate = threading.Barrier(6)
+        answers: list[int] = []
+
+        def call() -> None:
+            gate.wait(30)
+            answers.append(desk.client.runs.submit("nightly", key="race"))
+
+        threads = [threading.Thread(target=call) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert len(answers) == 6
+        assert len(set(answers)) == 1
+        assert desk.counts("runs") == {"runs": 1}
+
+
+class TestCancel:
+    """Stopping runs."""
+
+    def test_a_pending_run_is_cancelled_at_once(self, desk: Desk) -> None:
+        """A run nobody took ends at once, with who and why, without retry or dead letter."""
+        run_id = desk.submit()
+        assert desk.client.runs.cancel(run_id, reason="mistake", actor="ann") == "cancelled"
+        run = desk.client.runs.get(run_id)
+        assert (run.state, run.status) == ("CANCELLED", None)
+        last = desk.client.runs.detail(run_id).journal[-1]
+        assert (last.actor, last.why) == ("ann", "mistake")
+        assert (last.from_state, last.to_state) == ("PENDING", "CANCELLED")
+        assert desk.claim() == []
+        assert desk.client.dead_letters.find() == []
+
+    def test_a_running_run_is_cancelled_in_its_askers_name(self, desk: Desk) -> None:
+        """When the holder honours a cancel, the journal names who asked and why."""
+        run_id = desk.submit()
+        held = desk.take()
+        assert desk.client.runs.cancel(run_id, reason="too long", actor="ann") == "asked"
+        desk.end(attempt_result.cancelled(held, actor="w1", why="cancelled while running"))
+        last = desk.client.runs.detail(run_id).journal[-1]
+        assert (last.actor, last.why) == ("ann", "too long")
+        assert (last.from_state, last.to_state) == ("RUNNING", "CANCELLED")
+
+    def test_a_claimed_run_that_ran_ended_from_running(self, desk: Desk) -> None:
+        """Claim and start may be carried by the row of the end: the edge is still a legal one."""
+        run_id = desk.submit()
+        held = desk.take(start=False)
+        desk.end(attempt_result.completed(held, duration_us=5))
+        last = desk.client.runs.detail(run_id).journal[-1]
+        assert (last.from_state, last.to_state) == ("RUNNING", "COMPLETED")
+
+    def test_waiting_runs_are_cancelled_too(self, desk: Desk) -> None:
+        """Whatever a pending run waits for, it can be cancelled."""
+        ready, blocked = desk.submit(ordering_key="k"), desk.submit(ordering_key="k")
+        later = desk.submit(at=desk.clock.now() + HOUR)
+        desk.client.pauses.pause("all", None)
+        paused = desk.submit()
+        ids = (blocked, later, paused, ready)
+        assert [desk.client.runs.get(i).admission for i in ids] == [3, 2, 2, 2]
+        assert [desk.client.runs.cancel(i) for i in ids] == ["cancelled"] * 4
+        assert desk.counts("runs") == {"runs": 0}
+
+    def test_cancelling_unblocks_what_is_behind(self, desk: Desk) -> None:
+        """The run behind a cancelled one of its key moves up."""
+        first, second = desk.submit(ordering_key="k"), desk.submit(ordering_key="k")
+        desk.client.runs.cancel(first)
+        desk.admitter.run_once()
+        assert desk.take().run_id == second
+
+    def test_a_held_run_is_asked(self, desk: Desk) -> None:
+        """The holder of a run is asked, once; the run goes on until it answers."""
+        run_id = desk.submit()
+        session = desk.session()
+        held = desk.take(start=False, session=session)
+        assert desk.client.runs.cancel(run_id) == "asked"
+        asked_at = desk.client.runs.get(run_id).cancel_requested_at
+        assert asked_at == desk.clock.now()
+        desk.clock.advance(MINUTE)
+        assert desk.client.runs.cancel(run_id) == "asked"
+        assert desk.client.runs.get(run_id).cancel_requested_at == asked_at
+        cancels = desk.store.read(lambda tx: leases.session_cancels(tx, session))
+        assert cancels == [(held.run_id, held.token)]
+
+    def test_an_ended_run_stays_ended(self, desk: Desk) -> None:
+        """A run that ended cannot be cancelled and does not change."""
+        run_id = desk.submit()
+        desk.complete(desk.take())
+        before = desk.client.runs.get(run_id)
+        with pytest.raises(IllegalTransition, match="COMPLETED"):
+            desk.client.runs.cancel(run_id)
+        assert desk.client.runs.get(run_id) == before
+
+    def test_another_customers_run_is_not_found(self, desk: Desk) -> None:
+        """A run is invisible to every use case under another customer's name."""
+        run_id = desk.die()
+        desk.submit(customer="other")
+        runs = desk.client.runs
+        calls = (runs.get, runs.detail, runs.retry, runs.cancel)
+        for call in calls:
+            with pytest.raises(NotFound):
+                call(run_id, customer="other")
+            with pytest.raises(NotFound, match="customer"):
+                call(run_id, customer="nobody")
+        for call in calls:
+            with pytest.raises(NotFound):
+                call(999_999)
+
+
+class TestRetry:
+    """Running ended runs again."""
+
+    def test_an_ended_run_runs_again(self, desk: Desk) -> None:
+        """A retry is a new chain with the same work, linked to the run it repeats."""
+        run_id = desk.submit(
+            partition="p", priority=8, parameters={"days": 4}, ordering_key="k",
+            correlation_id="c",
+        )  # fmt: skip
+        desk.complete(desk.take())
+        new_id = desk.client.runs.retry(run_id, actor="ann")
+        new, old = desk.client.runs.get(new_id), desk.client.runs.get(run_id)
+        same = ("customer_id", "pipeline", "processor", "partition", "priority", "parameters",
+                "correlation_id", "ordering_key")  # fmt: skip
+        assert [getattr(new, n) for n in same] == [getattr(old, n) for n in same]
+        assert (new.parent_run_id, new.attempt, new.state) == (run_id, 1, "PENDING")
+        assert desk.take().run_id == new_id
+
+    def test_a_dead_letter_is_replayed(self, desk: Desk) -> None:
+        """Retrying a dead run closes its dead letter as replayed, once."""
+        run_id = desk.die()
+        (letter,) = desk.client.dead_letters.find()
+        assert (letter.subject, letter.error_type) == (run_id, "VALIDATION_ERROR")
+        new_id = desk.client.runs.retry(run_id)
+        assert desk.client.dead_letters.find() == []
+        (letter,) = desk.client.dead_letters.find(LetterFilter(status="replayed"))
+        assert letter.replays == 1
+        with pytest.raises(Conflict, match="already tries it again"):
+            desk.client.runs.retry(run_id)
+        desk.client.runs.cancel(new_id)
+        assert desk.client.runs.retry(run_id) != new_id
+        assert [d.replays for d in desk.client.dead_letters.find(LetterFilter(status=None))] == [1]
+
+    def test_a_live_run_is_not_retried(self, desk: Desk) -> None:
+        """What has not ended cannot be retried."""
+        run_id = desk.submit()
+        with pytest.raises(IllegalTransition):
+            desk.client.runs.retry(run_id)
+        desk.take()
+        with pytest.raises(IllegalTransition):
+            desk.client.runs.retry(run_id)
+
+    def test_a_configs_run_keeps_its_config(self, desk: Desk) -> None:
+        """A retried run of a config has its parameters, limits and health."""
+        config = desk.config(
+            parameters={"days": 7}, max_execution_duration_minutes=5,
+            sla_breach_threshold_minutes=9, retry_config={"max_attempts": 9},
+        )  # fmt: skip
+        desk.clock.advance(HOUR)
+        desk.tick()
+        held = desk.take()
+        desk.fail(held)
+        assert desk.client.configs.get(config.config_id).consecutive_failures == 1
+        desk.client.runs.retry(held.run_id)
+        again = desk.take()
+        assert again.config_id == config.config_id
+        assert (again.parameters, again.max_execution_us) == ('{"days": 7}', 5 * MINUTE)
+        assert (again.sla_us, again.retry) == (9 * MINUTE, '{"max_attempts": 9}')
+        desk.complete(again)
+        assert desk.client.configs.get(config.config_id).consecutive_failures == 0
+
+    def test_a_retry_takes_no_slot_away(self, desk: Desk) -> None:
+        """A retry at the very moment of a slot leaves that slot to the schedule."""
+        config = desk.config(overlap="allow")
+        desk.clock.advance(HOUR)
+        desk.tick()
+        held = desk.take()
+        desk.fail(held)
+        desk.clock.advance(HOUR)
+        desk.client.runs.retry(held.run_id)
+        assert desk.tick().runs == 1
+        assert desk.clock.now() in desk.slots(config.config_id)
+        assert len(set(desk.slots(config.config_id))) == 3
+
+    def test_a_processor_that_is_gone(self, desk: Desk) -> None:
+        """A run whose processor is no longer declared is refused, not lost in the queue."""
+        run_id = desk.die()
+        renamed = Pipeline("nightly")
+        renamed.processor("other")(lambda _: None)
+        desk.client.register([renamed])
+        with pytest.raises(Conflict, match="nightly/main/work"):
+            desk.client.runs.retry(run_id)
+
+
+class TestLooking:
+    """Reading runs."""
+
+    def _mixed(self, desk: Desk) -> list[int]:
+        """Ten runs in turn ended and live, and one of somebody else."""
+        ids = [desk.submit() for _ in range(10)]
+        held = {run.run_id: run for run in desk.claim()}
+        desk.complete(*[held[i] for i in ids[::2]])
+        desk.submit(customer="other")
+        return ids
+
+    def test_pages_show_every_run_once(self, desk: Desk) -> None:
+        """Following pages by their last run shows each run exactly once, live ones first."""
+        ids = self._mixed(desk)
+        for limit, customer in itertools.product((1, 2, 3, 7), (None, "acme")):
+            seen: list[int] = []
+            before = 2**62
+            while page := desk.client.runs.page(RunFilter(limit=limit, before=before), customer):
+                assert len(page) <= limit
+                seen += [run.run_id for run in page]
+                before = page[-1].run_id
+            others = [] if customer else [max(ids) + 1]
+            assert seen == others + ids[1::2][::-1] + ids[::2][::-1]
+
+    def test_filters(self, desk: Desk) -> None:
+        """State, config and window narrow a page; each state shows only its own."""
+        ids = self._mixed(desk)
+
+        def page(**fields: Any) -> list[int]:
+            return [r.run_id for r in desk.client.runs.page(RunFilter(**fields), "acme")]
+
+        assert page(state="COMPLETED") == ids[::2][::-1]
+        assert page(state="RUNNING") == ids[1::2][::-1]
+        assert page(state="PENDING") == []
+        assert page(config_id=1) == []
+        assert page(slot_from=desk.clock.now() + 1) == []
+
+    def test_bad_filters(self, desk: Desk) -> None:
+        """A state that does not exist or a limit that is none is refused by name."""
+        bad: list[dict[str, Any]] = [
+            {"limit": 0}, {"limit": -1}, {"limit": 10**9}, {"limit": "5"}, {"state": "DONE"},
+        ]  # fmt: skip
+        for fields in bad:
+            with pytest.raises(InvalidInput) as caught:
+                desk.client.runs.page(RunFilter(**fields))
+            assert caught.value.field == next(iter(fields))
+
+    def test_detail_tells_the_whole_story(self, desk: Desk) -> None:
+        """Detail has the other attempts, the journal and the live progress."""
+        desk.config(retry_config={"base_delay_minutes": 0})
+        desk.clock.advance(HOUR)
+        desk.tick()
+        first = desk.take()
+        (ended,) = desk.fail(first, error_type="SERVICE_UNAVAILABLE")
+        desk.admitter.run_once()
+        second = desk.take()
+        assert (second.run_id, second.attempt) == (ended.retry_run_id, 2)
+        row = (second.run_id, second.token, Progress(stage="load", percent=40.0))
+        desk.write(lambda tx: leases.progress_put_many(tx, [row]))
+        detail = desk.client.runs.detail(second.run_id, "acme")
+        assert [run.run_id for run in detail.attempts] == [first.run_id]
+        assert detail.progress is not None
+        assert (detail.progress["stage"], detail.progress["percent"]) == ("load", 40.0)
+        assert detail.progress["last_heartbeat_at"] == desk.clock.now()
+        assert [row.action for row in detail.journal] == ["created"]
+        old = desk.client.runs.detail(first.run_id)
+        assert [row.action for row in old.journal] == ["created", "ended"]
+        assert old.progress is None
+
+
+@pytest.mark.parametrize("engine", ["memory"], indirect=True)
+def test_a_fresh_client_in_memory(desk: Desk) -> None:
+    """A client that has cached nothing yet works on the one connection of an in-memory store."""
+    config = desk.config(overlap="allow")
+    run_id = desk.die()
+    assert Client(desk.store).configs.start(config.config_id)
+    assert Client(desk.store).runs.retry(run_id)
+    assert Client(desk.store).pauses.pause("pipeline", "nightly")
+    assert Client(desk.store).configs.update(config.config_id, {"priority": 2}).priority == 2
+
+
+class TestOrderingKeys:
+    """Keys belong to their customer."""
+
+    def test_others_keys_do_not_block(self, desk: Desk) -> None:
+        """The same key of two customers orders each one's runs, never one behind the other's."""
+        mine = desk.submit(ordering_key="k", customer="one")
+        other = desk.submit(ordering_key="k", customer="two")
+        states = [desk.client.runs.get(run_id).admission for run_id in (mine, other)]
+        assert states == [0, 0]

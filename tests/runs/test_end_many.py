@@ -1,0 +1,37 @@
+"""The end of no run, by which a worker learns whether the store takes ends at all."""
+
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import StoreUnavailable
+from penstock.runs.rows import Finished
+from penstock.runs.store.finish import run_end_many
+from penstock.worker.completer import NOBODYS
+from tests.conftest import ALL_ENGINES
+from tests.kits.world import World
+
+MAKE_READONLY = {
+    "postgres": "SET TRANSACTION READ ONLY",
+    "sqlite": "PRAGMA query_only = ON",
+}
+
+
+@pytest.mark.parametrize("engine", ALL_ENGINES, indirect=True)
+def test_it_changes_nothing(world: World) -> None:
+    world.running()
+    before = world.dump()
+    assert world.write(lambda tx: run_end_many(tx, [NOBODYS])) == []
+    assert world.dump() == before
+
+
+@pytest.mark.parametrize("engine", ALL_ENGINES, indirect=True)
+def test_it_fails_where_nothing_can_be_written(world: World) -> None:
+    """Such as on a standby, right after a failover."""
+
+    def body(tx: Any) -> list[Finished]:
+        tx._connection.execute(MAKE_READONLY[tx.engine])
+        return run_end_many(tx, [NOBODYS])
+
+    with pytest.raises(StoreUnavailable, match=r"read-?only"):
+        world.write(body)

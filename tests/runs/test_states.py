@@ -1,0 +1,76 @@
+"""The state machine: exactly the edges of the specification, and the page that shows them."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import IllegalTransition
+from penstock.runs import states
+from penstock.runs.states import RunState, RunStatus
+
+P, C, R = RunState.PENDING, RunState.CLAIMED, RunState.RUNNING
+DONE, FAILED, TIMEOUT = RunState.COMPLETED, RunState.FAILED, RunState.TIMEOUT
+CANCELLED = RunState.CANCELLED
+LEGAL = {
+    (P, C), (P, CANCELLED),
+    (C, R), (C, P), (C, FAILED), (C, CANCELLED),
+    (R, DONE), (R, FAILED), (R, TIMEOUT), (R, P), (R, CANCELLED),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "target"), list(product(RunState, RunState)))
+def test_check_allows_exactly_the_specified_edges(source: RunState, target: RunState) -> None:
+    """All 49 pairs: eleven are legal, the others are refused with both states named."""
+    if (source, target) in LEGAL:
+        states.check(source, target, "run_x")
+        assert states.path_is_legal([source, target])
+    else:
+        with pytest.raises(IllegalTransition, match=f"run_x is {source} and cannot become"):
+            states.check(source, target, "run_x")
+        assert not states.path_is_legal([source, target])
+
+
+def test_terminal_states() -> None:
+    """Four states are final, every other one leads on."""
+    assert {DONE, FAILED, TIMEOUT, CANCELLED} == states.TERMINAL
+    assert {P, C, R} == states.LIVE
+
+
+@pytest.mark.parametrize(
+    ("path", "legal"),
+    [
+        ([C, R, DONE], True),
+        ([P, C, R, FAILED], True),
+        ([P, C, P, C, R, P, C, R, TIMEOUT], True),
+        ([P], True),
+        ([], True),
+        ([P, R], False),
+        ([C, R, DONE, P], False),
+        ([C, DONE], False),
+    ],
+)
+def test_paths(path: list[RunState], legal: bool) -> None:
+    """Claim and start may be carried by the end, but no edge may be jumped over."""
+    assert states.path_is_legal(path) is legal
+
+
+def test_statuses_fit_states() -> None:
+    """A status belongs to one final state; cancelled and live runs carry none."""
+    fitting = {(s, t) for s in RunState for t in RunStatus if states.status_fits(s, t)}
+    assert fitting == {
+        (DONE, RunStatus.SUCCESS),
+        (DONE, RunStatus.PARTIAL_SUCCESS),
+        (FAILED, RunStatus.FAILURE),
+        (TIMEOUT, RunStatus.TIMEOUT),
+    }
+    assert {s for s in RunState if states.status_fits(s, None)} == {P, C, R, CANCELLED}
+    assert all(states.status_fits(states.final_state(t), t) for t in RunStatus)
+
+
+def test_the_page_is_in_step() -> None:
+    """docs/state_machine.md is what the table renders to."""
+    page = Path(__file__).parents[2] / "docs" / "state_machine.md"
+    assert page.read_text(encoding="utf-8") == states.document()

@@ -1,0 +1,88 @@
+"""The scheduler among configs that are paused or cannot be planned: the others do not notice."""
+
+from itertools import pairwise
+
+import pytest
+
+from penstock.core.clock import HOUR, MINUTE, SECOND
+from penstock.schedules.scheduler import PUT_OFF_US
+from tests.kits.desk import Desk
+
+
+class TestCatchUpRate:
+    """Only runs that start use up the shared start rate."""
+
+    def test_paused_slots_give_their_start_rate_back(self, desk: Desk) -> None:
+        """Late slots under a pause push nobody back; what starts keeps its distance."""
+        for i in range(20):
+            desk.config(f"p{i}", pipeline_template="pair")
+            desk.client.pauses.pause("customer", f"p{i}")
+        for i in range(3):
+            desk.config(f"r{i}")
+        desk.clock.advance(5 * HOUR + HOUR // 2)
+        now = desk.clock.now()
+        tick = desk.tick(catch_up_rate=1.0, batch=7)
+        assert (tick.paused, tick.runs) == (20, 3)
+        times = sorted(desk.column("SELECT scheduled_time FROM runs"))
+        assert [t - now for t in times] == [SECOND, 2 * SECOND, 3 * SECOND]
+        cursor = "SELECT value FROM counters WHERE name = 'catch_up_cursor'"
+        assert desk.column(cursor) == [now + 3 * SECOND]
+        for i in range(2):
+            desk.config(f"s{i}", schedule_interval_minutes=0.05)
+        desk.clock.advance(3 * SECOND)
+        desk.tick(catch_up_rate=1.0, late_us=-1)
+        times = sorted(desk.column("SELECT scheduled_time FROM runs"))
+        assert len(times) == 5
+        assert min(b - a for a, b in pairwise(times)) >= SECOND
+
+
+class TestUnplannable:
+    """A cadence that cannot be planned is put off, written down and alerted."""
+
+    @pytest.mark.parametrize("broken", ["timezone = 'Nowhere/Land'", "cron = 'every noon'"])
+    def test_the_others_start(self, desk: Desk, broken: str) -> None:
+        """However small the batches, one broken cadence holds nobody else up."""
+        start = desk.clock.now()
+        bad = [desk.config(f"b{i}", schedule_cron="*/5 * * * *").config_id for i in range(3)]
+        good = desk.config("good").config_id
+        desk.sql(f"UPDATE cadences SET {broken} WHERE cron = '*/5 * * * *'")
+        desk.clock.advance(HOUR)
+        now = desk.clock.now()
+        tick = desk.tick(batch=2)
+        assert (tick.due, tick.runs, tick.missed) == (4, 1, 3)
+        assert desk.slots(good) == [now]
+        for config_id in bad:
+            assert desk.slots(config_id) == []
+            assert desk.ledger(config_id) == [(start + 5 * MINUTE, now, 1, "skipped_missed")]
+        assert desk.tick().due == 0
+        (alert,) = desk.sql(
+            "SELECT rule, severity, subject_kind, state, message FROM alerts ORDER BY alert_id"
+        )
+        assert alert[:4] == ("cadence_unplannable", "HIGH", "cadence", "open")
+        assert broken.split("'")[1] in alert[4]
+        assert "give the configs another" in alert[4]
+
+    def test_a_repaired_cadence_goes_on_where_it_was_put_off(self, desk: Desk) -> None:
+        """Once repaired, the slots since then are planned as ever, and nothing between slots."""
+        often = desk.config("often", schedule_cron="*/4 * * * *", catch_up="all").config_id
+        daily = desk.config("daily", schedule_cron="30 0 * * *").config_id
+        desk.sql("UPDATE cadences SET timezone = 'Nowhere/Land'")
+        desk.clock.advance(HOUR)
+        first = desk.clock.now()
+        assert desk.tick().due == 2
+        desk.clock.advance(PUT_OFF_US + SECOND)
+        second = desk.clock.now()
+        assert desk.tick().due == 2
+        desk.sql("UPDATE cadences SET timezone = 'UTC'")
+        desk.clock.advance(PUT_OFF_US + SECOND)
+        desk.tick()
+        assert desk.slots(often) == [first + k * 4 * MINUTE for k in (3, 4, 5)]
+        assert desk.slots(daily) == []
+        assert [row[:2] for row in desk.ledger(often)] == [
+            (first - 56 * MINUTE, first), (first + 2, second)
+        ]  # fmt: skip
+        row = desk.schedule_row(daily)
+        assert row is not None
+        assert row[1] == first + 23 * HOUR + 30 * MINUTE
+        assert desk.column("SELECT DISTINCT state FROM alerts") == ["resolved"]
+        assert desk.column("SELECT times FROM alerts") == [2, 2]

@@ -1,0 +1,136 @@
+"""A customer's topics, subscriptions and messages, and one call of every route about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.bus.message import Outgoing, SubscriptionSpec
+from penstock.core.ids import encode
+from penstock.db.store import Tx
+from penstock.limits.store.grant import limit_serve
+from penstock.limits.store.limits import limit_get
+from penstock.limits.store.rows import Turn, Want
+from tests.kits.desk import Desk
+
+
+@dataclass(frozen=True, slots=True)
+class BusThings:
+    """Names and ids of one customer's things on the bus; by default of nothing that exists."""
+
+    customer: str = "acme"
+    topic: str = "none_00000000"
+    spare_topic: str = "none_00000000"
+    subscription: str = "none_00000000"
+    spare_subscription: str = "none_00000000"
+    message: str = "100000000"
+    ack_ids: tuple[str, ...] = ("00000000",) * 3
+    limit: str = "none_00000000"
+    lease: str = "lease_00000000"
+
+    def at(self, path: str, query: str = "") -> str:
+        """A path about this customer."""
+        return f"{path}?customer_id={self.customer}{query}"
+
+
+def bus_things(desk: Desk, customer: str) -> BusThings:
+    """Give a customer two topics, two subscriptions, messages that wait and some that are held."""
+    client = desk.client
+    for name in ("events", "spare-topic"):
+        client.topics.create(name, customer=customer)
+    for name in ("reader", "spare-reader"):
+        spec = SubscriptionSpec(name=name, topic="events", dead_letter_topic=f"{name}.dlq")
+        client.subscriptions.declare(spec, customer=customer)
+    messages = [Outgoing(data=b"%d" % n, attributes={"whose": customer}) for n in range(5)]
+    ids = client.topics.publish("events", messages, customer=customer)
+    held = client.subscriptions.pull("reader", max_messages=3, customer=customer)
+    limit = f"bq:{customer}"
+    client.limits.declare(limit, {"capacity": 3})
+    lease = desk.write(lambda tx: _slot(tx, limit))
+    return BusThings(
+        customer=customer,
+        topic="events",
+        spare_topic="spare-topic",
+        subscription="reader",
+        spare_subscription="spare-reader",
+        message=str(ids[0]),
+        ack_ids=tuple(one.ack_id for one in held),
+        limit=limit,
+        lease=encode("lease", lease),
+    )
+
+
+def _slot(tx: Tx, name: str) -> int:
+    """Somebody holds a slot."""
+    limit = limit_get(tx, name)
+    assert limit is not None
+    turn = Turn(broker="b", wants=[Want(request="r", holder="somebody")])
+    return limit_serve(tx, limit.limit_id, turn).leases["r"].lease_id
+
+
+DATA = "eyJuIjogMX0="
+
+BUS_CALLS: Mapping[str, Callable[[BusThings], tuple[str, Any]]] = {
+    "POST /api/v1/topics": lambda b: (b.at("/topics"), {"name": "new-topic"}),
+    "GET /api/v1/topics": lambda b: (b.at("/topics"), None),
+    "GET /api/v1/topics/{topic}": lambda b: (b.at(f"/topics/{b.topic}"), None),
+    "DELETE /api/v1/topics/{topic}": lambda b: (b.at(f"/topics/{b.spare_topic}"), None),
+    "POST /api/v1/topics/{topic}/publish": lambda b: (
+        b.at(f"/topics/{b.topic}/publish"),
+        {"messages": [{"data": DATA, "attributes": {"league": "nba"}}]},
+    ),
+    "GET /api/v1/messages/{message_id}": lambda b: (f"/messages/{b.message}", None),
+    "GET /api/v1/subscriptions": lambda b: (b.at("/subscriptions"), None),
+    "POST /api/v1/subscriptions": lambda b: (
+        b.at("/subscriptions"),
+        {"name": "new-reader", "topic": b.topic},
+    ),
+    "GET /api/v1/subscriptions/{name}": lambda b: (
+        b.at(f"/subscriptions/{b.subscription}"),
+        None,
+    ),
+    "DELETE /api/v1/subscriptions/{name}": lambda b: (
+        b.at(f"/subscriptions/{b.spare_subscription}"),
+        None,
+    ),
+    "POST /api/v1/subscriptions/{name}/pull": lambda b: (
+        b.at(f"/subscriptions/{b.subscription}/pull"),
+        {"max_messages": 1},
+    ),
+    "POST /api/v1/subscriptions/{name}/ack": lambda b: (
+        b.at(f"/subscriptions/{b.subscription}/ack"),
+        {"ack_ids": [b.ack_ids[0]]},
+    ),
+    "POST /api/v1/subscriptions/{name}/nack": lambda b: (
+        b.at(f"/subscriptions/{b.subscription}/nack"),
+        {"nacks": [{"ack_id": b.ack_ids[1], "error": "later"}]},
+    ),
+    "POST /api/v1/subscriptions/{name}/extend": lambda b: (
+        b.at(f"/subscriptions/{b.subscription}/extend"),
+        {"ack_ids": [b.ack_ids[2]], "ack_deadline_seconds": 60},
+    ),
+    "POST /api/v1/subscriptions/{name}/release": lambda b: (
+        b.at(f"/subscriptions/{b.subscription}/release"),
+        {"ack_ids": [b.ack_ids[2]]},
+    ),
+    "POST /api/v1/subscriptions/{name}/pause": lambda b: (
+        b.at(f"/subscriptions/{b.spare_subscription}/pause"),
+        {"is_paused": True},
+    ),
+    "POST /api/v1/subscriptions/{name}/seek": lambda b: (
+        b.at(f"/subscriptions/{b.spare_subscription}/seek"),
+        {"time": "2025-01-01T00:00:00Z"},
+    ),
+    "GET /api/v1/limits": lambda _: ("/limits", None),
+    "GET /api/v1/limits/detail": lambda b: (f"/limits/detail?name={b.limit}", None),
+    "POST /api/v1/limits": lambda b: ("/limits", {"name": b.limit, "capacity": 2}),
+    "POST /api/v1/limits/release": lambda b: (
+        "/limits/release",
+        {"lease_id": b.lease, "reason": "stuck"},
+    ),
+    "POST /api/v1/subscriptions/{name}/purge": lambda b: (
+        b.at(f"/subscriptions/{b.spare_subscription}/purge"),
+        None,
+    ),
+}

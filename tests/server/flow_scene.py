@@ -1,0 +1,168 @@
+"""A customer's flows for the tests that walk every route: open, blocked, to be cancelled.
+
+`daily` has two phases in a pool of their own, so that nobody claims their runs by chance; its
+second phase needs history that nobody has, which in backfill files an intervention at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.clock import HOUR
+from penstock.core.ids import encode
+from penstock.flows.client.requests import FlowRequest
+from penstock.flows.gates.client.people import Approval
+from penstock.flows.orchestrator import Orchestrator
+from penstock.pipelines.declare.needs import historical
+from penstock.pipelines.declare.pipeline import Pipeline
+from tests.kits.desk import Desk
+
+POOL = "flows"
+TODAY, PAST, SPARE = "2025-11-17", "2025-11-10", "2025-11-18"
+
+
+@dataclass(frozen=True, slots=True)
+class FlowThings:
+    """Ids of one customer's flows and what belongs to them."""
+
+    customer: str = "acme"
+    flow: str = "flow_00000000"
+    blocked: str = "flow_00000000"
+    spare: str = "flow_00000000"
+    run: str = "run_00000000"
+    override: str = "ovr_00000000"
+    intervention: str = "int_00000000"
+    correlation: str = "flow_00000000"
+
+    @property
+    def ids(self) -> str:
+        """All of them as one text."""
+        return " ".join([self.flow, self.blocked, self.spare, self.run, self.override,
+                         self.intervention])  # fmt: skip
+
+
+def daily() -> Pipeline:
+    """Two phases; the second needs three days of history."""
+
+    def work(run: Any) -> None:
+        """Never called here."""
+
+    made = Pipeline("daily", partition="day", warehouse="w")
+    raw = made.phase("raw")
+    raw.processor("box", pool=POOL)(work)
+    analytics = made.phase("analytics", after=raw)
+    analytics.processor("players", pool=POOL, needs=[historical("an.days", days=3)])(work)
+    return made
+
+
+def flow_things(desk: Desk, customer: str) -> FlowThings:
+    """Give a customer flows, decisions, an approval and an item that waits for a person."""
+    client = desk.client
+    client.register([daily()])
+    cause = f"cause-of-{customer}"
+
+    def opened(partition: str, mode: str, *phases: str) -> Any:
+        request = FlowRequest(pipeline="daily", customer=customer, partition=partition, mode=mode,
+                              phases=phases, correlation_id=cause)  # fmt: skip
+        return client.flows.trigger(request)
+
+    flow = opened(TODAY, "same_day")
+    blocked, spare = opened(PAST, "backfill", "analytics"), opened(SPARE, "same_day")
+    Orchestrator(desk.store).run_once()
+    (item,) = client.interventions.page(customer=customer)
+    approval = Approval(
+        pipeline="daily", partition=TODAY, customer=customer, dependency="an.days",
+        reason="known", expires_at=desk.clock.now() + HOUR,
+    )  # fmt: skip
+    granted = client.overrides.grant(approval, actor="ann")
+    return FlowThings(
+        customer=customer,
+        flow=encode("flow", flow.flow.flow_id),
+        blocked=encode("flow", blocked.flow.flow_id),
+        spare=encode("flow", spare.flow.flow_id),
+        run=encode("run", flow.run_ids[0]),
+        override=encode("ovr", granted.override_id),
+        intervention=encode("int", item.intervention_id),
+        correlation=cause,
+    )
+
+
+CHANGES = {"min_quality": 0.5}
+ABOUT = {"pipeline_template": "daily"}
+
+FLOW_CALLS: Mapping[str, Callable[[FlowThings], tuple[str, Any]]] = {
+    "GET /api/v1/pipeline-runs/{run_id}/why": lambda f: (f"/pipeline-runs/{f.run}/why", None),
+    "GET /api/v1/flows": lambda _: ("/flows", None),
+    "POST /api/v1/flows": lambda f: (
+        "/flows",
+        {**ABOUT, "customer_id": f.customer, "partition": "2025-11-20", "mode": "same_day",
+         "correlation_id": "again"},
+    ),
+    "POST /api/v1/flows/preview": lambda f: (
+        "/flows/preview",
+        {**ABOUT, "customer_id": f.customer, "partition": TODAY, "mode": "same_day"},
+    ),
+    "GET /api/v1/flows/{flow_id}": lambda f: (f"/flows/{f.flow}", None),
+    "GET /api/v1/flows/{flow_id}/explain": lambda f: (f"/flows/{f.blocked}/explain", None),
+    "GET /api/v1/flows/{flow_id}/why": lambda f: (f"/flows/{f.blocked}/why", None),
+    "POST /api/v1/flows/{flow_id}/cancel": lambda f: (
+        f"/flows/{f.spare}/cancel",
+        {"reason": "enough"},
+    ),
+    "GET /api/v1/explain": lambda f: (
+        f"/explain?pipeline_template=daily&partition={TODAY}&customer_id={f.customer}",
+        None,
+    ),
+    "GET /api/v1/traces/{correlation_id}": lambda f: (f"/traces/{f.correlation}", None),
+    "POST /api/v1/events": lambda f: (
+        "/events",
+        {**ABOUT, "customer_id": f.customer, "partition": TODAY, "processor_name": "box",
+         "processing_mode": "same_day", "execution_id": "e1"},
+    ),
+    "POST /api/v1/gates/check": lambda f: (
+        "/gates/check",
+        {**ABOUT, "customer_id": f.customer, "phase": "analytics", "partition": PAST,
+         "flow_id": f.blocked},
+    ),
+    "GET /api/v1/gates/decisions": lambda _: ("/gates/decisions?pipeline_template=daily", None),
+    "POST /api/v1/gates/what-if": lambda f: (
+        "/gates/what-if",
+        {**ABOUT, "changes": CHANGES, "flow_id": f.blocked, "customer_id": f.customer},
+    ),
+    "POST /api/v1/gates/backtest": lambda f: (
+        "/gates/backtest",
+        {**ABOUT, "changes": CHANGES, "customer_id": f.customer},
+    ),
+    "GET /api/v1/overrides": lambda _: ("/overrides", None),
+    "POST /api/v1/overrides": lambda f: (
+        "/overrides",
+        {**ABOUT, "customer_id": f.customer, "partition": TODAY, "reason": "late", "expires": "1h"},
+    ),
+    "POST /api/v1/overrides/{override_id}/revoke": lambda f: (
+        f"/overrides/{f.override}/revoke",
+        {"reason": "it came"},
+    ),
+    "GET /api/v1/interventions": lambda _: ("/interventions", None),
+    "GET /api/v1/interventions/{intervention_id}": lambda f: (
+        f"/interventions/{f.intervention}",
+        None,
+    ),
+    "POST /api/v1/interventions/{intervention_id}/resolve": lambda f: (
+        f"/interventions/{f.intervention}/resolve",
+        {"resolution": "loaded by hand"},
+    ),
+}  # fmt: skip
+"""One proper call of every route about flows and gates."""
+
+FLOW_BODIES: tuple[str, ...] = (
+    "POST /api/v1/flows",
+    "POST /api/v1/flows/preview",
+    "POST /api/v1/events",
+    "POST /api/v1/gates/check",
+    "POST /api/v1/gates/what-if",
+    "POST /api/v1/gates/backtest",
+    "POST /api/v1/overrides",
+)
+"""Routes that name somebody in their body."""

@@ -1,0 +1,165 @@
+"""A served API for tests: a real server on a free port, over a desk, with a key of each role."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from typing import Any
+
+from penstock.access.api_keys import Role
+from penstock.assembly.routes import ROUTES
+from penstock.audit.telemetry import Event, Events
+from penstock.core.clock import Clock, SystemClock
+from penstock.schedules.scheduler import SchedulerOptions
+from penstock.server.app import build
+from penstock.server.context import ApiOptions, Ticked
+from penstock.server.listener import ApiServer
+from penstock.server.push_auth import Receiving
+from tests.kits.desk import Desk
+
+SCHEDULER_TOKEN = "tick-tock-0123456789"
+BOUND = ("acme", "globex")
+ROOTS = (
+    "/api", "/healthz", "/readyz", "/metrics", "/openapi.json", "/pubsub", "/.well-known",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+    @property
+    def lines(self) -> list[Any]:
+        """The body as JSON lines."""
+        return [json.loads(line) for line in self.body.splitlines()]
+
+
+@dataclass(slots=True)
+class Client:
+    """Calls the API with one key, over one kept connection."""
+
+    host: str
+    port: int
+    key: str | None
+    prefix: str = "/api/v1"
+    _connection: HTTPConnection | None = field(default=None, repr=False)
+
+    def call(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> Reply:
+        """One request; `body` is sent as JSON, bytes as they are."""
+        sent = dict(headers or {})
+        if self.key is not None:
+            sent.setdefault("Authorization", f"Bearer {self.key}")
+        raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        if raw is not None:
+            sent.setdefault("Content-Type", "application/json")
+        whole = path if path.startswith(ROOTS) or self.prefix == "" else self.prefix + path
+        connection = HTTPConnection(self.host, self.port, timeout=30)
+        try:
+            connection.request(method, whole, raw, sent)
+            answer = connection.getresponse()
+            return Reply(
+                answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+            )
+        finally:
+            connection.close()
+
+    def get(self, path: str, **headers: str) -> Reply:
+        """GET."""
+        return self.call("GET", path, None, _headers(headers))
+
+    def post(self, path: str, body: Any = None, **headers: str) -> Reply:
+        """POST."""
+        return self.call("POST", path, body, _headers(headers))
+
+    def patch(self, path: str, body: Any = None, **headers: str) -> Reply:
+        """PATCH."""
+        return self.call("PATCH", path, body, _headers(headers))
+
+    def delete(self, path: str, **headers: str) -> Reply:
+        """DELETE."""
+        return self.call("DELETE", path, None, _headers(headers))
+
+    def ok(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        """A call that must succeed; its JSON."""
+        reply = self.call(method, path, body, _headers(headers))
+        assert reply.status < 300, (reply.status, reply.body)
+        return reply.json if reply.body else None
+
+
+class Served:
+    """A desk behind a server."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        *,
+        clock: Clock | None = None,
+        receiving: Receiving | None = None,
+        **options: Any,
+    ) -> None:
+        """Serve a desk; `clock` is the API's own (ages of keys, rates), the system's unless set."""
+        self.desk = desk
+        self.events = Events()
+        self.heard: list[Event] = []
+        self.events.subscribe(self.heard.append)
+        chosen = {"scheduler_token": SCHEDULER_TOKEN, "rate": 100_000.0, "threads": 16, **options}
+        self.api = build(
+            desk.client,
+            ROUTES,
+            options=ApiOptions(**chosen),
+            clock=clock or SystemClock(),
+            events=self.events,
+            trigger=self._tick,
+            receiving=receiving or Receiving(issuer="https://penstock.example.com"),
+        )
+        self.server = ApiServer(self.api, host="127.0.0.1", port=0)
+        self.server.start()
+        desk.client.store.write(
+            lambda tx: desk.client._names.customers(tx, BOUND)  # customers exist before their keys
+        )
+        self.keys = {role.value: self.key(role.value, role) for role in Role}
+        for customer in BOUND:
+            for role in Role:
+                name = f"{customer}-{role.value}"
+                self.keys[name] = self.key(name, role, customer)
+
+    def key(self, name: str, role: Role, customer: str | None = None) -> str:
+        """Make a key."""
+        made = self.desk.client.keys.create(name, role, customer=customer)
+        assert made.text is not None
+        return made.text
+
+    def by(self, name: str | None = "admin") -> Client:
+        """A client with the key of that name; None without any."""
+        key = None if name is None else self.keys[name]
+        return Client("127.0.0.1", self.server.port, key)
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self.server.stop()
+
+    def _tick(self, batch: int, seconds: float) -> Ticked:
+        options = SchedulerOptions(batch=batch, budget_seconds=seconds)
+        tick = self.desk.tick(batch=options.batch, budget_seconds=options.budget_seconds)
+        return Ticked(
+            due=tick.due,
+            runs=tick.runs,
+            seconds=0.0,
+            is_complete=tick.next_at is None or tick.next_at > tick.now,
+        )
+
+
+def _headers(given: dict[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in given.items()}

@@ -1,0 +1,261 @@
+"""A customer with something of everything, and one proper call of every route about it.
+
+`CALLS` has an entry for each route of the access table: a route without one fails the tests that
+walk the table, so that whoever adds a route says here how it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.access.api_keys import Role
+from penstock.core.clock import MINUTE
+from penstock.core.ids import encode
+from penstock.runs.client.runs import Submission
+from penstock.runs.external.client import Claimed, Mishap, Worker
+from tests.kits.desk import Desk
+from tests.server.bus_scene import BUS_CALLS, BusThings, bus_things
+from tests.server.flow_scene import FLOW_CALLS, FlowThings, flow_things
+
+Call = tuple[str, Any]
+"""(path under /api/v1, body)."""
+
+HELD = ("claimed", "running", "completes", "completes_too", "fails", "stops", "asked")
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Ids of one customer's things; `runs` and `tokens` by what the run is there for."""
+
+    customer: str
+    config: str
+    failing: str
+    runs: Mapping[str, str]
+    tokens: Mapping[str, int]
+    key: str
+    spare_key: str
+    flows: FlowThings
+    bus: BusThings
+
+    def held(self, name: str, **more: Any) -> dict[str, Any]:
+        """The body of a call about a run that is held."""
+        return {"fencing_token": self.tokens[name], **more}
+
+
+def scene(desk: Desk, customer: str) -> Scene:
+    """Give a customer configs, runs in every state, a dead letter, an alert, a pause and keys."""
+    client = desk.client
+    config = client.configs.create(
+        customer, {"pipeline_template": "nightly", "schedule_cron": "0 * * * *", "provider": "GCP"}
+    )
+    failing = client.configs.create(
+        customer,
+        {"pipeline_template": "outside", "schedule_interval_minutes": 60, "is_active": True},
+    )
+    client.configs.update(config.config_id, {"priority": 7}, reason="more")
+    for _ in range(3):
+        client.configs.start(failing.config_id)
+        _die(desk, customer)
+    ended = [_die(desk, customer) for _ in range(3) if _submit(desk, customer)]
+    _submit(desk, customer, len(HELD))
+    worker = Worker(f"w-{customer}", "key-of-nobody")
+    held = dict(zip(HELD, client.work.claim(worker, len(HELD), customer=customer), strict=True))
+    for name in HELD[1:]:
+        client.work.start(held[name].run.run_id, worker)
+    client.runs.cancel(held["stops"].run.run_id)
+    ready = _submit(desk, customer, 2)
+    later = client.runs.submit(
+        Submission(pipeline="outside", customer=customer, at=desk.clock.now() + MINUTE)
+    )
+    key = client.keys.create(f"for-{customer}", Role.VIEWER, customer=customer)
+    spare = client.keys.create(f"spare-{customer}", Role.VIEWER, customer=customer)
+    client.pauses.pause("config", encode("cfg", config.config_id), reason="a rest")
+    runs = {name: one.run.run_id for name, one in held.items()}
+    runs |= {"ready": ready[0], "other": ready[1], "later": later}
+    runs |= {"dead": ended[0].run.run_id, "ended": ended[1].run.run_id}
+    runs |= {"again": ended[2].run.run_id}
+    return Scene(
+        customer=customer,
+        config=encode("cfg", config.config_id),
+        failing=encode("cfg", failing.config_id),
+        runs={name: encode("run", number) for name, number in runs.items()},
+        tokens={name: one.run.token for name, one in held.items()},
+        key=key.public_id,
+        spare_key=spare.public_id,
+        flows=flow_things(desk, customer),
+        bus=bus_things(desk, customer),
+    )
+
+
+def _submit(desk: Desk, customer: str, n: int = 1) -> list[int]:
+    wanted = Submission(pipeline="outside", customer=customer, parameters={"whose": customer})
+    return desk.client.runs.submit_many([wanted] * n)
+
+
+def _die(desk: Desk, customer: str) -> Claimed:
+    """Let the customer's next run die."""
+    worker = Worker(f"w-{customer}", "key-of-nobody")
+    (one,) = desk.client.work.claim(worker, customer=customer)
+    desk.client.work.start(one.run.run_id, worker)
+    mishap = Mishap(error_type="VALIDATION_ERROR", error_details={"whose": customer})
+    assert desk.client.work.fail(one.run.run_id, worker, mishap).is_dead
+    return one
+
+
+NIGHTLY = {"pipeline_template": "nightly", "schedule_cron": "0 2 * * *"}
+
+
+def _ndjson(s: Scene) -> Any:
+    return [{**NIGHTLY, "customer_id": s.customer}]
+
+
+CALLS: Mapping[str, Callable[[Scene], Call]] = {
+    "POST /api/v1/scheduler/trigger": lambda _: ("/scheduler/trigger", {"batch_size": 10}),
+    "POST /api/v1/scheduler/claim-runs": lambda _: (
+        "/scheduler/claim-runs",
+        {"worker_id": "w9", "max_claims": 1},
+    ),
+    "POST /api/v1/customers/{customer_id}/pipeline-configs": lambda s: (
+        f"/customers/{s.customer}/pipeline-configs",
+        NIGHTLY,
+    ),
+    "GET /api/v1/customers/{customer_id}/pipeline-configs": lambda s: (
+        f"/customers/{s.customer}/pipeline-configs",
+        None,
+    ),
+    "POST /api/v1/pipeline-configs/bulk": lambda s: ("/pipeline-configs/bulk", _ndjson(s)),
+    "GET /api/v1/pipeline-configs": lambda _: ("/pipeline-configs", None),
+    "GET /api/v1/pipeline-configs/{config_id}": lambda s: (f"/pipeline-configs/{s.config}", None),
+    "PATCH /api/v1/pipeline-configs/{config_id}": lambda s: (
+        f"/pipeline-configs/{s.config}",
+        {"priority": 3, "reason": "less"},
+    ),
+    "DELETE /api/v1/pipeline-configs/{config_id}": lambda s: (
+        f"/pipeline-configs/{s.config}",
+        None,
+    ),
+    "POST /api/v1/pipeline-configs/{config_id}/start": lambda s: (
+        f"/pipeline-configs/{s.failing}/start",
+        {},
+    ),
+    "GET /api/v1/pipeline-configs/{config_id}/preview": lambda s: (
+        f"/pipeline-configs/{s.config}/preview",
+        None,
+    ),
+    "GET /api/v1/pipeline-configs/{config_id}/audit": lambda s: (
+        f"/pipeline-configs/{s.config}/audit",
+        None,
+    ),
+    "GET /api/v1/pipeline-configs/{config_id}/occurrences": lambda s: (
+        f"/pipeline-configs/{s.config}/occurrences",
+        None,
+    ),
+    "POST /api/v1/schedules/preview": lambda _: (
+        "/schedules/preview",
+        {"schedule_cron": "0 2 * * *"},
+    ),
+    "POST /api/v1/customers/{customer_id}/pipeline-runs": lambda s: (
+        f"/customers/{s.customer}/pipeline-runs",
+        {"pipeline_template": "outside"},
+    ),
+    "GET /api/v1/customers/{customer_id}/pipeline-runs": lambda s: (
+        f"/customers/{s.customer}/pipeline-runs",
+        None,
+    ),
+    "GET /api/v1/customers/{customer_id}/metrics": lambda s: (
+        f"/customers/{s.customer}/metrics",
+        None,
+    ),
+    "GET /api/v1/customers/{customer_id}/audit": lambda s: (f"/customers/{s.customer}/audit", None),
+    "GET /api/v1/pipeline-runs": lambda _: ("/pipeline-runs", None),
+    "GET /api/v1/pipeline-runs/{run_id}": lambda s: (f"/pipeline-runs/{s.runs['running']}", None),
+    "POST /api/v1/pipeline-runs/heartbeat": lambda s: (
+        "/pipeline-runs/heartbeat",
+        {"heartbeats": [{"run_id": s.runs["running"], **s.held("running")}]},
+    ),
+    "POST /api/v1/pipeline-runs/complete": lambda s: (
+        "/pipeline-runs/complete",
+        {"completions": [{"run_id": s.runs["completes_too"], **s.held("completes_too")}]},
+    ),
+    "POST /api/v1/pipeline-runs/{run_id}/claim": lambda s: (
+        f"/pipeline-runs/{s.runs['other']}/claim",
+        {"worker_id": "w9"},
+    ),
+    "POST /api/v1/pipeline-runs/{run_id}/start": lambda s: (
+        f"/pipeline-runs/{s.runs['claimed']}/start",
+        s.held("claimed"),
+    ),
+    "POST /api/v1/pipeline-runs/{run_id}/heartbeat": lambda s: (
+        f"/pipeline-runs/{s.runs['running']}/heartbeat",
+        s.held("running", progress_percentage=45.5),
+    ),
+    "POST /api/v1/pipeline-runs/{run_id}/complete": lambda s: (
+        f"/pipeline-runs/{s.runs['completes']}/complete",
+        s.held("completes", status="SUCCESS"),
+    ),
+    "POST /api/v1/pipeline-runs/{run_id}/fail": lambda s: (
+        f"/pipeline-runs/{s.runs['fails']}/fail",
+        s.held("fails", error_type="TRANSIENT_NETWORK"),
+    ),
+    "POST /api/v1/pipeline-runs/{run_id}/cancelled": lambda s: (
+        f"/pipeline-runs/{s.runs['stops']}/cancelled",
+        s.held("stops"),
+    ),
+    "POST /api/v1/pipeline-runs/{run_id}/cancel": lambda s: (
+        f"/pipeline-runs/{s.runs['asked']}/cancel",
+        {"reason": "enough"},
+    ),
+    "POST /api/v1/pipeline-runs/{run_id}/retry": lambda s: (
+        f"/pipeline-runs/{s.runs['ended']}/retry",
+        None,
+    ),
+    "GET /api/v1/dead-letters": lambda _: ("/dead-letters", None),
+    "GET /api/v1/dead-letters/groups": lambda _: ("/dead-letters/groups", None),
+    "POST /api/v1/dead-letters/replay": lambda s: (
+        "/dead-letters/replay",
+        {"customer_id": s.customer, "error_type": "NOBODY_HAS_THIS"},
+    ),
+    "GET /api/v1/dead-letters/{dead_letter_id}": lambda s: (
+        f"/dead-letters/{s.runs['dead']}",
+        None,
+    ),
+    "POST /api/v1/dead-letters/{dead_letter_id}/replay": lambda s: (
+        f"/dead-letters/{s.runs['again']}/replay",
+        None,
+    ),
+    "POST /api/v1/dead-letters/{dead_letter_id}/discard": lambda s: (
+        f"/dead-letters/{s.runs['dead']}/discard",
+        {"reason": "known"},
+    ),
+    "GET /api/v1/dashboard/pipeline-status": lambda _: ("/dashboard/pipeline-status", None),
+    "GET /api/v1/alerts": lambda _: ("/alerts", None),
+    "GET /api/v1/sessions": lambda _: ("/sessions", None),
+    "GET /api/v1/pipelines": lambda _: ("/pipelines", None),
+    "GET /api/v1/pipelines/{pipeline}": lambda _: ("/pipelines/nightly", None),
+    "GET /api/v1/pauses": lambda _: ("/pauses", None),
+    "POST /api/v1/pauses": lambda s: ("/pauses", {"scope": "customer", "subject": s.customer}),
+    "POST /api/v1/pauses/resume": lambda s: (
+        "/pauses/resume",
+        {"scope": "config", "subject": s.config},
+    ),
+    "GET /api/v1/keys": lambda _: ("/keys", None),
+    "POST /api/v1/keys": lambda _: ("/keys", {"name": "new", "role": "viewer"}),
+    "POST /api/v1/keys/{key_id}/rotate": lambda s: (f"/keys/{s.key}/rotate", {"overlap": "1h"}),
+    "POST /api/v1/keys/{key_id}/revoke": lambda s: (f"/keys/{s.spare_key}/revoke", None),
+    "GET /metrics": lambda _: ("/metrics", None),
+    **{
+        name: lambda s, call=call: call(s.flows)  # type: ignore[misc]
+        for name, call in FLOW_CALLS.items()
+    },
+    **{
+        name: lambda s, call=call: call(s.bus)  # type: ignore[misc]
+        for name, call in BUS_CALLS.items()
+    },
+}
+
+
+def method_of(route: str) -> str:
+    """The method of a route of the table."""
+    return route.partition(" ")[0]

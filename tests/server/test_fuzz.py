@@ -1,0 +1,170 @@
+"""The whole document, fuzzed against the real server: no 5xx, true answers, refusals that hold."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import load_all_checks
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import (
+    negative_data_rejection,
+    positive_data_acceptance,
+)
+
+from tests.conftest import ENGINES
+from tests.kits.served import Serve
+from tests.server.kit import Served
+from tests.server.scene import scene
+
+NDJSON = "application/x-ndjson"
+BULK = "/api/v1/pipeline-configs/bulk"
+OURS = ("authorization", "x-scheduler-token", "connection")
+"""Headers that the caller sets: without them a bad call may be a good one."""
+QUICK = 3
+LONG = 150
+MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+
+load_all_checks()
+
+
+@schemathesis.serializer(NDJSON)
+def _lines(_: Any, value: Any) -> bytes:
+    """One item is one line."""
+    return json.dumps(value).encode()
+
+
+@schemathesis.deserializer(NDJSON)
+def _first_line(_: Any, response: Any) -> Any:
+    """Every line has the same shape: the first stands for all."""
+    return json.loads(response.content.splitlines()[0])
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def fuzzed(request: pytest.FixtureRequest, serve: Serve) -> Iterator[Served]:
+    """A server with a customer that random calls may happen to hit."""
+    with serve(request.param) as served:
+        scene(served.desk, "acme")
+        yield served
+
+
+@pytest.fixture(scope="module")
+def both(serve: Serve) -> Iterator[list[Served]]:
+    """A server of each engine: to make up a call takes longer than to make it twice."""
+    with serve("sqlite") as one, serve("postgres") as other:
+        for served in (one, other):
+            scene(served.desk, "acme")
+        yield [one, other]
+
+
+def fuzz(servers: list[Served], examples: int) -> int:
+    """Call every operation with good and with bad data; how many calls were made up."""
+    document = servers[0].by(None).ok("GET", "/openapi.json")
+    schema = schemathesis.openapi.from_dict(document)
+    calls = 0
+    wrong: list[Exception] = []
+    for found in schema.get_all_operations():
+        assert isinstance(found, Ok), found
+        operation = found.ok()
+        for mode in MODES:
+            try:
+                calls += fuzz_one(servers, operation, mode, examples)
+            except Exception as error:  # the others are asked as well
+                error.add_note(f"{operation.method.upper()} {operation.path}, {mode.value}")
+                wrong.append(error)
+    if wrong:
+        raise ExceptionGroup(f"{len(wrong)} operations do not hold what they say", wrong)
+    return calls
+
+
+def fuzz_one(servers: list[Served], operation: Any, mode: GenerationMode, examples: int) -> int:
+    """Call one operation with data of one kind, the same on every server."""
+    # What is right by its shape may still be refused for what it means: an unknown pipeline, say.
+    excluded = [positive_data_acceptance]
+    if operation.path == BULK:
+        excluded.append(negative_data_rejection)  # each item has an outcome of its own
+    calls = 0
+
+    @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    def one(case: Any) -> None:
+        nonlocal calls
+        calls += 1
+        ours = {n for n in case.headers or {} if n.lower() in OURS}
+        for name in ours:
+            del case.headers[name]
+        skipped = [*excluded, negative_data_rejection] if ours else excluded
+        for served in servers:
+            call(served, case, skipped, is_bad=mode is GenerationMode.NEGATIVE)
+
+    try:
+        one()
+    except hypothesis.errors.Unsatisfiable:  # nothing about this operation can be wrong
+        return calls
+    return calls
+
+
+def call(served: Served, case: Any, skipped: list[Any], *, is_bad: bool) -> None:
+    """Make one call and judge its answer; a bad call that is refused changes nothing."""
+    headers = {"Authorization": f"Bearer {served.keys['admin']}"}
+    before = served.desk.counts() if is_bad else {}
+    reply = case.call(base_url=served.server.url, headers=headers, timeout=20)
+    case.validate_response(reply, headers=headers, excluded_checks=skipped)
+    assert reply.status_code < 500
+    if before and reply.status_code >= 400:
+        assert served.desk.counts() == before, "a refusal changed something"
+
+
+@pytest.mark.postgres
+def test_document(both: list[Served]) -> None:
+    """Every operation of the document holds what it says, for good and bad data."""
+    assert fuzz(both, QUICK) > 150
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_document_at_length(fuzzed: Served) -> None:
+    """The same, for as long as a night allows."""
+    assert fuzz([fuzzed], LONG) > 2_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_links(fuzzed: Served) -> None:
+    """Chains of calls, each with what an earlier one answered, end in no 5xx either."""
+    document = fuzzed.by(None).ok("GET", "/openapi.json")
+    schema = schemathesis.openapi.from_dict(document)
+    key = fuzzed.keys["admin"]
+    url = fuzzed.server.url
+
+    class Chain(schema.as_state_machine()):  # type: ignore[misc]
+        """Calls with the admin's key."""
+
+        def get_call_kwargs(self, _: Any) -> dict[str, Any]:
+            """Where and as whom."""
+            return {"headers": {"Authorization": f"Bearer {key}"}, "base_url": url, "timeout": 20}
+
+        def validate_response(self, response: Any, case: Any, **_: Any) -> None:
+            """No 5xx, whatever came before."""
+            assert response.status_code < 500, (case, response.content)
+
+    Chain.run(
+        settings=settings(
+            max_examples=30,
+            stateful_step_count=8,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+    )

@@ -1,0 +1,427 @@
+"""Every route is behind the wall: keys, roles, rates; and what the server says of itself."""
+
+import json
+import socket
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+from fastapi.routing import APIRoute
+
+from penstock.access.api_keys import Power, Role
+from penstock.audit.telemetry import Served as ServedEvent
+from penstock.cli.logging import EventLog
+from penstock.core.clock import DAY
+from penstock.core.ids import decode
+from penstock.db.postgres.store import PostgresStore
+from penstock.server.access import EVERYBODY, PUBLIC, ROUTES, SIGNED
+from penstock.server.auth import BELIEVED_SECONDS
+from penstock.server.route import StrictRoute
+from penstock.testing.clock import VirtualClock
+from penstock.testing.postgres.server import DatabaseServer
+from tests.kits.desk import Desk
+from tests.server.bus_scene import BusThings
+from tests.server.flow_scene import FlowThings
+from tests.server.kit import SCHEDULER_TOKEN, Client, Reply, Served
+from tests.server.scene import CALLS, HELD, Scene, method_of, scene
+
+MATRIX = {
+    #                admin operator worker viewer
+    Power.READ_RUNS: (True, True, True, True),
+    Power.READ: (True, True, False, True),
+    Power.WORK: (True, True, True, False),
+    Power.OPERATE: (True, True, False, False),
+    Power.ADMINISTER: (True, False, False, False),
+}
+ALLOWED = {
+    power: dict(zip((Role.ADMIN, Role.OPERATOR, Role.WORKER, Role.VIEWER), row, strict=True))
+    for power, row in MATRIX.items()
+}
+NOBODY = Scene(
+    customer="acme",
+    config="cfg_00000000",
+    failing="cfg_00000000",
+    runs=dict.fromkeys(
+        (*HELD, "ready", "other", "later", "dead", "ended", "again"), "run_00000000"
+    ),
+    tokens=dict.fromkeys(HELD, 1),
+    key="key_00000000",
+    spare_key="key_00000000",
+    flows=FlowThings(),
+    bus=BusThings(),
+)
+"""Ids that nothing has: calls that change nothing."""
+
+
+def routes_of(served: Served) -> list[APIRoute]:
+    """Every route of the app, of included routers too."""
+    found: list[APIRoute] = []
+
+    def walk(routes: Any) -> None:
+        for route in routes:
+            if isinstance(route, APIRoute):
+                found.append(route)
+            inner = getattr(route, "original_router", None) or getattr(route, "app", None)
+            if inner is not None and hasattr(inner, "routes"):
+                walk(inner.routes)
+
+    walk(served.api.fastapi.router.routes)
+    return found
+
+
+class TestWall:
+    """Deny by default."""
+
+    def test_inventory(self, shared: Served) -> None:
+        """Each route of the app is public by name or strict and in the table; none is missing."""
+        routes = routes_of(shared)
+        strict = {
+            f"{m} {r.path}" for r in routes if isinstance(r, StrictRoute) for m in r.methods or ()
+        }
+        others = {r.path for r in routes if not isinstance(r, StrictRoute)}
+        assert strict == set(ROUTES) == set(CALLS)
+        signed = {name.partition(" ")[2] for name in SIGNED}
+        assert others == PUBLIC | signed
+        assert not signed & PUBLIC
+        assert not SIGNED & set(ROUTES)
+        assert set(EVERYBODY) <= set(ROUTES)
+
+    def test_the_document_says_so(self, shared: Served) -> None:
+        """The document names the same routes, the power of each, and asks for a key."""
+        paths = shared.by(None).ok("GET", "/openapi.json")["paths"]
+        operations = {f"{m.upper()} {p}": o for p, ms in paths.items() for m, o in ms.items()}
+        assert {n: o["x-power"] for n, o in operations.items() if "x-power" in o} == {
+            name: power.value for name, power in ROUTES.items()
+        }
+        for name, operation in operations.items():
+            path = name.partition(" ")[2]
+            assert (operation["security"] == []) is (path in PUBLIC), name
+
+    def test_nobody_without_a_key(self, shared: Served) -> None:
+        """No key, an empty one, a wrong scheme, a mistyped or unknown key: always the same 401."""
+        good = shared.keys["admin"]
+        unknown = good[:4] + ("0" if good[4] != "0" else "1") + good[5:]
+        headers: list[dict[str, str]] = [
+            {}, {"Authorization": ""}, {"Authorization": "Bearer "}, {"Authorization": good},
+            {"Authorization": f"Basic {good}"}, {"Authorization": f"Bearer {good[:-1]}"},
+            {"Authorization": f"Bearer {good}x"}, {"Authorization": f"Bearer {unknown}"},
+            {"Authorization": "Bearer " + "x" * 4000}, {"X-Scheduler-Token": SCHEDULER_TOKEN},
+            {"Cookie": f"key={good}"},
+        ]  # fmt: skip
+        by = shared.by(None)
+        before = shared.desk.counts()
+        for name in ROUTES:
+            path, body = CALLS[name](NOBODY)
+            answers = [by.call(method_of(name), path, body, dict(sent)) for sent in headers]
+            if name == "POST /api/v1/scheduler/trigger":
+                assert answers.pop(9).status == 200
+            for reply in answers:
+                assert reply.status == 401, (name, reply.body)
+                assert reply.json["code"] == "auth.required"
+                assert reply.headers["www-authenticate"].startswith("Bearer")
+        assert by.call("GET", f"/keys?key={good}").status == 401
+        assert shared.desk.counts() == before
+
+    def test_public(self, shared: Served) -> None:
+        """Health, readiness and the document are answered to everybody."""
+        for path in PUBLIC:
+            assert shared.by(None).get(path).status == 200
+
+    @pytest.mark.parametrize("role", list(Role))
+    def test_roles(self, shared: Served, role: Role) -> None:
+        """Each role on each route: 403 exactly where the table of powers says no."""
+        for name, power in ROUTES.items():
+            path, body = CALLS[name](NOBODY)
+            method = method_of(name)
+            if method != "GET" and ALLOWED[power][role] and "00000000" not in f"{path}{body}":
+                continue  # it would do something: the walk does
+            free = shared.by(role.value).call(method, path, body)
+            assert (free.status == 403) is not ALLOWED[power][role], (name, free.body)
+            bound = shared.by(f"acme-{role}").call(method, path, body)
+            refused = not ALLOWED[power][role] or name in EVERYBODY or power is Power.ADMINISTER
+            assert (bound.status == 403) is refused, (name, bound.body)
+            if free.status == 403:
+                assert free.json["code"] == "auth.forbidden"
+
+    def test_every_route_works_for_those_who_may(self, served: Served) -> None:
+        """Each route answers 2xx to the least role that may call it."""
+        s = scene(served.desk, "acme")
+        least = {
+            Power.READ_RUNS: "viewer", Power.READ: "viewer", Power.WORK: "worker",
+            Power.OPERATE: "operator", Power.ADMINISTER: "admin",
+        }  # fmt: skip
+        for name in sorted(ROUTES, key=lambda name: name.startswith("DELETE")):
+            path, body = CALLS[name](s)
+            reply = served.by(least[ROUTES[name]]).call(method_of(name), path, body)
+            assert 200 <= reply.status < 300, (name, reply.status, reply.body)
+
+    def test_the_scheduler_token(self, shared: Served) -> None:
+        """The token opens the trigger alone; a wrong one is not made good by a key."""
+        by = shared.by("admin")
+        assert by.post("/scheduler/trigger", {}, X_Scheduler_Token="wrong").status == 401
+        assert by.post("/scheduler/trigger", {}, X_Scheduler_Token="").status == 401
+        nobody = shared.by(None)
+        reply = nobody.post("/scheduler/trigger", None, X_Scheduler_Token=SCHEDULER_TOKEN)
+        assert reply.json["status"] == "completed"
+
+    def test_no_token_configured(self, desk: Desk) -> None:
+        """Without a configured token no token is right, the empty one included."""
+        served = Served(desk, scheduler_token="")
+        try:
+            for token in ("", "x"):
+                reply = served.by(None).post("/scheduler/trigger", {}, X_Scheduler_Token=token)
+                assert reply.status == 401
+        finally:
+            served.stop()
+
+
+class TestKeysInTime:
+    """Keys end: by revocation, by expiry, after a rotation."""
+
+    @pytest.fixture
+    def timed(self, desk: Desk, clock: VirtualClock) -> Any:
+        """A server whose own clock is the test's."""
+        made = Served(desk, clock=clock)
+        yield made
+        made.stop()
+
+    def test_revocation(self, timed: Served, clock: VirtualClock) -> None:
+        """A revoked key is refused within 60 seconds everywhere, at once where it is new."""
+        admin, viewer = timed.by("admin"), timed.by("viewer")
+        other = timed.key("other", Role.VIEWER)
+        assert viewer.get("/pipelines").status == 200
+        listed = admin.ok("GET", "/keys?limit=1000")["items"]
+        ids = {one["name"]: one["key_id"] for one in listed}
+        for name in ("viewer", "other"):
+            assert admin.ok("POST", f"/keys/{ids[name]}/revoke") == {"changed": True}
+        assert admin.ok("POST", f"/keys/{ids['viewer']}/revoke") == {"changed": False}
+        assert Client("127.0.0.1", timed.server.port, other).get("/pipelines").status == 401
+        clock.advance(seconds=BELIEVED_SECONDS - 1)
+        assert viewer.get("/pipelines").status == 200, "believed for a moment"
+        clock.advance(seconds=1)
+        assert viewer.get("/pipelines").status == 401
+        assert BELIEVED_SECONDS <= 60
+        shown = admin.ok("GET", "/keys?with_revoked=true&limit=1000")["items"]
+        assert {one["state"] for one in shown if one["name"] in ("viewer", "other")} == {"revoked"}
+
+    def test_expiry(self, timed: Served, clock: VirtualClock) -> None:
+        """A key ends at its moment."""
+        made = timed.by("admin").ok(
+            "POST", "/keys", {"name": "short", "role": "viewer", "expires": "2h"}
+        )
+        by = Client("127.0.0.1", timed.server.port, made["key"])
+        assert by.get("/pipelines").status == 200
+        clock.advance(seconds=2 * 3600 - 31)
+        assert by.get("/pipelines").status == 200
+        clock.advance(seconds=31)
+        assert by.get("/pipelines").status == 401
+
+    def test_rotation(self, timed: Served, clock: VirtualClock) -> None:
+        """Both secrets hold during the overlap, then only the new one."""
+        admin = timed.by("admin")
+        made = admin.ok("POST", "/keys", {"name": "turning", "role": "viewer"})
+        path = f"/keys/{made['info']['key_id']}/rotate"
+        newer = admin.ok("POST", path, {"overlap": "1h"})
+        assert newer["info"]["state"] == "rotating"
+        old = Client("127.0.0.1", timed.server.port, made["key"])
+        new = Client("127.0.0.1", timed.server.port, newer["key"])
+        assert (old.get("/pipelines").status, new.get("/pipelines").status) == (200, 200)
+        clock.advance(seconds=3600)
+        assert (old.get("/pipelines").status, new.get("/pipelines").status) == (401, 200)
+        last = admin.ok("POST", path, {"overlap": "0s"})
+        clock.advance(seconds=31)
+        assert new.get("/pipelines").status == 401
+        assert Client("127.0.0.1", timed.server.port, last["key"]).get("/pipelines").status == 200
+        used = timed.desk.client.keys.get(decode("key", made["info"]["key_id"])).last_used_at
+        assert used is not None
+        assert clock.now() - used < DAY
+
+    def test_rate(self, timed: Served, clock: VirtualClock) -> None:
+        """A key has its rate, twice that at once; then 429 until a request is free again."""
+        admin = timed.by("admin")
+        made = admin.ok("POST", "/keys", {"name": "eager", "role": "viewer", "rate": 2})
+        by = Client("127.0.0.1", timed.server.port, made["key"])
+        assert [by.get("/pipelines").status for _ in range(5)] == [200] * 4 + [429]
+        refused = by.get("/pipelines")
+        assert refused.json["code"] == "rate.exceeded"
+        assert refused.headers["retry-after"] == "1"
+        assert timed.by("viewer").get("/pipelines").status == 200, "others are not held up"
+        clock.advance(500_000)
+        assert [by.get("/pipelines").status for _ in range(2)] == [200, 429]
+        slow = admin.ok("POST", "/keys", {"name": "slow", "role": "viewer", "rate": 0.1})
+        by = Client("127.0.0.1", timed.server.port, slow["key"])
+        assert [by.get("/pipelines").status for _ in range(2)] == [200, 429]
+        assert by.get("/pipelines").headers["retry-after"] == "10"
+
+
+class TestHealth:
+    """What the server says while the store is away, and while it stops."""
+
+    def test_store_away(self, pg_server: DatabaseServer, pg_migrated_dsn: str) -> None:
+        """While PostgreSQL does not let us in: 503 with Retry-After; then it goes on by itself."""
+        clock = VirtualClock(1_763_337_600_000_000)
+        store = PostgresStore(pg_migrated_dsn, clock)
+        name = pg_migrated_dsn.rpartition("/")[2].partition("?")[0]
+        served = Served(Desk(store, clock))
+        try:
+            by = served.by("viewer")
+            assert by.get("/readyz").status == 200
+            assert by.get("/pauses").status == 200
+            assert served.by("admin").get("/metrics").status == 200
+            _shut(pg_server, name)
+            for path in ("/readyz", "/pauses"):
+                reply = by.get(path)
+                assert reply.status == 503, reply.body
+                assert reply.json["code"].startswith("store")
+                assert int(reply.headers["retry-after"]) >= 1
+                assert reply.json["request_id"] == reply.headers["x-request-id"]
+            assert b"host" not in by.get("/pauses").body, "where the store is, is for the log"
+            metrics = served.by("admin").get("/metrics")
+            assert metrics.status == 200
+            assert b"penstock_up 0.0" in metrics.body
+            assert by.get("/healthz").status == 200
+            _open(pg_server, name)
+            assert by.get("/readyz").status == 200
+            assert by.get("/pauses").status == 200
+            assert b"penstock_up 1.0" in served.by("admin").get("/metrics").body
+        finally:
+            _open(pg_server, name)
+            served.stop()
+            store.close()
+
+    def test_graceful_stop(self, served: Served) -> None:
+        """A stop answers those who wait and those in work, and refuses new connections."""
+        entered, go_on = threading.Event(), threading.Event()
+        tick = served.api.fastapi.state.trigger
+
+        def slow(batch: int, seconds: float) -> Any:
+            entered.set()
+            assert go_on.wait(20)
+            return tick(batch, seconds)
+
+        served.api.fastapi.state.trigger = slow
+        replies: dict[str, Reply] = {}
+
+        def call(name: str, path: str, body: Any) -> None:
+            replies[name] = served.by("operator").post(path, body)
+
+        poll = {"worker_id": "w", "wait_seconds": 50}
+        threads = [
+            threading.Thread(target=call, args=("poll", "/scheduler/claim-runs", poll)),
+            threading.Thread(target=call, args=("work", "/scheduler/trigger", {})),
+        ]
+        for thread in threads:
+            thread.start()
+        assert entered.wait(10)
+        _until(lambda: served.api.waiting.count == 1)
+        stopping = threading.Thread(target=served.stop)
+        stopping.start()
+        threads[0].join(10)
+        assert replies["poll"].json == {"claimed_runs": []}, "the waiting worker is answered"
+        assert "work" not in replies, "the other request is still being worked on"
+        go_on.set()
+        threads[1].join(10)
+        assert replies["work"].json["status"] == "completed"
+        stopping.join(20)
+        assert not stopping.is_alive()
+        with pytest.raises(ConnectionError):
+            socket.create_connection(("127.0.0.1", served.server.port), timeout=2).close()
+
+    def test_draining_is_not_ready(self, served: Served) -> None:
+        """A process that stops says so before it is gone; it is alive until then."""
+        served.api.fastapi.state.is_draining = True
+        reply = served.by(None).get("/readyz")
+        assert (reply.status, reply.json["code"]) == (503, "draining")
+        assert reply.headers["retry-after"] == "1"
+        assert served.by(None).get("/healthz").status == 200
+
+    def test_overload(self, desk: Desk) -> None:
+        """More requests at once than the process takes: 503 at once; it stays alive."""
+        served = Served(desk, inflight=1)
+        entered, go_on = threading.Event(), threading.Event()
+        tick = served.api.fastapi.state.trigger
+
+        def slow(batch: int, seconds: float) -> Any:
+            entered.set()
+            assert go_on.wait(20)
+            return tick(batch, seconds)
+
+        served.api.fastapi.state.trigger = slow
+        by = served.by("operator")
+        thread = threading.Thread(target=by.post, args=("/scheduler/trigger", {}))
+        try:
+            thread.start()
+            assert entered.wait(10)
+            reply = by.get("/pauses")
+            assert (reply.status, reply.json["code"]) == (503, "overloaded")
+            assert reply.headers["retry-after"] == "1"
+            assert by.get("/healthz").status == by.get("/readyz").status == 200
+            go_on.set()
+            thread.join(10)
+            assert by.get("/pauses").status == 200
+        finally:
+            go_on.set()
+            served.stop()
+
+
+class TestRequestIds:
+    """Each request can be found again."""
+
+    def test_ids(self, shared: Served) -> None:
+        """A good id is kept, any other replaced; problems and log lines carry it."""
+        by = shared.by("viewer")
+        reply = by.get("/pipeline-runs/run_00000000", X_Request_Id="my-id.7")
+        assert reply.headers["x-request-id"] == reply.json["request_id"] == "my-id.7"
+        for bad in ("a b", "x" * 65, "é", "<script>", ""):
+            told = by.get("/pauses", X_Request_Id=bad).headers["x-request-id"]
+            assert told
+            assert told != bad
+
+    def test_access_lines(self, shared: Served) -> None:
+        """Each request is one event with who, what, how it ended; and one structured line."""
+        shared.heard.clear()
+        by = shared.by("acme-viewer")
+        by.get("/pipeline-runs/run_00000000?", X_Request_Id="line-1")
+        shared.by(None).get("/pauses", X_Request_Id="line-2")
+        lines = [event for event in shared.heard if isinstance(event, ServedEvent)]
+        assert [(e.request_id, e.method, e.status, e.key, e.customer_id) for e in lines] == [
+            ("line-1", "GET", 404, "acme-viewer", "acme"),
+            ("line-2", "GET", 401, None, None),
+        ]
+        assert lines[0].path == "/api/v1/pipeline-runs/run_00000000"
+        assert all(event.seconds >= 0 for event in lines)
+        written: list[str] = []
+        EventLog(written.append, as_json=True, level="debug")(lines[0])
+        line = json.loads(written[0])
+        assert (line["action"], line["request_id"], line["status"]) == ("served", "line-1", 404)
+
+    def test_answers_are_not_cached_or_guessed(self, shared: Served) -> None:
+        """Every answer forbids caching and sniffing."""
+        for reply in (shared.by("viewer").get("/pauses"), shared.by(None).get("/nothing")):
+            assert reply.headers["cache-control"] == "no-store"
+            assert reply.headers["x-content-type-options"] == "nosniff"
+            assert "server" not in reply.headers
+
+
+def _until(condition: Any) -> None:
+    """Wait until something holds that no event tells of."""
+    gate = threading.Event()
+    for _ in range(1000):
+        if condition():
+            return
+        gate.wait(0.01)
+    raise AssertionError("it never came to that")
+
+
+def _shut(server: DatabaseServer, name: str) -> None:
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,)
+        )
+
+
+def _open(server: DatabaseServer, name: str) -> None:
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")

@@ -1,0 +1,217 @@
+"""A full server: refused at the door like everywhere else, and nobody else suffers for it."""
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import pytest
+
+from penstock.audit.telemetry import Served as ServedEvent
+from penstock.server.overload import protocol
+from tests.kits.desk import Desk
+from tests.server.kit import Served
+
+RUNS = "/api/v1/customers/acme/pipeline-runs"
+BODY = b'{"pipeline_template": "outside"}'
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+
+# Nothing here depends on the engine.
+pytestmark = pytest.mark.parametrize("engine", ["sqlite"])
+
+
+@pytest.fixture
+def full(desk: Desk) -> Iterator[Served]:
+    """A server with one place, taken until the test is over; keys have been seen before."""
+    served = Served(desk, threads=1, inflight=1)
+    with served_until_left(served):
+        yield served
+    assert served.by("viewer").get("/pauses").status == 200, "and there is room again"
+    served.stop()
+
+
+@contextlib.contextmanager
+def served_until_left(served: Served) -> Iterator[None]:
+    """Keep the only place taken while the block runs."""
+    entered, go_on = threading.Event(), threading.Event()
+    tick = served.api.fastapi.state.trigger
+
+    def slow(batch: int, seconds: float) -> Any:
+        entered.set()
+        assert go_on.wait(20)
+        return tick(batch, seconds)
+
+    served.api.fastapi.state.trigger = slow
+    assert served.by("worker").post("/pipeline-runs/run_00000000/heartbeat").status == 404
+    caller = served.by("operator")
+    thread = threading.Thread(target=caller.post, args=("/scheduler/trigger", {}))
+    thread.start()
+    try:
+        assert entered.wait(10)
+        yield
+    finally:
+        go_on.set()
+        thread.join(10)
+
+
+class Wire:
+    """One kept connection, byte by byte."""
+
+    def __init__(self, served: Served) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", served.server.port), timeout=5)
+        self.file = self.socket.makefile("rb")
+
+    def send(self, head: str, body: bytes = b"", more: bytes = b"") -> None:
+        """A request."""
+        length = b"" if CHUNKED in more else b"Content-Length: %d\r\n" % len(body)
+        self.socket.sendall(head.encode() + b"\r\nHost: x\r\n" + more + length + b"\r\n" + body)
+
+    def read(self) -> tuple[int, dict[str, str], Any]:
+        """An answer: status, headers, JSON."""
+        status = int(self.file.readline().split(b" ")[1])
+        headers = {}
+        while line := self.file.readline().strip():
+            name, _, value = line.decode().partition(": ")
+            headers[name.lower()] = value
+        return status, headers, json.loads(self.file.read(int(headers["content-length"])))
+
+    def close(self) -> None:
+        """Hang up."""
+        self.file.close()
+        self.socket.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the server ends the connection; waits for it."""
+        return self.file.read(1) == b""
+
+
+Wires: TypeAlias = Callable[[Served], Wire]
+
+
+@pytest.fixture
+def wires() -> Iterator[Wires]:
+    """Connections that are closed when the test is over."""
+    with contextlib.ExitStack() as stack:
+        yield lambda served: stack.enter_context(contextlib.closing(Wire(served)))
+
+
+def test_same_words(full: Served, wires: Wires) -> None:
+    """Refused at the door or behind it: the same answer, but for id and date."""
+    quick, slow = wires(full), wires(full)
+    quick.send(f"POST {RUNS} HTTP/1.1", BODY, b"X-Request-Id: my-id.7\r\n")
+    slow.send(f"POST {RUNS} HTTP/1.1", b"0\r\n\r\n", CHUNKED)
+    (status, headers, told), other = quick.read(), slow.read()
+    assert (status, told["code"], told["status"]) == (503, "overloaded", 503)
+    assert headers["retry-after"] == "1"
+    assert headers["x-request-id"] == told["request_id"] == "my-id.7"
+    assert other[1]["x-request-id"] == other[2]["request_id"]
+    assert headers.keys() == other[1].keys()
+    own = {"x-request-id", "date", "content-length"}
+    for name in headers.keys() - own:
+        assert headers[name] == other[1][name]
+    assert {**told, "request_id": ""} == {**other[2], "request_id": ""}
+
+
+def test_counted_and_logged(full: Served) -> None:
+    """Each refusal is in the access log and in the meters, and changes nothing."""
+    before = full.desk.counts()
+    full.heard.clear()
+    by = full.by("viewer")
+    ids = [by.get("/pauses?x=1").headers["x-request-id"] for _ in range(3)]
+    lines = [event for event in full.heard if isinstance(event, ServedEvent)]
+    assert [event.request_id for event in lines] == ids
+    assert {(e.method, e.path, e.status, e.key) for e in lines} == {
+        ("GET", "/api/v1/pauses", 503, None)
+    }
+    meters = full.api.fastapi.state.meters.answer().body.decode()
+    name = 'penstock_http_requests_total{method="GET",route="other",status="503"}'
+    assert f"{name} 3.0" in meters
+    assert full.desk.counts() == before
+
+
+def test_connection_goes_on(full: Served, wires: Wires) -> None:
+    """After a refusal the connection serves: what was refused is read to its end, in order."""
+    wire = wires(full)
+    wire.send(f"POST {RUNS} HTTP/1.1", BODY)
+    assert wire.read()[0] == 503
+    wire.send("GET /healthz HTTP/1.1")
+    assert wire.read()[0] == 200
+    pair = wires(full)
+    one = f"POST {RUNS} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(BODY)}\r\n\r\n".encode() + BODY
+    pair.socket.sendall(one + one + b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert [pair.read()[0] for _ in range(3)] == [503, 503, 200]
+
+
+def test_connection_ends(full: Served, wires: Wires) -> None:
+    """A caller that wants no second answer gets its connection closed, and is told so."""
+    for head, more in (
+        (f"GET {RUNS} HTTP/1.1", b"Connection: close\r\n"),
+        (f"GET {RUNS} HTTP/1.0", b""),
+        (f"GET {RUNS} HTTP/1.0", b"Connection: keep-alive\r\n"),
+    ):
+        wire = wires(full)
+        wire.send(head, more=more)
+        status, headers, _ = wire.read()
+        assert (status, headers["connection"]) == (503, "close")
+        assert wire.is_closed
+
+
+def test_body_that_does_not_come(
+    full: Served, wires: Wires, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refused request that is never whole is not waited for."""
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.1)
+    wire = wires(full)
+    head = f"POST {RUNS} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{"
+    wire.socket.sendall(head.encode())
+    assert wire.is_closed
+
+
+def test_workers_go_on(full: Served) -> None:
+    """Workers' starts, beats and ends are served while everybody else is refused."""
+    assert full.by("worker").get("/pauses").status == 503
+    for verb in ("start", "heartbeat", "complete"):
+        reply = full.by("worker").post(f"/pipeline-runs/run_00000000/{verb}", {})
+        assert (reply.status, reply.json["code"]) == (404, "not_found"), verb
+
+
+def test_unusual_requests(full: Served) -> None:
+    """What the door leaves to the guard is refused too, or answered as ever."""
+    by = full.by("viewer")
+    assert by.call("HEAD", "/pauses").status == 503
+    assert by.call("OPTIONS", "/pauses").status == 503
+    assert by.get("/paus%65s").status == 503
+    assert by.call("POST", RUNS, b" " * 70_000).status == 503
+    assert by.post("/pipeline-runs/run_00000000/cancel", {}).status == 503
+    for always in ("/healthz", "/readyz", "/healthz?x=1"):
+        assert by.get(always).status == 200
+
+
+def test_stop_tells(desk: Desk, wires: Wires, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is about to be told that it has to come again hears it before the server is gone."""
+    monkeypatch.setattr(protocol, "PAUSE_SECONDS", 60.0)
+    served = Served(desk, threads=1, inflight=1)
+    wire = wires(served)
+    with served_until_left(served):
+        served.heard.clear()
+        wire.send(f"GET {RUNS} HTTP/1.1")
+        until_heard(served, 503)
+        stopping = threading.Thread(target=served.stop)
+        stopping.start()
+        assert wire.read()[0] == 503
+        assert wire.is_closed
+    stopping.join(20)
+    assert not stopping.is_alive()
+
+
+def until_heard(served: Served, status: int) -> None:
+    """Wait until a request was answered so; nothing tells of it but the list of events."""
+    gate = threading.Event()
+    for _ in range(1000):
+        if any(isinstance(e, ServedEvent) and e.status == status for e in list(served.heard)):
+            return
+        gate.wait(0.01)
+    raise AssertionError("nobody was refused")

@@ -1,0 +1,90 @@
+"""What a confined client gets for somebody else's flows, gates, approvals and explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.client import Client
+from penstock.core.ids import encode
+from penstock.flows.client.requests import CompletionReport, FlowRequest
+from penstock.flows.explain.client import FlowFilter
+from penstock.flows.gates.client.people import Approval
+from tests.tenancy.tenants import Things
+
+Call = Callable[[Client, Things], Any]
+
+
+def _flow(things: Things, **more: Any) -> FlowRequest:
+    return FlowRequest(pipeline="gated", partition="p", customer=things.customer_id, **more)
+
+
+def _report(things: Things) -> CompletionReport:
+    return CompletionReport(
+        pipeline="gated", processor="far", partition="p", customer=things.customer_id
+    )
+
+
+def _approval(things: Things) -> Approval:
+    return Approval(
+        pipeline="gated", partition="p", customer=things.customer_id, reason="r", expires_at=2**60
+    )
+
+
+FOREIGN_FLOWS: dict[str, list[Call]] = {
+    "flows.trigger": [
+        lambda c, t: c.flows.trigger(_flow(t)),
+        lambda c, t: c.flows.trigger(_flow(t, force=True)),
+    ],
+    "flows.complete": [lambda c, t: c.flows.complete(_report(t))],
+    "flows.get": [
+        lambda c, t: c.flows.get(t.flow),
+        lambda c, t: c.flows.get(t.flow, t.customer_id),
+    ],
+    "flows.find": [lambda c, t: c.flows.find("gated", "p", customer=t.customer_id)],
+    "flows.detail": [lambda c, t: c.flows.detail(t.flow)],
+    "flows.page": [lambda c, t: c.flows.page(FlowFilter(), customer=t.customer_id)],
+    "flows.trace": [lambda c, t: c.flows.trace("x", t.customer_id)],
+    "flows.cancel": [lambda c, t: c.flows.cancel(t.flow)],
+    "gates.check": [lambda c, t: c.gates.check("gated", "next", flow_id=t.flow)],
+    "gates.history": [lambda c, t: c.gates.history("gated", customer=t.customer_id)],
+    "gates.backtest": [
+        lambda c, t: c.gates.backtest("gated", {"proceed_at": 50}, customer=t.customer_id)
+    ],
+    "overrides.grant": [lambda c, t: c.overrides.grant(_approval(t))],
+    "overrides.revoke": [lambda c, t: c.overrides.revoke(t.override)],
+    "overrides.page": [lambda c, t: c.overrides.page(customer=t.customer_id)],
+    "interventions.get": [lambda c, t: c.interventions.get(t.item)],
+    "interventions.resolve": [lambda c, t: c.interventions.resolve(t.item, "done")],
+    "interventions.page": [lambda c, t: c.interventions.page(customer=t.customer_id)],
+    "explaining.explain": [lambda c, t: c.explaining.explain("gated", "p", customer=t.customer_id)],
+    "explaining.explain_flow": [lambda c, t: c.explaining.explain_flow(t.flow)],
+    "explaining.why_flow": [lambda c, t: c.explaining.why_flow(t.flow)],
+    "explaining.why_run": [
+        lambda c, t: c.explaining.why_run(t.waiting),
+        lambda c, t: c.explaining.why_run(t.ended),
+    ],
+    "explaining.trace": [
+        lambda c, t: c.explaining.trace(encode("flow", t.flow)),
+        lambda c, t: c.explaining.trace(encode("run", t.waiting)),
+    ],
+    "previews.trigger": [lambda c, t: c.previews.trigger(_flow(t))],
+}
+"""With somebody else's things: NotFound, in the words used for things that do not exist."""
+
+OWN_FLOWS: dict[str, Callable[[Client], Any]] = {
+    "flows.page": lambda c: c.flows.page(FlowFilter()),
+    "gates.history": lambda c: c.gates.history("gated"),
+    "overrides.page": lambda c: c.overrides.page(),
+    "interventions.page": lambda c: c.interventions.page(),
+}
+"""Lists without a customer: its own, which are like the other's."""
+
+ANYBODYS_FLOWS = frozenset({"gates.what_if"})
+"""About no customer's things: the caller hands in what it was given before."""
+
+
+def flow_words(things: Things) -> list[str]:
+    """The ids that errors about these things may name."""
+    ids = (("flow", things.flow), ("ovr", things.override), ("int", things.item))
+    return [encode(kind, number) for kind, number in ids]

@@ -1,0 +1,204 @@
+"""Two customers with a row in every table that can hold one, and stores of three kinds under them.
+
+`sqlite` has the first wall only; `postgres` connects as a superuser; `plain` as an ordinary user
+who owns the database, which is how a service should run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+
+from penstock.access.store.registry import processor_list
+from penstock.client import Client
+from penstock.core.clock import HOUR
+from penstock.core.ids import encode
+from penstock.db.postgres.store import PostgresStore
+from penstock.db.store import Store
+from penstock.flows.client.requests import CompletionReport, FlowRequest
+from penstock.flows.gates.client.people import Approval
+from penstock.flows.gates.evidence import Sighting
+from penstock.flows.gates.probe_request import Look
+from penstock.flows.orchestrator import Orchestrator
+from penstock.runs.client.runs import Submission
+from penstock.runs.external.holder import Claimed, Mishap, Worker
+from penstock.runs.rows import HeldRun
+from penstock.runs.store.runs import Claim, run_claim
+from penstock.testing.clock import VirtualClock
+from penstock.testing.postgres.server import DatabaseServer
+from tests.kits.databases import Admin, Databases
+from tests.kits.desk import Desk, gated
+
+PASSWORD = "only-for-tests"
+
+
+class Things(NamedTuple):
+    """What a customer has."""
+
+    customer_id: str
+    number: int
+    config_id: int
+    waiting: int
+    held: Claimed
+    ended: int
+    dead: int
+    letter: int = 10**9
+    flow: int = 10**9
+    override: int = 10**9
+    item: int = 10**9
+
+
+class Tenants:
+    """A desk with the customers acme and bravo, alike in everything."""
+
+    def __init__(self, store: Store, clock: VirtualClock) -> None:
+        self.desk = Desk(store, clock)
+        self.store = store
+        self.clock = clock
+        self.client = self.desk.client
+        self.client.register([gated()])
+        self.acme = self._settle("acme")
+        self.bravo = self._settle("bravo")
+
+    def scoped(self, things: Things) -> Client:
+        """A client confined to one of them."""
+        return self.client.scoped(things.customer_id, actor="bound")
+
+    def _settle(self, who: str) -> Things:
+        """Give a customer a config, a pause, a waiting, a held, an ended and a dead run."""
+        worker = Worker(f"w-{who}", "k")
+        config = self.desk.config(who)
+        self.clock.advance(2 * HOUR)
+        self.client.configs.update(config.config_id, {"schedule_cron": "5 * * * *"})
+        number = config.customer
+        scoped = self.client.scoped(who)
+        ended, dead, held = (
+            scoped.runs.submit(Submission(pipeline="outside", ordering_key=f"k{n}"), key=f"key-{n}")
+            for n in range(3)
+        )
+        self.client.work.claim_by_id(worker, ended)
+        self.client.work.start(ended, worker)
+        self.client.work.complete(ended, worker)
+        self.client.work.claim_by_id(worker, dead)
+        self.client.work.start(dead, worker)
+        for _ in range(3):
+            scoped.configs.start(config.config_id)
+            self.desk.fail(self.desk.take())
+        self.client.work.fail(dead, worker, Mishap(error_type="VALIDATION_ERROR"))
+        claimed = self.client.work.claim_by_id(worker, held)
+        self.client.work.start(held, worker)
+        flow = self._flow(who)
+        waiting = scoped.runs.submit("nightly")
+        self._rows(number, waiting)
+        self.client.pauses.pause("config", encode("cfg", config.config_id))
+        letter = self.client.dead_letters.of_run(dead)
+        assert letter is not None
+        mine = (waiting, claimed, ended, dead, letter.dead_letter_id)
+        return Things(who, number, config.config_id, *mine, *flow)
+
+    def _flow(self, who: str) -> tuple[int, int, int]:
+        """A flow with a completion, decisions, checks, an approval, an open item and a breaker.
+
+        Returns the ids of the flow, the approval and the item.
+        """
+        scoped = self.client.scoped(who, actor=f"person of {who}")
+        opened = scoped.flows.trigger(FlowRequest(pipeline="gated", partition="p", mode="manual"))
+        granted = scoped.overrides.grant(
+            Approval(
+                pipeline="gated", partition="p", reason="a test", dependency="t.other",
+                expires_at=self.clock.now() + HOUR,
+            )
+        )  # fmt: skip
+        report = CompletionReport(pipeline="gated", processor="far", partition="p", mode="manual")
+        scoped.flows.complete(report)
+
+        def see(look: Look) -> list[Sighting]:
+            return [
+                Sighting(key=d.key, looked_at=self.clock.now(), rows=1, days_present=0)
+                for d in look.dependencies
+            ]
+
+        Orchestrator(self.store, see).run_once()
+        scoped.flows.trigger(FlowRequest(pipeline="pair", partition="p", mode="manual"))
+        self.desk.complete(*self._claim("pair"))
+        (item,) = scoped.interventions.page()
+        return opened.flow.flow_id, granted.override_id, item.intervention_id
+
+    def _rows(self, number: int, run_id: int) -> None:
+        """A row in every table that no use case above fills."""
+        at = self.clock.now()
+        for text in (
+            "INSERT INTO topics (topic, customer, name, created_at) VALUES ({k}, {n}, 't', {at})",
+            "INSERT INTO subscriptions (subscription, customer, topic, name, kind, created_at) "
+            "VALUES ({k}, {n}, {k}, 's', 'pull', {at})",
+            "INSERT INTO messages (topic, customer, data, published_at, expires_at) "
+            "VALUES ({k}, {n}, 'x', {at}, {at})",
+            "INSERT INTO publish_marks VALUES ({k}, 'd', {n}, 'h', {k}, {at})",
+            "INSERT INTO deliveries (subscription, message_id, customer, published_at, state, "
+            "due_at, born_at) VALUES ({k}, {k}, {n}, {at}, 0, {at}, {at})",
+            "INSERT INTO settled VALUES ({k}, {k}, {n}, 1, 1, 1, 0, 'acked', {at}, {at})",
+            "INSERT INTO delivery_sums (subscription, customer, hour_at) VALUES ({k}, {n}, {at})",
+            "INSERT INTO limits (limit_id, customer, name, created_at, updated_at) "
+            "VALUES ({k}, {n}, 'l', {at}, {at})",
+            "INSERT INTO limit_leases (limit_id, customer, token, holder, request, asked_at, "
+            "since_at) VALUES ({k}, {n}, 1, 'h', 'r', {at}, {at})",
+            "INSERT INTO limit_tickets (limit_id, customer, broker, holder, request, lease_us, "
+            "asked_at, until_at) VALUES ({k}, {n}, 'b', 'h', 'r2', 1, {at}, {at})",
+            "INSERT INTO run_limits (run_id, limit_id, customer, level, pass, is_waiting, "
+            "lined_at) VALUES ({run}, {k}, {n}, 5, 1, TRUE, {at})",
+            "INSERT INTO limit_history (limit_id, customer, holder, weight, outcome, at) "
+            "VALUES ({k}, {n}, 'h', 1, 'released', {at})",
+        ):
+            self.desk.sql(text.format(n=number, k=number + 100, at=at, run=run_id))
+
+    def _claim(self, pipeline: str) -> list[HeldRun]:
+        """Claim what is ready of one pipeline, and nobody else's."""
+        rows = [r for r in self.store.read(processor_list) if r.pipeline == pipeline]
+        claim = Claim(pool=rows[0].pool_no, processors=[row.processor for row in rows], n=10,
+                      claimed_by="tester", start=True)  # fmt: skip
+        return self.store.write(lambda tx: run_claim(tx, claim))
+
+
+def plain_user(admin: Admin, suffix: str) -> str:
+    """An ordinary user who may log in and nothing else; returns its name."""
+    name = f"penstock_test_{suffix}_{os.getpid()}"
+    admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}'")
+    return name
+
+
+def dsn_as(dsn: str, user: str) -> str:
+    """The URL for another user."""
+    parts = urlsplit(dsn)
+    return urlunsplit(parts._replace(netloc=f"{user}:{PASSWORD}@{parts.hostname}:{parts.port}"))
+
+
+@pytest.fixture(scope="session")
+def pg_plain(
+    pg_server: DatabaseServer, pg_admin: Admin, pg_template: str
+) -> Iterator[tuple[str, Databases]]:
+    """(user, databases) of an ordinary user who was granted the tenant role."""
+    assert pg_template, "its migration made the role"
+    user, template = plain_user(pg_admin, "plain"), f"penstock_plain_{os.getpid()}"
+    set_too = " WITH INHERIT FALSE, SET TRUE" if pg_admin.server_version >= 160_000 else ""
+    pg_admin.execute(f"GRANT penstock_tenant TO {user}{set_too}")
+    pg_admin.execute(f"CREATE DATABASE {template} TEMPLATE template0 OWNER {user}")
+    store = PostgresStore(dsn_as(pg_server.dsn(template), user))
+    store.migrate()
+    store.close()
+    databases = Databases(pg_server, pg_admin, template, owner=user)
+    yield user, databases
+    databases.close()
+    pg_admin.execute(f"DROP DATABASE {template} WITH (FORCE)")
+    pg_admin.execute(f"DROP ROLE {user}")
+
+
+@pytest.fixture
+def pg_plain_dsn(pg_server: DatabaseServer, pg_plain: tuple[str, Databases]) -> Iterator[str]:
+    """The URL of a migrated database that belongs to an ordinary user."""
+    user, databases = pg_plain
+    with databases.lent() as name:
+        yield dsn_as(pg_server.dsn(name), user)

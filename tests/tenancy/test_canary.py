@@ -1,0 +1,145 @@
+"""A secret is nowhere in the database, whichever way it tries to get there (I34)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.access.api_keys import Role, parse
+from penstock.access.secrets import Secrets
+from penstock.core.errors import InvalidInput
+from penstock.core.redact import MASK, REGISTERED
+from penstock.core.retry import ErrorType
+from penstock.db.store import Store
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs.client.runs import Submission
+from penstock.runs.external.holder import Completion, Mishap, Told, Worker
+from penstock.testing.clock import VirtualClock
+from penstock.worker.options import WorkerOptions
+from penstock.worker.worker_core import WorkerSteps
+from tests.kits.desk import Desk
+from tests.kits.dump import columns_holding
+
+CANARY = "cnry-8f3a-Zq"
+REFERENCE = {"password": {"$secret": "db"}}
+W = Worker("w", "k")
+
+
+@pytest.fixture
+def desk(store: Store, clock: VirtualClock) -> Iterator[Desk]:
+    """A desk; what a test resolved is forgotten after it."""
+    yield Desk(store, clock)
+    REGISTERED.clear()
+
+
+def execute(desk: Desk, body: Callable[[Any], Any], *, secrets: Secrets) -> int:
+    """Run a processor with a reference in its parameters, to its stored end; the run's id."""
+    pipeline = Pipeline("p")
+    pipeline.processor("work")(body)
+    options = WorkerOptions(name="w", secrets=secrets)
+    steps = WorkerSteps(desk.store, [pipeline], options, clock=desk.clock, jitter=lambda: 0.0)
+    steps.open()
+    run_id = desk.client.runs.submit(Submission(pipeline="p", parameters=REFERENCE))
+    (held,) = steps.claim_once(1, start=True)
+    finish = steps.execute(held)
+    assert finish is not None
+    steps.beat_once()
+    steps.ends.add([finish])
+    steps.flush_once()
+    steps.close()
+    return run_id
+
+
+def details(desk: Desk, run_id: int) -> str:
+    """What is stored of a run's end."""
+    run = desk.client.runs.get(run_id)
+    return f"{run.error_type} {run.error_details} {run.result}"
+
+
+def test_a_processor_gets_it_and_gives_it_away(desk: Desk) -> None:
+    """Errors, results and progress of a run that resolved a secret are masked before they land."""
+
+    def raises(run: Any) -> None:
+        assert run.parameters["password"] == CANARY
+        raise RuntimeError(f"login as {CANARY} failed")
+
+    def returns(run: Any) -> dict[str, Any]:
+        run.progress(10, stage=f"with {run.secret('db')}")
+        return {"echo": [CANARY], "rows": 3}
+
+    secrets = Secrets({"db": CANARY})
+    assert f"login as {MASK} failed" in details(desk, execute(desk, raises, secrets=secrets))
+    assert f'{{"echo":["{MASK}"],"rows":3}}' in details(
+        desk, execute(desk, returns, secrets=secrets)
+    )
+    assert columns_holding(desk.store, CANARY) == []
+
+
+def test_nobody_knows_it(desk: Desk) -> None:
+    """A reference without a value fails the run for good, and says what is missing."""
+    said = details(desk, execute(desk, lambda run: dict(run.parameters), secrets=Secrets()))
+    assert ErrorType.INVALID_CONFIGURATION in said
+    assert "PENSTOCK_SECRET_DB" in said
+    assert len(desk.client.dead_letters.find()) == 1
+
+
+def test_told_from_outside(desk: Desk) -> None:
+    """What workers outside report is masked by name and by looks."""
+    client = desk.client
+    for n in range(2):
+        run_id = desk.submit("outside", parameters=REFERENCE)
+        (claimed,) = client.work.claim(W)
+        assert claimed.run.parameters == '{"password": {"$secret": "db"}}'
+        client.work.start(run_id, W)
+        told = Told(stage=f"postgresql://u:{CANARY}@h/d")
+        client.work.heartbeat(run_id, W, progress=told)
+        assert columns_holding(desk.store, CANARY) == []
+        if n == 0:
+            failed = {"message": f"postgresql://u:{CANARY}@h/d", "api_key": CANARY,
+                      "log": f"Authorization: Bearer {CANARY}"}  # fmt: skip
+            mishap = Mishap(error_type="VALIDATION_ERROR", error_details=failed)
+            client.work.fail(run_id, W, mishap)
+        else:
+            done = {"token": CANARY, "credentials": {"user": CANARY}, "rows": 5}
+            client.work.complete(run_id, W, completion=Completion(result_summary=done))
+            assert '"rows":5' in details(desk, run_id)
+    assert columns_holding(desk.store, CANARY) == []
+
+
+def test_given_as_a_literal(desk: Desk) -> None:
+    """Configs and submissions with a literal secret are refused, and leave no trace."""
+    config = desk.config(parameters={"password": {"$secret": "db"}})
+    before = desk.counts()
+    for parameters in (
+        {"password": CANARY}, {"db": [{"apiKey": CANARY}]}, {"url": f"ftp://u:{CANARY}@h/"},
+    ):  # fmt: skip
+        calls: list[Callable[[], Any]] = [
+            lambda p=parameters: desk.submit(parameters=p),  # type: ignore[misc]
+            lambda p=parameters: desk.client.runs.submit(  # type: ignore[misc]
+                Submission(pipeline="nightly", parameters=p), key="k"
+            ),
+            lambda p=parameters: desk.config(parameters=p),  # type: ignore[misc]
+            lambda p=parameters: desk.client.configs.update(  # type: ignore[misc]
+                config.config_id, {"parameters": p}
+            ),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidInput) as caught:
+                call()
+            assert CANARY not in str(caught.value)
+    assert desk.counts() == before
+    assert columns_holding(desk.store, CANARY) == []
+
+
+def test_keys(desk: Desk) -> None:
+    """No column holds a key, its secret, or enough of it to matter."""
+    made = desk.client.keys.create("k", Role.ADMIN, customer="acme")
+    again = desk.client.keys.rotate(made.key_id)
+    desk.client.keys.authenticate(again.text)
+    for key in (made, again):
+        parsed = parse(key.text)
+        assert parsed is not None
+        for part in (str(key.text), parsed.secret, parsed.secret[:12]):
+            assert columns_holding(desk.store, part) == []

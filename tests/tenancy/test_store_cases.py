@@ -1,0 +1,482 @@
+"""Every use case of a confined client, against two customers, on every kind of store.
+
+Each use case is named here with what a caller bound to acme gets for bravo's things: the same as
+for things that do not exist, a refusal, or its own only. A new use case fails until it is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from penstock.access.api_keys import Role
+from penstock.client import Client
+from penstock.core.clock import DAY, HOUR
+from penstock.core.errors import DuplicateRequest, Forbidden, NotFound, PenstockError
+from penstock.core.ids import encode
+from penstock.db.postgres.store import PostgresStore
+from penstock.db.store import Store
+from penstock.runs.client.runs import Place, RunFilter, Submission
+from penstock.runs.external.holder import Completion, Heartbeat, Mishap, Report, Worker
+from penstock.runs.rows import HeldRun
+from penstock.testing.clock import VirtualClock
+from tests.kits.dump import raw, tables
+from tests.tenancy.bus_cases import BUS_FOREIGN, BUS_OWN
+from tests.tenancy.flow_cases import (
+    ANYBODYS_FLOWS,
+    FOREIGN_FLOWS,
+    OWN_FLOWS,
+    flow_words,
+)
+from tests.tenancy.tenants import Tenants, Things
+
+KINDS = (
+    "sqlite",
+    pytest.param("postgres", marks=pytest.mark.postgres),
+    pytest.param("plain", marks=pytest.mark.postgres),
+)
+CRON = {"pipeline_template": "nightly", "schedule_cron": "0 * * * *"}
+W = Worker("w", "k")
+Call = Callable[[Client, Things], Any]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which kind of store."""
+    return str(request.param)
+
+
+@pytest.fixture
+def engine(kind: str) -> str:
+    """The engine of that kind."""
+    return "sqlite" if kind == "sqlite" else "postgres"
+
+
+@pytest.fixture
+def tenants(kind: str, request: pytest.FixtureRequest, clock: VirtualClock) -> Iterator[Tenants]:
+    """Two customers, alike in everything."""
+    if kind != "plain":
+        yield Tenants(request.getfixturevalue("store"), clock)
+        return
+    store = PostgresStore(request.getfixturevalue("pg_plain_dsn"), clock)
+    yield Tenants(store, clock)
+    store.close()
+
+
+def only(outcomes: Sequence[Any]) -> Any:
+    """The one outcome of a batch, raised when it is an error."""
+    (outcome,) = outcomes
+    if isinstance(outcome, PenstockError):
+        raise outcome
+    return outcome
+
+
+def cfg(things: Things) -> str:
+    """The public id of its config."""
+    return encode("cfg", things.config_id)
+
+
+FOREIGN: dict[str, list[Call]] = {
+    "configs.create": [lambda c, t: c.configs.create(t.customer_id, CRON)],
+    "configs.create_many": [
+        lambda c, t: c.configs.create_many([("acme", CRON), (t.customer_id, CRON)])
+    ],
+    "configs.create_ids": [
+        lambda c, t: c.configs.create_ids([("acme", CRON), (t.customer_id, CRON)])
+    ],
+    "configs.get": [
+        lambda c, t: c.configs.get(t.config_id),
+        lambda c, t: c.configs.get(t.config_id, t.customer_id),
+        lambda c, t: c.configs.get(t.config_id, "acme"),
+    ],
+    "configs.page": [lambda c, t: c.configs.page(customer=t.customer_id)],
+    "configs.update": [
+        lambda c, t: c.configs.update(t.config_id, {"priority": 9}),
+        lambda c, t: c.configs.update(t.config_id, {"priority": 9}, customer=t.customer_id),
+        lambda c, t: c.configs.update(t.config_id, {"priority": 9}, version=77),
+    ],
+    "configs.enable": [lambda c, t: c.configs.enable(t.config_id)],
+    "configs.disable": [lambda c, t: c.configs.disable(t.config_id)],
+    "configs.delete": [lambda c, t: c.configs.delete(t.config_id)],
+    "configs.start": [lambda c, t: c.configs.start(t.config_id)],
+    "configs.preview": [lambda c, t: c.configs.preview(t.config_id)],
+    "configs.audit": [lambda c, t: c.configs.audit(t.customer_id)],
+    "configs.audit_of": [lambda c, t: c.configs.audit_of(t.config_id)],
+    "configs.ledger": [lambda c, t: c.configs.ledger(t.config_id)],
+    "runs.submit": [
+        lambda c, t: c.runs.submit(Submission(pipeline="nightly", customer=t.customer_id)),
+        lambda c, t: c.runs.submit(
+            Submission(pipeline="outside", customer=t.customer_id), key="key-0"
+        ),
+    ],
+    "runs.submit_many": [
+        lambda c, t: c.runs.submit_many(
+            [Submission(pipeline="nightly"), Submission(pipeline="nightly", customer=t.customer_id)]
+        )
+    ],
+    "runs.get": [
+        lambda c, t: c.runs.get(t.waiting),
+        lambda c, t: c.runs.get(t.ended),
+        lambda c, t: c.runs.get(t.ended, t.customer_id),
+    ],
+    "runs.detail": [lambda c, t: c.runs.detail(t.ended), lambda c, t: c.runs.detail(t.waiting)],
+    "runs.page": [lambda c, t: c.runs.page(RunFilter(), t.customer_id)],
+    "runs.page_after": [
+        lambda c, t: c.runs.page_after(RunFilter(), Place(True, 2**60, t.waiting), t.customer_id)
+    ],
+    "runs.cancel": [lambda c, t: c.runs.cancel(t.waiting), lambda c, t: c.runs.cancel(t.ended)],
+    "runs.retry": [lambda c, t: c.runs.retry(t.dead), lambda c, t: c.runs.retry(t.waiting)],
+    **BUS_FOREIGN,
+    "pauses.pause": [
+        lambda c, t: c.pauses.pause("config", cfg(t)),
+        lambda c, t: c.pauses.pause("customer", t.customer_id),
+    ],
+    "pauses.resume": [
+        lambda c, t: c.pauses.resume("config", cfg(t)),
+        lambda c, t: c.pauses.resume("customer", t.customer_id),
+    ],
+    "views.metrics": [lambda c, t: c.views.metrics(t.customer_id, 0, 2**60)],
+    "views.alerts": [lambda c, t: c.views.alerts(customer=t.customer_id)],
+    "work.claim_by_id": [
+        lambda c, t: c.work.claim_by_id(W, t.waiting),
+        lambda c, t: c.work.claim_by_id(W, t.held.run.run_id),
+    ],
+    "work.start": [lambda c, t: c.work.start(t.held.run.run_id, W, token=t.held.run.token)],
+    "work.heartbeat": [lambda c, t: c.work.heartbeat(t.held.run.run_id, W, token=t.held.run.token)],
+    "work.heartbeat_many": [
+        lambda c, t: only(
+            c.work.heartbeat_many(W, [Heartbeat(run_id=t.held.run.run_id, token=t.held.run.token)])
+        )
+    ],
+    "work.complete": [
+        lambda c, t: c.work.complete(t.held.run.run_id, W, token=t.held.run.token),
+        lambda c, t: c.work.complete(t.ended, W),
+    ],
+    "work.complete_many": [
+        lambda c, t: only(
+            c.work.complete_many(W, [Report(run_id=t.held.run.run_id, token=t.held.run.token)])
+        )
+    ],
+    "work.fail": [
+        lambda c, t: c.work.fail(
+            t.held.run.run_id, W, Mishap(error_type="TIMEOUT"), token=t.held.run.token
+        )
+    ],
+    "work.cancelled": [lambda c, t: c.work.cancelled(t.held.run.run_id, W, token=t.held.run.token)],
+    **FOREIGN_FLOWS,
+}
+"""With somebody else's things: NotFound, in the words used for things that do not exist."""
+
+FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
+    "pauses.pause": [
+        lambda c: c.pauses.pause("all", None), lambda c: c.pauses.pause("pipeline", "nightly")
+    ],
+    "pauses.resume": [
+        lambda c: c.pauses.resume("all", None), lambda c: c.pauses.resume("pipeline", "nightly")
+    ],
+    "work.together": [lambda c: c.work.together([])],
+    "views.sessions": [lambda c: c.views.sessions()],
+    "views.sizes": [lambda c: c.views.sizes()],
+    "views.outbox": [lambda c: c.views.outbox()],
+    "views.verify_journal": [lambda c: c.views.verify_journal()],
+    "views.wall": [lambda c: c.views.wall()],
+    "subscriptions.watch": [lambda c: c.subscriptions.watch()],
+    "limits.page": [lambda c: c.limits.page()],
+    "limits.get": [lambda c: c.limits.get("l")],
+    "limits.declare": [lambda c: c.limits.declare("l", {"capacity": 1})],
+    "limits.release": [lambda c: c.limits.release(1, "x")],
+    "keys.create": [lambda c: c.keys.create("k", Role.VIEWER)],
+    "keys.get": [lambda c: c.keys.get(1)],
+    "keys.page": [lambda c: c.keys.page()],
+    "keys.rotate": [lambda c: c.keys.rotate(1)],
+    "keys.revoke": [lambda c: c.keys.revoke(1)],
+    "keys.server_secret": [lambda c: c.keys.server_secret("x")],
+}  # fmt: skip
+"""What belongs to the installation."""
+
+OWN: dict[str, Callable[[Client], Any]] = {
+    "configs.page": lambda c: c.configs.page(),
+    "runs.page": lambda c: c.runs.page(RunFilter()),
+    "runs.page_after": lambda c: c.runs.page_after(RunFilter(), None),
+    **BUS_OWN,
+    "pauses.in_force": lambda c: c.pauses.in_force(),
+    "views.overview": lambda c: c.views.overview(),
+    "views.alerts": lambda c: c.views.alerts(),
+    "views.next_slot": lambda c: c.views.next_slot(),
+    **OWN_FLOWS,
+}
+"""Lists without a customer: its own, which are like the other's."""
+
+NOTHING: dict[str, Call] = {
+    "configs.page": lambda c, t: c.configs.page(after=t.config_id - 1, limit=1),
+    "runs.page": lambda c, t: c.runs.page(RunFilter(config_id=t.config_id)),
+    "work.claim": lambda c, t: c.work.claim(W, customer=t.customer_id),
+}
+"""With somebody else's things: nothing, as with things that do not exist."""
+
+ANYBODYS = {"configs.check", "configs.preview_of", "views.now", "views.answers", "views.pipelines",
+            "keys.authenticate", *ANYBODYS_FLOWS}  # fmt: skip
+"""About no customer's things."""
+
+OF_THE_HOUSE = ("topics.page", "subscriptions.page", "dead_letters.groups")
+"""Lists that are no longer for somebody who sees everybody: the house's own, or groups."""
+
+GHOST = Things("ghost", 10**6, 10**9, 10**9, None, 10**9, 10**9)  # type: ignore[arg-type]
+
+
+def ghost_of(things: Things) -> Things:
+    """The same things, had they never been."""
+    blank = HeldRun._make([0] * len(HeldRun._fields))
+    claimed = things.held._replace(run=blank._replace(run_id=10**9, token=things.held.run.token))
+    return GHOST._replace(held=claimed)
+
+
+def anonymous(error: PenstockError, things: Things) -> tuple[type, str, str]:
+    """An error without the ids it was asked about."""
+    text = f"{error.message} {sorted(error.detail.items())}"
+    runs = (things.waiting, things.held.run.run_id, things.ended, things.dead)
+    ids = [*(encode("run", run) for run in runs), *flow_words(things)]
+    ids.append(encode("dl", things.letter))
+    for word in (things.customer_id, cfg(things), *ids):
+        text = text.replace(word, "ID")
+    return type(error), error.code, text
+
+
+def refusal(name: str, call: Call, client: Client, things: Things) -> PenstockError:
+    """The error a call is answered with; there must be one."""
+    try:
+        answer = call(client, things)
+    except PenstockError as error:
+        return error
+    raise AssertionError(f"{name} answered {answer!r:.200}")
+
+
+def rows_of(store: Store, things: Things) -> dict[str, list[Any]]:
+    """Everything stored about a customer, table by table."""
+    found = {}
+    for table in tables(store):
+        rows = raw(store, f'SELECT * FROM "{table}"')
+        columns = _columns(store, table)
+        for name, values in (
+            ("customer", {things.number}),
+            ("config_id", {things.config_id}),
+            ("subject", {things.config_id, things.held.run.run_id}),
+            ("run_id", {things.held.run.run_id, things.waiting}),
+        ):
+            if name in columns:
+                place = columns.index(name)
+                found[table] = sorted(map(str, (row for row in rows if row[place] in values)))
+                break
+    return found
+
+
+def _columns(store: Store, table: str) -> list[str]:
+    if store.capabilities.engine == "postgres":
+        text = (
+            "SELECT attname::text FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped "
+            f"AND attrelid = '{table}'::regclass ORDER BY attnum"
+        )
+        return [row[0] for row in raw(store, text)]
+    return [row[1] for row in raw(store, f'PRAGMA table_info("{table}")')]
+
+
+def test_every_use_case_is_named(store: Store) -> None:
+    """A use case that is not in one of the lists above fails here."""
+    client = Client(store)
+    found = {
+        f"{subject}.{name}"
+        for subject in vars(client)
+        if not subject.startswith("_") and subject not in ("store", "actor")
+        for name in dir(type(getattr(client, subject)))
+        if not name.startswith("_")
+    }
+    assert found == {*FOREIGN, *FORBIDDEN, *OWN, *NOTHING, *ANYBODYS}
+
+
+def test_foreign_things(tenants: Tenants) -> None:
+    """Somebody else's things are answered exactly like things that never were, and stay put."""
+    bound, other, ghost = tenants.scoped(tenants.acme), tenants.bravo, ghost_of(tenants.bravo)
+    before = rows_of(tenants.store, other)
+    mine = tenants.desk.counts()
+    for name, calls in FOREIGN.items():
+        for call in calls:
+            theirs, nobodys = refusal(name, call, bound, other), refusal(name, call, bound, ghost)
+            assert isinstance(theirs, NotFound), name
+            assert anonymous(theirs, other) == anonymous(nobodys, ghost), name
+    for name, empty in NOTHING.items():
+        assert empty(bound, other) == empty(bound, ghost) == [], name
+    assert rows_of(tenants.store, other) == before
+    assert tenants.desk.counts() == mine
+
+
+def test_forbidden_things(tenants: Tenants) -> None:
+    """What belongs to the installation is refused, and nothing happens."""
+    bound = tenants.scoped(tenants.acme)
+    before = tenants.desk.counts()
+    for name, calls in FORBIDDEN.items():
+        for call in calls:
+            with pytest.raises(Forbidden):
+                call(bound)
+            assert tenants.desk.counts() == before, name
+    with pytest.raises(Forbidden):
+        bound.register([])
+
+
+def test_own_lists(tenants: Tenants) -> None:
+    """Lists hold the caller's own: the two customers are alike, so their lists have one length."""
+    for name, call in OWN.items():
+        acme, bravo = (call(tenants.scoped(t)) for t in (tenants.acme, tenants.bravo))
+        assert "bravo" not in str(acme), name
+        assert "acme" not in str(bravo), name
+        if isinstance(acme, list):
+            assert acme, name
+            everybodys = len(call(tenants.client))
+            assert len(acme) == len(bravo), name
+            assert len(acme) < everybodys or name in ("runs.page", *OF_THE_HOUSE), name
+    total, mine = tenants.client.views.overview(), tenants.scoped(tenants.acme).views.overview()
+    assert (mine.running, total.running) == (1, 2)
+    assert (mine.completed_today, total.completed_today) == (3, 6)
+    assert (mine.failed_today, total.failed_today) == (4, 8)
+
+
+def test_a_claim_takes_own_runs_only(tenants: Tenants) -> None:
+    """A bound worker is given its customer's runs, and leaves the others waiting."""
+    for who in ("acme", "bravo", "bravo"):
+        tenants.client.runs.submit(Submission(pipeline="outside", customer=who))
+    claimed = tenants.scoped(tenants.acme).work.claim(W, 10)
+    assert [c.run.customer_id for c in claimed] == ["acme"]
+    assert len(tenants.client.work.claim(W, 10)) == 2
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("kind", ["postgres", "plain"])
+def test_the_second_wall_alone(tenants: Tenants) -> None:
+    """Without the client's filters the database still keeps bravo's things out of reach."""
+    unbound = Client(tenants.store.scoped(tenants.acme.number), actor="forgetful")
+    before = rows_of(tenants.store, tenants.bravo)
+    for name, calls in FOREIGN.items():
+        if name == "previews.trigger":
+            continue  # whom it does not see, it takes for somebody new
+        for call in calls:
+            refusal(name, call, unbound, tenants.bravo)
+            assert rows_of(tenants.store, tenants.bravo) == before, name
+    for name, listed in OWN.items():
+        if name not in ("views.next_slot", "views.overview"):
+            assert "bravo" not in str(listed(unbound)), name
+
+
+def test_the_same_request_key(tenants: Tenants) -> None:
+    """Two customers use the same key for different requests and never meet."""
+    wanted = Submission(pipeline="nightly", partition="p")
+    made = {}
+    for who in (tenants.acme, tenants.bravo):
+        bound = tenants.scoped(who)
+        made[who.customer_id] = bound.runs.submit(wanted, key="same")
+        assert bound.runs.submit(wanted, key="same") == made[who.customer_id]
+        with pytest.raises(DuplicateRequest):
+            bound.runs.submit(Submission(pipeline="nightly", partition="q"), key="same")
+    assert len(set(made.values())) == 2
+
+
+def test_scoping(tenants: Tenants) -> None:
+    """A confined client exists for an existing customer only, and cannot be widened."""
+    for name in ("nobody", "bravo "):
+        with pytest.raises(PenstockError):
+            tenants.client.scoped(name)
+    bound = tenants.scoped(tenants.acme)
+    assert bound.customer_id == "acme"
+    assert bound.scoped("acme").customer_id == "acme"
+    with pytest.raises(NotFound):
+        bound.scoped("bravo")
+    with pytest.raises(AssertionError):
+        bound.store.scoped(tenants.bravo.number)
+    with pytest.raises(AssertionError):
+        bound.store.migrate()
+    bound.store.close()
+    assert tenants.client.views.now()
+
+
+class TestOwnLife:
+    """Everything a bound key may do, it can do: no policy stands in its own way."""
+
+    def test_configs(self, tenants: Tenants, clock: VirtualClock) -> None:
+        """Create, change, switch, preview, start, pause, list what was missed, delete, audit."""
+        bound = tenants.scoped(tenants.acme)
+        made, second = bound.configs.create_many([("acme", CRON), ("acme", CRON)])
+        assert bound.configs.update(made.config_id, {"schedule_cron": "*/7 * * * *"}).version == 2
+        clock.advance(3 * HOUR)
+        bound.configs.update(made.config_id, {"schedule_cron": "*/9 * * * *"})
+        assert bound.configs.ledger(made.config_id)
+        bound.configs.disable(made.config_id)
+        bound.configs.enable(made.config_id)
+        assert len(bound.configs.preview(made.config_id)) == 5
+        (run_id,) = bound.configs.start(made.config_id)
+        assert bound.runs.cancel(run_id) == "cancelled"
+        name = encode("cfg", made.config_id)
+        assert bound.pauses.pause("config", name)
+        assert bound.pauses.pause("customer", "acme")
+        assert {p.scope for p in bound.pauses.in_force()} == {"config", "customer"}
+        waiting = bound.runs.submit("nightly")
+        assert bound.runs.get(waiting).admission == 2
+        assert bound.pauses.resume("customer", "acme")
+        assert bound.pauses.resume("config", name)
+        bound.configs.delete(second.config_id)
+        assert bound.configs.audit("acme")[-1].action == "DELETED"
+        assert len(bound.configs.audit_of(second.config_id)) == 2
+        assert all(c.customer_id == "acme" for c in bound.configs.page())
+
+    def test_pauses_of_everybody(self, tenants: Tenants) -> None:
+        """A pause that the caller may not see still holds its new runs."""
+        tenants.client.pauses.pause("all", None)
+        bound = tenants.scoped(tenants.acme)
+        assert bound.runs.get(bound.runs.submit("nightly")).admission == 2
+        assert {p.scope for p in bound.pauses.in_force()} == {"config"}
+
+    def test_work(self, tenants: Tenants) -> None:
+        """Claim, start, heartbeat, complete, fail until the config is switched off, retry."""
+        bound = tenants.scoped(tenants.acme)
+        config = bound.configs.create(
+            "acme", {"pipeline_template": "outside", "event_topic": "topic-1"}
+        )
+        for n in range(6):
+            ids = bound.configs.start(config.config_id) if n < 5 else [
+                bound.runs.submit(Submission(pipeline="outside", ordering_key="one"))
+            ]  # fmt: skip
+            (claimed,) = bound.work.claim(W, 5)
+            assert claimed.run.run_id == ids[0]
+            bound.work.start(claimed.run.run_id, W, token=claimed.run.token)
+            bound.work.heartbeat(claimed.run.run_id, W)
+            if n < 5:
+                bound.work.fail(claimed.run.run_id, W, Mishap(error_type="VALIDATION_ERROR"))
+            else:
+                bound.work.complete(
+                    claimed.run.run_id, W, completion=Completion(result_summary={"n": 1})
+                )
+        assert not bound.configs.get(config.config_id).is_active
+        assert {a.rule for a in bound.views.alerts(state="open")} >= {"config_disabled"}
+        detail = bound.runs.detail(claimed.run.run_id)
+        assert (detail.run.state, len(detail.journal)) == ("COMPLETED", 2)
+        bound.configs.enable(config.config_id)
+        dead = bound.dead_letters.find()[0]
+        again = bound.runs.retry(dead.subject)
+        assert bound.runs.cancel(again) == "cancelled"
+        bound.dead_letters.discard([bound.dead_letters.find()[0].dead_letter_id], "seen")
+        (sums,) = bound.views.metrics("acme", tenants.clock.now() - DAY, tenants.clock.now() + DAY)
+        assert sums.completed == 4
+        held = tenants.acme.held.run
+        assert bound.runs.cancel(held.run_id) == "asked"
+        bound.work.cancelled(held.run_id, Worker("w-acme", "k"), token=held.token)
+
+    def test_ordering(self, tenants: Tenants) -> None:
+        """Runs behind an ordering key move up when the one in front ends, confined or not."""
+        bound = tenants.scoped(tenants.acme)
+        first, second = (
+            bound.runs.submit(Submission(pipeline="outside", ordering_key="line")) for _ in range(2)
+        )
+        assert bound.runs.get(second).admission == 3
+        bound.work.claim_by_id(W, first)
+        bound.work.start(first, W)
+        bound.work.complete(first, W)
+        assert bound.runs.get(second).admission == 1

@@ -1,0 +1,60 @@
+"""The watch gives runs back: those that come while others are being released are not forgotten."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import StoreUnavailable
+from penstock.runs.rows import HeldRun
+from penstock.worker.options import WorkerOptions
+from penstock.worker.timeouts import Watch
+from tests.worker.kit import held_run
+
+
+class Steps:
+    """A worker with nothing in hand, to which something is given back during each release."""
+
+    def __init__(self) -> None:
+        self.options = WorkerOptions()
+        self.clock = SimpleNamespace(monotonic=lambda: 100.0)
+        self.session = SimpleNamespace(safe_until=200.0)
+        self.running: dict[int, Any] = {}
+        self.released: list[int] = []
+        self.late: list[HeldRun] = []
+        self.is_away = False
+        lane = SimpleNamespace(
+            steal=lambda _: None,
+            expire=lambda _: [],
+            waiting=0,
+            buffer=SimpleNamespace(expire=lambda _: [], count=0),
+        )
+        gathering = SimpleNamespace(expire=lambda *_: [], tick=lambda _: None)
+        made: Any = (self, lane, lane, gathering)
+        self.watch = Watch(*made, on_ends=lambda: None)
+
+    def release_many(self, runs: list[HeldRun]) -> int:
+        late, self.late = self.late, []
+        tokens = [run.token for run in runs]
+        self.watch.give_back(late)
+        if self.is_away:
+            raise StoreUnavailable("away")
+        self.released += tokens
+        return len(tokens)
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_what_is_given_back_during_a_release_is_released_next(is_away: bool) -> None:
+    steps = Steps()
+    steps.is_away = is_away
+    steps.watch.give_back([held_run(token=1), held_run(token=2)])
+    steps.late = [held_run(token=3)]
+    if is_away:
+        with pytest.raises(StoreUnavailable):
+            steps.watch.tick()
+        steps.is_away = False
+    else:
+        steps.watch.tick()
+    steps.watch.tick()
+    steps.watch.tick()
+    assert steps.released == [1, 2, 3]

@@ -1,0 +1,505 @@
+"""The worker with its threads, on a SQLite file: executes, heeds, gives up, drains."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.audit.telemetry import RunEnded, RunRefused, RunStarted, ServiceError, WorkerBeat
+from penstock.core.errors import DeclarationError, LeaseLost, StoreUnavailable
+from penstock.db.sqlite.store import SqliteStore
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs.rows import Finish
+from penstock.runs.store.admission import run_admit_due
+from penstock.runs.store.finish import run_end_many
+from penstock.runs.store.leases import session_close, session_list
+from penstock.runs.store.runs import run_cancel_ask
+from penstock.worker.context import Result, RunContext
+from tests.worker import process_bodies
+from tests.worker.kit import SECOND, Running, reached, run_of, spin, submit
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+from penstock.core.clock import SystemClock
+from tests.worker.signals import run_until_signal
+from penstock.worker.worker import Worker, WorkerOptions
+from penstock.audit.telemetry import Events, RunStarted
+from penstock.db.sqlite.store import SqliteStore
+from tests.worker.process_bodies import pipeline
+
+events = Events()
+events.subscribe(lambda e: print("running", flush=True) if isinstance(e, RunStarted) else None)
+store = SqliteStore({path!r})
+options = WorkerOptions(slots=1, drain_us=50_000)
+worker = Worker(
+    store, [pipeline], options, clock=SystemClock(), jitter=lambda: 0.0, events=events
+)
+if __name__ == "__main__":
+    run_until_signal(worker)
+    store.close()
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    made = SqliteStore(tmp_path / "test.db")
+    made.migrate()
+    yield made
+    made.close()
+
+
+class Unreachable:
+    """A store whose reserved connection can be cut."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self.is_away = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def reserved(self) -> Any:
+        outer = self
+
+        class Cut:
+            def write(self, body: Any) -> Any:
+                if outer.is_away:
+                    raise StoreUnavailable("cut")
+                return outer._store.write(body)
+
+        return Cut()
+
+
+def cancel(store: SqliteStore, run_id: int) -> None:
+    assert store.write(lambda tx: run_cancel_ask(tx, run_id, "operator"))
+    store.wake(["cancel"])
+
+
+class TestExecution:
+    """Sync, async and process processors."""
+
+    def test_many_tiny_runs_each_once(self, store: SqliteStore) -> None:
+        pipeline, seen = Pipeline("tiny"), []
+
+        @pipeline.processor
+        def work(run: RunContext) -> None:
+            seen.append(run.held.run_id)
+
+        ids = submit(store, pipeline, 3000)
+        with Running(store, [pipeline]) as running:
+            running.heard.until(RunEnded, 3000, final_state="COMPLETED")
+        assert sorted(seen) == sorted(ids)
+        assert running.heard.of(RunRefused) == []
+        assert store.read(session_list) == []
+
+    def test_a_long_run_does_not_hold_up_the_tiny_ones_behind_it(self, store: SqliteStore) -> None:
+        pipeline, go = Pipeline("mixed"), threading.Event()
+
+        @pipeline.processor
+        def work(run: RunContext) -> None:
+            if run.held.partition == "long":
+                reached(go)
+
+        submit(store, pipeline, 300)
+        with Running(store, [pipeline], slots=2) as running:
+            running.heard.until(RunEnded, 300)  # by now runs count as tiny and come in chunks
+            (long,) = submit(store, pipeline, 1, partition="long", priority=9)
+            submit(store, pipeline, 500)
+            running.heard.until(RunEnded, 800)
+            assert run_of(store, long).state in ("CLAIMED", "RUNNING")
+            go.set()
+            running.heard.until(RunEnded, 801)
+        assert run_of(store, long).state == "COMPLETED"
+
+    def test_what_takes_long_is_marked_running(self, store: SqliteStore) -> None:
+        pipeline, go = Pipeline("marked"), threading.Event()
+        inside = threading.Event()
+
+        @pipeline.processor
+        def work(run: RunContext) -> None:
+            if run.held.partition == "long":
+                inside.set()
+                reached(go)
+
+        submit(store, pipeline, 300)
+        with Running(store, [pipeline], mark_us=20_000) as running:
+            running.heard.until(RunEnded, 300)
+            (long,) = submit(store, pipeline, 1, partition="long")
+            reached(inside)
+            pause = threading.Event()
+            for _ in range(1000):
+                if run_of(store, long).state == "RUNNING":
+                    break
+                pause.wait(0.01)
+            assert run_of(store, long).state == "RUNNING"
+            go.set()
+
+    def test_async_runs_overlap_on_one_loop(self, store: SqliteStore) -> None:
+        pipeline = Pipeline("async")
+        threads: set[int] = set()
+        together = {"n": 0, "most": 0}
+        gate: list[asyncio.Event] = []
+
+        @pipeline.processor
+        async def work(run: RunContext) -> Result:
+            threads.add(threading.get_ident())
+            together["n"] += 1
+            together["most"] = max(together["most"], together["n"])
+            if not gate:
+                gate.append(asyncio.Event())
+            if together["n"] == 4:
+                gate[0].set()
+            await asyncio.wait_for(gate[0].wait(), 20)
+            together["n"] -= 1
+            return Result(status="PARTIAL_SUCCESS", summary={"partition": run.partition}, records=2)
+
+        ids = submit(store, pipeline, 8)
+        with Running(store, [pipeline], slots=4) as running:
+            running.heard.until(RunEnded, 8)
+        assert (len(threads), together["most"]) == (1, 4)
+        run = run_of(store, ids[0])
+        assert (run.status, run.records) == ("PARTIAL_SUCCESS", 2)
+
+    def test_process_runs_happen_elsewhere(self, store: SqliteStore) -> None:
+        ids = submit(store, process_bodies.pipeline, 2)
+        with Running(store, [process_bodies.pipeline], slots=1) as running:
+            running.heard.until(RunEnded, 2)
+        results = [json.loads(run_of(store, run_id).result or "{}") for run_id in ids]
+        assert results[0]["pid"] == results[1]["pid"] != os.getpid()
+        assert results[0]["parent"] == os.getpid()
+        assert run_of(store, ids[0]).records == 3
+
+    def test_a_run_that_kills_its_process_fails_alone(self, store: SqliteStore) -> None:
+        kinds = ("die", "exit", "raise", "unpicklable", "pid")
+        with Running(store, [process_bodies.pipeline], slots=1) as running:
+            ids = {
+                kind: submit(store, process_bodies.pipeline, 1, parameters=f'{{"do":"{kind}"}}')[0]
+                for kind in kinds
+            }
+            running.heard.until(RunEnded, len(kinds))
+        found = {kind: run_of(store, run_id) for kind, run_id in ids.items()}
+        assert {kind: run.error_type for kind, run in found.items()} == {
+            "die": "PROCESS_DIED",
+            "exit": "PROCESS_DIED",
+            "raise": "PERMANENT_ERROR",
+            "unpicklable": "VALIDATION_ERROR",
+            "pid": None,
+        }
+        assert "signal 9" in (found["die"].error_details or "")
+        assert "no such account" in (found["raise"].error_details or "")
+
+    def test_a_local_function_cannot_be_a_process_processor(self, store: SqliteStore) -> None:
+        pipeline = Pipeline("local")
+        pipeline.processor("work", runs="process")(lambda _: None)
+        running = Running(store, [pipeline])
+        with pytest.raises(DeclarationError, match="top level of a module"):
+            running.worker.start()
+        running.worker.stop()
+
+
+class TestCancel:
+    """An operator's cancel, learned at the next beat or by a hint."""
+
+    def test_a_thread_that_heeds_it_ends_cancelled(self, store: SqliteStore) -> None:
+        pipeline = Pipeline("heed")
+
+        @pipeline.processor
+        def work(run: RunContext) -> None:
+            spin(run, lambda: False)
+
+        with Running(store, [pipeline]) as running:
+            (run_id,) = submit(store, pipeline)
+            running.heard.until(RunStarted)
+            cancel(store, run_id)
+            running.heard.until(RunEnded, final_state="CANCELLED")
+
+    def test_a_thread_that_completes_anyway_is_completed(self, store: SqliteStore) -> None:
+        pipeline = Pipeline("finish")
+
+        @pipeline.processor
+        def work(run: RunContext) -> None:
+            pause = threading.Event()
+            while not run.is_cancelled:
+                pause.wait(0.005)
+
+        with Running(store, [pipeline]) as running:
+            (run_id,) = submit(store, pipeline)
+            running.heard.until(RunStarted)
+            cancel(store, run_id)
+            running.heard.until(RunEnded, final_state="COMPLETED")
+
+    def test_a_task_is_cancelled(self, store: SqliteStore) -> None:
+        pipeline = Pipeline("task")
+
+        @pipeline.processor
+        async def work(_: RunContext) -> None:
+            await asyncio.Event().wait()
+
+        with Running(store, [pipeline]) as running:
+            (run_id,) = submit(store, pipeline)
+            running.heard.until(RunStarted)
+            cancel(store, run_id)
+            running.heard.until(RunEnded, final_state="CANCELLED")
+
+    @pytest.mark.parametrize("kind", ["heed", "ignore"])
+    def test_a_process_heeds_it_or_is_killed(self, store: SqliteStore, kind: str) -> None:
+        with Running(store, [process_bodies.pipeline], slots=1) as running:
+            (run_id,) = submit(store, process_bodies.pipeline, 1, parameters=f'{{"do":"{kind}"}}')
+            running.heard.until(RunStarted)
+            cancel(store, run_id)
+            running.heard.until(RunEnded, final_state="CANCELLED")
+            submit(store, process_bodies.pipeline)
+            running.heard.until(RunEnded, final_state="COMPLETED")
+
+
+class TestTimeout:
+    """A run that exceeds its time ends TIMEOUT, whatever it runs in."""
+
+    def test_a_thread_is_replaced_and_its_result_is_dropped(self, store: SqliteStore) -> None:
+        pipeline, go, left = Pipeline("slow"), threading.Event(), threading.Event()
+
+        @pipeline.processor(timeout="100ms")
+        def work(run: RunContext) -> None:
+            if run.held.partition == "slow":
+                reached(go)
+                try:
+                    run.check()
+                finally:
+                    left.set()
+
+        (slow,) = submit(store, pipeline, 1, partition="slow")
+        with Running(store, [pipeline], slots=1) as running:
+            running.heard.until(RunEnded, final_state="TIMEOUT")
+            submit(store, pipeline)
+            # One zombie of one slot: nothing is claimed until it returns, and somebody is told.
+            running.heard.until(ServiceError, service="worker.claimer")
+            go.set()
+            reached(left)
+            running.heard.until(RunEnded, final_state="COMPLETED")
+        assert run_of(store, slow).state == "TIMEOUT"
+        assert len(running.heard.of(RunEnded)) == 2
+
+    def test_a_zombie_does_not_count_as_a_slot(self, store: SqliteStore) -> None:
+        pipeline, go = Pipeline("slow"), threading.Event()
+
+        @pipeline.processor(timeout="100ms")
+        def work(run: RunContext) -> None:
+            if run.held.partition == "slow":
+                reached(go)
+
+        submit(store, pipeline, 1, partition="slow")
+        with Running(store, [pipeline], slots=1, zombies_max=2) as running:
+            running.heard.until(RunEnded, final_state="TIMEOUT")
+            submit(store, pipeline)
+            running.heard.until(RunEnded, final_state="COMPLETED")
+            go.set()
+
+    def test_a_task_is_cancelled(self, store: SqliteStore) -> None:
+        pipeline = Pipeline("task")
+
+        @pipeline.processor(timeout="50ms")
+        async def work(_: RunContext) -> None:
+            await asyncio.Event().wait()
+
+        submit(store, pipeline)
+        with Running(store, [pipeline]) as running:
+            running.heard.until(RunEnded, final_state="TIMEOUT")
+
+    def test_a_task_that_does_not_listen_is_ended_without_it(self, store: SqliteStore) -> None:
+        pipeline, go = Pipeline("task"), threading.Event()
+
+        @pipeline.processor(timeout="50ms")
+        async def work(_: RunContext) -> None:
+            reached(go)
+
+        submit(store, pipeline)
+        with Running(store, [pipeline], grace_us=50_000) as running:
+            running.heard.until(RunEnded, final_state="TIMEOUT")
+            go.set()
+
+    def test_a_process_is_killed(self, store: SqliteStore) -> None:
+        submit(
+            store, process_bodies.pipeline, 1,
+            parameters='{"do":"ignore"}', max_execution_us=SECOND // 10,
+        )  # fmt: skip
+        with Running(store, [process_bodies.pipeline], slots=1) as running:
+            running.heard.until(RunEnded, final_state="TIMEOUT")
+
+
+class TestSession:
+    """Losing the session."""
+
+    def test_a_lost_session_is_replaced_and_work_goes_on(self, store: SqliteStore) -> None:
+        pipeline, go = Pipeline("lost"), threading.Event()
+
+        @pipeline.processor
+        def work(run: RunContext) -> None:
+            if run.held.partition == "old":
+                spin(run, go.is_set)
+
+        with Running(store, [pipeline], beat_us=50_000) as running:
+            (old,) = submit(store, pipeline, 1, partition="old")
+            running.heard.until(RunStarted)
+            (session,) = store.read(session_list)
+            store.write(lambda tx: session_close(tx, session.session_id))
+            running.heard.until(WorkerBeat, renewal="lost")
+            # It heeds LeaseLost; nobody swept it yet, so its end is taken: stale, tried again.
+            running.heard.until(RunEnded, error_type="STALE_EXECUTION")
+            running.heard.until(WorkerBeat, renewal="renewed")
+            go.set()
+            store.write(lambda tx: run_admit_due(tx, 10))
+            store.wake(["runs:default"])
+            running.heard.until(RunEnded, final_state="COMPLETED")
+            (new,) = store.read(session_list)
+            assert new.session_id != session.session_id
+        assert run_of(store, old).error_type == "STALE_EXECUTION"
+
+    def test_a_worker_that_cannot_renew_stops_itself_before_the_lease_ends(
+        self, store: SqliteStore
+    ) -> None:
+        pipeline, go, stopped = Pipeline("fence"), threading.Event(), threading.Event()
+
+        @pipeline.processor
+        def work(run: RunContext) -> None:
+            if run.held.partition == "old":
+                try:
+                    spin(run, go.is_set)
+                except LeaseLost:
+                    stopped.set()
+                    raise
+
+        beats = Unreachable(store)
+        options = {"lease_us": SECOND, "beat_us": SECOND // 10, "margin_us": SECOND // 5}
+        with Running(beats, [pipeline], **options) as running:
+            submit(store, pipeline, 1, partition="old")
+            running.heard.until(RunStarted)
+            beats.is_away = True
+            running.heard.until(WorkerBeat, renewal="unknown")
+            reached(stopped)
+            (later,) = submit(store, pipeline)
+            running.heard.until(RunEnded, error_type="STALE_EXECUTION")
+            assert run_of(store, later).state == "PENDING"
+            beats.is_away = False
+            store.wake(["cancel"])
+            running.heard.until(WorkerBeat, renewal="renewed")
+            store.wake(["runs:default"])
+            running.heard.until(RunEnded, final_state="COMPLETED", run_id=later)
+
+    def test_a_result_under_a_stale_token_is_refused(self, store: SqliteStore) -> None:
+        pipeline, go = Pipeline("stale"), threading.Event()
+
+        @pipeline.processor
+        def work(_: RunContext) -> None:
+            reached(go)
+
+        with Running(store, [pipeline]) as running:
+            (run_id,) = submit(store, pipeline)
+            running.heard.until(RunStarted)
+            token = run_of(store, run_id).token
+            by_sweeper = Finish(run_id, token, "FAILED", "FAILURE", actor="sweeper", is_dead=True)
+            assert store.write(lambda tx: run_end_many(tx, [by_sweeper]))
+            go.set()
+            assert running.heard.until(RunRefused)[0].run_id == run_id
+        assert run_of(store, run_id).state == "FAILED"
+
+
+class TestDrain:
+    """Stopping."""
+
+    def test_running_runs_are_waited_for_and_the_rest_is_given_back(
+        self, store: SqliteStore
+    ) -> None:
+        pipeline, go, inside = Pipeline("drain"), threading.Event(), threading.Semaphore(0)
+
+        @pipeline.processor
+        def work(run: RunContext) -> None:
+            if run.held.partition == "held":
+                inside.release()
+                reached(go)
+
+        submit(store, pipeline, 300)
+        running = Running(store, [pipeline], slots=2)
+        with running:
+            running.heard.until(RunEnded, 300)  # tiny runs: from now on they are buffered
+            ids = submit(store, pipeline, 10, partition="held")
+            for _ in range(2):
+                assert inside.acquire(timeout=20)
+            stopper = threading.Thread(target=running.worker.stop)
+            stopper.start()
+            go.set()
+            stopper.join(20)
+            assert not stopper.is_alive()
+        states = [run_of(store, run_id).state for run_id in ids]
+        assert states.count("COMPLETED") == 2
+        assert states.count("PENDING") == 8
+        assert store.read(session_list) == []
+
+    def test_what_does_not_end_in_time_is_asked_and_tried_elsewhere(
+        self, store: SqliteStore
+    ) -> None:
+        pipeline = Pipeline("endless")
+
+        @pipeline.processor
+        def work(run: RunContext) -> None:
+            spin(run, lambda: False)
+
+        with Running(store, [pipeline], drain_us=50_000) as running:
+            (run_id,) = submit(store, pipeline)
+            running.heard.until(RunStarted)
+        run = run_of(store, run_id)
+        assert (run.state, run.attempt, run.error_type) == ("PENDING", 1, None)
+
+    def test_a_second_stop_does_not_wait(self, store: SqliteStore) -> None:
+        pipeline, go = Pipeline("deaf"), threading.Event()
+
+        @pipeline.processor
+        def work(_: RunContext) -> None:
+            reached(go)
+
+        running = Running(store, [pipeline], drain_us=60 * SECOND)
+        with running:
+            (run_id,) = submit(store, pipeline)
+            running.heard.until(RunStarted)
+            stopper = threading.Thread(target=running.worker.stop)
+            stopper.start()
+            running.worker.stop(now=True)
+            stopper.join(20)
+            assert not stopper.is_alive()
+        go.set()
+        assert run_of(store, run_id).state == "RUNNING"  # left to the sweeper
+        assert store.read(session_list) == []
+
+    def test_a_signal_drains_the_process(self, store: SqliteStore, tmp_path: Path) -> None:
+        (run_id,) = submit(store, process_bodies.pipeline, 1, parameters='{"do":"heed"}')
+        script = SCRIPT.format(path=str(tmp_path / "test.db"))
+        process = subprocess.Popen(
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "running\n"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+            process.communicate()
+        assert run_of(store, run_id).state == "PENDING"
+        assert store.read(session_list) == []
+
+    def test_start_and_stop_may_be_repeated(self, store: SqliteStore) -> None:
+        pipeline = Pipeline("idle")
+        pipeline.processor("work")(lambda _: None)
+        never: Any = Running(store, [pipeline])
+        never.worker.stop()
+        never.worker.start()
+        with Running(store, [pipeline]) as running:
+            running.worker.start()
+        running.worker.stop()

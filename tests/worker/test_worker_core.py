@@ -1,0 +1,477 @@
+"""The worker's steps on virtual time: claims, ends, renewal, and what a lost answer leads to."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import pytest
+
+from penstock.access.store.registry import processor_list
+from penstock.audit.telemetry import RunEnded, RunRefused
+from penstock.core.clock import from_datetime
+from penstock.core.errors import DeclarationError, StoreUnavailable
+from penstock.db.sqlite.store import SqliteStore
+from penstock.db.store import Store, Tx
+from penstock.pipelines.declare.pipeline import Pipeline
+from penstock.runs.store.admission import run_admit_due
+from penstock.runs.store.leases import session_list
+from penstock.runs.store.runs import run_cancel_ask
+from penstock.runs.sweeper import Sweeper
+from penstock.testing.clock import VirtualClock
+from penstock.worker.context import Signal
+from penstock.worker.outcome import Outcome
+from penstock.worker.session import Renewal
+from tests.worker.kit import (
+    Heard,
+    lose_sessions,
+    no_jitter,
+    run_of,
+    steps_of,
+    submit,
+)
+
+T = TypeVar("T")
+TIMED_OUT = Outcome(is_timed_out=True)
+START = from_datetime(datetime(2025, 1, 2, tzinfo=UTC))
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock(START)
+
+
+@pytest.fixture
+def store(clock: VirtualClock) -> Iterator[SqliteStore]:
+    made = SqliteStore(":memory:", clock)
+    made.migrate()
+    yield made
+    made.close()
+
+
+class Unsure:
+    """A store whose next write fails: before anything happened, or after everything did."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.mood = "well"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def reserved(self) -> Any:
+        return self
+
+    def write(self, body: Callable[[Tx], T]) -> T:
+        if self.mood == "away":
+            raise StoreUnavailable("away")
+        value = self._store.write(body)
+        if self.mood == "mute":
+            self.mood = "well"
+            raise StoreUnavailable("the answer was lost", ambiguous=True)
+        return value
+
+
+def pipeline_of(body: Callable[[Any], Any] = lambda _: None, **options: Any) -> Pipeline:
+    pipeline = Pipeline("p")
+    pipeline.processor("work", **options)(body)
+    return pipeline
+
+
+class TestHappyPath:
+    """From claim to history."""
+
+    def test_a_run_is_claimed_executed_and_ended(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        pipeline = pipeline_of(lambda run: {"slot": run.partition})
+        ids = submit(store, pipeline, 3)
+        steps = steps_of(store, pipeline, clock, slots=2, name="w1")
+        assert steps.run_once().ended == 2
+        assert steps.run_once().ended == 1
+        assert steps.run_once().ended == 0
+        run = run_of(store, ids[0])
+        assert (run.state, run.status, run.claimed_by) == ("COMPLETED", "SUCCESS", "w1")
+        assert run.result == '{"slot":"2025-01-02T00:00:00Z"}'
+        assert steps.is_idle
+
+    def test_async_processors_run_inline_too(self, store: SqliteStore, clock: VirtualClock) -> None:
+        async def body(run: Any) -> dict[str, int]:
+            return {"attempt": run.attempt}
+
+        pipeline = pipeline_of(body)
+        (run_id,) = submit(store, pipeline)
+        steps_of(store, pipeline, clock).run_once()
+        assert run_of(store, run_id).result == '{"attempt":1}'
+
+    def test_a_failure_is_retried_by_its_type(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        def body(_: Any) -> None:
+            raise ConnectionResetError("peer")
+
+        pipeline = pipeline_of(body, retry={"max_attempts": 2, "base_delay_minutes": 1})
+        (run_id,) = submit(store, pipeline)
+        steps = steps_of(store, pipeline, clock)
+        assert steps.run_once() == (1, 0, 1)
+        clock.advance(seconds=61)
+        steps.beat_once()
+        store.write(lambda tx: run_admit_due(tx, 10))
+        assert steps.run_once() == (1, 0, 0)
+        run = run_of(store, run_id)
+        assert (run.state, run.error_type) == ("FAILED", "TRANSIENT_NETWORK")
+
+    def test_nothing_ends_the_thread_of_a_worker(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        def body(_: Any) -> None:
+            raise SystemExit(3)
+
+        pipeline = pipeline_of(body)
+        (run_id,) = submit(store, pipeline)
+        steps_of(store, pipeline, clock).run_once()
+        assert run_of(store, run_id).state == "FAILED"
+
+    def test_unknown_processors_are_left_alone(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        submit(store, pipeline_of())
+        other = Pipeline("other")
+        other.processor("work")(lambda _: None)
+        assert steps_of(store, other, clock).claim_once(5) == []
+
+    def test_external_processors_are_left_alone(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        pipeline = Pipeline("p")
+        pipeline.phase("out").external("push", pool="default")
+        submit(store, pipeline)
+        assert steps_of(store, pipeline, clock).claim_once(5) == []
+
+    def test_a_declaration_that_cannot_be_executed_is_refused_at_the_start(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        pipeline = pipeline_of(runs="process")
+        with pytest.raises(DeclarationError, match="top level of a module"):
+            steps_of(store, pipeline, clock)
+
+
+class TestRegistration:
+    """Declarations become numbers."""
+
+    def test_numbers_stay_and_retired_processors_keep_their_runs(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        old = pipeline_of()
+        submit(store, old)
+        steps = steps_of(store, old, clock)
+        new = Pipeline("p")
+        new.processor("better")(lambda _: None)
+        assert steps_of(store, new, clock).claim_once(5) == []
+        rows = {row.name: row for row in store.read(processor_list)}
+        assert (rows["work"].is_current, rows["better"].is_current) == (False, True)
+        assert len(steps.claim_once(5)) == 1
+        assert steps_of(store, old, clock).known.keys() == steps.known.keys()
+
+
+class TestRenewal:
+    """The session: renewed, unknown, lost."""
+
+    def test_renewed(self, store: SqliteStore, clock: VirtualClock) -> None:
+        steps = steps_of(store, pipeline_of(), clock)
+        for _ in range(10):
+            clock.advance(seconds=10)
+            assert steps.beat_once() is Renewal.RENEWED
+        assert steps.session.is_safe
+        assert lose_sessions(store, clock, 0) == 0
+
+    def test_unknown_is_not_death_until_the_lease_runs_out(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        unsure = Unsure(store)
+        submit(store, pipeline_of(), 2)
+        steps = steps_of(unsure, pipeline_of(), clock)
+        unsure.mood = "away"
+        found = []
+        for seconds in (20, 6):
+            clock.advance(seconds=seconds)
+            found.append((steps.beat_once(), steps.session.is_safe))
+        assert found == [(Renewal.UNKNOWN, True), (Renewal.UNKNOWN, False)]
+        unsure.mood = "well"
+        assert steps.claim_once(1) == []
+        assert steps.beat_once() is Renewal.RENEWED
+        assert len(steps.claim_once(1)) == 1
+
+    def test_the_lease_counts_from_when_the_request_left(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        class Slow(Unsure):
+            def write(self, body: Callable[[Tx], T]) -> T:
+                value = super().write(body)
+                clock.advance(seconds=24)
+                return value
+
+        steps = steps_of(Slow(store), pipeline_of(), clock)
+        before = steps.session.is_safe
+        clock.advance(seconds=1.5)
+        assert (before, steps.session.is_safe) == (True, False)
+
+    def test_lost_signals_what_runs_and_the_next_beat_opens_a_new_session(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        pipeline = pipeline_of()
+        submit(store, pipeline, 2)
+        steps = steps_of(store, pipeline, clock)
+        first, second = steps.claim_once(2)
+        context = steps.begin(first, clock.monotonic())
+        assert context is not None
+        assert lose_sessions(store, clock, 31) == 1
+        old = steps.session.session_id
+        assert steps.beat_once() is Renewal.LOST
+        assert context.signal is Signal.LEASE
+        assert steps.claim_once(1) == []
+        assert steps.beat_once() is Renewal.RENEWED
+        assert steps.session.session_id not in (None, old)
+        assert steps.release_many([second]) == 1
+
+    def test_fair_clock_follows_claims(self, store: SqliteStore, clock: VirtualClock) -> None:
+        """After a claim, in a transaction of its own, and at most ten times a second."""
+        pipeline = pipeline_of()
+        submit(store, pipeline, 4)
+        steps = steps_of(store, pipeline, clock)
+
+        def turn() -> int:
+            text = "SELECT coalesce(max(pass), 0) FROM turns WHERE customer = 0"
+            return int(store.read(lambda tx: tx._connection.execute(text).fetchone())[0])  # type: ignore[attr-defined]
+
+        seen = []
+        for seconds in (0.0, 0.05, 0.05, 0.2):
+            clock.advance(seconds=seconds)
+            steps.claim_once(1)
+            before = turn()
+            steps.fair_clock.raise_once()
+            seen.append((before, turn()))
+        assert seen == [(0, 1), (1, 1), (1, 3), (3, 4)]
+
+    def test_changed_progress_is_written_with_the_beat(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        pipeline = pipeline_of()
+        submit(store, pipeline)
+        steps = steps_of(store, pipeline, clock)
+        (held,) = steps.claim_once(1, start=True)
+        context = steps.begin(held, clock.monotonic())
+        assert context is not None
+        clock.advance(seconds=5)
+        context.progress(25, "loading", loaded=7)
+        assert context.is_dirty
+        assert steps.beat_once() is Renewal.RENEWED
+        assert not context.is_dirty
+
+    def test_a_cancel_reaches_running_and_waiting_runs(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        pipeline = pipeline_of()
+        ids = submit(store, pipeline, 2)
+        steps = steps_of(store, pipeline, clock)
+        running, waiting = steps.claim_once(2)
+        context = steps.begin(running, clock.monotonic())
+        assert context is not None
+        assert store.write(lambda tx: [run_cancel_ask(tx, r, "me") for r in ids]) == [True, True]
+        steps.beat_once()
+        assert context.signal is Signal.CANCEL
+        assert steps.begin(waiting, clock.monotonic()) is None
+        assert steps.flush_once().ended == 1
+        assert run_of(store, waiting.run_id).state == "CANCELLED"
+
+
+class TestEnds:
+    """An end is stored once, by whoever holds the token."""
+
+    def test_a_stale_end_is_refused_and_reported(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        pipeline = pipeline_of()
+        (run_id,) = submit(store, pipeline)
+        steps = steps_of(store, pipeline, clock)
+        heard = Heard(steps.events)
+        (held,) = steps.claim_once(1, start=True)
+        finish = steps.execute(held)
+        assert finish is not None
+        clock.advance(seconds=31)
+        assert Sweeper(store, jitter=no_jitter).run_once().stale == 1
+        steps.ends.add([finish])
+        assert steps.flush_once() == (0, 1, 0)
+        assert heard.of(RunRefused) == [RunRefused(run_id, held.token)]
+        assert run_of(store, run_id).error_type == "STALE_EXECUTION"
+        assert steps.is_idle
+
+    def test_an_end_survives_a_store_that_is_away(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        unsure = Unsure(store)
+        pipeline = pipeline_of()
+        (run_id,) = submit(store, pipeline)
+        steps = steps_of(unsure, pipeline, clock)
+        (held,) = steps.claim_once(1)
+        finish = steps.execute(held)
+        assert finish is not None
+        steps.ends.add([finish])
+        unsure.mood = "away"
+        with pytest.raises(StoreUnavailable):
+            steps.flush_once()
+        unsure.mood = "well"
+        assert steps.flush_once().ended == 1
+        assert run_of(store, run_id).state == "COMPLETED"
+
+    def test_an_end_whose_answer_was_lost_is_not_stored_twice(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        unsure = Unsure(store)
+        pipeline = pipeline_of()
+        (run_id,) = submit(store, pipeline)
+        steps = steps_of(unsure, pipeline, clock)
+        (held,) = steps.claim_once(1)
+        finish = steps.execute(held)
+        assert finish is not None
+        steps.ends.add([finish])
+        unsure.mood = "mute"
+        with pytest.raises(StoreUnavailable):
+            steps.flush_once()
+        assert steps.flush_once() == (0, 1, 0)
+        assert run_of(store, run_id).state == "COMPLETED"
+
+    def test_an_end_that_cannot_be_stored_fails_alone(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        pipeline = pipeline_of()
+        good, bad = submit(store, pipeline, 2)
+        steps = steps_of(store, pipeline, clock)
+        heard = Heard(steps.events)
+        for held in steps.claim_once(2):
+            finish = steps.execute(held)
+            assert finish is not None
+            records: Any = 2**70 if held.run_id == bad else 1
+            steps.ends.add([finish._replace(records=records)])
+        assert steps.flush_once().ended == 2
+        assert run_of(store, good).state == "COMPLETED"
+        assert run_of(store, bad).error_type == "VALIDATION_ERROR"
+        assert len(heard.of(RunEnded)) == 2
+
+    def test_a_run_ends_once_in_memory(self, store: SqliteStore, clock: VirtualClock) -> None:
+        pipeline = pipeline_of()
+        submit(store, pipeline)
+        steps = steps_of(store, pipeline, clock)
+        context = steps.begin(steps.claim_once(1)[0], clock.monotonic())
+        assert context is not None
+        from_watch = steps.end(context, TIMED_OUT)
+        assert (from_watch, steps.end(context, TIMED_OUT)) == (True, False)
+        assert steps.flush_once().ended == 1
+
+
+class TestClaims:
+    """What a claim may leave behind."""
+
+    def test_a_claim_whose_answer_was_lost_is_found_again(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        unsure = Unsure(store)
+        pipeline = pipeline_of()
+        ids = submit(store, pipeline, 3)
+        steps = steps_of(unsure, pipeline, clock)
+        (known,) = steps.claim_once(1)
+        unsure.mood = "mute"
+        with pytest.raises(StoreUnavailable):
+            steps.claim_once(1)
+        (found,) = steps.claim_once(1)
+        assert {known.run_id, found.run_id} == set(ids[:2])
+        assert [run.run_id for run in steps.claim_once(1)] == ids[2:]
+        assert steps.release_all() == 3
+
+    def test_looks_after_an_outage_do_not_hold_up_claims(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        unsure = Unsure(store)
+        pipeline = pipeline_of()
+        ids = submit(store, pipeline, 4)
+        steps = steps_of(unsure, pipeline, clock)
+        unsure.mood = "away"
+        for _ in range(20):
+            clock.advance(seconds=1)
+            with pytest.raises(StoreUnavailable):
+                steps.claim_once(1)
+        unsure.mood = "well"
+        claimed = []
+        for seconds in (0, 0, 10, 120):
+            clock.advance(seconds=seconds)
+            while steps.beat_once() is not Renewal.RENEWED:
+                pass
+            claimed += [run.run_id for run in steps.claim_once(1)]
+        assert claimed == ids
+
+    def test_an_answer_that_comes_after_the_session_was_lost_is_dropped(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        class Slow(Unsure):
+            def write(self, body: Callable[[Tx], T]) -> T:
+                value = super().write(body)
+                if self.mood == "slow":
+                    self.mood = "well"
+                    lose_sessions(store, clock, 31)
+                    assert [steps.beat_once(), steps.beat_once()] == ["lost", "renewed"]
+                return value
+
+        slow = Slow(store)
+        pipeline = pipeline_of()
+        submit(store, pipeline)
+        steps = steps_of(slow, pipeline, clock)
+        slow.mood = "slow"
+        assert steps.claim_once(1) == []
+        assert steps.is_idle
+
+    def test_a_claim_of_a_session_that_was_swept_takes_nothing(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        pipeline = pipeline_of()
+        (run_id,) = submit(store, pipeline)
+        steps = steps_of(store, pipeline, clock)
+        steps.session.safe_until = float("inf")  # it left in time and arrives late
+        assert lose_sessions(store, clock, 31) == 1
+        assert steps.claim_once(1) == []
+        assert run_of(store, run_id).state == "PENDING"
+
+    def test_suspects_are_marked_running_before_they_start(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        seen: list[str] = []
+        pipeline = pipeline_of(lambda run: seen.append(run_of(store, run.held.run_id).state))
+        submit(store, pipeline)
+        steps_of(store, pipeline, clock).claim_once(1)
+        clock.advance(seconds=31)
+        assert Sweeper(store, jitter=no_jitter).run_once().lapsed == 1
+        store.write(lambda tx: run_admit_due(tx, 10))
+        steps_of(store, pipeline, clock).run_once()
+        assert seen == ["RUNNING"]
+
+    def test_released_runs_are_anybodys_again_and_lose_no_attempt(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        pipeline = pipeline_of()
+        (run_id,) = submit(store, pipeline)
+        steps = steps_of(store, pipeline, clock)
+        steps.claim_once(1)
+        assert steps.release_all() == 1
+        steps.close()
+        assert store.read(session_list) == []
+        store.write(lambda tx: run_admit_due(tx, 10))
+        (held,) = steps_of(store, pipeline, clock).claim_once(1)
+        assert (held.run_id, held.attempt, held.lapses) == (run_id, 1, 0)
+
+    def test_opening_again_after_a_lost_answer_is_harmless(
+        self, store: SqliteStore, clock: VirtualClock
+    ) -> None:
+        unsure = Unsure(store)
+        steps = steps_of(unsure, pipeline_of(), clock)
+        unsure.mood = "mute"
+        with pytest.raises(StoreUnavailable):
+            steps.open()
+        assert steps.open() > 0
