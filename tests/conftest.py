@@ -19,7 +19,7 @@ from penstock.testing.postgres.server import DatabaseServer, open_server
 from penstock.wiring import connect_hooks
 from tests.kits.databases import Admin, Databases, database_name
 from tests.kits.fixtures import desk, world
-from tests.rules import tidy
+from tests.tidy import files as tidy
 
 __all__ = ["desk", "world"]
 

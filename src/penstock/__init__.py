@@ -125,6 +125,7 @@ if not TYPE_CHECKING:  # type checkers see the imports above instead
 
 def _open_default_store() -> Any:
     """Open the store that the environment names, for code that was handed no client."""
+    # Assembly loads the drivers: only a program that needs a default store pays for it.
     return importlib.import_module("penstock.assembly.process").open_default_store()
 
 

@@ -31,7 +31,7 @@ from penstock.monitoring.client import Views
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.pipelines.store import pipeline_register
 from penstock.runs.client.runs import Runs
-from penstock.runs.external.client import Work
+from penstock.runs.external.client.work import Work
 from penstock.schedules.client.configs import Configs
 from penstock.schedules.client.pauses import Pauses
 from penstock.wiring import connect_hooks

@@ -16,7 +16,15 @@ from penstock.access.store.names import Names
 from penstock.client import Client
 from penstock.core.clock import SECOND
 from penstock.core.errors import PenstockError, StoreError
-from penstock.runs.external.client import Ending, Heartbeat, Mishap, Pulse, Report, Told, Worker
+from penstock.runs.external.client.work import (
+    Ending,
+    Heartbeat,
+    Mishap,
+    Pulse,
+    Report,
+    Told,
+    Worker,
+)
 from penstock.runs.rows import HeldRun
 from penstock.testing.simulate.actors import ERRORS, Actor, Stage
 from penstock.testing.simulate.faults import Fault

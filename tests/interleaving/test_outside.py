@@ -15,7 +15,15 @@ from penstock.core.errors import (
 )
 from penstock.db.store import Store
 from penstock.runs.client.runs import Submission
-from penstock.runs.external.client import Claimed, Heartbeat, Mishap, Pulse, Report, Work, Worker
+from penstock.runs.external.client.work import (
+    Claimed,
+    Heartbeat,
+    Mishap,
+    Pulse,
+    Report,
+    Work,
+    Worker,
+)
 from penstock.runs.sweeper import Sweeper
 from tests.harness.interleaving import Act, Outcome, exhaust, explore
 from tests.interleaving.stage import Stage

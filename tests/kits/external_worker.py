@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.core.clock import MINUTE, SECOND
-from penstock.runs.external.client import Claimed, Mishap, Worker
+from penstock.runs.external.client.work import Claimed, Mishap, Worker
 from tests.kits.desk import Desk
 
 W1 = Worker("w1", "key1")

@@ -14,7 +14,7 @@ from penstock.access.api_keys import Role
 from penstock.core.clock import MINUTE
 from penstock.core.ids import encode
 from penstock.runs.client.runs import Submission
-from penstock.runs.external.client import Claimed, Mishap, Worker
+from penstock.runs.external.client.work import Claimed, Mishap, Worker
 from tests.kits.desk import Desk
 from tests.server.bus_scene import BUS_CALLS, BusThings, bus_things
 from tests.server.flow_scene import FLOW_CALLS, FlowThings, flow_things

@@ -25,7 +25,7 @@ from penstock.flows.gates.evidence import Sighting
 from penstock.flows.gates.probe_request import Look
 from penstock.flows.orchestrator import Orchestrator
 from penstock.runs.client.runs import Submission
-from penstock.runs.external.holder import Claimed, Mishap, Worker
+from penstock.runs.external.client.holder import Claimed, Mishap, Worker
 from penstock.runs.rows import HeldRun
 from penstock.runs.store.runs import Claim, run_claim
 from penstock.testing.clock import VirtualClock

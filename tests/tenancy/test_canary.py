@@ -15,7 +15,7 @@ from penstock.core.retry import ErrorType
 from penstock.db.store import Store
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.client.runs import Submission
-from penstock.runs.external.holder import Completion, Mishap, Told, Worker
+from penstock.runs.external.client.holder import Completion, Mishap, Told, Worker
 from penstock.testing.clock import VirtualClock
 from penstock.worker.options import WorkerOptions
 from penstock.worker.worker_core import WorkerSteps

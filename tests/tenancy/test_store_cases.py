@@ -19,7 +19,7 @@ from penstock.core.ids import encode
 from penstock.db.postgres.store import PostgresStore
 from penstock.db.store import Store
 from penstock.runs.client.runs import Place, RunFilter, Submission
-from penstock.runs.external.holder import Completion, Heartbeat, Mishap, Report, Worker
+from penstock.runs.external.client.holder import Completion, Heartbeat, Mishap, Report, Worker
 from penstock.runs.rows import HeldRun
 from penstock.testing.clock import VirtualClock
 from tests.kits.dump import raw, tables

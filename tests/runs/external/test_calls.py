@@ -15,7 +15,7 @@ from penstock.core.errors import (
     NotHolder,
     PenstockError,
 )
-from penstock.runs.external.client import Completion, Heartbeat, Mishap, Report, Told, Worker
+from penstock.runs.external.client.work import Completion, Heartbeat, Mishap, Report, Told, Worker
 from tests.kits.desk import Desk
 from tests.kits.external_worker import W1, asked, claimed, ended, lapsed, running, seen
 

@@ -16,7 +16,7 @@ from penstock.core.errors import (
     RunTimedOut,
     StaleToken,
 )
-from penstock.runs.external.client import Mishap, Told, Worker
+from penstock.runs.external.client.work import Mishap, Told, Worker
 from tests.kits.desk import Desk
 from tests.kits.external_worker import (
     W1,

@@ -4,7 +4,7 @@ from functools import partial
 
 from penstock.core.clock import MINUTE
 from penstock.core.errors import Conflict, RunCancelled
-from penstock.runs.external.client import Claimed, Completion, Heartbeat, Pulse, Report, Worker
+from penstock.runs.external.client.work import Claimed, Completion, Heartbeat, Pulse, Report, Worker
 from tests.kits.desk import Desk
 from tests.kits.external_worker import W1, claimed, running
 from tests.schedules.test_client_races import race

@@ -35,10 +35,10 @@ from penstock.runs.external.api_shapes import (
     refusal_shape,
     told_of,
 )
-from penstock.runs.external.client import Ask, Heartbeat, Mishap, Report, Worker
-from penstock.runs.external.heartbeats import Pulsation, Start
-from penstock.runs.external.holder import Call
-from penstock.runs.external.reports import Item, check_told, completed, failed
+from penstock.runs.external.client.heartbeats import Pulsation, Start
+from penstock.runs.external.client.holder import Call
+from penstock.runs.external.client.reports import Item, check_told, completed, failed
+from penstock.runs.external.client.work import Ask, Heartbeat, Mishap, Report, Worker
 from penstock.runs.states import RunState
 from penstock.server.auth import Caller
 from penstock.server.params import By, Repeat, RunId, found, router

@@ -21,7 +21,7 @@ from penstock.core.errors import PenstockError
 from penstock.runs.external.api import ask_to_beat, ask_to_complete, ask_to_fail, ask_to_start
 from penstock.runs.external.api_models import CompleteIn, FailIn, HeartbeatIn, StartRunIn
 from penstock.runs.external.api_shapes import ending_shape, pulse_shape
-from penstock.runs.external.client import Ask, Pulse
+from penstock.runs.external.client.work import Ask, Pulse
 from penstock.server.access import ROUTES, forbidden
 from penstock.server.auth import Caller, Keyring, bearer
 from penstock.server.overload.middleware import WORKER_PREFIX, Access

@@ -13,7 +13,7 @@ from penstock.core.formatting import id_or_none, iso_or_none, parsed
 from penstock.core.ids import encode
 from penstock.core.redact import redact_text
 from penstock.runs.external.api_models import CompletionIn, ProgressIn
-from penstock.runs.external.client import Claimed, Completion, Ending, Pulse, Told
+from penstock.runs.external.client.work import Claimed, Completion, Ending, Pulse, Told
 from penstock.server.params import moment
 
 

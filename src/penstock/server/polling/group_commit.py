@@ -15,7 +15,7 @@ from typing import Final
 from starlette.concurrency import run_in_threadpool
 
 from penstock.core.errors import PenstockError
-from penstock.runs.external.client import Ask, Ending, Pulse
+from penstock.runs.external.client.work import Ask, Ending, Pulse
 
 BATCH_MAX: Final = 100
 Outcome = Pulse | Ending | Exception

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.rules import tidy
+from tests.tidy import files as tidy
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CODE_FOLDERS = ("src/", "tests/", "benchmarks/", "examples/")
 SRC = "src/penstock/engine/worker.py"
 

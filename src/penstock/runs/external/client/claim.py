@@ -19,7 +19,7 @@ from penstock.core.fields import check_text
 from penstock.core.ids import encode
 from penstock.core.naming import EXTERNAL_POOL
 from penstock.db.store import Tx
-from penstock.runs.external.holder import Claimed, Worker
+from penstock.runs.external.client.holder import Claimed, Worker
 from penstock.runs.external.store import outside_get_many, run_find_many
 from penstock.runs.rows import HeldRun, Run
 from penstock.runs.states import Admission, RunState

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeAlias, TypeVar
 
-import penstock.runs.external.reports as reporting
+import penstock.runs.external.client.reports as reporting
 from penstock.access.store.names import Names
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.naming import EXTERNAL_POOL
 from penstock.db.store import Store, Tx
-from penstock.runs.external.claim import LEASE_SECONDS, Claims
-from penstock.runs.external.heartbeats import Pulsation, Start, beat_many, start_many
-from penstock.runs.external.holder import (
+from penstock.runs.external.client.claim import LEASE_SECONDS, Claims
+from penstock.runs.external.client.heartbeats import Pulsation, Start, beat_many, start_many
+from penstock.runs.external.client.holder import (
     Call,
     Claimed,
     Completion,

@@ -14,7 +14,7 @@ from penstock.core.errors import PenstockError, RunCancelled, RunTimedOut, Stale
 from penstock.core.ids import encode
 from penstock.core.redact import redact_text
 from penstock.db.store import Tx
-from penstock.runs.external.holder import (
+from penstock.runs.external.client.holder import (
     Call,
     Pulse,
     Told,

@@ -19,7 +19,7 @@ from penstock.core.utc_offsets import TIME_MAX
 from penstock.db.store import Store, Tx
 from penstock.runs import attempt_result as settle
 from penstock.runs.attempt_result import Failure
-from penstock.runs.external.holder import (
+from penstock.runs.external.client.holder import (
     Call,
     Completion,
     Ending,

@@ -1,0 +1,1 @@
+"""Use cases of external workers: claim, start, heartbeat, complete, fail."""
