@@ -1,1 +1,1 @@
-"""Services: each does one bounded step per `run_once` and is looped by the supervisor."""
+"""Services: each performs one bounded step per `run_once`; the supervisor calls it in a loop."""
