@@ -164,7 +164,9 @@ class Egress:
             raise Failed("lookup", f"{target.host}: the name does not resolve ({reason})")
         return judge_all(lookup.addresses, self._rules)
 
-    def _connect(self, target: Target, addresses: Sequence[Address], deadline: _Deadline) -> _Stream:
+    def _connect(
+        self, target: Target, addresses: Sequence[Address], deadline: _Deadline
+    ) -> _Stream:
         """Connect to the first of the checked addresses that accepts."""
         for address in addresses[:-1]:
             with contextlib.suppress(OSError):
@@ -309,7 +311,7 @@ def _exchange(stream: _Stream, target: Target, request: Request) -> tuple[Reply,
         if request.wants_body:
             body = response.read(BODY_MAX + 1)
             if len(body) > BODY_MAX:
-                raise Failed("too_large", f"{target.origin}: more than {BODY_MAX:,} bytes in the response")
+                raise Failed("too_large", f"{target.origin}: response over {BODY_MAX:,} bytes")
         elif is_reusable:
             stream.shorten(DRAIN_SECONDS)
             is_reusable = _is_short(response)
