@@ -1,4 +1,4 @@
-"""The desk every test of the services starts from."""
+"""Fixtures shared by the tests of the services."""
 
 import pytest
 
@@ -9,5 +9,5 @@ from tests.desk import Desk
 
 @pytest.fixture
 def desk(store: Store, clock: VirtualClock) -> Desk:
-    """Services and a client over the engine under test."""
+    """Services and a client over the store under test."""
     return Desk(store, clock)

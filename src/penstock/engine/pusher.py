@@ -87,13 +87,13 @@ class _InFlight:
 
     def take(self, number: int, now: float) -> int:
         """Reserve as many requests as a subscription may start now; return how many."""
-        mine = self.endpoints[number]
-        if now < mine.not_before:
+        endpoint = self.endpoints[number]
+        if now < endpoint.not_before:
             return 0
         others = (self.endpoints.get(n) for n in self.ready if n != number)
         idle = sum(1 for one in others if one is None or one.held == 0)
-        took = may_take(mine.window, held=mine.held, free=self.free, idle=idle)
-        mine.held += took
+        took = may_take(endpoint.window, held=endpoint.held, free=self.free, idle=idle)
+        endpoint.held += took
         return took
 
 
@@ -204,22 +204,22 @@ class Pusher:
         with self._in_flight.lock:
             if self._is_closing:
                 return 0
-            room = self._in_flight.take(number, self._clock.monotonic())
+            reserved = self._in_flight.take(number, self._clock.monotonic())
         handed: list[Handed] = []
-        asked_at = self._clock.monotonic()  # the lease starts no earlier than this
+        leased_at = self._clock.monotonic()  # the lease starts no earlier than this
         try:
-            if room:
+            if reserved:
                 handed = self._store.write(
-                    lambda tx: delivery_pull(tx, ready.subscription, room, self._options.holder)
+                    lambda tx: delivery_pull(tx, ready.subscription, reserved, self._options.holder)
                 )
         finally:
-            self._release(number, room - len(handed))
-        self._lanes(ready, handed, asked_at)
+            self._release(number, reserved - len(handed))
+        self._lanes(ready, handed, leased_at)
         return len(handed)
 
-    def _lanes(self, ready: PushReady, handed: list[Handed], asked_at: float) -> None:
+    def _lanes(self, ready: PushReady, handed: list[Handed], leased_at: float) -> None:
         for one in handed:
-            attempt = Letter(ready=ready, handed=one, taken_at=asked_at)
+            attempt = Letter(ready=ready, handed=one, taken_at=leased_at)
             if not self._options.threads:
                 self._lane(attempt)
                 continue
@@ -253,15 +253,17 @@ class Pusher:
         sub = attempt.ready.subscription
         begun = self._clock.monotonic()
         left = sub.ack_deadline_us / SECOND * DEADLINE_SHARE - (begun - attempt.taken_at)
-        wanted = stamped(attempt, bearer=self._bearer, secrets=self._secrets, now=self._clock.now())
-        if isinstance(wanted, Answered):
-            answered = wanted
+        request = stamped(
+            attempt, bearer=self._bearer, secrets=self._secrets, now=self._clock.now()
+        )
+        if isinstance(request, Answered):
+            answered = request
         elif left <= 0:
             answered = Answered(failure="timeout", error="the lease has no time left")
         else:
-            answered = self._post(wanted.within(left))
-        asked_at = self._clock.monotonic()
-        seconds = asked_at - begun
+            answered = self._post(request.within(left))
+        leased_at = self._clock.monotonic()
+        seconds = leased_at - begun
         settled, more, window = self._settle(attempt, answered)
         if self._events.is_heard:
             self._events.emit(
@@ -279,8 +281,8 @@ class Pusher:
             )
         if not more:
             return None
-        self._lanes(attempt.ready, more[1:], asked_at)
-        return Letter(ready=attempt.ready, handed=more[0], taken_at=asked_at)
+        self._lanes(attempt.ready, more[1:], leased_at)
+        return Letter(ready=attempt.ready, handed=more[0], taken_at=leased_at)
 
     def _settle(self, attempt: Letter, answered: Answered) -> tuple[Settled, list[Handed], int]:
         """Update the window; settle the delivery and lease the next ones in one transaction."""
@@ -288,10 +290,10 @@ class Pusher:
         verdict = Verdict.NACK if answered.status is None else verdict_of(answered.status)
         delay = retry_after(answered.retry_after, self._clock.now())
         with self._in_flight.lock:
-            mine = self._in_flight.endpoints[number]
-            is_clean = mine.is_clean
-            more = self._learn(number, mine, verdict, delay)
-            failures, window = mine.window.failures, mine.window.room
+            endpoint = self._in_flight.endpoints[number]
+            is_clean = endpoint.is_clean
+            more = self._learn(number, endpoint, verdict, delay)
+            failures, window = endpoint.window.failures, endpoint.window.room
 
         def body(tx: Tx) -> tuple[Settled, list[Handed]]:
             settled = settle(
@@ -314,18 +316,20 @@ class Pusher:
             self._release(number, max(0, more - 1) - max(0, len(handed) - 1))
         return settled, handed, window
 
-    def _learn(self, number: int, mine: _Endpoint, verdict: Verdict, delay: Micros | None) -> int:
+    def _learn(
+        self, number: int, endpoint: _Endpoint, verdict: Verdict, delay: Micros | None
+    ) -> int:
         """Update an endpoint's window by a response; return how many deliveries to lease next."""
         now = self._clock.monotonic()
         if verdict is Verdict.ACK:
-            mine.window = succeeded(mine.window)
-            mine.is_clean = True
+            endpoint.window = succeeded(endpoint.window)
+            endpoint.is_clean = True
         else:
-            mine.window = failed(mine.window)
-            mine.is_clean = False
-            pause = max(mine.window.pause_us, delay or 0)
-            mine.not_before = max(mine.not_before, now + pause / SECOND)
-        is_over = verdict is Verdict.GONE or now < mine.not_before or self._is_closing
-        if is_over or mine.held > mine.window.room or not self._options.threads:
+            endpoint.window = failed(endpoint.window)
+            endpoint.is_clean = False
+            pause = max(endpoint.window.pause_us, delay or 0)
+            endpoint.not_before = max(endpoint.not_before, now + pause / SECOND)
+        is_over = verdict is Verdict.GONE or now < endpoint.not_before or self._is_closing
+        if is_over or endpoint.held > endpoint.window.room or not self._options.threads:
             return 0
         return 1 + self._in_flight.take(number, now)

@@ -35,20 +35,20 @@ class Secrets:
         REGISTERED.add(value)
         return value
 
-    def resolved(self, value: Any, customer_id: str, place: str = "parameters") -> Any:
+    def resolved(self, value: Any, customer_id: str, path: str = "parameters") -> Any:
         """Return a copy of a plain value with every secret reference replaced by its value."""
         if is_reference(value):
             try:
-                return self.get(check_reference(value, place), customer_id)
+                return self.get(check_reference(value, path), customer_id)
             except InvalidInput as error:
                 raise _unknown(error.message) from None
         if isinstance(value, Mapping):
             return {
-                name: self.resolved(part, customer_id, f"{place}.{name}")
+                name: self.resolved(part, customer_id, f"{path}.{name}")
                 for name, part in value.items()
             }
         if isinstance(value, list | tuple):
-            return [self.resolved(part, customer_id, place) for part in value]
+            return [self.resolved(part, customer_id, path) for part in value]
         return value
 
     def _find(self, name: str, customer_id: str) -> str:

@@ -1,8 +1,9 @@
 """The interface of probes: what a gate requests, and what a warehouse adapter must provide.
 
-A gate passes a `Look` to `probes.looking.Probes` and receives one `Sighting` per dependency. An
-adapter is a `Warehouse`: it defines how a table is named and how parameters are marked (`Dialect`),
-and reads statements on one read-only connection. It never evaluates, caches or writes.
+A gate passes a `Look` to `probes.looking.Probes` and receives one observation (`Sighting`) per
+dependency. An adapter is a `Warehouse`: it defines how a table is named and how parameters are
+marked (`Dialect`), and reads statements on one read-only connection. It never evaluates, caches or
+writes.
 """
 
 from __future__ import annotations

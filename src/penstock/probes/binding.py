@@ -26,9 +26,9 @@ _TOKEN: Final = re.compile(
 )
 
 
-def values_of(look: Look) -> dict[str, Any]:
+def values_of(request: Look) -> dict[str, Any]:
     """Return the values a query may use: its parameters, and `partition` and `customer`."""
-    return {**look.parameters, "partition": look.partition, "customer": look.customer}
+    return {**request.parameters, "partition": request.partition, "customer": request.customer}
 
 
 def bound(sql: str, values: Mapping[str, Any], dialect: Dialect, rows_max: int = 1) -> Statement:

@@ -1,6 +1,6 @@
 """Probing the data of a gate: all dependencies at once, each at most once, within a time limit.
 
-`Probes.look` never raises: a failed probe yields a sighting with the error message. Probes run on a
+`Probes.look` never raises: a failed probe returns a result with the error message. Probes run on a
 bounded number of threads, share results for 300 seconds and are bounded in time. Called by the
 orchestrator, by `gate check` and by consumers with their own gates; built by `assembly`.
 """
@@ -54,13 +54,13 @@ class Probes:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-probe")
         self._calls: Flights[Sighting] = Flights(self._threads, clock, keep_us=keep_us)
 
-    def look(self, look: Look) -> list[Sighting]:
-        """Return one sighting per dependency, in their order, within `budget.seconds`."""
-        calls = [self._begin(dependency, look) for dependency in look.dependencies]
-        _wait_for([f for f in calls if isinstance(f, Future)], look.budget.seconds)
+    def look(self, request: Look) -> list[Sighting]:
+        """Return one observation per dependency, in their order, within `budget.seconds`."""
+        calls = [self._begin(dependency, request) for dependency in request.dependencies]
+        _wait_for([f for f in calls if isinstance(f, Future)], request.budget.seconds)
         return [
-            self._end(dependency, call, look)
-            for dependency, call in zip(look.dependencies, calls, strict=True)
+            self._end(dependency, call, request)
+            for dependency, call in zip(request.dependencies, calls, strict=True)
         ]
 
     def close(self) -> None:
@@ -71,33 +71,35 @@ class Probes:
         for warehouse in warehouses:
             warehouse.close()
 
-    def _begin(self, dependency: Dependency, look: Look) -> Future[Sighting] | Exception:
+    def _begin(self, dependency: Dependency, request: Look) -> Future[Sighting] | Exception:
         try:
             address = self._address(dependency)
             warehouse = self._warehouse(address)
-            asked = question(dependency, look, warehouse)
+            query = question(dependency, request, warehouse)
 
             def probe(began: Micros) -> Sighting:
-                return self._probe(asked, warehouse, look, began)
+                return self._probe(query, warehouse, request, began)
 
-            key = (address, dependency.table, look.partition, asked.shape)
-            return self._calls.join(key, probe, since=look.since)
+            key = (address, dependency.table, request.partition, query.shape)
+            return self._calls.join(key, probe, since=request.since)
         except Exception as error:  # after any error the dependency counts as missing
             return error
 
-    def _probe(self, asked: Question, warehouse: Warehouse, look: Look, began: Micros) -> Sighting:
+    def _probe(
+        self, query: Question, warehouse: Warehouse, request: Look, began: Micros
+    ) -> Sighting:
         started = self._clock.monotonic()
-        answer = warehouse.read(asked.statements, look.budget)
+        answer = warehouse.read(query.statements, request.budget)
         took = round((self._clock.monotonic() - started) * SECOND)
-        return sighting(asked, answer, partition=look.partition, looked_at=began, took_us=took)
+        return sighting(query, answer, partition=request.partition, looked_at=began, took_us=took)
 
     def _end(
-        self, dependency: Dependency, call: Future[Sighting] | Exception, look: Look
+        self, dependency: Dependency, call: Future[Sighting] | Exception, request: Look
     ) -> Sighting:
         if not isinstance(call, Future):
             error: BaseException | None = call
         elif not call.done():
-            error = timed_out(look.budget.seconds)
+            error = timed_out(request.budget.seconds)
         elif call.cancelled():
             error = ProbeFailed("the probes were closed before this one ran")
         else:

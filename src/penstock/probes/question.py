@@ -1,4 +1,4 @@
-"""Building the queries that probe one dependency, and reading their rows into a sighting.
+"""Building the queries that probe one dependency, and reading their rows into an observation.
 
 One aggregate query covers as much as possible: rows, newest time, filled cells and the units of a
 per-unit expectation. The author's queries (expectation, checks) follow on the same connection.
@@ -46,12 +46,12 @@ class Question:
         return (self.statements, self.days, self.dependency.expect.body)
 
 
-def question(dependency: Dependency, look: Look, warehouse: Warehouse) -> Question:
+def question(dependency: Dependency, request: Look, warehouse: Warehouse) -> Question:
     """Build the statements for a dependency; raise ProbeFailed when a name in it is invalid."""
     if dependency.kind is Kind.HISTORICAL:
-        return _days_question(dependency, look, warehouse)
-    values = values_of(look)
-    statements = [_rows_statement(dependency, look, warehouse)]
+        return _days_question(dependency, request, warehouse)
+    values = values_of(request)
+    statements = [_rows_statement(dependency, request, warehouse)]
     expect = dependency.expect
     if expect.kind is ExpectKind.QUERY:
         statements.append(bound(expect.sql or "", values, warehouse.dialect, rows_max=2))
@@ -105,7 +105,7 @@ _FAULTS = (
 )
 
 
-def _rows_statement(dependency: Dependency, look: Look, warehouse: Warehouse) -> Statement:
+def _rows_statement(dependency: Dependency, request: Look, warehouse: Warehouse) -> Statement:
     """Select rows, newest time, units and filled cells of the partition, in this order."""
     dialect = warehouse.dialect
     source = warehouse.source(dependency.table, "source")
@@ -116,31 +116,31 @@ def _rows_statement(dependency: Dependency, look: Look, warehouse: Warehouse) ->
         newest = f"CAST(max({column}) AS {dialect.text_type})"
     units = "NULL"
     if dependency.expect.kind is ExpectKind.PER:
-        counted = _units_statement(dependency.expect, look, warehouse)
+        counted = _units_statement(dependency.expect, request, warehouse)
         units = f"({counted.text})"
         values.update(counted.values)
     filled = [f"count({column_quoted(name, dialect)})" for name in dependency.not_null]
-    where = _where(dependency.partition, look, dialect, values)
+    where = _where(dependency.partition, request, dialect, values)
     picked = ", ".join(["count(*)", newest, units, *filled])
     return Statement(
         text=f"SELECT {picked} FROM {source.text} AS t{where}", values=tuple(values.items())
     )
 
 
-def _units_statement(expect: Expect, look: Look, warehouse: Warehouse) -> Statement:
+def _units_statement(expect: Expect, request: Look, warehouse: Warehouse) -> Statement:
     dialect = warehouse.dialect
     source = warehouse.source(expect.table or "", "units")
     values = dict(source.values)
     units = "*" if expect.of is None else f"DISTINCT {column_quoted(expect.of, dialect)}"
-    where = _where(expect.partition, look, dialect, values)
+    where = _where(expect.partition, request, dialect, values)
     text = f"SELECT count({units}) FROM {source.text} AS t{where}"
     return Statement(text=text, values=tuple(values.items()))
 
 
-def _where(column: str | None, look: Look, dialect: Dialect, values: dict[str, Scalar]) -> str:
+def _where(column: str | None, request: Look, dialect: Dialect, values: dict[str, Scalar]) -> str:
     if column is None:
         return ""
-    values["partition"] = look.partition
+    values["partition"] = request.partition
     return f" WHERE {column_quoted(column, dialect)} = {dialect.mark('partition')}"
 
 
@@ -176,10 +176,10 @@ def _whole(value: Any, what: str) -> int:
 # --- days -----------------------------------------------------------------------------------------
 
 
-def _days_question(dependency: Dependency, look: Look, warehouse: Warehouse) -> Question:
+def _days_question(dependency: Dependency, request: Look, warehouse: Warehouse) -> Question:
     if dependency.partition is None:
         raise ProbeFailed(f"{dependency.table} has no partition column, so its days are unknown")
-    days = days_before(look.partition, dependency.lookback_days or 0)
+    days = days_before(request.partition, dependency.lookback_days or 0)
     source = warehouse.source(dependency.table, "source")
     column = column_quoted(dependency.partition, warehouse.dialect)
     statements = [

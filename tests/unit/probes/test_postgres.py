@@ -95,7 +95,7 @@ def test_passwords_are_not_shown(probes: Probes, pg_dsn: str) -> None:
     """Not if the server refuses, not if the port is closed, not if the address is invalid."""
     parts = urlsplit(pg_dsn)
     host = parts.netloc.rpartition("@")[2]
-    refused = urlunsplit(parts._replace(netloc=f"nobody:s3cret@{host}"))
+    refused = urlunsplit(parts._replace(netloc=f"unknown:s3cret@{host}"))
     for address in (
         refused,
         "postgresql://u:s3cret@127.0.0.1:1/season",
