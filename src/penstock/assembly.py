@@ -247,7 +247,7 @@ def services(
     pipelines: Sequence[Pipeline] = (),
     warehouses: Mapping[str, str] | None = None,
 ) -> list[Service]:
-    """Build every service except the worker, in the order in which one depends on another.
+    """Build every service except the worker, in the order in which work passes on.
 
     warehouses: addresses by the names that pipelines use, in addition to those of the settings.
     """

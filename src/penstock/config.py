@@ -2,7 +2,7 @@
 
 One table declares each setting's name, default, kind and help; environment names (`PENSTOCK_…`),
 the TOML file, the CLI's flags, the reference page and the checks are all derived from it. No other
-module reads the environment.
+module interprets environment variables.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class TransportCapabilities:
 
 
 class Transport(Protocol):
-    """Publishes messages and delivers them, at least once, under ack ids."""
+    """Message transport with at-least-once delivery under ack ids."""
 
     @property
     def capabilities(self) -> TransportCapabilities:

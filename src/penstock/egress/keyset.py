@@ -61,7 +61,10 @@ class KeySet:
         self.fetches = 0
 
     def find(self, key_id: str) -> Jwk | None:
-        """Return the key with an id; None if the issuer has none, KeysUnavailable if unknown."""
+        """Return the key with an id; None if the issuer has none.
+
+        Raises KeysUnavailable when the issuer's keys are not known.
+        """
         now = self._clock.monotonic()
         if key_id in self._keys and now < self._fresh_until:
             return self._keys[key_id]

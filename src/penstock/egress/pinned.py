@@ -76,7 +76,7 @@ class Reply:
 
 
 class Egress:
-    """Sends requests under the rules; safe to use from any thread."""
+    """HTTP client that enforces the egress rules; safe to use from any thread."""
 
     def __init__(
         self,
@@ -89,10 +89,10 @@ class Egress:
         self._clock = clock
         self._rules = rules
         self._tls = tls
-        self._making = threading.Lock()
+        self._tls_lock = threading.Lock()
         self._resolve = resolve or _lookup
         self._lookups = threading.BoundedSemaphore(LOOKUPS_MAX)
-        self._kept = Kept(clock)
+        self._pool = Kept(clock)
 
     @property
     def rules(self) -> EgressRules:
@@ -115,15 +115,15 @@ class Egress:
 
     def close(self) -> None:
         """Close the pooled connections; the object stays usable."""
-        self._kept.close()
+        self._pool.close()
 
     def _send_again(self, target: Target, request: Request, deadline: _Deadline) -> Reply | None:
         """Send on a pooled connection; return None if there is none or the server closed it."""
-        kept = self._kept.take(target.origin)
-        if kept is None:
+        pooled = self._pool.take(target.origin)
+        if pooled is None:
             return None
         try:
-            return self._send_on(_Stream(kept.raw, deadline), target, request, kept.made_at)
+            return self._send_on(_Stream(pooled.raw, deadline), target, request, pooled.made_at)
         except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
             return None  # no response: the server had closed it
 
@@ -135,7 +135,7 @@ class Egress:
             reply, is_reusable = _exchange(stream, target, request)
         finally:
             if is_reusable:
-                self._kept.put(target.origin, stream.raw, made_at)
+                self._pool.put(target.origin, stream.raw, made_at)
             else:
                 stream.end()
         return reply
@@ -191,7 +191,7 @@ class Egress:
 
     def _context(self) -> ssl.SSLContext:
         """Return the TLS context; created on first use, since loading certificates is slow."""
-        with self._making:
+        with self._tls_lock:
             if self._tls is None:
                 self._tls = ssl.create_default_context()
             return self._tls

@@ -35,7 +35,7 @@ _KINDS: Final = {"RS256": "RSA", "ES256": "EC"}
 
 
 class Verifier:
-    """Checks tokens of issuers and caches each issuer's keys. Safe to use from any thread."""
+    """Token verifier that caches each issuer's keys. Safe to use from any thread."""
 
     def __init__(self, fetch: Fetch, clock: Clock) -> None:
         self._fetch = fetch
@@ -65,7 +65,7 @@ class Verifier:
 
 
 class Signer:
-    """Signs tokens for push receivers; a token is reused until ten minutes before it expires."""
+    """Token signer for push receivers; a token is reused until ten minutes before it expires."""
 
     def __init__(self, issuer: str, key: Callable[[], SigningKey], clock: Clock) -> None:
         """Sign as `issuer`; `key` returns the current signing key."""
@@ -73,17 +73,17 @@ class Signer:
         self._key = key
         self._clock = clock
         self._lock = threading.Lock()
-        self._made: dict[tuple[str, str, str], tuple[str, Micros]] = {}
+        self._cache: dict[tuple[str, str, str], tuple[str, Micros]] = {}
 
     def token(self, audience: str, email: str) -> str:
         """Return a token for an audience that is valid for at least ten minutes."""
         now, key = self._clock.now(), self._key()
         name = (key.key_id, audience, email)
         with self._lock:
-            known = self._made.get(name)
+            known = self._cache.get(name)
             if known is None or known[1] - now < RENEW_US:
-                if len(self._made) >= TOKENS_MAX:
-                    self._made.clear()
+                if len(self._cache) >= TOKENS_MAX:
+                    self._cache.clear()
                 claims = {
                     "iss": self._issuer,
                     "aud": audience,
@@ -93,7 +93,7 @@ class Signer:
                     "iat": now // SECOND,
                     "exp": (now + LIFETIME_US) // SECOND,
                 }
-                known = self._made[name] = (sign(claims, key), now + LIFETIME_US)
+                known = self._cache[name] = (sign(claims, key), now + LIFETIME_US)
         return known[0]
 
 

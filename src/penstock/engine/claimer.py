@@ -32,7 +32,7 @@ def hint(pool: str) -> str:
 
 
 class Claimer:
-    """Claims runs from the store as the pace allows and passes them to the lanes."""
+    """Claim loop of a worker: claims runs as the pace allows and passes them to the lanes."""
 
     def __init__(
         self,

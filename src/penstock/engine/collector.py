@@ -25,7 +25,7 @@ from penstock.events import ServiceError
 
 
 class CollectLane:
-    """Gathers runs by processor and executes them together; the watch calls `tick`."""
+    """Executor of processors that take many runs per call; the watch calls `tick`."""
 
     def __init__(self, steps: WorkerSteps, *, on_ends: Callable[[], None]) -> None:
         self._steps = steps

@@ -83,12 +83,12 @@ class EndQueue:
             return Flushed()
         self._in_flight = len(batch)
         try:
-            ends = self._give_back(batch)
+            ends = self._release_returned(batch)
             return self._flush_or_keep(ends) if ends else Flushed()
         finally:
             self._in_flight = 0
 
-    def _give_back(self, batch: list[Finish]) -> list[Finish]:
+    def _release_returned(self, batch: list[Finish]) -> list[Finish]:
         """Release snoozed runs and runs cut short by a planned stop; return the remaining ends."""
         back = [finish for finish in batch if finish.final_state == RETURNED]
         if not back:
@@ -96,12 +96,12 @@ class EndQueue:
         rows = [(finish.run_id, finish.token, finish.retry_delay_us or 0) for finish in back]
         snoozed = [finish.run_id for finish in back if finish.retry_delay_us]
 
-        def give_back(tx: Tx) -> None:
+        def release(tx: Tx) -> None:
             run_release_many(tx, rows)
             snoozed_wake(tx, snoozed)
 
         try:
-            self._store.write(give_back)
+            self._store.write(release)
         except StoreError:
             self._queue.extendleft(reversed(batch))
             raise

@@ -38,7 +38,7 @@ class _ThreadState:
 
 
 class ThreadLane:
-    """Executes sync processors in threads; for process ones, a thread waits for the child."""
+    """Executor of sync processors; for process ones, its threads wait for the child."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ThreadLane:
             context = state.context
             if context is None or not state.local or now - context.began < STUCK_SECONDS:
                 continue
-            rest = _emptied(state.local)
+            rest = _drain(state.local)
             if rest:
                 self.buffer.put(rest, now, first=True)
 
@@ -78,7 +78,7 @@ class ThreadLane:
         """Count the thread of an ended run as a zombie and allow another thread to replace it."""
         for number, state in list(self._active.items()):
             if state.context is context:
-                rest = _emptied(state.local)
+                rest = _drain(state.local)
                 self._zombies.add(number)
                 self._active.pop(number, None)
                 if rest:
@@ -88,7 +88,7 @@ class ThreadLane:
         """Remove and return all runs that have not started."""
         rest = self.buffer.clear()
         for state in list(self._active.values()):
-            rest.extend(_emptied(state.local))
+            rest.extend(_drain(state.local))
         return rest
 
     def stop(self) -> None:
@@ -189,7 +189,7 @@ class ThreadLane:
 
     def _pause(self, now: float, local: deque[HeldRun]) -> None:
         """Put the rest back and wait briefly: the lease is uncertain or the store unavailable."""
-        rest = _emptied(local)
+        rest = _drain(local)
         if self._is_stopping:
             self.buffer.put(rest, now, first=True)
             return
@@ -197,7 +197,7 @@ class ThreadLane:
         self.buffer.put(rest, now, first=True)
 
 
-def _emptied(local: deque[HeldRun]) -> list[HeldRun]:
+def _drain(local: deque[HeldRun]) -> list[HeldRun]:
     """Empty a deque that its owner may be popping from at the same time."""
     out: list[HeldRun] = []
     while True:

@@ -19,7 +19,7 @@ GAP_SECONDS: Final = 0.1
 
 
 class FairClock:
-    """Collects the fair ranks of claimed runs. Use from one thread at a time."""
+    """Buffer of claimed runs whose fair ranks raise the clock. Use from one thread at a time."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""The read-only part of a run: identity, parameters of the schedule, and its gate's decision.
+"""The read-only part of a run: its identity, partition, times, and its gate's decision.
 
 Cheap to build: JSON is parsed and ids are encoded on first use. `context.RunContext` adds the
 methods to report back; a processor sees both as one object.

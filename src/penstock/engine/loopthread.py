@@ -22,7 +22,7 @@ from penstock.engine.steps import WorkerSteps
 
 
 class LoopLane:
-    """Executes async processors."""
+    """Executor of async processors."""
 
     def __init__(self, steps: WorkerSteps, pace: Pace, *, on_ends: Callable[[], None]) -> None:
         self._steps = steps

@@ -21,7 +21,7 @@ from penstock.engine.outcome import Outcome, outcome_of_death, outcome_of_error
 
 
 class ChildPool:
-    """Calls processors in child processes; thread-safe."""
+    """Pool of child processes that call processors; thread-safe."""
 
     def __init__(self) -> None:
         self._idle: list[_Child] = []

@@ -125,7 +125,7 @@ class Scheduler:
         if not groups:
             return None
         self._learn(tx, groups)
-        plans = [(group, self._plan_or_put_off(tx, group)) for group in groups]
+        plans = [(group, self._plan_or_postpone(tx, group)) for group in groups]
         marked = [(group, slots, self._is_late(group, slots)) for group, slots in plans]
         gap_us = math.ceil(SECOND / self._options.catch_up_rate)
         late = [i for group, _, is_late in marked if is_late for i in group.config_ids]
@@ -154,23 +154,23 @@ class Scheduler:
         given = reserved - (needed - used) if late else counts.given
         return counts._replace(runs=counts.runs + opened.runs, given=given)
 
-    def _plan_or_put_off(self, tx: Tx, group: DueGroup) -> SlotPlan:
+    def _plan_or_postpone(self, tx: Tx, group: DueGroup) -> SlotPlan:
         """Plan a group; one that cannot be planned, for any reason, is postponed with an alert."""
         cadence = self._cadences.get(group.cadence, Cadence())
-        was_put_off = _was_put_off(group, cadence)
+        was_postponed = _was_postponed(group, cadence)
         try:
-            slots = self._plan(group, cadence, was_put_off)
+            slots = self._plan(group, cadence, was_postponed)
         except Exception as error:
             tx.after_commit(lambda: self._forget(group.cadence))
             alert_open(tx, _alert(group, cadence, error))
-            return _put_off(group, was_put_off)
-        if was_put_off:
+            return _postpone(group, was_postponed)
+        if was_postponed:
             alert_resolve(tx, _alert_key(group), self.name)
         return slots
 
-    def _plan(self, group: DueGroup, cadence: Cadence, was_put_off: bool) -> SlotPlan:
+    def _plan(self, group: DueGroup, cadence: Cadence, was_postponed: bool) -> SlotPlan:
         slot = group.slot
-        if was_put_off:
+        if was_postponed:
             slot = next_after(cadence, slot - PUT_OFF_US)
             if slot > group.now:
                 return SlotPlan(run_slot=None, next_slot=slot, missed_to=group.now)
@@ -200,7 +200,7 @@ class Scheduler:
         return [f"runs:{pool}" for pool in sorted(pools)] + ["admit"]
 
 
-def _put_off(group: DueGroup, was_put_off: bool) -> SlotPlan:
+def _postpone(group: DueGroup, was_postponed: bool) -> SlotPlan:
     """Postpone a group; its occurrences up to now are missed and counted as one.
 
     They cannot be counted because the cadence cannot be planned. The next time is odd, which no
@@ -210,13 +210,13 @@ def _put_off(group: DueGroup, was_put_off: bool) -> SlotPlan:
     return SlotPlan(
         run_slot=None,
         next_slot=(group.now + PUT_OFF_US) | 1,
-        missed_from=group.slot - PUT_OFF_US + 1 if was_put_off else group.slot,
+        missed_from=group.slot - PUT_OFF_US + 1 if was_postponed else group.slot,
         missed_to=group.now,
         missed_count=1,
     )
 
 
-def _was_put_off(group: DueGroup, cadence: Cadence) -> bool:
+def _was_postponed(group: DueGroup, cadence: Cadence) -> bool:
     return group.slot % 2 == 1 and cadence.interval_us is None
 
 

@@ -126,7 +126,7 @@ class Loop:
 
 
 class Supervisor:
-    """Starts and stops a set of loops together."""
+    """Set of loops that are started and stopped together."""
 
     def __init__(self, loops: Sequence[Loop]) -> None:
         self._loops = list(loops)

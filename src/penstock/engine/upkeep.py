@@ -19,9 +19,10 @@ Subscriber = Callable[[Tx, Sequence[Message]], None]
 
 
 class Relay:
-    """Publishes outbox rows on topics and calls subscribers, in the transaction that removes them.
+    """Service that publishes outbox rows on topics and calls subscribers.
 
-    Subscribers are functions of this process; bus subscriptions are rows in the store.
+    Both happen in the transaction that removes the rows. Subscribers are functions of this process;
+    bus subscriptions are rows in the store.
     """
 
     name = "relay"
@@ -54,7 +55,7 @@ class Relay:
 
 
 class Sealer:
-    """Seals the journal in blocks, up to the oldest open transaction."""
+    """Service that seals the journal in blocks, up to the oldest open transaction."""
 
     name = "sealer"
 
@@ -82,7 +83,7 @@ class Pruned:
 
 
 class Pruner:
-    """Keeps hot tables small: creates partitions ahead, folds sums, applies retention."""
+    """Service that keeps hot tables small: partitions ahead, folded sums, retention."""
 
     name = "pruner"
 

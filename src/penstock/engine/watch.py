@@ -25,7 +25,7 @@ SLOW_SECONDS: Final = 1.0
 
 
 class Watch:
-    """Watches the runs of one worker; one thread ticks it."""
+    """Monitor of one worker's runs; one thread ticks it."""
 
     def __init__(
         self,

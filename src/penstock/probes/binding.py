@@ -27,7 +27,7 @@ _TOKEN: Final = re.compile(
 
 
 def values_of(request: Look) -> dict[str, Any]:
-    """Return the values a query may use: its parameters, and `partition` and `customer`."""
+    """Return the values a query may use: parameters, overridden by `partition` and `customer`."""
     return {**request.parameters, "partition": request.partition, "customer": request.customer}
 
 

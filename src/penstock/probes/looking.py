@@ -29,7 +29,7 @@ THREADS: Final = 8
 
 
 class Probes:
-    """Probes dependencies in any number of warehouses; safe to share between threads.
+    """Prober of dependencies in any number of warehouses; safe to share between threads.
 
     names: addresses by the name a pipeline uses for them, which keeps passwords out of its code.
     own: the store's file, which must not be probed (see `probes.sqlite`).

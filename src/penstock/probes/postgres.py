@@ -54,7 +54,7 @@ class PostgresWarehouse:
         """Read the statements in one transaction."""
         with Alarm(budget.seconds_each + GRACE_SECONDS) as alarm:
             try:
-                connection = self._begun(budget.seconds_each, alarm)
+                connection = self._begin(budget.seconds_each, alarm)
                 try:
                     results = [_rows(connection, statement) for statement in statements]
                     connection.execute("ROLLBACK")
@@ -77,7 +77,7 @@ class PostgresWarehouse:
         for connection in idle:
             connection.close()
 
-    def _begun(self, seconds: float, alarm: Alarm) -> psycopg.Connection[Any]:
+    def _begin(self, seconds: float, alarm: Alarm) -> psycopg.Connection[Any]:
         """Return a connection with an open transaction; stale connections are detected here."""
         begin = _BEGIN.format(ms=max(1, round(seconds * 1_000)))
         while True:
@@ -85,7 +85,7 @@ class PostgresWarehouse:
             is_new = connection is None
             if connection is None:
                 connection = self._connect(seconds)
-            alarm.on_ring(partial(_cut, connection))
+            alarm.on_ring(partial(_disconnect, connection))
             try:
                 connection.execute(begin)
             except BaseException as error:
@@ -123,7 +123,7 @@ def _rows(connection: psycopg.Connection[Any], statement: Statement) -> list[Row
     return cursor.fetchmany(statement.rows_max)
 
 
-def _cut(connection: psycopg.Connection[Any]) -> None:
+def _disconnect(connection: psycopg.Connection[Any]) -> None:
     """Shut the connection down from another thread; the waiting thread receives an error."""
     with socket.socket(fileno=os.dup(connection.fileno())) as raw:
         raw.shutdown(socket.SHUT_RDWR)
