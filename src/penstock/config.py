@@ -340,7 +340,7 @@ def _from_file(file: Path) -> dict[str, Any]:
             raise _unknown(name, name)
         if name in NOT_IN_FILES:
             fix = f"Set {_BY_NAME[name].variable}: a file must not choose where a key is sent."
-            raise SettingsError(name, "a setting outside of files", str(file), fix)
+            raise SettingsError(name, "an environment variable or a flag", str(file), fix)
     return values
 
 
