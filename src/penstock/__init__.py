@@ -1,8 +1,8 @@
 """Penstock: a durable run queue, scheduler and pipelines on SQLite or PostgreSQL.
 
 This module is the public surface. Every name a user may rely on is listed in `__all__`; anything
-else may change without notice. Names are loaded on first use, so that importing the package costs
-nothing: no driver and no service is loaded by it.
+else may change without notice. Names are loaded on first use, so importing the package is cheap: it
+loads no driver and no service.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _ERRORS = (
     "RunTimedOut", "SettingsError", "SlotLost", "StoreError", "TransientError",
 )  # fmt: skip
 _NEEDS = ("Dependency", "historical", "optional", "per", "same_day")
-_HOMES = {
+_MODULES = {
     **dict.fromkeys(_ERRORS, "core.errors"),
     **dict.fromkeys(_NEEDS, "pipelines.declare.needs"),
     "Client": "client",
@@ -102,19 +102,19 @@ _HOMES = {
     "register_error": "core.error_classification",
     "work_off": "assembly.process",
 }
-"""Where each public name lives."""
+"""Module that defines each public name."""
 
 if not TYPE_CHECKING:  # type checkers see the imports above instead
 
     def __getattr__(name: str) -> Any:
         """Load a public name on first use."""
         if name == "__version__":
-            from importlib.metadata import version  # costs 50 ms, and few ask
+            from importlib.metadata import version  # costs 50 ms and is rarely needed
 
             return version("penstock")
-        if name not in _HOMES:
+        if name not in _MODULES:
             raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-        module = importlib.import_module(f"penstock.{_HOMES[name]}")
+        module = importlib.import_module(f"penstock.{_MODULES[name]}")
         value = getattr(module, "register" if name == "register_error" else name)
         globals()[name] = value
         return value

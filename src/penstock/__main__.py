@@ -1,4 +1,4 @@
-"""`python -m penstock`: the same as the command `penstock`."""
+"""`python -m penstock`: same as the `penstock` command."""
 
 from penstock.cli import main
 

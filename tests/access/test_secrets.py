@@ -1,4 +1,4 @@
-"""Where a worker finds secrets: a customer's own file, its environment, a shared file."""
+"""Where a worker finds secrets: the customer's own file, the environment, a shared file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from penstock.core.redact import MASK, REGISTERED, redact_text
 
 
 @pytest.fixture(autouse=True)
-def _forget() -> Iterator[None]:
+def _unregister() -> Iterator[None]:
     yield
     REGISTERED.clear()
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a shared secret and one of acme's own."""
+    """A folder with a shared secret and acme's own secrets."""
     (tmp_path / "db").write_text("shared-value\n")
     (tmp_path / "customers" / "acme").mkdir(parents=True)
     (tmp_path / "customers" / "acme" / "db").write_text("value-of-acme\n")
@@ -38,8 +38,8 @@ def test_order(folder: Path) -> None:
     assert Secrets({}, str(folder)).get("db", "bravo") == "shared-value"
 
 
-def test_somebody_elses(folder: Path) -> None:
-    """A customer's own secret is not there for anybody else."""
+def test_other_customers(folder: Path) -> None:
+    """A customer's own secret is not available to other customers."""
     secrets = Secrets({}, str(folder))
     assert secrets.get("own", "acme") == "only-acme's"
     with pytest.raises(PermanentError, match="PENSTOCK_SECRET_OWN"):
@@ -48,14 +48,14 @@ def test_somebody_elses(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "../db", "DB", "a/b", "customers/acme/own", "x" * 64])
 def test_names(folder: Path, name: str) -> None:
-    """Whatever is no plain name finds nothing, least of all another folder."""
+    """An invalid name finds nothing, in particular no file of another folder."""
     with pytest.raises(PermanentError) as caught:
         Secrets({}, str(folder)).get(name, "bravo")
     assert caught.value.error_type == "INVALID_CONFIGURATION"
 
 
 def test_files_that_cannot_be_read(folder: Path) -> None:
-    """A folder, a huge file or one that is no text is told by the secret's name alone."""
+    """The error about a folder, a huge file or a binary file names only the secret."""
     (folder / "folder").mkdir()
     (folder / "huge").write_text("x" * (BYTES_MAX + 1))
     (folder / "binary").write_bytes(b"\xff\xfe\x00")
@@ -65,7 +65,7 @@ def test_files_that_cannot_be_read(folder: Path) -> None:
 
 
 def test_resolving() -> None:
-    """References are replaced wherever they stand; the rest and the original stay."""
+    """References are replaced at any depth; other values and the original are unchanged."""
     secrets = Secrets({"a": "value-a"})
     given = {"x": {"$secret": "a"}, "list": [{"y": {"$secret": "a"}}, 5], "n": None}
     resolved = secrets.resolved(given, "acme")
@@ -76,7 +76,7 @@ def test_resolving() -> None:
 
 
 def test_masked_afterwards() -> None:
-    """A value that was handed out is masked from then on; the source never prints it."""
+    """A value that was handed out is masked from then on; `repr` never shows it."""
     secrets = Secrets({"a": "value-a"})
     assert "value-a" not in repr(secrets)
     assert redact_text("value-a") == "value-a"
@@ -84,15 +84,15 @@ def test_masked_afterwards() -> None:
     assert redact_text("is value-a") == f"is {MASK}"
 
 
-def test_it_travels_to_child_processes() -> None:
-    """Children of the worker know the same secrets."""
+def test_child_processes_receive_the_secrets() -> None:
+    """Child processes of the worker have the same secrets."""
     again = pickle.loads(pickle.dumps(Secrets({"a": "value-a"}, "folder")))
     assert again.get("a", "acme") == "value-a"
     assert again.folder == "folder"
 
 
 def test_from_the_environment() -> None:
-    """PENSTOCK_SECRET_… are secrets, no settings; secrets_dir is a setting."""
+    """PENSTOCK_SECRET_… variables are secrets, not settings; secrets_dir is a setting."""
     environment = {"PENSTOCK_SECRET_DB_PASSWORD": "x y", "PENSTOCK_SECRETS_DIR": "folder"}
     assert secrets_of(environment) == {"db_password": "x y"}
     assert load(environment).secrets_dir == "folder"

@@ -1,4 +1,4 @@
-"""Settings: what wins over what, what is refused and how the refusal reads."""
+"""Settings: precedence of sources, refused values and the errors about them."""
 
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
@@ -27,10 +27,10 @@ def refused(**overrides: Any) -> SettingsError:
 
 
 class TestDefaults:
-    """Nothing given."""
+    """No settings given."""
 
     def test_defaults(self) -> None:
-        """Without file, environment and overrides every setting has its default, checked."""
+        """Without file, environment and overrides every setting has its checked default."""
         settings = load({})
         assert settings.database_url == DEFAULT_DATABASE
         assert settings.pipelines == ()
@@ -41,19 +41,19 @@ class TestDefaults:
         assert warnings(settings) == []
 
     def test_settings_are_frozen(self) -> None:
-        """Nobody changes a setting after it was read."""
+        """A setting cannot be changed after it was read."""
         with pytest.raises(FrozenInstanceError):
             load({}).pool = "other"  # type: ignore[misc]
 
     def test_table_and_record_agree(self) -> None:
-        """Each line of the table is a field of Settings, named once, with a sentence of help."""
+        """Each row of the table is a field of Settings, named once, with a sentence of help."""
         names = [setting.name for setting in TABLE]
         assert names == [field.name for field in fields(Settings)]
         assert len(set(names)) == len(names)
         for setting in TABLE:
             assert setting.variable == PREFIX + setting.name.upper()
             assert setting.help.endswith((".", "…")), setting.name
-            assert setting.help[0].isupper() or setting.help.startswith(("human", "debug"))
+            assert setting.help[0].isupper(), setting.name
             if setting.kind in ("text", "list", "table"):
                 assert setting.low is None
                 assert setting.high is None
@@ -91,7 +91,7 @@ class TestPrecedence:
         assert load({"PENSTOCK_POOL": "env"}, overrides={"pool": None}).pool == "env"
 
     def test_other_variables_are_ignored(self) -> None:
-        """Variables of other programs and of the test harness are nobody's business here."""
+        """Variables of other programs and of the test harness are ignored."""
         environment = {"POOL": "x", "penstock_pool": "x", "PENSTOCK_TEST_DATABASE_URL": "x"}
         assert load(environment) == load({})
 
@@ -101,7 +101,7 @@ class TestUnknownNames:
 
     @pytest.mark.parametrize("source", ["environment", "file", "override"])
     def test_a_near_name_is_suggested(self, source: str, tmp_path: Path) -> None:
-        """A misspelt name is refused wherever it stands, with the name that was meant."""
+        """A misspelt name is refused in every source, and the error suggests the right one."""
         file = tmp_path / "p.toml"
         file.write_text('databse_url = "sqlite:x.db"' if source == "file" else "")
         environment = {"PENSTOCK_DATABSE_URL": "x"} if source == "environment" else {}
@@ -112,23 +112,23 @@ class TestUnknownNames:
         assert "database_url" in caught.value.message.lower()
         assert "Did you mean" in caught.value.message
 
-    def test_a_far_name_lists_what_is_known(self) -> None:
-        """When nothing is near, the names that exist are listed."""
+    def test_an_unrelated_name_lists_the_known_ones(self) -> None:
+        """When no name is similar, the error lists the known names."""
         with pytest.raises(SettingsError, match="Known: PENSTOCK_API_BODY_MAX"):
             load({"PENSTOCK_ZZZZZZ": "1"})
 
 
 @pytest.mark.parametrize("name", ["url", "url_plain"])
-def test_a_file_does_not_choose_where_a_key_goes(name: str, tmp_path: Path) -> None:
-    """A penstock.toml in somebody's folder cannot send the environment's key elsewhere."""
+def test_a_file_cannot_choose_where_a_key_is_sent(name: str, tmp_path: Path) -> None:
+    """A penstock.toml in some folder cannot send the environment's key elsewhere."""
     file = tmp_path / "penstock.toml"
     file.write_text(f'{name} = "allowed"')
     with pytest.raises(SettingsError, match="where a key is sent"):
         load({}, file)
 
 
-def test_the_key_is_no_setting() -> None:
-    """It is read from the environment alone and is not among what is shown."""
+def test_the_api_key_is_not_a_setting() -> None:
+    """The API key is read from the environment only and never shown."""
     environment = {"PENSTOCK_API_KEY": "pnk_secret"}
     assert "pnk_secret" not in repr(load(environment))
     assert api_key_of(environment) == "pnk_secret"
@@ -138,7 +138,7 @@ def test_the_key_is_no_setting() -> None:
 
 
 class TestValues:
-    """Values that cannot be used."""
+    """Values that are refused."""
 
     @pytest.mark.parametrize(
         ("name", "value", "expected"),
@@ -168,19 +168,19 @@ class TestValues:
             ("session_lease", None, "a duration"),
             ("history_retention", "59m", "at least 3600 seconds"),
             ("history_retention", "200000d", "a duration"),
-            ("pipelines", 3, "a list of texts"),
-            ("pipelines", ["a", 3], "a list of texts"),
-            ("pipelines", {"a": 1}, "a list of texts"),
-            ("pool", 3, "a text"),
-            ("pool", "a\x00b", "a text"),
-            ("database_url", {}, "a text"),
+            ("pipelines", 3, "a list of strings"),
+            ("pipelines", ["a", 3], "a list of strings"),
+            ("pipelines", {"a": 1}, "a list of strings"),
+            ("pool", 3, "a string"),
+            ("pool", "a\x00b", "a string"),
+            ("database_url", {}, "a string"),
             ("log_format", "xml", "human or json"),
             ("log_level", "loud", "debug, info, warning or error"),
             ("session_beat", "30s", "less than session_lease"),
         ],
     )
     def test_a_bad_value_names_its_setting(self, name: str, value: Any, expected: str) -> None:
-        """A value of a wrong type or out of bounds is refused by the name of its setting."""
+        """A value of the wrong type or out of bounds is refused with its setting's name."""
         if value is None:
             with pytest.raises(SettingsError) as caught:
                 load({f"PENSTOCK_{name.upper()}": ""})
@@ -193,22 +193,22 @@ class TestValues:
 
     @pytest.mark.parametrize("url", ["mysql://u:hunter2@h/db", "/var/lib/x.db", "", "sqlite"])
     def test_a_database_of_another_kind_is_refused(self, url: str) -> None:
-        """An unusable URL is refused with an example, and without the password it may hold."""
+        """An unusable URL is refused with an example, and without the password it may contain."""
         error = refused(database_url=url)
         assert error.field == "database_url"
         assert "sqlite:penstock.db" in error.message
         assert "hunter2" not in str(error.detail) + error.message
 
     @pytest.mark.parametrize("text", ["pool = ", "\x00", "pool = 'a'\npool = 'b'"])
-    def test_a_file_that_is_no_toml(self, text: str, tmp_path: Path) -> None:
-        """A file that cannot be parsed is refused by its name."""
+    def test_a_file_that_is_not_toml(self, text: str, tmp_path: Path) -> None:
+        """The error about a file that cannot be parsed names the file."""
         file = tmp_path / "bad.toml"
         file.write_text(text)
         with pytest.raises(SettingsError, match=r"valid TOML.*bad\.toml"):
             load({}, file)
 
     def test_a_file_that_cannot_be_read(self, tmp_path: Path) -> None:
-        """A file that is missing, a folder, or not text is refused by its name."""
+        """The error about a missing file, a folder or a binary file names it."""
         with pytest.raises(SettingsError, match="a readable file"):
             load({}, tmp_path / "missing.toml")
         with pytest.raises(SettingsError, match="a readable file"):
@@ -221,31 +221,31 @@ class TestValues:
         ("text", "micros"),
         [("90s", 90 * SECOND), ("1h30m", 5400 * SECOND), ("45", 45 * SECOND), ("2d", 2 * DAY)],
     )
-    def test_durations_are_read_in_words(self, text: str, micros: int) -> None:
+    def test_durations(self, text: str, micros: int) -> None:
         """A duration is text with units, or a number of seconds."""
         assert load({"PENSTOCK_DRAIN": text}).drain == micros
 
 
 class TestWarnings:
-    """Settings that work and are probably not meant."""
+    """Settings that work but are probably mistakes."""
 
-    def test_a_beat_too_rare(self) -> None:
-        """A beat of more than a third of the lease is pointed out."""
+    def test_a_rare_heartbeat(self) -> None:
+        """A heartbeat interval of more than a third of the lease causes a warning."""
         settings = load({"PENSTOCK_SESSION_BEAT": "11s"})
         assert any("session_beat" in line for line in warnings(settings))
 
-    def test_a_pool_too_small(self) -> None:
-        """A tiny pool is pointed out on PostgreSQL, where it matters, and not on SQLite."""
+    def test_a_small_pool(self) -> None:
+        """A tiny connection pool causes a warning on PostgreSQL, and not on SQLite."""
         small = {"pool_size": 3, "database_url": "postgresql://h/db"}
         assert any("pool_size" in line for line in warnings(load({}, overrides=small)))
         assert warnings(load({}, overrides={"pool_size": 3})) == []
 
 
 class TestWarehouses:
-    """Names for the places that gates look into."""
+    """Named warehouses that gates probe."""
 
     def test_names_and_addresses(self) -> None:
-        """From the environment by commas, from a file as a list; the address is kept whole."""
+        """Comma-separated in the environment, a list in a file; the address is kept unchanged."""
         text = "season=duckdb:season.duckdb, shop=postgresql://u:p=1@h/d"
         assert named_addresses(load({"PENSTOCK_WAREHOUSES": text}).warehouses, "w") == {
             "season": "duckdb:season.duckdb",
@@ -258,16 +258,16 @@ class TestWarehouses:
         [["season"], ["=duckdb:x"], ["a b=duckdb:x"], ["season=file"], ["a=sqlite:x", "a=b:y"]],
     )
     def test_refused(self, items: list[str]) -> None:
-        """A mistake is named at start, before any gate looks."""
+        """An invalid entry is refused at start, before any gate probes."""
         error = refused(warehouses=items)
         assert error.field == "warehouses"
         assert "season=duckdb:season.duckdb" in str(error)
 
-    def test_no_password_in_the_refusal(self) -> None:
-        """What is refused is shown by its name only."""
+    def test_no_password_in_the_error(self) -> None:
+        """The error shows only the name of the refused entry."""
         assert "geheim" not in str(refused(warehouses=["s hop=postgresql://u:geheim@h/d"]))
 
     def test_retention(self) -> None:
-        """Ended flows and the logs about them have retentions of their own."""
+        """Ended flows and their logs have separate retentions."""
         settings = load({"PENSTOCK_LOGS_RETENTION": "90d"})
         assert (settings.flows_retention, settings.logs_retention) == (7 * DAY, 90 * DAY)

@@ -1,4 +1,4 @@
-"""Events: every subscriber hears, none can hurt the others, leaving is exact."""
+"""Events: every subscriber is called, failures are isolated, unsubscribing is exact."""
 
 import logging
 import threading
@@ -14,8 +14,8 @@ TICK = Ticked(due=1, runs=1, overlapped=0, paused=0, missed=0)
 class TestStream:
     """Emitting and subscribing."""
 
-    def test_everybody_hears_in_order(self) -> None:
-        """Each subscriber hears each event, in the order of emission."""
+    def test_all_subscribers_are_called_in_order(self) -> None:
+        """Each subscriber receives each event, in the order of emission."""
         stream = Events()
         one: list[Event] = []
         two: list[Event] = []
@@ -26,61 +26,61 @@ class TestStream:
             stream.emit(event)
         assert one == two == sent
 
-    def test_nobody_listens(self) -> None:
-        """Emitting without subscribers does nothing, and loops can see that it would not."""
+    def test_no_subscribers(self) -> None:
+        """Emitting without subscribers does nothing, and `is_heard` says so."""
         stream = Events()
         stream.emit(TICK)
-        heard = [stream.is_heard]
-        leave = stream.subscribe(lambda _: None)
-        heard.append(stream.is_heard)
-        leave()
-        assert [*heard, stream.is_heard] == [False, True, False]
+        found = [stream.is_heard]
+        unsubscribe = stream.subscribe(lambda _: None)
+        found.append(stream.is_heard)
+        unsubscribe()
+        assert [*found, stream.is_heard] == [False, True, False]
 
     def test_a_failing_subscriber_is_isolated(self, caplog: pytest.LogCaptureFixture) -> None:
-        """One that raises is logged with the event's name; the others still hear."""
+        """A subscriber that raises is logged with the event's name; others still get the event."""
         stream = Events()
-        heard: list[Event] = []
+        received: list[Event] = []
 
         def fails(_: Event) -> None:
             raise RuntimeError("broken")
 
         stream.subscribe(fails)
-        stream.subscribe(heard.append)
+        stream.subscribe(received.append)
         with caplog.at_level(logging.ERROR):
             stream.emit(TICK)
-        assert heard == [TICK]
+        assert received == [TICK]
         assert "ticked" in caplog.text
 
-    def test_leaving_is_exact(self) -> None:
-        """Leaving ends one subscription, also of a function that subscribed twice."""
+    def test_unsubscribing_is_exact(self) -> None:
+        """Unsubscribing ends one subscription, even if a function subscribed twice."""
         stream = Events()
-        heard: list[Event] = []
-        first = stream.subscribe(heard.append)
-        second = stream.subscribe(heard.append)
+        received: list[Event] = []
+        first = stream.subscribe(received.append)
+        second = stream.subscribe(received.append)
         first()
         first()
         stream.emit(TICK)
-        assert len(heard) == 1
+        assert len(received) == 1
         second()
         stream.emit(TICK)
-        assert len(heard) == 1
+        assert len(received) == 1
 
-    def test_leaving_while_hearing(self) -> None:
-        """A subscriber may leave from inside its call without disturbing the round."""
+    def test_unsubscribing_during_an_event(self) -> None:
+        """A subscriber may unsubscribe from inside its call without affecting the others."""
         stream = Events()
-        heard: list[Event] = []
+        received: list[Event] = []
 
         def once(_: Event) -> None:
-            leave()
+            unsubscribe()
 
-        leave = stream.subscribe(once)
-        stream.subscribe(heard.append)
+        unsubscribe = stream.subscribe(once)
+        stream.subscribe(received.append)
         stream.emit(TICK)
         stream.emit(TICK)
-        assert len(heard) == 2
+        assert len(received) == 2
 
     def test_many_threads_subscribe(self) -> None:
-        """Subscribing and leaving from many threads loses nobody."""
+        """Subscribing and unsubscribing from many threads loses no subscription."""
         stream = Events()
         gate = threading.Barrier(8)
 
@@ -88,23 +88,23 @@ class TestStream:
             gate.wait(10)
             for _ in range(200):
                 stream.subscribe(lambda _: None)()
-            stream.subscribe(heard.append)
+            stream.subscribe(received.append)
 
-        heard: list[Event] = []
+        received: list[Event] = []
         threads = [threading.Thread(target=work) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(30)
         stream.emit(TICK)
-        assert len(heard) == 8
+        assert len(received) == 8
 
 
 class TestNames:
-    """What events are called."""
+    """Names of events."""
 
     def test_actions_are_the_class_names_in_snake_case(self) -> None:
-        """Every event has a stable name of its own, made from its class."""
+        """Every event has a stable, unique name derived from its class."""
         assert TICK.action == "ticked"
         ended = RunEnded(1, "acme", 2, "COMPLETED", None, False, False)
         assert ended.action == "run_ended"

@@ -1,4 +1,4 @@
-"""The courier and the relay on both engines: deliveries move on, built-in topics are fed."""
+"""The courier and the relay on both engines: deliveries are swept, built-in topics are fed."""
 
 import json
 
@@ -18,20 +18,20 @@ DAY_SECONDS = 24 * 3600
 
 @pytest.fixture
 def bus(desk: Desk) -> EmbeddedBus:
-    """A bus over the desk's store."""
+    """A bus over the store under test."""
     return EmbeddedBus(desk.store, jitter=lambda: 0.0, actor="tester")
 
 
-def subscribe(bus: EmbeddedBus, topic: str, name: str = "listener") -> None:
-    """Subscribe to a topic that must be there, or be a built-in one."""
+def subscribe(bus: EmbeddedBus, topic: str, name: str = "reader") -> None:
+    """Subscribe to a topic that exists or is built in."""
     bus.declare([], [SubscriptionSpec(name=name, topic=topic)])
 
 
 class TestCourier:
-    """One pass at a time."""
+    """Single passes of the courier."""
 
-    def test_counts_what_it_does(self, desk: Desk, bus: EmbeddedBus) -> None:
-        """Due, lapsed, dead, expired and purged, each once, in small batches."""
+    def test_counts(self, desk: Desk, bus: EmbeddedBus) -> None:
+        """Due, lapsed, dead, expired and purged deliveries are each counted once."""
         bus.declare(
             [TopicSpec(name="events"), TopicSpec(name="events.dlq")],
             [
@@ -47,7 +47,7 @@ class TestCourier:
         desk.clock.advance(60 * SECOND)
         assert courier.run_once() == Carried(due=3, lapsed=2)
         for _ in range(4):
-            for _ in range(2):  # given back, then due
+            for _ in range(2):  # released, then due
                 desk.clock.advance(700 * SECOND)
                 courier.run_once()
             bus.pull("work")
@@ -57,8 +57,8 @@ class TestCourier:
         assert courier.run_once() == Carried(expired=5)
         assert courier.run_once() == Carried()
 
-    def test_wakes_who_waits(self, desk: Desk, bus: EmbeddedBus) -> None:
-        """A message that becomes ready is a hint to its subscription's waiters."""
+    def test_wakes_waiting_consumers(self, desk: Desk, bus: EmbeddedBus) -> None:
+        """A message that becomes ready sends a hint to its subscription's consumers."""
         bus.declare([TopicSpec(name="events")], [SubscriptionSpec(name="work", topic="events")])
         bus.publish("events", [Outgoing(data=b"x")])
         (one,) = bus.pull("work")
@@ -72,20 +72,20 @@ class TestCourier:
 
 
 class TestBuiltInTopics:
-    """From the outbox into topics."""
+    """Publishing from the outbox to built-in topics."""
 
     def test_runs(self, desk: Desk, bus: EmbeddedBus) -> None:
-        """Claimable runs are announced as CloudEvents once somebody subscribed."""
+        """Claimable runs are announced as CloudEvents once the topic has a subscription."""
         desk.submit()
         subscribe(bus, "penstock.runs")
         run_id = desk.submit()
         assert Relay(desk.store).run_once() == 1
-        (told,) = bus.pull("listener")
-        payload = json.loads(told.data)
+        (message,) = bus.pull("reader")
+        payload = json.loads(message.data)
         assert payload["run_id"] == run_id
-        assert told.attributes == {
+        assert message.attributes == {
             "ce-specversion": "1.0",
-            "ce-id": told.attributes["ce-id"],
+            "ce-id": message.attributes["ce-id"],
             "ce-source": "penstock",
             "ce-type": "penstock.runs",
             "ce-time": "2025-11-17T00:00:00Z",
@@ -95,7 +95,7 @@ class TestBuiltInTopics:
         assert Relay(desk.store).run_once() == 0
 
     def test_phases(self, desk: Desk, bus: EmbeddedBus) -> None:
-        """Topics of phases are there for pipelines that are registered, and only for those."""
+        """Topics of phases exist for registered pipelines only."""
         desk.client.register([gated()])
         subscribe(bus, "gated.raw.complete", "one")
         subscribe(bus, "gated.next.trigger", "two")
@@ -104,7 +104,7 @@ class TestBuiltInTopics:
                 subscribe(bus, name, "none")
 
     def test_alerts(self, desk: Desk, bus: EmbeddedBus) -> None:
-        """An alert of the bus itself arrives on its topic."""
+        """An alert of the bus itself is published on its topic."""
         subscribe(bus, "penstock.alerts")
         bus.declare(
             [TopicSpec(name="events"), TopicSpec(name="dead")],
@@ -117,12 +117,12 @@ class TestBuiltInTopics:
             bus.nack("work", [Nack(ack_id=one.ack_id)])
             desk.clock.advance(700 * SECOND)
         Relay(desk.store).run_once()
-        (told,) = bus.pull("listener")
-        assert json.loads(told.data)["rule"] == "dead_letter_topic_missing"
-        assert told.attributes["rule"] == "dead_letter_topic_missing"
+        (message,) = bus.pull("reader")
+        assert json.loads(message.data)["rule"] == "dead_letter_topic_missing"
+        assert message.attributes["rule"] == "dead_letter_topic_missing"
 
-    def test_nobody_listens(self, desk: Desk, bus: EmbeddedBus) -> None:
-        """A topic whose last subscription went gets nothing, and the outbox does not grow."""
+    def test_no_subscriptions(self, desk: Desk, bus: EmbeddedBus) -> None:
+        """A topic without subscriptions gets no messages, and the outbox does not grow."""
         bus.declare([TopicSpec(name="penstock.runs")], [])
         desk.submit()
         assert Relay(desk.store).run_once() == 1
@@ -130,7 +130,7 @@ class TestBuiltInTopics:
 
 
 def test_sums_are_folded(desk: Desk, bus: EmbeddedBus) -> None:
-    """Many small deltas become one row per hour; what they say stays."""
+    """Many small deltas become one row per hour with the same totals."""
     bus.declare([TopicSpec(name="events")], [SubscriptionSpec(name="work", topic="events")])
     for _ in range(5):
         bus.publish("events", [Outgoing(data=b"x")])
@@ -144,7 +144,7 @@ def test_sums_are_folded(desk: Desk, bus: EmbeddedBus) -> None:
 
 
 def test_poison_traps(desk: Desk, bus: EmbeddedBus) -> None:
-    """Subscriptions without dead letters are named; those that read dead letters are not."""
+    """Subscriptions without dead letters are listed; those of dead-letter topics are not."""
     bus.declare(
         [TopicSpec(name="events"), TopicSpec(name="events.dlq")],
         [

@@ -1,4 +1,4 @@
-"""One request to a judged address: against real servers that behave badly in every known way."""
+"""Requests to checked addresses, against real servers that misbehave in every known way."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HOST = "hooks.example.com"
 
 
 class StepClock(SystemClock):
-    """A clock on which every look costs a while, so that no deadline has to be waited for."""
+    """A clock that advances by `step` at each reading, so that no deadline is waited for."""
 
     def __init__(self, step: float) -> None:
         self._at = 0.0
@@ -50,7 +50,7 @@ def egress(rules: EgressRules = INSIDE, resolve: Resolve = here) -> Egress:
 
 
 def plain(port: int, **more: object) -> Reply:
-    """A request over plain http."""
+    """Send a request over plain http."""
     options = {"seconds": 20.0, "wants_body": True, **more}
     return egress(PLAIN).send(Request(url=f"http://{HOST}:{port}/x", **options))  # type: ignore[arg-type]
 
@@ -64,10 +64,10 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
 
 
 class TestTls:
-    """The name is what the certificate is for; the address is what was judged."""
+    """The certificate must match the name; the connection goes to the checked address."""
 
-    def test_a_request_arrives_whole(self, secure: Receiver) -> None:
-        """Host, path, headers and body are as asked; the answer comes back."""
+    def test_a_request_arrives_unchanged(self, secure: Receiver) -> None:
+        """Host, path, headers and body arrive as sent; the response is returned."""
         request = Request(
             url=f"https://{HOST}:{secure.port}/a?b=c",
             headers={"Content-Type": "text/plain", "X-One": "1"},
@@ -100,22 +100,24 @@ class TestTls:
 
 
 class TestAddresses:
-    """Resolved once, judged whole, connected to what was judged."""
+    """Names are resolved once, all addresses are checked, and one of them is connected to."""
 
     @pytest.mark.parametrize(
-        "answers",
+        "addresses",
         [["127.0.0.1"], ["1.1.1.1", "10.0.0.1"], ["::ffff:169.254.169.254"], ["fe80::1%lo"], []],
     )
-    def test_names_of_the_inside_are_refused(self, secure: Receiver, answers: list[str]) -> None:
-        """A public name that leads inside, as nip.io's do, is refused before any connection."""
+    def test_names_of_private_addresses_are_refused(
+        self, secure: Receiver, addresses: list[str]
+    ) -> None:
+        """A public name with a private address (as at nip.io) is refused before connecting."""
         before = len(secure.got)
-        strict = egress(EgressRules(), lambda *_: answers)
+        strict = egress(EgressRules(), lambda *_: addresses)
         with pytest.raises(InvalidInput):
             strict.send(Request(url=f"https://127.0.0.1.nip.io:{secure.port}/"))
         assert len(secure.got) == before
 
-    def test_a_name_that_changes_its_mind_gains_nothing(self) -> None:
-        """The rebinding resolver answers once: the connection goes to what was judged."""
+    def test_dns_rebinding_has_no_effect(self) -> None:
+        """The name is resolved once: the connection goes to the checked address."""
         asked: list[str] = []
 
         def rebinding(host: str, _port: int) -> list[str]:
@@ -127,8 +129,8 @@ class TestAddresses:
             assert sender.send(Request(url=f"http://{HOST}:{made.port}/")).status == 204
         assert asked == [HOST]
 
-    def test_the_next_judged_address_is_tried(self) -> None:
-        """Nobody listens at the first; the second takes it."""
+    def test_the_next_checked_address_is_tried(self) -> None:
+        """The first address refuses the connection; the second accepts it."""
         with receiving() as made:
             sender = egress(PLAIN, lambda *_: ["127.0.0.9", "127.0.0.1"])
             assert sender.send(Request(url=f"http://{HOST}:{made.port}/")).status == 204
@@ -143,7 +145,7 @@ class TestAddresses:
         assert failed.value.kind == "lookup"
 
     def test_lookups_that_hang_are_bounded(self) -> None:
-        """Each hanging lookup fails at its deadline; beyond the bound none is begun."""
+        """Each hanging lookup fails at its deadline; beyond the limit none is started."""
         free = threading.Event()
 
         def hanging(*_: object) -> list[str]:
@@ -161,8 +163,8 @@ class TestAddresses:
             free.set()
         assert kinds == ["timeout"] * LOOKUPS_MAX + ["lookup"]
 
-    def test_the_environment_has_no_say(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A proxy of the environment would make the judged address worthless."""
+    def test_proxies_of_the_environment_are_ignored(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A proxy of the environment would bypass the address check."""
         with receiving() as trap, receiving() as made:
             for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "https_proxy"):
                 monkeypatch.setenv(name, f"http://127.0.0.1:{trap.port}")
@@ -170,17 +172,17 @@ class TestAddresses:
             assert trap.got == []
 
 
-class TestAnswers:
-    """Whatever the other side says, it is bounded and not believed."""
+class TestResponses:
+    """Responses are bounded and never trusted."""
 
-    def test_redirects_are_answers(self) -> None:
-        """A way to the metadata service is told, not gone."""
+    def test_redirects_are_not_followed(self) -> None:
+        """A redirect to the metadata service is returned, not followed."""
         where = {"Location": "http://169.254.169.254/latest/meta-data/"}
         with receiving(lambda _: Said(302, where)) as made:
             assert plain(made.port).status == 302
             assert len(made.got) == 1
 
-    def test_a_body_without_end_is_cut(self) -> None:
+    def test_an_endless_body_is_cut_off(self) -> None:
         def endless(connection: socket.socket) -> None:
             connection.recv(65_536)
             connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -199,8 +201,8 @@ class TestAnswers:
             assert len(plain(made.port).body) == BODY_MAX
 
     @pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\nx"])
-    def test_a_server_that_drips_gets_no_more_time(self, begun: bytes) -> None:
-        """A byte now and then does not move the deadline: it is one for the whole request."""
+    def test_a_slow_trickle_does_not_extend_the_deadline(self, begun: bytes) -> None:
+        """A byte now and then does not move the deadline, which covers the whole request."""
 
         def dripping(connection: socket.socket) -> None:
             connection.recv(65_536)
@@ -214,7 +216,7 @@ class TestAnswers:
         assert failed.value.kind == "timeout"
 
     @pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200"])
-    def test_a_server_that_says_nothing(self, begun: bytes) -> None:
+    def test_a_server_that_sends_nothing(self, begun: bytes) -> None:
         free = threading.Event()
 
         def silent(connection: socket.socket) -> None:
@@ -229,7 +231,7 @@ class TestAnswers:
         assert failed.value.kind == "timeout"
 
     @pytest.mark.parametrize(
-        "said",
+        "sent",
         [
             b"", b"SSH-2.0-OpenSSH_9\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 99 x\r\n\r\n",
             b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 300 + b"\r\n",
@@ -238,26 +240,26 @@ class TestAnswers:
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         ],
     )  # fmt: skip
-    def test_nonsense(self, said: bytes) -> None:
-        def speaking(connection: socket.socket) -> None:
+    def test_invalid_responses(self, sent: bytes) -> None:
+        def respond(connection: socket.socket) -> None:
             connection.recv(65_536)
-            connection.sendall(said)
+            connection.sendall(sent)
 
-        with talking(speaking) as port, pytest.raises(Failed) as failed:
+        with talking(respond) as port, pytest.raises(Failed) as failed:
             plain(port)
         assert failed.value.kind in ("protocol", "connection")
 
-    def test_hints_are_passed_over_and_102_is_an_answer(self) -> None:
-        def speaking(connection: socket.socket) -> None:
+    def test_early_hints_are_skipped_and_102_is_final(self) -> None:
+        def respond(connection: socket.socket) -> None:
             connection.recv(65_536)
             connection.sendall(b"HTTP/1.1 103 Hints\r\nLink: x\r\n\r\nHTTP/1.1 201 OK\r\n\r\n")
 
-        with talking(speaking) as port:
+        with talking(respond) as port:
             assert plain(port).status == 201
         with receiving(lambda _: Said(102)) as made:
             assert plain(made.port).status == 102
 
-    def test_nobody_listens(self) -> None:
+    def test_a_closed_port(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         with pytest.raises(Failed) as failed:
@@ -275,34 +277,34 @@ class TestAnswers:
             assert "content-length" not in made.got[0].headers
 
 
-NOTHING = b"HTTP/1.1 204 No Content\r\n\r\n"
+NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
-class Answering:
-    """A server that answers each request of a connection with the next of its answers."""
+class Responding:
+    """A server that responds to each request of a connection with its next response."""
 
-    def __init__(self, *answers: bytes, is_closing: bool = False) -> None:
-        self.answers = list(answers)
+    def __init__(self, *responses: bytes, is_closing: bool = False) -> None:
+        self.responses = list(responses)
         self.is_closing = is_closing
         self.connections = 0
 
-    def __call__(self, line: socket.socket) -> None:
+    def __call__(self, connection: socket.socket) -> None:
         self.connections += 1
         got = b""
-        while self.answers and (more := line.recv(65_536)):
+        while self.responses and (more := connection.recv(65_536)):
             got += more
             if got.endswith(b"\r\n\r\n"):
                 got = b""
-                line.sendall(self.answers.pop(0))
+                connection.sendall(self.responses.pop(0))
                 if self.is_closing:
                     return
 
 
-class TestKept:
-    """Connections that are left for the next request to the same origin."""
+class TestPool:
+    """Connections that are kept for the next request to the same origin."""
 
-    def send(self, server: Answering, n: int, **more: object) -> list[int]:
-        """So many requests, one after the other, through one egress; their statuses."""
+    def send(self, server: Responding, n: int, **more: object) -> list[int]:
+        """Send `n` requests through one Egress, one after the other; return their statuses."""
         lookups: list[object] = []
 
         def resolve(*asked: object) -> list[str]:
@@ -315,19 +317,19 @@ class TestKept:
             request = Request(url=f"http://{HOST}:{port}/x", **options)  # type: ignore[arg-type]
             statuses = [out.send(request).status for _ in range(n)]
             out.close()
-        assert len(lookups) == server.connections, "each connection was judged"
+        assert len(lookups) == server.connections, "the address of each connection was checked"
         return statuses
 
-    def test_one_for_many(self) -> None:
-        """Answers without a body, with one, and in chunks."""
+    def test_one_connection_serves_many_requests(self) -> None:
+        """Responses without a body, with one, and chunked."""
         body = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
         chunks = b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n"
-        server = Answering(NOTHING, body, chunks, NOTHING)
+        server = Responding(NO_CONTENT, body, chunks, NO_CONTENT)
         assert self.send(server, 4) == [204, 200, 500, 204]
         assert server.connections == 1
 
     @pytest.mark.parametrize(
-        "answer",
+        "response",
         [
             b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n",
             b"HTTP/1.0 204 No Content\r\n\r\n",
@@ -335,31 +337,31 @@ class TestKept:
             b"HTTP/1.1 200 OK\r\nContent-Length: 70000\r\n\r\n" + b"x" * 70_000,
         ],
     )
-    def test_what_is_not_kept(self, answer: bytes) -> None:
-        """Who says so, who has more to say, and who says too much."""
-        server = Answering(answer, answer, is_closing=True)
+    def test_connections_that_are_not_kept(self, response: bytes) -> None:
+        """Responses that ask to close, are not final, or have too long a body."""
+        server = Responding(response, response, is_closing=True)
         assert len(set(self.send(server, 2))) == 1
         assert server.connections == 2
 
-    def test_only_who_asks(self) -> None:
-        server = Answering(NOTHING, NOTHING, is_closing=True)
+    def test_only_requests_that_keep(self) -> None:
+        server = Responding(NO_CONTENT, NO_CONTENT, is_closing=True)
         assert self.send(server, 2, keeps=False) == [204, 204]
         assert server.connections == 2
 
-    def test_closed_without_a_word(self) -> None:
-        """A connection that the other side closed is replaced, and nothing fails."""
-        server = Answering(NOTHING, NOTHING, NOTHING, is_closing=True)
+    def test_a_connection_closed_by_the_server(self) -> None:
+        """A kept connection that the server closed is replaced, and no request fails."""
+        server = Responding(NO_CONTENT, NO_CONTENT, NO_CONTENT, is_closing=True)
         assert self.send(server, 3) == [204, 204, 204]
         assert server.connections == 3
 
-    def test_nobody_answers_before_he_is_asked(self) -> None:
-        """What was sent beyond an answer is never taken for the next one."""
+    def test_unsolicited_data_is_discarded(self) -> None:
+        """Data sent after a response is never read as the next response."""
         forged = b"HTTP/1.1 500 Forged\r\nContent-Length: 0\r\n\r\n"
-        server = Answering(NOTHING + forged, NOTHING, NOTHING)
+        server = Responding(NO_CONTENT + forged, NO_CONTENT, NO_CONTENT)
         assert self.send(server, 2) == [204, 204]
 
-    def test_not_for_long(self) -> None:
-        """Neither when quiet nor when old, nor more than there is room for."""
+    def test_the_pool_is_bounded(self) -> None:
+        """Connections are dropped when idle too long, when too old, and above the maximum."""
         clock = VirtualClock(0)
         kept = Kept(clock)
         pairs = [socket.socketpair() for _ in range(KEPT_MAX + 3)]

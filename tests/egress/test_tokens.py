@@ -1,4 +1,4 @@
-"""Tokens of push: every wrong one of the corpus is refused, and keys are fetched rarely."""
+"""Push tokens: every invalid token of the corpus is refused, and keys are fetched rarely."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def b64(value: Any) -> str:
 
 
 def signed(header: dict[str, Any], payload: Any) -> str:
-    """A token with a genuine signature, whatever it says."""
+    """Return a token with a genuine signature over any content."""
     algorithm = jwt.algorithms.RSAAlgorithm(jwt.algorithms.RSAAlgorithm.SHA256)
     text = f"{b64(header)}.{b64(payload)}"
     private: Any = algorithm.prepare_key(key().pem)
@@ -76,17 +76,17 @@ def signed(header: dict[str, Any], payload: Any) -> str:
 
 
 class Issuer:
-    """Serves keys, and counts who asks."""
+    """Serves keys and counts the requests."""
 
     def __init__(self) -> None:
         self.keys: list[dict[str, Any]] = [public_jwk(key()), ec_jwk()]
         self.headers = {"cache-control": "public, max-age=3600, must-revalidate"}
-        self.asked = 0
+        self.requests = 0
         self.is_down = False
         self.status = 200
 
     def fetch(self, url: str) -> Reply:
-        self.asked += 1
+        self.requests += 1
         if self.is_down:
             raise Failed("timeout", url)
         body = json.dumps({"keys": self.keys}).encode()
@@ -117,8 +117,8 @@ def check(verifier: Verifier, token: Any) -> Claims:
     return verifier.verify(token, EXPECTED, URL)
 
 
-class TestRight:
-    """What is believed."""
+class TestValid:
+    """Tokens that are accepted."""
 
     @pytest.mark.parametrize(
         "changed",
@@ -135,8 +135,8 @@ class TestRight:
         token = jwt.encode(claims(), curve(), algorithm="ES256", headers={"kid": "curve"})
         assert check(verifier, token).issuer == GOOGLE
 
-    def test_what_we_sign_others_can_check(self, verifier: Verifier, clock: VirtualClock) -> None:
-        """The signer's token passes; it is used again until ten minutes are left."""
+    def test_signed_tokens_pass_verification(self, verifier: Verifier, clock: VirtualClock) -> None:
+        """The signer's token passes; it is reused until ten minutes are left."""
         signer = Signer(GOOGLE, key, clock)
         token = signer.token(AUDIENCE, EMAIL)
         assert check(verifier, token).subject == EMAIL
@@ -148,13 +148,13 @@ class TestRight:
         assert renewed != token
         assert check(verifier, renewed).expires_at == clock.now() // SECOND * SECOND + HOUR
 
-    def test_a_key_does_not_show_itself(self) -> None:
+    def test_the_private_key_is_never_shown(self) -> None:
         assert "PRIVATE" not in repr(key())
         assert "d" not in public_jwk(key())
 
 
-class TestWrong:
-    """The corpus: each is refused, and the reason names what is wrong."""
+class TestInvalid:
+    """The corpus: each token is refused, and the reason names the fault."""
 
     @pytest.mark.parametrize(
         ("reason", "changed"),
@@ -193,19 +193,19 @@ class TestWrong:
         ],
     )  # fmt: skip
     def test_headers(self, verifier: Verifier, issuer: Issuer, header: dict[str, Any]) -> None:
-        """A genuine signature over a header that asks for something else."""
+        """A genuine signature over a header that requests something else."""
         made = {"alg": "RS256", "kid": key().key_id, "typ": "JWT", **header}
         made = {name: value for name, value in made.items() if value is not None}
         with pytest.raises(Untrusted):
             check(verifier, signed(made, claims()))
-        assert issuer.asked <= 1
+        assert issuer.requests <= 1
 
     def test_hs256_with_the_public_key_as_its_secret(self, verifier: Verifier) -> None:
         text = f"{b64({'alg': 'HS256', 'kid': key().key_id})}.{b64(claims())}"
         secret = json.dumps(public_jwk(key())).encode()
-        mark = hmac.new(secret, text.encode(), hashlib.sha256).digest()
+        signature = hmac.new(secret, text.encode(), hashlib.sha256).digest()
         with pytest.raises(Untrusted, match="accept"):
-            check(verifier, f"{text}.{b64(mark)}")
+            check(verifier, f"{text}.{b64(signature)}")
 
     @pytest.mark.parametrize(
         "token",
@@ -216,35 +216,35 @@ class TestWrong:
             f"{b64(b'{}' + b' ' * 9)}.{b64({})}.{b64({})}", f"{b64(b'[' * 3000)}.e30.e30",
         ],
     )  # fmt: skip
-    def test_no_tokens(self, verifier: Verifier, issuer: Issuer, token: object) -> None:
+    def test_malformed_tokens(self, verifier: Verifier, issuer: Issuer, token: object) -> None:
         with pytest.raises(Untrusted):
             check(verifier, token)
-        assert issuer.asked == 0
+        assert issuer.requests == 0
 
-    def test_two_kids(self, verifier: Verifier) -> None:
-        """A header that says a thing twice is no header."""
+    def test_duplicate_header_names(self, verifier: Verifier) -> None:
+        """A header with a duplicate name is invalid."""
         header = f'{{"alg":"RS256","kid":"{key().key_id}","alg":"none"}}'.encode()
         with pytest.raises(Untrusted):
             check(verifier, f"{b64(header)}.{b64(claims())}.{b64(b'x')}")
 
     def test_changed_after_signing(self, verifier: Verifier) -> None:
-        head, _, mark = sign(claims(), key()).split(".")
+        head, _, signature = sign(claims(), key()).split(".")
         for token in (
-            f"{head}.{b64(claims(email='x@y.z'))}.{mark}",
-            f"{head}.{b64(claims())}.{mark[:-4]}AAAA",
-            f"{head}.{b64(b'not json')}.{mark}",
+            f"{head}.{b64(claims(email='x@y.z'))}.{signature}",
+            f"{head}.{b64(claims())}.{signature[:-4]}AAAA",
+            f"{head}.{b64(b'not json')}.{signature}",
         ):
             with pytest.raises(Untrusted):
                 check(verifier, token)
 
-    def test_signed_by_somebody_else_under_the_same_kid(self, verifier: Verifier) -> None:
+    def test_another_key_under_the_same_kid(self, verifier: Verifier) -> None:
         other = SigningKey(key_id=key().key_id, pem=new_signing_key().pem)
         with pytest.raises(Untrusted) as refused:
             check(verifier, sign(claims(), other))
         assert refused.value.reason.startswith("signature")
 
     def test_short_keys(self, verifier: Verifier, issuer: Issuer) -> None:
-        """A key of 1,024 bits is not believed, whoever publishes it."""
+        """A key of 1,024 bits is refused, even if the issuer publishes it."""
         weak = rsa.generate_private_key(public_exponent=65_537, key_size=1_024)
         found = jwt.algorithms.RSAAlgorithm.to_jwk(weak.public_key(), as_dict=True)
         issuer.keys = [{**found, "kid": "weak"}]
@@ -254,8 +254,8 @@ class TestWrong:
             check(verifier, f"{text}.{b64(algorithm.sign(text.encode(), weak))}")
         assert "short" in refused.value.reason
 
-    def test_genuine_but_not_for_us(self, verifier: Verifier) -> None:
-        """Only a token whose signature, issuer and time are right counts as known."""
+    def test_genuine_but_for_another_receiver(self, verifier: Verifier) -> None:
+        """Only a token whose signature, issuer and time are valid counts as known."""
         with pytest.raises(Untrusted) as known:
             check(verifier, sign(claims(email="other@x.y"), key()))
         with pytest.raises(Untrusted) as unknown:
@@ -264,7 +264,7 @@ class TestWrong:
 
 
 class TestKeys:
-    """Fetched rarely, kept while their server is away."""
+    """Keys are fetched rarely, and kept while the issuer is unavailable."""
 
     def test_a_flood_of_unknown_kids_costs_one_fetch_a_minute(
         self, issuer: Issuer, clock: VirtualClock
@@ -272,14 +272,14 @@ class TestKeys:
         keys = KeySet(URL, issuer.fetch, clock)
         for n in range(500):
             assert keys.find(f"k{n}") is None
-        assert issuer.asked == 1
+        assert issuer.requests == 1
         clock.advance(59 * SECOND)
         assert keys.find("k") is None
-        assert issuer.asked == 1
+        assert issuer.requests == 1
         clock.advance(2 * SECOND)
         assert keys.find("k") is None
         assert keys.find(key().key_id) is not None
-        assert issuer.asked == 2
+        assert issuer.requests == 2
 
     def test_a_new_key_is_found(self, issuer: Issuer, clock: VirtualClock) -> None:
         issuer.keys = issuer.keys[:1]
@@ -289,7 +289,7 @@ class TestKeys:
         clock.advance(61 * SECOND)
         assert keys.find("curve")
 
-    def test_while_the_server_is_down_known_keys_hold(
+    def test_known_keys_are_used_while_the_issuer_is_down(
         self, issuer: Issuer, clock: VirtualClock
     ) -> None:
         keys = KeySet(URL, issuer.fetch, clock)
@@ -298,24 +298,24 @@ class TestKeys:
         clock.advance(5 * HOUR)
         for _ in range(50):
             assert keys.find("curve")
-        assert issuer.asked == 2
+        assert issuer.requests == 2
         clock.advance(int(BELIEVED_SECONDS * SECOND))
         with pytest.raises(KeysUnavailable):
             keys.find("curve")
 
-    @pytest.mark.parametrize("trouble", ["down", "500", "empty", "nonsense"])
-    def test_without_any_keys_nobody_is_judged(
-        self, issuer: Issuer, clock: VirtualClock, trouble: str
+    @pytest.mark.parametrize("fault", ["down", "500", "empty", "invalid"])
+    def test_without_any_keys_no_token_is_judged(
+        self, issuer: Issuer, clock: VirtualClock, fault: str
     ) -> None:
-        """The sender is asked to try again, and the issuer is asked once a minute."""
-        issuer.is_down = trouble == "down"
-        issuer.status = 500 if trouble == "500" else 200
-        issuer.keys = [] if trouble == "empty" else [{"kid": 7}]
+        """The sender gets a retryable error, and the issuer gets one request a minute."""
+        issuer.is_down = fault == "down"
+        issuer.status = 500 if fault == "500" else 200
+        issuer.keys = [] if fault == "empty" else [{"kid": 7}]
         keys = KeySet(URL, issuer.fetch, clock)
         for _ in range(20):
             with pytest.raises(KeysUnavailable):
                 keys.find("curve")
-        assert issuer.asked == 1
+        assert issuer.requests == 1
 
     def test_a_withdrawn_key_is_forgotten(self, issuer: Issuer, clock: VirtualClock) -> None:
         keys = KeySet(URL, issuer.fetch, clock)
@@ -331,15 +331,15 @@ class TestKeys:
             ("max-age=999999999", 86_400), ("s-max-age=5,max-age=400", 400), ("max-age=-1", 3600),
         ],
     )  # fmt: skip
-    def test_how_long_they_are_fresh(self, header: str | None, seconds: float) -> None:
+    def test_cache_control(self, header: str | None, seconds: float) -> None:
         assert fresh_seconds(header) == seconds
 
     @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"keys":{}}', b"[" * 100_000])
-    def test_no_key_sets(self, body: bytes) -> None:
+    def test_invalid_key_sets(self, body: bytes) -> None:
         with pytest.raises(InvalidInput):
             read_keys(body)
 
-    def test_keys_of_other_kinds_are_passed_over(self) -> None:
+    def test_keys_of_other_kinds_are_ignored(self) -> None:
         good = {"kid": "a", "kty": "RSA"}
         odd = [
             {"kid": "b", "kty": "oct"}, {**good, "use": "enc"}, {**good, "alg": "RS512"},
@@ -348,14 +348,14 @@ class TestKeys:
         assert list(read_keys(json.dumps({"keys": [*odd, good]}).encode())) == ["a"]
 
 
-def test_a_consumers_door(issuer: Issuer, clock: VirtualClock) -> None:
-    """The kit's verifier lets in exactly the sender it was told of."""
-    door = signed_by(audience=AUDIENCE, email=EMAIL, clock=clock, fetch=issuer.fetch)
+def test_the_consumer_kits_verifier(issuer: Issuer, clock: VirtualClock) -> None:
+    """The consumer kit's verifier accepts only the configured sender."""
+    verify = signed_by(audience=AUDIENCE, email=EMAIL, clock=clock, fetch=issuer.fetch)
     good = sign(claims(), key())
-    door({"authorization": f"Bearer {good}"})
+    verify({"authorization": f"Bearer {good}"})
     other = sign(claims(email="other@project.iam.gserviceaccount.com"), key())
     for header in ("", good, f"Basic {good}", "Bearer ", f"Bearer {other}", f"Bearer {good[:-4]}"):
         with pytest.raises(Untrusted):
-            door({"authorization": header})
+            verify({"authorization": header})
     with pytest.raises(Untrusted):
-        door({})
+        verify({})

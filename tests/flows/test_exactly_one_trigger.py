@@ -1,4 +1,4 @@
-"""Exactly one trigger: many completions, each told three times, many orchestrators at once."""
+"""Exactly one trigger: many completions, each reported three times, several orchestrators."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.conftest import OpenStore
 from tests.kits.flows import DAY, Stage, work
 
 WIDE = 100
-TELLINGS = 3
+REPORTS_EACH = 3
 ORCHESTRATORS = 4
 
 
 def wide() -> Pipeline:
-    """A phase of a hundred processors somebody else runs, then two of our own."""
+    """A phase of a hundred external processors, then a phase of two built-in ones."""
     made = Pipeline("wide", partition="day")
     raw = made.phase("raw")
     for n in range(WIDE):
@@ -36,10 +36,10 @@ def wide() -> Pipeline:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_hundred_completions_told_three_times(
+def test_a_hundred_completions_reported_three_times(
     store: Store, open_store: OpenStore, clock: VirtualClock, seed: int
 ) -> None:
-    """However they race, the next phase starts once and its runs are created once."""
+    """Under any race the next phase starts once and its runs are created once."""
     stage = Stage(store, clock, wide())
     opened = stage.open("wide")
     reports = [
@@ -48,27 +48,27 @@ def test_a_hundred_completions_told_three_times(
             execution_id=f"e{n}",
         )
         for n in range(WIDE)
-        for _ in range(TELLINGS)
+        for _ in range(REPORTS_EACH)
     ]  # fmt: skip
     random.Random(seed).shuffle(reports)
-    told = threading.Event()
+    reported = threading.Event()
     stores = [open_store() for _ in range(ORCHESTRATORS)]
 
     def orchestrate(n: int) -> int:
         service, triggers = Orchestrator(stores[n], holder=f"o{n}", batch=7), 0
         while True:
-            last = told.is_set()
+            last = reported.is_set()
             triggers += service.run_once().triggers
             if last:
                 return triggers
 
     client = Client(store, actor="outside")
     report: Callable[[CompletionReport], object] = client.flows.complete
-    with ThreadPoolExecutor(ORCHESTRATORS) as orchestrators, ThreadPoolExecutor(8) as tellers:
+    with ThreadPoolExecutor(ORCHESTRATORS) as orchestrators, ThreadPoolExecutor(8) as reporters:
         working = [orchestrators.submit(orchestrate, n) for n in range(ORCHESTRATORS)]
-        for done in [tellers.submit(report, one) for one in reports]:
+        for done in [reporters.submit(report, one) for one in reports]:
             done.result()
-        told.set()
+        reported.set()
         triggers = sum(one.result() for one in working)
     assert triggers == 1
     starts = [row[1:] for row in stage.triggers()]

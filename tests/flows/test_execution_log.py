@@ -1,4 +1,4 @@
-"""What the execution log says of every finished execution, on both engines."""
+"""The execution log's row of every finished execution, on both engines."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.kits.flows import DAY, Stage, chain, work
 
 
 def logged(stage: Stage, processor: str, *columns: str) -> list[tuple[Any, ...]]:
-    """These columns of a processor's executions, in order."""
+    """Return these columns of a processor's executions, in order."""
     text = f"SELECT {', '.join(columns)} FROM execution_log WHERE processor = '{processor}'"
     return [tuple(row) for row in stage.sql(f"{text} ORDER BY execution_id")]
 
 
 def staged(store: Store, clock: VirtualClock) -> Stage:
-    """`raw`, then processors with gates of their own, one of which lacks something optional."""
+    """`raw`, then processors with their own gates, one of which lacks optional data."""
     made = Pipeline("nba", partition="day", warehouse="w")
     raw = made.phase("raw")
     raw.processor("box", retry={"max_attempts": 3, "base_delay_minutes": 1})(work)
@@ -38,8 +38,8 @@ def staged(store: Store, clock: VirtualClock) -> Stage:
     return stage
 
 
-def test_what_a_processor_returned(store: Store, clock: VirtualClock) -> None:
-    """Counts and metadata of the result, and the revision of the pipeline that ran."""
+def test_counts_and_metadata(store: Store, clock: VirtualClock) -> None:
+    """Counts and metadata come from the result, the revision from the pipeline that ran."""
     stage = staged(store, clock)
     result = {"records_inserted": 7, "records_updated": 2, "metadata": {"file": "a.csv"}}
     stage.complete("box", result=json.dumps(result), records=9)
@@ -51,8 +51,8 @@ def test_what_a_processor_returned(store: Store, clock: VirtualClock) -> None:
     assert (len(revision), service) == (12, "t")
 
 
-def test_anything_may_be_returned(store: Store, clock: VirtualClock) -> None:
-    """Words where numbers were meant are no reason to refuse the end of a run."""
+def test_invalid_counts_are_ignored(store: Store, clock: VirtualClock) -> None:
+    """Text in place of numbers does not keep a run from ending."""
     stage = staged(store, clock)
     result = {"quality_score": "good", "records_inserted": "many", "records_updated": -1.5}
     assert stage.complete("box", result=json.dumps(result)) == 1
@@ -60,8 +60,8 @@ def test_anything_may_be_returned(store: Store, clock: VirtualClock) -> None:
     assert stage.sql("SELECT status, quality FROM completions") == [("success", None)]
 
 
-def test_tried_again(store: Store, clock: VirtualClock) -> None:
-    """An attempt that is tried again is a nack, the last one an ack."""
+def test_retries(store: Store, clock: VirtualClock) -> None:
+    """An attempt that is retried is a nack, the last one an ack."""
     stage = staged(store, clock)
     for _ in range(2):
         failure = Failure(error_type="TRANSIENT_NETWORK")
@@ -73,8 +73,8 @@ def test_tried_again(store: Store, clock: VirtualClock) -> None:
     assert found == [("failed", "nack", 0), ("failed", "nack", 1), ("completed", "ack", 2)]
 
 
-def test_what_its_own_gate_said(store: Store, clock: VirtualClock) -> None:
-    """Where each processor has a gate, its execution tells what that gate lacked, and no other."""
+def test_the_processors_own_gate(store: Store, clock: VirtualClock) -> None:
+    """An execution records what its own processor's gate was missing, and no other's."""
     stage = staged(store, clock)
     stage.complete("box")
     stage.step()
@@ -87,10 +87,10 @@ def test_what_its_own_gate_said(store: Store, clock: VirtualClock) -> None:
 
 
 class TestOrigin:
-    """What led to an execution: a completion before it, or a message of a bound subscription."""
+    """What led to an execution: an earlier completion, or a message of a bound subscription."""
 
     def joined(self, store: Store, clock: VirtualClock, **options: Any) -> Stage:
-        """`left` and `right` come before `join`; somebody outside does `left`."""
+        """`left` (external) and `right` come before `join`."""
         made = Pipeline("nba", partition="day", **options)
         raw = made.phase("raw", stragglers="20m")
         raw.external("left")
@@ -99,7 +99,7 @@ class TestOrigin:
         return Stage(store, clock, made)
 
     def message(self, stage: Stage, binding: dict[str, Any], data: dict[str, Any]) -> str:
-        """Publish on a topic that is bound; returns the message's id, which was served."""
+        """Publish on a bound topic and serve the message; return its id."""
         stage.client.topics.create("feed", customer="acme")
         if binding:
             spec = SubscriptionSpec(name="to-it", topic="feed")
@@ -112,8 +112,8 @@ class TestOrigin:
         assert binder.run_once().done == 1
         return str(message_id)
 
-    def test_the_last_to_complete_leads_on(self, store: Store, clock: VirtualClock) -> None:
-        """A run names the processor whose completion was the last before its phase, retries too."""
+    def test_the_last_completion_is_the_parent(self, store: Store, clock: VirtualClock) -> None:
+        """A run names the processor that completed last before its phase; retries do too."""
         stage = self.joined(store, clock)
         stage.open()
         stage.complete("left")
@@ -132,8 +132,8 @@ class TestOrigin:
             ("raw.right", "orchestrator")
         ]
 
-    def test_by_hand_nobody_led_to_it(self, store: Store, clock: VirtualClock) -> None:
-        """A phase that a person starts has no parent; that of late data is who was late."""
+    def test_a_manual_start_has_no_parent(self, store: Store, clock: VirtualClock) -> None:
+        """A manually started phase has no parent; a rerun's parent is the late processor."""
         stage = self.joined(store, clock)
         stage.open(phases=["join"])
         stage.complete("sum")
@@ -149,23 +149,23 @@ class TestOrigin:
         found = logged(stage, "sum", "parent_processor", "trigger_source")
         assert found[1:] == [("raw.right", "orchestrator"), ("raw.left", "late_data")]
 
-    def test_a_report_on_a_subscription(self, store: Store, clock: VirtualClock) -> None:
-        """What was done outside is an execution, too, with the message that told of it."""
+    def test_a_completion_report_by_message(self, store: Store, clock: VirtualClock) -> None:
+        """External work is an execution too, with the message that reported it."""
         stage = self.joined(store, clock)
         opened = stage.open(correlation_id="first")
         stage.complete("right")
         clock.advance(MINUTE)
-        said = {
+        payload = {
             "processor_name": "left", "partition": DAY, "status": "partial", "execution_id": "e1",
             "correlation_id": "later", "entities_changed": {"players": [7]}, "metadata": {"n": 1},
             "processing_mode": "same_day",
         }  # fmt: skip
-        message_id = self.message(stage, {"to": "completions", "pipeline": "nba"}, said)
+        message_id = self.message(stage, {"to": "completions", "pipeline": "nba"}, payload)
         columns = ("status", "event_type", "message_id", "subscription", "correlation_id")
         assert logged(stage, "left", *columns) == [
             ("completed", "raw_complete", message_id, "to-it", "later"),
             ("skipped", "raw_cancelled", None, None, "first"),
-        ], "the run that waited for it is needed no more"
+        ], "the waiting run is cancelled"
         metadata, entities = logged(stage, "left", "metadata", "affected_entities")[0]
         assert json.loads(metadata) == {"n": 1, "execution_id": "e1"}
         assert json.loads(entities) == {"players": [7]}
@@ -176,22 +176,22 @@ class TestOrigin:
         ]
         traced = stage.client.explaining.trace("later", "acme")
         assert [flow.correlation_id for flow in traced.flows] == ["first"]
-        told = [step.text for step in traced.traced.steps if step.processor == "left"]
-        assert "left reported partial from outside" in told
+        texts = [step.text for step in traced.traced.steps if step.processor == "left"]
+        assert "left reported partial from outside" in texts
         assert stage.state(opened) == "OPEN"
 
-    def test_a_report_that_opens_a_flow(self, store: Store, clock: VirtualClock) -> None:
-        """What starts with the flow that a message opened came from that message."""
+    def test_a_completion_report_that_opens_a_flow(self, store: Store, clock: VirtualClock) -> None:
+        """Executions that start with a flow opened by a message record that message."""
         stage = self.joined(store, clock)
-        said = {"processor_name": "left", "partition": DAY, "processing_mode": "same_day"}
-        message_id = self.message(stage, {"to": "completions", "pipeline": "nba"}, said)
+        payload = {"processor_name": "left", "partition": DAY, "processing_mode": "same_day"}
+        message_id = self.message(stage, {"to": "completions", "pipeline": "nba"}, payload)
         stage.complete("right")
         for name in ("left", "right"):
             found = logged(stage, name, "message_id", "subscription", "trigger_source")
             assert found == [(message_id, "to-it", "event")], name
 
     def test_a_config_that_a_message_starts(self, store: Store, clock: VirtualClock) -> None:
-        """The first phase of its flow came with the message; the next one with the first."""
+        """The first phase records the message; the next one records the first as its parent."""
         stage = Stage(store, clock, chain("raw", "analytics"))
         stage.client.configs.create(
             "acme",

@@ -1,4 +1,4 @@
-"""Flows from their opening to their end, on both engines: gates, waiting, stragglers, late data."""
+"""Flows from opening to end, on both engines: gates, waiting, stragglers, late data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.kits.flows import DAY, Stage, chain, work
 
 
 def gated(*needs: Any, **options: Any) -> Pipeline:
-    """`raw`, then `analytics`, whose one processor needs these."""
+    """`raw`, then `analytics`, whose only processor has these needs."""
     made = Pipeline("nba", partition="day", warehouse="w", **options)
     raw = made.phase("raw")
     raw.processor("box")(work)
@@ -30,10 +30,10 @@ def gated(*needs: Any, **options: Any) -> Pipeline:
 
 
 class TestChains:
-    """Phases one after another, without data to look at."""
+    """Phases one after another, without data to probe."""
 
     def test_from_first_to_last(self, store: Store, clock: VirtualClock) -> None:
-        """Each phase starts when the one before it is complete, and the flow ends with the last."""
+        """Each phase starts when the previous one is complete; the flow ends with the last."""
         stage = Stage(store, clock, chain("raw", "analytics", "predict"))
         opened = stage.open()
         assert (opened.is_new, len(opened.run_ids)) == (True, 1)
@@ -47,15 +47,15 @@ class TestChains:
         assert stage.state(opened) == "COMPLETE"
         assert set(stage.states(opened).values()) == {"COMPLETE"}
         assert [row[1] for row in stage.triggers()] == ["analytics", "predict", "raw"]
-        lines = stage.sql("SELECT phase, status, triggered_downstream FROM phase_completion_log")
-        assert sorted(row[:2] for row in lines) == [
+        rows = stage.sql("SELECT phase, status, triggered_downstream FROM phase_completion_log")
+        assert sorted(row[:2] for row in rows) == [
             ("analytics", "complete"), ("predict", "complete"), ("raw", "complete"),
         ]  # fmt: skip
-        assert {row[0] for row in lines if row[2]} == {"raw", "analytics"}
+        assert {row[0] for row in rows if row[2]} == {"raw", "analytics"}
         assert stage.sql("SELECT count(*) FROM execution_log") == [(3,)]
         assert stage.sql("SELECT count(*) FROM nudges") == [(0,)]
 
-    def test_asking_again_is_harmless(self, store: Store, clock: VirtualClock) -> None:
+    def test_opening_again_is_idempotent(self, store: Store, clock: VirtualClock) -> None:
         """The same partition and mode is the same flow; force opens the next generation."""
         stage = Stage(store, clock, chain("raw", "analytics"))
         first = stage.open()
@@ -64,8 +64,10 @@ class TestChains:
         forced = stage.open(force=True)
         assert (forced.is_new, forced.flow.generation) == (True, 2)
 
-    def test_a_set_waits_for_everybody(self, store: Store, clock: VirtualClock) -> None:
-        """The next phase starts with the last of the expected processors, once."""
+    def test_a_phase_waits_for_all_expected_processors(
+        self, store: Store, clock: VirtualClock
+    ) -> None:
+        """The next phase starts, once, when the last expected processor has completed."""
         pipeline = Pipeline("nba", partition="day")
         raw = pipeline.phase("raw", expects={"same_day": ["a", "b"]})
         for name in "abc":
@@ -81,7 +83,7 @@ class TestChains:
         assert stage.step().triggers == 0
 
     def test_a_mode_ends_early(self, store: Store, clock: VirtualClock) -> None:
-        """Phases past a mode's end are skipped, and the flow ends without them."""
+        """Phases after a mode's last phase are skipped, and the flow ends without them."""
         stage = Stage(store, clock, chain("raw", "precompute", "predict"))
         opened = stage.open(mode="overnight")
         stage.run_off()
@@ -91,7 +93,7 @@ class TestChains:
         assert stage.state(opened) == "COMPLETE"
 
     def test_no_downstream(self, store: Store, clock: VirtualClock) -> None:
-        """A flow that is asked to do no more than its first phases does no more."""
+        """A flow with no_downstream runs only its first phases."""
         stage = Stage(store, clock, chain("raw", "analytics"))
         opened = stage.open(no_downstream=True)
         stage.run_off()
@@ -99,7 +101,7 @@ class TestChains:
         assert stage.state(opened) == "COMPLETE"
 
     def test_starting_in_the_middle(self, store: Store, clock: VirtualClock) -> None:
-        """A generation that starts in the middle inherits what was complete before."""
+        """A generation that starts at a later phase inherits the completed phases before it."""
         stage = Stage(store, clock, chain("raw", "analytics", "predict"))
         stage.open()
         stage.run_off()
@@ -112,7 +114,7 @@ class TestChains:
         assert phases == ["analytics", "predict"]
 
     def test_observing(self, store: Store, clock: VirtualClock) -> None:
-        """A cascade that only observes decides and records, and starts nothing of its own."""
+        """A cascade that observes decides and records, but starts nothing."""
         stage = Stage(store, clock, chain("raw", "analytics", cascade="observe"))
         opened = stage.open()
         assert len(opened.run_ids) == 1
@@ -123,7 +125,7 @@ class TestChains:
         assert found == {"raw": False, "analytics": True}
 
     def test_deadline(self, store: Store, clock: VirtualClock) -> None:
-        """A flow that has not ended by its deadline fails; what it never began is skipped."""
+        """A flow that has not ended by its deadline fails; phases never started are skipped."""
         stage = Stage(store, clock, chain("raw", "analytics"))
         opened = stage.open()
         clock.advance(4 * HOUR)
@@ -132,7 +134,7 @@ class TestChains:
         assert stage.states(opened) == {"raw": "FAILED", "analytics": "SKIPPED"}
 
     def test_cancel(self, store: Store, clock: VirtualClock) -> None:
-        """A cancelled flow ends at once, its waiting runs with it, and nothing starts after it."""
+        """A cancelled flow ends at once with its waiting runs, and nothing starts after it."""
         stage = Stage(store, clock, chain("raw", "analytics"))
         opened = stage.open()
         assert stage.client.flows.cancel(opened.flow.flow_id, reason="wrong day") == 1
@@ -142,10 +144,10 @@ class TestChains:
 
 
 class TestGates:
-    """Gates that look at data."""
+    """Gates that probe data."""
 
-    def test_data_is_there(self, store: Store, clock: VirtualClock) -> None:
-        """A gate looks once, decides, and its decision replays equal from the record."""
+    def test_data_is_present(self, store: Store, clock: VirtualClock) -> None:
+        """A gate probes once and decides; replaying the recorded input gives the same decision."""
         stage = Stage(store, clock, gated(same_day("raw.box", expect=10)))
         stage.rows["raw.box"] = 10
         opened = stage.open()
@@ -159,7 +161,7 @@ class TestGates:
         assert stage.states(opened)["analytics"] == "IN_PROGRESS"
 
     def test_waiting_and_rechecks(self, store: Store, clock: VirtualClock) -> None:
-        """An absent table makes the gate wait; it looks again when due, and starts when it came."""
+        """An absent table makes the gate wait; it rechecks when due and then starts."""
         stage = Stage(store, clock, gated(same_day("raw.box")))
         stage.rows["raw.box"] = 0
         opened = stage.open()
@@ -191,7 +193,7 @@ class TestGates:
         assert stage.state(opened) == "FAILED"
 
     def test_degraded_is_data(self, store: Store, clock: VirtualClock) -> None:
-        """A degraded start tells its runs what is missing, and so does every phase behind it."""
+        """A degraded start passes the missing data to its runs and to all later phases."""
         pipeline = gated(optional("raw.odds"))
         pipeline.phase("publish", after="analytics").processor("site")(work)
         stage = Stage(store, clock, pipeline)
@@ -199,8 +201,8 @@ class TestGates:
         stage.complete()
         stage.step()
         (held,) = stage.claim().values()
-        told = json.loads(held.gate or "{}")
-        assert (told["is_degraded"], told["missing"]) == (True, ["raw.odds"])
+        context = json.loads(held.gate or "{}")
+        assert (context["is_degraded"], context["missing"]) == (True, ["raw.odds"])
         stage.sql("UPDATE runs SET state = 'PENDING', admission = 0, session_id = NULL")
         stage.complete()
         stage.step()
@@ -211,8 +213,10 @@ class TestGates:
         detail = stage.detail(opened)
         assert (detail.flow.state, json.loads(detail.flow.missing)) == ("DEGRADED", ["raw.odds"])
 
-    def test_history_tries_then_a_person(self, store: Store, clock: VirtualClock) -> None:
-        """Short history is tried three times, then a person is asked; an override lets it go on."""
+    def test_short_history_is_retried_then_needs_an_operator(
+        self, store: Store, clock: VirtualClock
+    ) -> None:
+        """Short history is retried three times, then an intervention opens; an override helps."""
         stage = Stage(store, clock, gated(historical("raw.box", days=10)))
         stage.days["raw.box"] = 2
         opened = stage.open()
@@ -235,8 +239,8 @@ class TestGates:
         audit = stage.sql("SELECT action, actor, reason FROM audit")
         assert ("OVERRIDE_GRANTED", "dana", approval.reason) in audit
 
-    def test_a_person_asked_at_once(self, store: Store, clock: VirtualClock) -> None:
-        """A mode that does not wait asks at once; once the days are there, nobody is asked."""
+    def test_an_intervention_without_retries(self, store: Store, clock: VirtualClock) -> None:
+        """A mode that does not wait opens an intervention at once; complete data resolves it."""
         stage = Stage(store, clock, gated(historical("raw.box", days=10)))
         stage.open(mode="manual")
         stage.complete()
@@ -250,10 +254,10 @@ class TestGates:
         assert stage.client.interventions.page() == []
 
     @pytest.mark.parametrize("how", ["cancelled", "failed"])
-    def test_nobody_is_asked_about_what_is_over(
+    def test_interventions_end_with_their_flow(
         self, store: Store, clock: VirtualClock, how: str
     ) -> None:
-        """A flow that ended needs no person any more, and its gate no attention when cancelled."""
+        """An ended flow needs no intervention; a cancelled one has no open alert either."""
         stage = Stage(store, clock, gated(historical("raw.box", days=10)))
         opened = stage.open(mode="manual" if how == "cancelled" else "same_day")
         stage.complete()
@@ -267,13 +271,13 @@ class TestGates:
             clock.advance(4 * HOUR)
             stage.step()
         assert stage.client.interventions.page() == []
-        ((word,),) = stage.sql("SELECT resolution FROM interventions")
-        assert how in word.lower()
+        ((resolution,),) = stage.sql("SELECT resolution FROM interventions")
+        assert how in resolution.lower()
         still = {row[0] for row in stage.sql("SELECT rule FROM alerts WHERE state = 'open'")}
         assert still == (set() if how == "cancelled" else {"gate_fail", "flow_failed"})
 
-    def test_a_dead_looker_is_replaced(self, store: Store, clock: VirtualClock) -> None:
-        """Who leases a look and is never heard of again costs the lease, nothing else."""
+    def test_a_dead_probing_replica_is_replaced(self, store: Store, clock: VirtualClock) -> None:
+        """A replica that leases a probe and disappears delays it by the lease, no more."""
         stage = Stage(store, clock, gated(same_day("raw.box")))
         stage.rows["raw.box"] = 1
         stage.open()
@@ -283,16 +287,18 @@ class TestGates:
         def gone(_: object) -> list[Any]:
             raise ConnectionError
 
-        lost._look = gone
+        lost._probe = gone
         with pytest.raises(ConnectionError):
             lost.run_once()
         stage.orchestrator = type(lost)(store, stage.look, holder="o2")
-        assert stage.step().looks == 0, "the lease is still the other's"
+        assert stage.step().looks == 0, "the other replica still has the lease"
         clock.advance(LOOK_LEASE_US + MINUTE)
         assert stage.step().triggers == 1
 
-    def test_a_stale_look_is_not_listened_to(self, store: Store, clock: VirtualClock) -> None:
-        """Evidence under a token that was replaced changes nothing."""
+    def test_the_result_of_a_stale_probe_is_discarded(
+        self, store: Store, clock: VirtualClock
+    ) -> None:
+        """Observations under a replaced token change nothing."""
         stage = Stage(store, clock, gated(same_day("raw.box")))
         stage.open()
         stage.complete()
@@ -303,13 +309,13 @@ class TestGates:
         stage.orchestrator = type(slow)(store, stage.look, holder="o2")
         stage.rows["raw.box"] = 5
         assert stage.step().triggers == 1
-        slow._take(order, [])
+        slow._keep(order, [])
         before = stage.sql("SELECT count(*) FROM decisions")
         slow.run_once()
         assert stage.sql("SELECT count(*) FROM decisions") == before
 
     def test_entry_gates(self, store: Store, clock: VirtualClock) -> None:
-        """A first phase that needs data waits for the orchestrator to look, then starts."""
+        """A first phase with needs waits until the orchestrator has probed, then starts."""
         pipeline = Pipeline("nba", partition="day", warehouse="w")
         pipeline.phase("raw").processor("box", needs=[same_day("src.box")])(work)
         stage = Stage(store, clock, pipeline)
@@ -320,7 +326,7 @@ class TestGates:
         assert (stepped.looks, stepped.runs) == (1, 1)
 
     def test_checking_changes_nothing(self, store: Store, clock: VirtualClock) -> None:
-        """`gate check` says what would be decided and writes nothing down."""
+        """`gate check` returns what would be decided and writes nothing."""
         stage = Stage(store, clock, gated(same_day("raw.box")))
         opened = stage.open()
         stage.complete()
@@ -332,7 +338,7 @@ class TestGates:
         assert stage.sql("SELECT count(*) FROM decisions WHERE phase = 'analytics'") == [(0,)]
 
     def test_backtest(self, store: Store, clock: VirtualClock) -> None:
-        """Recorded decisions are decided again under other thresholds."""
+        """Recorded inputs are evaluated again with other thresholds."""
         stage = Stage(store, clock, gated(same_day("raw.box", expect=10)))
         stage.rows["raw.box"] = 1
         stage.open()
@@ -348,7 +354,7 @@ class TestTrouble:
     """Stragglers, dead processors, breakers, late data."""
 
     def late(self, store: Store, clock: VirtualClock) -> Stage:
-        """Two raw processors, one of which may be late; analytics is rerun when it comes."""
+        """Two raw processors, one of which may be late; analytics is rerun when it completes."""
         pipeline = Pipeline("nba", partition="day")
         raw = pipeline.phase("raw", stragglers="20m")
         raw.processor("box")(work)
@@ -357,7 +363,7 @@ class TestTrouble:
         return Stage(store, clock, pipeline)
 
     def test_stragglers(self, store: Store, clock: VirtualClock) -> None:
-        """At the straggler deadline the next phase starts without who is missing."""
+        """At the straggler deadline the next phase starts without the missing processor."""
         stage = self.late(store, clock)
         opened = stage.open()
         stage.complete("box")
@@ -369,7 +375,7 @@ class TestTrouble:
         assert json.loads(held.gate or "{}")["missing"] == ["pbp"]
 
     def test_late_data_starts_a_new_generation(self, store: Store, clock: VirtualClock) -> None:
-        """Who completes after a degraded start has what follows done again, in a new generation."""
+        """A completion after a degraded start reruns what follows in a new generation."""
         stage = self.late(store, clock)
         first = stage.open()
         stage.complete("box")
@@ -388,7 +394,7 @@ class TestTrouble:
         assert runs == [(first.flow.flow_id, 3), (second.flow_id, 1)]
 
     def test_a_dead_processor(self, store: Store, clock: VirtualClock) -> None:
-        """A phase whose processor died fails and is alerted; a retry heals it."""
+        """A phase with a dead processor fails and is alerted; a retry repairs it."""
         stage = Stage(store, clock, chain("raw", "analytics"))
         opened = stage.open()
         stage.kill()
@@ -400,10 +406,10 @@ class TestTrouble:
         stage.complete()
         assert stage.step().triggers == 1
         assert stage.states(opened) == {"raw": "COMPLETE", "analytics": "IN_PROGRESS"}
-        assert stage.sql("SELECT state FROM alerts") == [("resolved",)], "it is whole after all"
+        assert stage.sql("SELECT state FROM alerts") == [("resolved",)], "the phase is complete now"
 
     def test_breaker(self, store: Store, clock: VirtualClock) -> None:
-        """Five failures open the breaker of a phase; an hour later it lets one probe through."""
+        """Five failures open the breaker of a phase; after an hour one probe may start."""
         stage = Stage(store, clock, gated(same_day("raw.box", fail_if_missing=True)))
         stage.rows["raw.box"] = 0
         for _ in range(5):
@@ -431,7 +437,7 @@ class TestTrouble:
         assert stage.state(opened) == "DEGRADED"
 
     def test_each(self, store: Store, clock: VirtualClock) -> None:
-        """on="each": a processor starts as soon as its own data is there."""
+        """on="each": a processor starts as soon as its own data is present."""
         pipeline = Pipeline("nba", partition="day", warehouse="w")
         raw = pipeline.phase("raw")
         raw.processor("box")(work)

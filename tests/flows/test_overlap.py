@@ -1,4 +1,4 @@
-"""When a flow may begin, when its runs are stopped, and how fresh what its gates see must be."""
+"""When a queued flow may start, deadlines of flows, and how fresh observations must be."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kits.flows import Stage, chain, work
 
 
 class Hourly:
-    """A stage with a config of `nba` that fires every hour."""
+    """A stage with a config of `nba` that fires hourly."""
 
     def __init__(self, store: Store, clock: VirtualClock, **fields: Any) -> None:
         self.stage = Stage(store, clock, chain("raw", "analytics"))
@@ -26,8 +26,8 @@ class Hourly:
         given = {"pipeline_template": "nba", "schedule_cron": "0 * * * *", **fields}
         self.config = self.stage.client.configs.create("acme", given)
 
-    def slot(self) -> int:
-        """The next hour comes; returns how many slots were skipped."""
+    def fire(self) -> int:
+        """Advance to the next occurrence; return how many occurrences were skipped."""
         self.clock.advance(HOUR)
         return self.scheduler.run_once().overlapped
 
@@ -38,65 +38,65 @@ class Hourly:
 
 
 class TestQueue:
-    """overlap=queue: the next flow of a config begins when the one before it has ended."""
+    """overlap=queue: the next flow of a config starts when the previous one has ended."""
 
-    def test_one_waits_its_turn(self, store: Store, clock: VirtualClock) -> None:
-        """The flow in line starts when all of the flow ahead of it is over, and not before."""
+    def test_one_flow_waits_for_the_previous(self, store: Store, clock: VirtualClock) -> None:
+        """The queued flow starts when the flow ahead of it has ended, and not before."""
         hourly = Hourly(store, clock, overlap="queue")
         stage = hourly.stage
-        hourly.slot()
+        hourly.fire()
         stage.complete("raw_job")
         stage.step()
-        assert hourly.slot() == 0
+        assert hourly.fire() == 0
         ahead, waiting = hourly.open
         stage.step()
         assert stage.states(ahead)["analytics"] == "IN_PROGRESS"
         assert stage.states(waiting) == {"raw": "PENDING", "analytics": "PENDING"}
         assert stage.client.flows.detail(waiting.flow_id).triggers == []
-        assert hourly.slot() == 1, "queue one: a third slot is skipped"
+        assert hourly.fire() == 1, "one flow is queued: a third occurrence is skipped"
         assert len(hourly.open) == 2
         stage.complete("analytics_job")
         stage.step()
         assert stage.state(ahead) == "COMPLETE"
         assert stage.states(waiting)["raw"] == "IN_PROGRESS"
-        assert hourly.slot() == 0, "the line is free again"
+        assert hourly.fire() == 0, "the queue is free again"
         stage.run_off()
         assert not hourly.open
 
-    def test_everything_caught_up_is_in_line(self, store: Store, clock: VirtualClock) -> None:
-        """catch_up=all queues every slot; they begin one after another, in order."""
+    def test_all_caught_up_flows_are_queued(self, store: Store, clock: VirtualClock) -> None:
+        """catch_up=all queues every occurrence; they start one after another, in order."""
         hourly = Hourly(store, clock, catch_up="all", catch_up_window_minutes=600)
         stage = hourly.stage
         for _ in range(3):
-            assert hourly.slot() == 0
-        begun: list[int] = []
+            assert hourly.fire() == 0
+        started: list[int] = []
         for _ in range(3):
             stage.step()
             assert [f.slot for f in hourly.open if stage.states(f)["raw"] != "PENDING"] == [
                 hourly.open[0].slot
             ]
-            begun.append(hourly.open[0].slot)
+            started.append(hourly.open[0].slot)
             assert stage.complete("raw_job") == 1
             stage.step()
             assert stage.complete("analytics_job") == 1
             stage.step()
-        assert begun == sorted(begun)
+        assert started == sorted(started)
         assert not hourly.open
 
-    def test_a_cancelled_flow_frees_the_line(self, store: Store, clock: VirtualClock) -> None:
-        """However the flow ahead ends, the next one learns of it."""
+    def test_a_cancelled_flow_frees_the_queue(self, store: Store, clock: VirtualClock) -> None:
+        """The next flow starts, however the flow ahead ended."""
         hourly = Hourly(store, clock, overlap="queue")
-        hourly.slot()
-        hourly.slot()
+        hourly.fire()
+        hourly.fire()
         ahead, waiting = hourly.open
         hourly.stage.client.flows.cancel(ahead.flow_id)
         hourly.stage.step()
         assert hourly.stage.states(waiting)["raw"] == "IN_PROGRESS"
 
-    def test_started_by_hand(self, store: Store, clock: VirtualClock) -> None:
-        """What a person starts takes its place in the line; a second one is refused."""
+    def test_started_manually(self, store: Store, clock: VirtualClock) -> None:
+        """A manually started flow is queued; a second one is refused."""
         hourly = Hourly(store, clock, overlap="queue")
-        hourly.slot()
+        hourly.fire()
         configs, config_id = hourly.stage.client.configs, hourly.config.config_id
         assert configs.start(config_id) == []
         with pytest.raises(Conflict, match="in line already"):
@@ -104,39 +104,39 @@ class TestQueue:
         hourly.stage.run_off()
         assert not hourly.open
 
-    def test_others_do_not_wait(self, store: Store, clock: VirtualClock) -> None:
-        """overlap=allow runs side by side, as does what a person starts beside a queue."""
+    def test_overlap_allow_does_not_wait(self, store: Store, clock: VirtualClock) -> None:
+        """With overlap=allow, flows run side by side."""
         allowed = Hourly(store, clock, overlap="allow")
-        allowed.slot()
-        allowed.slot()
+        allowed.fire()
+        allowed.fire()
         assert [allowed.stage.states(f)["raw"] for f in allowed.open] == ["IN_PROGRESS"] * 2
 
-    def test_explain_names_who_is_ahead(self, store: Store, clock: VirtualClock) -> None:
-        """A flow in line says behind whom, in `explain` and in `why`."""
+    def test_explain_names_the_flow_ahead(self, store: Store, clock: VirtualClock) -> None:
+        """`explain` and `why` name the flow ahead of a queued one."""
         hourly = Hourly(store, clock, overlap="queue")
-        hourly.slot()
-        hourly.slot()
+        hourly.fire()
+        hourly.fire()
         ahead, waiting = hourly.open
         explaining = hourly.stage.client.explaining
-        told = explaining.explain_flow(waiting.flow_id)
-        assert told.flow is not None
-        assert told.flow.behind is not None
-        first, second = told.explanation.phases
-        assert told.flow.behind in first.headline
+        explained = explaining.explain_flow(waiting.flow_id)
+        assert explained.flow is not None
+        assert explained.flow.behind is not None
+        first, second = explained.explanation.phases
+        assert explained.flow.behind in first.headline
         assert "config" in first.headline
         assert second.headline == "raw is not complete"
         proof = explaining.why_flow(waiting.flow_id)
-        assert told.flow.behind in str(proof.cause)
+        assert explained.flow.behind in str(proof.cause)
         front = explaining.explain_flow(ahead.flow_id).flow
         assert front is not None
         assert front.behind is None
 
 
 class TestDeadline:
-    """A flow that failed at its deadline waits for nobody: its runs are stopped."""
+    """The runs of a flow that failed at its deadline are stopped."""
 
     def test_runs_are_stopped(self, store: Store, clock: VirtualClock) -> None:
-        """What waits in the queue is cancelled; what runs is asked to stop; no breaker counts."""
+        """Queued runs are cancelled, running ones are asked to stop, and no breaker counts it."""
         pipeline = Pipeline("nba", partition="day")
         raw = pipeline.phase("raw")
         raw.processor("running", timeout="48h")(work)
@@ -148,14 +148,18 @@ class TestDeadline:
         assert stage.step().ended == 1
         assert stage.state(opened) == "FAILED"
         rows = stage.sql("SELECT final_state FROM history")
-        assert rows == [("CANCELLED",)], "the one that waited"
-        asked = stage.sql("SELECT run_id, cancel_reason FROM runs WHERE cancel_requested_at > 0")
-        assert asked == [(held.run_id, "its flow failed at its deadline")]
+        assert rows == [("CANCELLED",)], "the queued run"
+        requested = stage.sql(
+            "SELECT run_id, cancel_reason FROM runs WHERE cancel_requested_at > 0"
+        )
+        assert requested == [(held.run_id, "its flow failed at its deadline")]
         stage.step()
         assert stage.sql("SELECT count(*) FROM breakers") == [(0,)]
 
-    def test_a_flow_that_ended_well_stops_nobody(self, store: Store, clock: VirtualClock) -> None:
-        """A straggler of a degraded flow goes on: its data may still be wanted."""
+    def test_a_degraded_flow_does_not_stop_stragglers(
+        self, store: Store, clock: VirtualClock
+    ) -> None:
+        """A straggler of a degraded flow continues: its data may still be wanted."""
         pipeline = Pipeline("nba", partition="day")
         raw = pipeline.phase("raw", stragglers="10m")
         for name in ("quick", "slow"):
@@ -170,12 +174,12 @@ class TestDeadline:
         assert stage.sql("SELECT count(*) FROM runs WHERE cancel_requested_at > 0") == [(0,)]
 
 
-class TestFreshLooks:
-    """A look shares with looks of its moment, never with the one before it."""
+class TestFreshness:
+    """A probe may share observations made since it became due, and no earlier ones."""
 
     @pytest.fixture
     def stage(self, store: Store, clock: VirtualClock) -> Stage:
-        """`raw`, then `analytics`, which waits for a table."""
+        """`raw`, then `analytics`, which depends on a table."""
         made = Pipeline("nba", partition="day", warehouse="w")
         raw = made.phase("raw")
         raw.processor("box")(work)
@@ -185,10 +189,10 @@ class TestFreshLooks:
         stage.rows["t.rows"] = 0
         return stage
 
-    def test_the_first_look_is_not_older_than_what_led_to_it(
+    def test_the_first_probe_is_newer_than_the_upstream_completion(
         self, stage: Stage, clock: VirtualClock
     ) -> None:
-        """What was seen before the upstream phase completed does not count."""
+        """Observations from before the upstream phase completed are not used."""
         stage.open(mode="tomorrow")
         clock.advance(MINUTE)
         stage.complete("box")
@@ -198,8 +202,8 @@ class TestFreshLooks:
         assert stage.looks[-1].since is not None
         assert stage.looks[-1].since >= ended
 
-    def test_a_re_check_looks_afresh(self, stage: Stage, clock: VirtualClock) -> None:
-        """A look counts from when it was due: what others saw since then serves it, no more."""
+    def test_a_recheck_probes_again(self, stage: Stage, clock: VirtualClock) -> None:
+        """A recheck uses only observations made since it was due."""
         stage.open(mode="tomorrow")
         stage.complete("box")
         stage.step()
@@ -208,10 +212,10 @@ class TestFreshLooks:
         assert len(stage.looks) == 1
         clock.advance_to(due + 5 * SECOND)
         stage.step()
-        assert [look.since for look in stage.looks[1:]] == [due]
+        assert [probe.since for probe in stage.looks[1:]] == [due]
 
-    def test_who_asks_again_sees_what_is_there_now(self, stage: Stage, clock: VirtualClock) -> None:
-        """A trigger of a waiting phase and `gate check` look at this moment."""
+    def test_a_manual_check_uses_current_data(self, stage: Stage, clock: VirtualClock) -> None:
+        """Triggering a waiting phase and `gate check` probe the data as of now."""
         opened = stage.open(mode="tomorrow")
         stage.complete("box")
         stage.step()

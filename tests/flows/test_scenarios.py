@@ -1,8 +1,8 @@
-"""Six mornings of an operator, from the data to the screen, on both engines.
+"""Six scenarios of an operator's morning, from the data to the screen, on both engines.
 
-Each: what the gate decided and what became of the message, who was alerted, what the gate log, the
-check log and the execution log say, and what `explain` and `why` tell and offer. The rules alone
-are tried in tests/unit/core/test_gate_scenarios, more rings in test_rings.
+Each covers the gate's decision and what became of the message, the alerts, the gate log, the check
+log and the execution log, and what `explain` and `why` show and suggest. The rules alone are tested
+in tests/unit/core/test_gate_scenarios, more deadlocks in test_rings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.kits.flows import DAY, Stage, work
 
 
 class Morning:
-    """`raw`, then `analytics` with these needs; `raw` is complete and the gate was asked."""
+    """`raw`, then `analytics` with these needs; `begin` completes `raw` and evaluates the gate."""
 
     def __init__(self, store: Store, clock: VirtualClock, mode: str, *needs: Any) -> None:
         made = Pipeline("nba", partition="day", warehouse="w")
@@ -38,7 +38,7 @@ class Morning:
         self.mode = mode
 
     def begin(self) -> None:
-        """The flow comes to the gate."""
+        """Open the flow, complete `raw` and evaluate the gate."""
         self.opened = self.stage.open(mode=self.mode)
         self.stage.complete("box")
         self.stage.step()
@@ -50,24 +50,24 @@ class Morning:
         return loads(Decision, next(row.decision for row in rows if row.phase == "analytics"))
 
     @property
-    def word(self) -> tuple[str, str, str]:
+    def outcome(self) -> tuple[str, str, str]:
         """Verdict, status and what became of the message."""
         found = self.decision
         return str(found.verdict), str(found.status), str(found.acknowledgement)
 
     @property
     def messages(self) -> list[str]:
-        """What was alerted, in words, oldest first."""
+        """The messages of all alerts, oldest first."""
         return [row[0] for row in self.stage.sql("SELECT message FROM alerts ORDER BY alert_id")]
 
     @property
     def alerts(self) -> list[tuple[Any, ...]]:
-        """(rule, severity, state) of everything that was alerted, oldest first."""
+        """(rule, severity, state) of all alerts, oldest first."""
         found = self.stage.sql("SELECT rule, severity, state FROM alerts ORDER BY alert_id")
         return [tuple(row) for row in found]
 
     def checks(self) -> list[tuple[Any, ...]]:
-        """The newest line about each table: (table, found, status, verdict)."""
+        """The rows of the check log: (table, found, status, verdict)."""
         rows = self.stage.sql(
             "SELECT required_table, found_rows, check_status, contributed_to_decision"
             " FROM dependency_check_log ORDER BY check_id"
@@ -75,7 +75,7 @@ class Morning:
         return [tuple(row) for row in rows]
 
     def log(self) -> list[tuple[Any, ...]]:
-        """What the execution log says of `players`."""
+        """The rows of the execution log about `players`."""
         rows = self.stage.sql(
             "SELECT status, dependency_check_result, dependency_failure_type, missing_dependencies,"
             " message_acknowledgment, parent_processor FROM execution_log"
@@ -84,7 +84,7 @@ class Morning:
         return [tuple(row) for row in rows]
 
     def finish(self) -> None:
-        """`players` does its work."""
+        """Complete `players`."""
         assert self.stage.complete("players") == 1
         self.stage.step()
 
@@ -94,7 +94,7 @@ class Morning:
         return [(r.verdict, r.status) for r in reversed(rows) if r.phase == "analytics"]
 
     def why(self) -> list[str]:
-        """Every sentence of `why` about `analytics`, from the top."""
+        """Return every sentence of `why` about `analytics`, from the top."""
         proof = self.stage.client.explaining.why_flow(self.opened.flow.flow_id, "analytics", "acme")
 
         def walk(cause: Cause) -> list[str]:
@@ -103,27 +103,27 @@ class Morning:
         return walk(proof.cause)
 
     def sentences(self) -> str:
-        """What `explain` says of `analytics` below its headline."""
-        told = self.stage.client.explaining.explain("nba", DAY, customer="acme").explanation
-        return " ".join(s for story in told.phases if story.phase == "analytics"
+        """Return the sentences of `explain` about `analytics` below its headline."""
+        explained = self.stage.client.explaining.explain("nba", DAY, customer="acme").explanation
+        return " ".join(s for story in explained.phases if story.phase == "analytics"
                         for s in story.sentences)  # fmt: skip
 
-    def seen(self) -> tuple[str, str, list[str]]:
-        """What the operator sees of `analytics`: word, headline, and the commands offered."""
-        told = self.stage.client.explaining.explain("nba", DAY, customer="acme").explanation
-        (story,) = [s for s in told.phases if s.phase == "analytics"]
-        return story.word, story.headline, [offer.command for offer in told.offers]
+    def shown(self) -> tuple[str, str, list[str]]:
+        """Return what `explain` shows of `analytics`: state, headline and suggested commands."""
+        explained = self.stage.client.explaining.explain("nba", DAY, customer="acme").explanation
+        (story,) = [s for s in explained.phases if s.phase == "analytics"]
+        return story.word, story.headline, [offer.command for offer in explained.offers]
 
 
 def test_same_day(store: Store, clock: VirtualClock) -> None:
-    """1. Today's table has not loaded: normal, waited for quietly, started when it comes."""
+    """1. Today's table has not loaded: the gate waits without an alert and starts when it has."""
     day = Morning(store, clock, "overnight", same_day("t.box", expect=5))
     day.stage.rows["t.box"] = 0
     day.begin()
-    assert day.word == ("WAIT", "waiting_same_day", "ack")
+    assert day.outcome == ("WAIT", "waiting_same_day", "ack")
     assert day.alerts == []
     assert day.checks() == [("t.box", 0, "MISSING", "WAIT")]
-    word, headline, offered = day.seen()
+    word, headline, offered = day.shown()
     assert (word, headline) == ("waiting", "since 00:00 for t.box, until 06:00")
     assert any(text.startswith("penstock override grant") for text in offered)
     assert day.why()[1:] == [
@@ -134,27 +134,27 @@ def test_same_day(store: Store, clock: VirtualClock) -> None:
     day.stage.rows["t.box"] = 5
     clock.advance(11 * MINUTE)
     day.stage.step()
-    assert day.word == ("PROCEED", "ready", "ack")
+    assert day.outcome == ("PROCEED", "ready", "ack")
     assert day.checks()[-1] == ("t.box", 5, "COMPLETE", "PROCEED")
     day.finish()
     assert day.gate_log() == [("WAIT", "waiting_same_day"), ("PROCEED", "ready")]
     assert day.log() == [("completed", "ready", None, None, "ack", "raw.box")]
-    assert (day.alerts, day.seen()) == ([], ("complete", "00:11", []))
+    assert (day.alerts, day.shown()) == ([], ("complete", "00:11", []))
 
 
 def test_historical(store: Store, clock: VirtualClock) -> None:
-    """2. Three of ten days: three tries with nack, then a person's, with the days to backfill."""
+    """2. Three of ten days: three retries with nack, then an intervention with backfills."""
     day = Morning(store, clock, "overnight", historical("t.past", days=10, degraded_at=5))
     day.stage.days["t.past"] = 3
     day.begin()
-    assert day.word == ("WAIT", "missing_historical", "nack")
+    assert day.outcome == ("WAIT", "missing_historical", "nack")
     assert day.alerts == []
     for _ in range(3):
         clock.advance(HOUR)
         day.stage.step()
-    assert day.word == ("FAIL", "missing_historical", "ack")
+    assert day.outcome == ("FAIL", "missing_historical", "ack")
     assert day.alerts == [("gate_wait", "MEDIUM", "resolved"), ("gate_fail", "HIGH", "open")]
-    assert day.checks() == [("t.past", 3, "MISSING", "WAIT")], "only what changed is a line"
+    assert day.checks() == [("t.past", 3, "MISSING", "WAIT")], "only changes are logged"
     ((status,),) = day.stage.sql("SELECT status FROM interventions")
     assert status == "open"
     assert day.gate_log() == [("WAIT", "missing_historical")] * 3 + [("FAIL", "missing_historical")]
@@ -167,7 +167,7 @@ def test_historical(store: Store, clock: VirtualClock) -> None:
         ("SELECT day, count(*) FROM t.past WHERE day < '2025-11-16' GROUP BY 1 ORDER BY 1 DESC "
          "LIMIT 10",)
     }  # fmt: skip
-    word, headline, offered = day.seen()
+    word, headline, offered = day.shown()
     assert word == "blocked"
     assert headline == "since 03:00: its gate failed, t.past missing; needs a person"
     assert any(text.startswith("penstock interventions resolve") for text in offered)
@@ -177,11 +177,11 @@ def test_historical(store: Store, clock: VirtualClock) -> None:
 
 
 def test_optional(store: Store, clock: VirtualClock) -> None:
-    """3. The odds are missing: the work is done with less, says so, and wakes nobody."""
+    """3. Optional odds are missing: the phase runs degraded, says so, and opens no alert."""
     day = Morning(store, clock, "same_day", same_day("t.box"), optional("t.odds"))
     day.stage.rows = {"t.box": 5, "t.odds": 0}
     day.begin()
-    assert day.word == ("PROCEED_DEGRADED", "ready_degraded", "ack")
+    assert day.outcome == ("PROCEED_DEGRADED", "ready_degraded", "ack")
     assert day.alerts == []
     assert day.gate_log() == [("PROCEED_DEGRADED", "ready_degraded")]
     assert ("t.odds", 0, "MISSING", "PROCEED_DEGRADED") in day.checks()
@@ -190,29 +190,29 @@ def test_optional(store: Store, clock: VirtualClock) -> None:
     assert day.log() == [
         ("completed", "ready_degraded", "optional", '["t.odds"]', "ack", "raw.box")
     ]
-    assert day.seen()[:2] == ("degraded", "00:00  t.odds missing (optional)")
+    assert day.shown()[:2] == ("degraded", "00:00  t.odds missing (optional)")
     assert day.why() == ["analytics is degraded: 00:00  t.odds missing (optional)"]
 
 
-def test_one_table_that_never_comes(store: Store, clock: VirtualClock) -> None:
-    """4. Blocked by one table: alerted while it waits, given up after max wait, alerted louder."""
+def test_one_table_that_never_arrives(store: Store, clock: VirtualClock) -> None:
+    """4. Blocked by one table: alerted while waiting, failed after max wait, alerted again."""
     day = Morning(store, clock, "overnight", same_day("t.box"))
     day.stage.rows["t.box"] = 0
     day.begin()
     clock.advance(2 * HOUR + 30 * MINUTE)
     day.stage.step()
-    assert day.word == ("WAIT", "waiting_same_day", "ack")
+    assert day.outcome == ("WAIT", "waiting_same_day", "ack")
     assert day.alerts == [("gate_wait", "MEDIUM", "open")]
     clock.advance(4 * HOUR)
     day.stage.step()
-    assert day.word == ("FAIL", "missing_same_day", "ack")
+    assert day.outcome == ("FAIL", "missing_same_day", "ack")
     assert day.alerts == [("gate_wait", "MEDIUM", "resolved"), ("gate_fail", "HIGH", "open")]
     assert [verdict for verdict, _ in day.gate_log()] == ["WAIT", "WAIT", "FAIL"]
-    assert day.checks() == [("t.box", 0, "MISSING", "WAIT")], "it never changed"
+    assert day.checks() == [("t.box", 0, "MISSING", "WAIT")], "it did not change"
     assert day.messages[1].endswith(
         "must not start: Absent: t.box (0/1 rows (0 %)). Waited 6h30m, the longest is 6h."
     )
-    word, headline, offered = day.seen()
+    word, headline, offered = day.shown()
     assert (word, headline) == ("blocked", "since 06:30: its gate failed, t.box missing")
     assert any(text.startswith("penstock gate check") for text in offered)
     assert day.why()[-1] == "t.box 0/1 rows (0 %)"
@@ -223,7 +223,7 @@ def test_one_table_that_never_comes(store: Store, clock: VirtualClock) -> None:
             pipeline="nba",
             partition=DAY,
             customer="acme",
-            reason="it came",
+            reason="it arrived",
             expires_at=clock.now() + HOUR,
         )
     )
@@ -233,8 +233,8 @@ def test_one_table_that_never_comes(store: Store, clock: VirtualClock) -> None:
     assert day.log() == [("completed", "ready", None, None, "ack", "raw.box")]
 
 
-def test_a_ring(store: Store, clock: VirtualClock) -> None:
-    """4. Two who wait for each other's tables: failed at once, named, and nothing is executed."""
+def test_a_deadlock(store: Store, clock: VirtualClock) -> None:
+    """4. Two gates wait for each other's tables: both fail with the cycle, nothing executes."""
     stage = Stage(store, clock, branches())
     stage.rows = {"t.left": 0, "t.right": 0}
     opened = stage.open(mode="tomorrow")
@@ -242,26 +242,26 @@ def test_a_ring(store: Store, clock: VirtualClock) -> None:
     stage.step()
     row = next(row for row in stage.detail(opened).decisions if row.phase == "right")
     found = loads(Decision, row.decision)
-    ring = "right/r1 → left_end/l2 → left/l1 → right_end/r2 → right/r1"
+    cycle = "right/r1 → left_end/l2 → left/l1 → right_end/r2 → right/r1"
     assert (row.verdict, row.status, str(found.acknowledgement)) == ("FAIL", "cycle", "ack")
     ((rule, severity, message),) = stage.sql("SELECT rule, severity, message FROM alerts")
     assert (rule, severity) == ("gate_fail", "HIGH")
-    said = f"These processors wait for each other and never start: {ring}."
-    assert message == f"nba {DAY} right must not start: {said}"
-    told = stage.client.explaining.explain("nba", DAY, customer="acme").explanation
-    (story,) = [s for s in told.phases if s.phase == "right"]
-    assert (story.word, any(ring in text for text in story.sentences)) == ("blocked", True)
+    reason = f"These processors wait for each other and never start: {cycle}."
+    assert message == f"nba {DAY} right must not start: {reason}"
+    explained = stage.client.explaining.explain("nba", DAY, customer="acme").explanation
+    (story,) = [s for s in explained.phases if s.phase == "right"]
+    assert (story.word, any(cycle in text for text in story.sentences)) == ("blocked", True)
     checks = stage.sql("SELECT required_table, contributed_to_decision FROM dependency_check_log")
     assert ("t.left", "FAIL") in [tuple(row) for row in checks]
     assert stage.sql("SELECT DISTINCT processor FROM execution_log") == [("go",)]
 
 
 def test_validation(store: Store, clock: VirtualClock) -> None:
-    """5. The data is there and wrong: no retry, a dead letter that can be run again."""
+    """5. The data is there and invalid: no retry, but a dead letter that can be retried."""
     day = Morning(store, clock, "same_day", same_day("t.box"))
     day.stage.rows["t.box"] = 5
     day.begin()
-    assert day.word == ("PROCEED", "ready", "ack")
+    assert day.outcome == ("PROCEED", "ready", "ack")
     day.stage.kill("players")
     day.stage.step()
     logged = day.stage.sql(
@@ -272,35 +272,35 @@ def test_validation(store: Store, clock: VirtualClock) -> None:
     assert (status, error, acked) == ("failed", "VALIDATION_ERROR", "ack")
     assert (bool(alerted), kind, tries) == (True, "dead_letter", 0)
     assert day.stage.sql("SELECT count(*) FROM dead_letters") == [(1,)]
-    word, headline, offered = day.seen()
+    word, headline, offered = day.shown()
     assert (word, "without players" in headline) == ("failed", True)
     assert day.alerts == [("phase_incomplete", "HIGH", "open")]
     assert any(text.startswith("penstock runs retry") for text in offered)
-    assert day.gate_log() == [("PROCEED", "ready")], "the gate cannot see it"
+    assert day.gate_log() == [("PROCEED", "ready")], "the gate does not see the failure"
     assert day.log() == [("failed", "ready", None, None, "ack", "raw.box")]
     assert day.messages == ["nba 2025-11-16 analytics ended without players"]
     assert day.why()[1:] == ["players failed for good at 00:00 (VALIDATION_ERROR)"]
 
 
 def test_partial_backfill(store: Store, clock: VirtualClock) -> None:
-    """6. Four days, then six of ten by a backfill: tried again, then worked with less."""
+    """6. Four days, then six of ten by a backfill: retried, then run degraded."""
     day = Morning(store, clock, "overnight", historical("t.past", days=10, degraded_at=5))
     day.stage.days["t.past"] = 4
     day.begin()
-    assert day.word == ("WAIT", "missing_historical", "nack")
+    assert day.outcome == ("WAIT", "missing_historical", "nack")
     assert day.checks() == [("t.past", 4, "MISSING", "WAIT")]
     day.stage.days["t.past"] = 6
     clock.advance(5 * MINUTE)
     day.stage.step()
     lacking = "t.past: 6/10 days, missing 2025-11-06 to 2025-11-09"
-    assert day.word == ("PROCEED_DEGRADED", "ready_degraded", "ack")
+    assert day.outcome == ("PROCEED_DEGRADED", "ready_degraded", "ack")
     assert day.alerts == [("gate_proceed_degraded", "INFO", "open")]
     assert day.messages[0].startswith("nba 2025-11-16 analytics starts degraded: Enough is there")
     assert day.messages[0].endswith(f" {lacking}.")
     (held,) = day.stage.claim("players").values()
-    told = json.loads(held.gate or "{}")
-    assert (told["is_degraded"], told["missing"]) == (True, ["t.past"]), "its run is told"
-    assert told["warnings"] == [lacking]
+    context = json.loads(held.gate or "{}")
+    assert (context["is_degraded"], context["missing"]) == (True, ["t.past"]), "its run receives it"
+    assert context["warnings"] == [lacking]
     assert lacking.replace(":", " (historical)") in day.sentences()
     end = attempt_result.completed(held, status=RunStatus.SUCCESS)
     day.stage.write(lambda tx: run_end_many(tx, [end]))
@@ -312,7 +312,7 @@ def test_partial_backfill(store: Store, clock: VirtualClock) -> None:
     assert day.log() == [
         ("completed", "ready_degraded", "historical", '["t.past"]', "ack", "raw.box")
     ]
-    assert day.seen()[:2] == ("degraded", f"00:05  {lacking}")
+    assert day.shown()[:2] == ("degraded", f"00:05  {lacking}")
     assert day.why() == [f"analytics is degraded: 00:05  {lacking}"]
     flow = day.stage.detail(day.opened).flow
     assert (flow.state, json.loads(flow.missing)) == ("DEGRADED", ["t.past"])
@@ -320,21 +320,21 @@ def test_partial_backfill(store: Store, clock: VirtualClock) -> None:
 
 
 def test_whole_backfill(store: Store, clock: VirtualClock) -> None:
-    """6. All of the days came after a person was asked: nobody is any more, and nothing lacks."""
+    """6. All days arrive after an intervention was opened: it is resolved, nothing is missing."""
     day = Morning(store, clock, "same_day", historical("t.past", days=10, degraded_at=5))
     day.stage.days["t.past"] = 4
     day.begin()
     for _ in range(3):
         clock.advance(21 * MINUTE)
         day.stage.step()
-    assert day.word == ("FAIL", "missing_historical", "ack")
+    assert day.outcome == ("FAIL", "missing_historical", "ack")
     (item,) = day.stage.client.interventions.page()
     day.stage.days["t.past"] = 10
     day.stage.client.interventions.resolve(item.intervention_id, "backfilled")
     day.stage.step()
-    assert day.word == ("PROCEED", "ready", "ack")
+    assert day.outcome == ("PROCEED", "ready", "ack")
     assert [state for _, _, state in day.alerts] == ["resolved", "resolved"]
     day.finish()
     assert day.log() == [("completed", "ready", None, None, "ack", "raw.box")]
     assert day.checks()[-1] == ("t.past", 10, "COMPLETE", "PROCEED")
-    assert day.seen()[:2] == ("complete", "01:03")
+    assert day.shown()[:2] == ("complete", "01:03")

@@ -1,4 +1,4 @@
-"""Runs before limits, as people and confined callers meet them, on both engines."""
+"""Runs that wait for limits, as users and confined callers see them, on both engines."""
 
 from typing import Any
 
@@ -17,12 +17,12 @@ from tests.kits.desk import Desk
 
 
 def work(run: Any) -> None:
-    """A processor."""
+    """Do nothing."""
 
 
 @pytest.fixture
 def desk(store: Store, clock: VirtualClock) -> Desk:
-    """A desk with a pipeline whose processors need limits."""
+    """Services with a pipeline whose processors need limits."""
     made = Desk(store, clock)
     limited = Pipeline("limited")
     phase = limited.phase("main")
@@ -40,21 +40,21 @@ def put(desk: Desk, processor: str, customer: str = "acme", client: Client | Non
 
 
 def admit(desk: Desk) -> None:
-    """The admitter's turn, with every look due."""
+    """Advance the clock so that a scan is due, and run the admitter."""
     desk.clock.advance(2 * SECOND)
     desk.admitter.run_once()
 
 
 def causes(client: Client, run_id: int) -> list[Cause]:
-    """What stands in the way of a run, without the run itself."""
+    """Return what blocks a run, without the run itself."""
     return [cause for _, cause in flattened(client.explaining.why_run(run_id).cause)][1:]
 
 
 class TestWhy:
-    """Who holds it, the place in line, the earliest time."""
+    """The holder, the position in the queue, the earliest time."""
 
-    def test_holder_and_place(self, desk: Desk) -> None:
-        """The holder is named with since when; the line is counted."""
+    def test_holder_and_position(self, desk: Desk) -> None:
+        """The holder is named with the time since it holds; the queue is counted."""
         first = put(desk, "one")
         admit(desk)
         second, third = put(desk, "one"), put(desk, "one")
@@ -77,8 +77,8 @@ class TestWhy:
         shown = desk.client.runs.get(third)
         assert shown.state == "PENDING"
 
-    def test_a_rate_says_when(self, desk: Desk) -> None:
-        """Short of tokens, the clock alone lets it go, and when is known."""
+    def test_a_rate_has_an_earliest_time(self, desk: Desk) -> None:
+        """Without tokens a run waits only for time, and the earliest time is known."""
         put(desk, "api")
         admit(desk)
         desk.sql("UPDATE limits SET capacity = NULL, rate = 0.1, burst = 1, level = 0, "
@@ -92,7 +92,7 @@ class TestWhy:
         assert 9 * SECOND < cause.earliest_at - desk.clock.now() <= 10 * SECOND
 
     def test_no_capacity_at_all(self, desk: Desk) -> None:
-        """Nobody may hold it: a person has to."""
+        """With a capacity of 0 no run may hold the limit; an operator must raise it."""
         put(desk, "api")
         admit(desk)
         desk.sql("UPDATE limits SET capacity = 0 WHERE name = 'api'")
@@ -104,25 +104,25 @@ class TestWhy:
         assert cause.offer.command == "penstock limits set api --capacity N"
         assert cause.clears is Clears.PERSON
 
-    def test_a_confined_caller_learns_nothing_of_others(self, desk: Desk) -> None:
-        """Others' holders, their number and the line are not told."""
+    def test_a_confined_caller_sees_nothing_of_others(self, desk: Desk) -> None:
+        """Other customers' holders, their number and the queue are not shown."""
         put(desk, "one", customer="other")
         admit(desk)
         put(desk, "one", customer="other")
         mine = put(desk, "one")
         admit(desk)
-        told = causes(desk.client.scoped("acme"), mine)
-        assert [cause.text for cause in told] == [
+        found = causes(desk.client.scoped("acme"), mine)
+        assert [cause.text for cause in found] == [
             "limit processor:limited/main/one has no room for it",
             "held by others",
         ]
 
 
 class TestConfined:
-    """A caller confined to one customer never judges capacity."""
+    """Transactions confined to one customer never judge capacity."""
 
-    def test_entering_and_leaving(self, desk: Desk) -> None:
-        """What it submits waits for the admitter; what it ends is handed on by the admitter."""
+    def test_submitting_and_cancelling(self, desk: Desk) -> None:
+        """The admitter queues what a confined caller submits, and grants what it frees."""
         desk.client.store.write(lambda tx: desk.client._names.customers(tx, ["acme"]))
         bound = desk.client.scoped("acme")
         first = put(desk, "one", client=bound)
@@ -136,8 +136,8 @@ class TestConfined:
         assert desk.column("SELECT run_id FROM limit_leases") == [behind]
 
 
-def test_the_sweeper_gives_back_what_a_dead_worker_held(desk: Desk) -> None:
-    """Runs of a worker that is gone free their limits: claimed ones go back, running ones end."""
+def test_the_sweeper_frees_slots_of_a_dead_worker(desk: Desk) -> None:
+    """Runs of a dead worker free their slots: claimed ones are released, running ones end."""
     first, second = put(desk, "one"), put(desk, "one")
     admit(desk)
     session = desk.session()
@@ -151,7 +151,7 @@ def test_the_sweeper_gives_back_what_a_dead_worker_held(desk: Desk) -> None:
 
 
 def test_slots_of_runs_are_in_the_history(desk: Desk) -> None:
-    """What a run held, and how long it waited for it, is kept with the limit."""
+    """The slots a run held, and how long it waited for them, are kept with the limit."""
     put(desk, "one")
     admit(desk)
     (held,) = desk.claim()
@@ -161,8 +161,8 @@ def test_slots_of_runs_are_in_the_history(desk: Desk) -> None:
     assert rows == [(encode("run", held.run_id), "released", MINUTE)]
 
 
-def test_two_admitters_share_the_work(desk: Desk) -> None:
-    """Any number of replicas may look: nothing is lined up or admitted twice."""
+def test_two_admitters(desk: Desk) -> None:
+    """With several replicas no run is queued or admitted twice."""
     ids = [put(desk, "one") for _ in range(5)]
     desk.admitter.run_once()
     Admitter(desk.store).run_once()

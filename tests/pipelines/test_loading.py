@@ -1,4 +1,4 @@
-"""Finding pipelines: by module, by attribute, by file; every failure names the target."""
+"""Loading pipelines: by module, by attribute, by file; every error names the target."""
 
 import sys
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_the_three_ways_find_the_same_pipeline(folder: Path) -> None:
         (None, "loading_missing.py", "Check the path"),
     ],
 )
-def test_each_failure_says_what_to_do(
+def test_each_error_says_how_to_fix_it(
     folder: Path, text: str | None, target: str, fix: str
 ) -> None:
     if text is not None:
@@ -62,7 +62,7 @@ def test_each_failure_says_what_to_do(
     assert fix in caught.value.message
 
 
-def test_a_file_needs_a_name_of_its_own(folder: Path) -> None:
+def test_a_file_needs_a_unique_name(folder: Path) -> None:
     path = write(folder, "json", GOOD.format(name="good"))
     with pytest.raises(InvalidInput, match="rename the file"):
         load_pipelines([str(path)])
@@ -71,14 +71,14 @@ def test_a_file_needs_a_name_of_its_own(folder: Path) -> None:
         load_pipelines([str(path)])
 
 
-def test_one_name_twice_is_refused(folder: Path) -> None:
+def test_duplicate_names_are_refused(folder: Path) -> None:
     write(folder, "loading_one", GOOD.format(name="same"))
     write(folder, "loading_two", GOOD.format(name="same"))
     with pytest.raises(InvalidInput, match="rename one"):
         load_pipelines(["loading_one", "loading_two"])
 
 
-def test_a_contradiction_is_found_before_anything_starts(folder: Path) -> None:
+def test_an_inconsistent_pipeline_is_refused_when_loaded(folder: Path) -> None:
     write(
         folder,
         "loading_bad",

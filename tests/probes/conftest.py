@@ -19,7 +19,7 @@ SITES = (
 
 @pytest.fixture(params=SITES)
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
-    """A warehouse of each kind in turn."""
+    """Each kind of warehouse in turn."""
     made: SqliteSite | DuckDbSite | PostgresSite
     if request.param == "postgres":
         made = PostgresSite(request.getfixturevalue("pg_dsn"))
@@ -35,7 +35,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
 
 @pytest.fixture
 def probes(clock: VirtualClock) -> Iterator[Probes]:
-    """Probes whose time is the test's clock."""
+    """Probes that use the test's clock."""
     made = Probes(clock)
     yield made
     made.close()

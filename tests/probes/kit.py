@@ -1,4 +1,4 @@
-"""Real warehouses with the same few tables, and the shortest way to look into them."""
+"""Real warehouses with the same few tables, and a short way to probe them."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ class Site(Protocol):
 
     @property
     def address(self) -> str:
-        """Where it is."""
+        """The warehouse's address."""
         ...
 
     @property
     def slow(self) -> str:
-        """A query that takes far longer than any test waits, and would return one number."""
+        """A query that returns one number, but takes far longer than any test waits."""
         ...
 
     def run(self, *statements: str) -> None:
-        """Write; nobody holds the warehouse open afterwards."""
+        """Execute statements and close the warehouse."""
         ...
 
     def count(self, table: str) -> int:
-        """How many rows a table has."""
+        """Return the number of rows of a table."""
         ...
 
     def named(self, table: str) -> str:
-        """The table as a query names it."""
+        """Return the table's name as used in a query."""
         ...
 
 
@@ -135,7 +135,7 @@ class ParquetSite(DuckDbSite):
 
     @property
     def quoted(self) -> str:
-        """The folder inside a string of a query."""
+        """The folder's path, escaped for a SQL string."""
         return str(self.folder).replace("'", "''")
 
     def run(self, *statements: str) -> None:
@@ -176,7 +176,7 @@ class PostgresSite:
 
 
 def fill(site: SqliteSite | DuckDbSite | PostgresSite) -> None:
-    """Two games with 20 rows each on DAY, one game with 10 rows the day before, points missing."""
+    """Insert 2 games of 20 rows on DAY and 1 of 10 the day before; a tenth of points is NULL."""
     rows = [
         f"('{day}', {game}, 'p{n}', {'NULL' if n % 10 == 0 else n}, '{day} 0{game}:00:00+00:00')"
         for day, game, count in ((DAY, 1, 20), (DAY, 2, 20), ("2025-12-30", 3, 10))
@@ -193,9 +193,9 @@ def fill(site: SqliteSite | DuckDbSite | PostgresSite) -> None:
 def look_at(
     probes: Probes, site: Site, dependency: Dependency, partition: str = DAY, **more: Any
 ) -> Sighting:
-    """Look at one dependency; `more` are fields of `Look`, or `seconds_each`."""
+    """Probe one dependency; `more` are fields of `Look`, or `seconds_each`."""
     if "seconds_each" in more:
         more["budget"] = Budget(seconds_each=more.pop("seconds_each"))
     resolved = dependency.resolved("game_date", site.address)
-    (seen,) = probes.look(Look(dependencies=[resolved], partition=partition, **more))
-    return seen
+    (found,) = probes.look(Look(dependencies=[resolved], partition=partition, **more))
+    return found

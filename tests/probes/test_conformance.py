@@ -1,4 +1,4 @@
-"""Every warehouse answers the same questions in the same way."""
+"""Conformance: every kind of warehouse gives the same results for the same probes."""
 
 import dataclasses
 from datetime import UTC, date, datetime, timedelta
@@ -15,45 +15,45 @@ from tests.probes.kit import DAY, DuckDbSite, ParquetSite, Site, look_at
 
 
 class TestRows:
-    """Rows of the partition, and how many are expected."""
+    """Rows of the partition, and the expected number of rows."""
 
-    def test_rows_of_the_partition_alone(self, probes: Probes, site: Site) -> None:
+    def test_only_rows_of_the_partition_count(self, probes: Probes, site: Site) -> None:
         """Other partitions do not count; at least one row is expected."""
-        seen = look_at(probes, site, same_day("boxscores"))
-        assert (seen.rows, seen.expected, seen.error) == (40, 1, None)
+        found = look_at(probes, site, same_day("boxscores"))
+        assert (found.rows, found.expected, found.error) == (40, 1, None)
         assert look_at(probes, site, same_day("boxscores"), "2025-12-30").rows == 10
 
     def test_an_empty_partition(self, probes: Probes, site: Site) -> None:
-        """No rows are zero rows, without a share and without a time."""
-        seen = look_at(
+        """An empty partition has zero rows, and neither a share nor a time."""
+        found = look_at(
             probes, site, same_day("boxscores", not_null=["points"], max_age="1h"), "2026-01-01"
         )
-        assert (seen.rows, seen.not_null_share, seen.newest_us) == (0, None, None)
-        assert seen.error is None
+        assert (found.rows, found.not_null_share, found.newest_us) == (0, None, None)
+        assert found.error is None
 
     def test_without_a_partition_column_the_whole_table_counts(
         self, probes: Probes, site: Site
     ) -> None:
-        """A table that is not divided is looked at whole."""
+        """A table without partitions is probed as a whole."""
         whole = dataclasses.replace(same_day("boxscores"), warehouse=site.address)
-        (seen,) = probes.look(Look(dependencies=[whole], partition=DAY))
-        assert seen.rows == 50
+        (found,) = probes.look(Look(dependencies=[whole], partition=DAY))
+        assert found.rows == 50
 
-    def test_sightings_come_in_order_with_their_keys(self, probes: Probes, site: Site) -> None:
-        """One sighting per dependency; the same rows may be seen under two keys."""
-        asked = [
+    def test_results_are_in_order_with_their_keys(self, probes: Probes, site: Site) -> None:
+        """One result per dependency; the same rows may be probed under two keys."""
+        needs = [
             need.resolved("game_date", site.address)
             for need in (same_day("boxscores"), optional("schedule"), optional("boxscores"))
         ]
-        seen = probes.look(Look(dependencies=asked, partition=DAY))
-        assert [(s.key, s.rows) for s in seen] == [
+        found = probes.look(Look(dependencies=needs, partition=DAY))
+        assert [(s.key, s.rows) for s in found] == [
             ("same_day:boxscores", 40),
             ("optional:schedule", 2),
             ("optional:boxscores", 40),
         ]
 
     def test_expected_number_and_function(self, probes: Probes, site: Site) -> None:
-        """A number is taken as it is; a function gets the partition."""
+        """A number is used unchanged; a function receives the partition."""
         assert look_at(probes, site, same_day("boxscores", expect=60)).expected == 60
         counted = same_day("boxscores", expect=lambda partition: int(partition[-2:]))
         assert look_at(probes, site, counted).expected == 31
@@ -65,8 +65,8 @@ class TestRows:
             "WHERE game_date = :partition AND :customer = 'acme' -- not :this"
         )
         need = same_day("boxscores", expect=query)
-        seen = look_at(probes, site, need, customer="acme", parameters={"each": 20})
-        assert (seen.expected, seen.error) == (40, None)
+        found = look_at(probes, site, need, customer="acme", parameters={"each": 20})
+        assert (found.expected, found.error) == (40, None)
         other = look_at(probes, site, need, customer="o'neil", parameters={"each": 20})
         assert (other.expected, other.error) == (0, None)
 
@@ -82,8 +82,8 @@ class TestRows:
         )
         assert (off_day.rows, off_day.expected) == (0, 0)
 
-    def test_a_query_that_counts_nothing_sensible(self, probes: Probes, site: Site) -> None:
-        """It is an error, never an expectation of zero."""
+    def test_a_query_with_an_invalid_count(self, probes: Probes, site: Site) -> None:
+        """An invalid count is an error, never an expectation of zero."""
         for query in (
             "SELECT NULL",
             "SELECT 'forty'",
@@ -94,22 +94,22 @@ class TestRows:
             "SELECT :nothing",
             "SELEC 1",
         ):
-            seen = look_at(probes, site, same_day("boxscores", expect=query))
-            assert seen.error
-            assert seen.rows is None
+            found = look_at(probes, site, same_day("boxscores", expect=query))
+            assert found.error
+            assert found.rows is None
 
-    def test_a_function_that_counts_nothing_sensible(self, probes: Probes, site: Site) -> None:
-        """The same for functions."""
+    def test_a_function_with_an_invalid_count(self, probes: Probes, site: Site) -> None:
+        """The same holds for functions."""
         wrong: tuple[Any, ...] = (None, True, -1, "40", float("nan"))
         for returned in wrong:
             need = same_day("boxscores", expect={DAY: returned}.__getitem__)
-            assert "number of rows" in (look_at(probes, site, need).error or ""), returned
+            assert "a number of at least 0" in (look_at(probes, site, need).error or ""), returned
 
     def test_a_function_that_raises_or_was_not_loaded(self, probes: Probes, site: Site) -> None:
-        """Its error is the sighting's."""
-        seen = look_at(probes, site, same_day("boxscores", expect=lambda _: 1 // 0))
-        assert seen.error is not None
-        assert "ZeroDivisionError" in seen.error
+        """Its error becomes the error of the result."""
+        found = look_at(probes, site, same_day("boxscores", expect=lambda _: 1 // 0))
+        assert found.error is not None
+        assert "ZeroDivisionError" in found.error
         unloaded = Expect(kind=ExpectKind.CALLABLE, reference="season:games")
         need = dataclasses.replace(same_day("boxscores"), expect=unloaded)
         assert "season:games is not loaded" in (look_at(probes, site, need).error or "")
@@ -119,26 +119,26 @@ class TestQuality:
     """Freshness, filled cells and consistency."""
 
     def test_newest_time(self, probes: Probes, site: Site) -> None:
-        """The newest time of the partition, in UTC; looked for only when an age is declared."""
-        seen = look_at(probes, site, same_day("boxscores", max_age="1h"))
-        assert seen.newest_us == from_datetime(datetime(2025, 12, 31, 2, tzinfo=UTC))
+        """The newest time of the partition, in UTC; queried only when a maximum age is declared."""
+        found = look_at(probes, site, same_day("boxscores", max_age="1h"))
+        assert found.newest_us == from_datetime(datetime(2025, 12, 31, 2, tzinfo=UTC))
         assert look_at(probes, site, same_day("boxscores")).newest_us is None
         assert look_at(probes, site, same_day("schedule")).error is None
 
     def test_a_date_as_time(self, probes: Probes, site: Site) -> None:
-        """A date is its midnight."""
-        seen = look_at(probes, site, same_day("schedule", max_age="1d", age_column="game_date"))
-        assert seen.newest_us == from_datetime(datetime(2025, 12, 31, tzinfo=UTC))
+        """A date means its midnight."""
+        found = look_at(probes, site, same_day("schedule", max_age="1d", age_column="game_date"))
+        assert found.newest_us == from_datetime(datetime(2025, 12, 31, tzinfo=UTC))
 
-    def test_a_column_that_holds_no_time(self, probes: Probes, site: Site) -> None:
-        """It is an error, never fresh."""
-        seen = look_at(probes, site, same_day("schedule", max_age="1d", age_column="arena"))
-        assert "'arena 1', which is not a time" in (seen.error or "")
+    def test_a_column_without_times(self, probes: Probes, site: Site) -> None:
+        """A column without times is an error, never fresh."""
+        found = look_at(probes, site, same_day("schedule", max_age="1d", age_column="arena"))
+        assert "'arena 1', which is not a time" in (found.error or "")
 
     def test_filled_cells(self, probes: Probes, site: Site) -> None:
-        """The share over all required columns; four of forty points are missing."""
-        seen = look_at(probes, site, same_day("boxscores", not_null=["points"]))
-        assert seen.not_null_share == 0.9
+        """The share covers all required columns; four of forty points are missing."""
+        found = look_at(probes, site, same_day("boxscores", not_null=["points"]))
+        assert found.not_null_share == 0.9
         both = look_at(probes, site, same_day("boxscores", not_null=["points", "player"]))
         assert both.not_null_share == 0.95
 
@@ -156,68 +156,68 @@ class TestQuality:
             }
             | {"cast": "SELECT CAST(:partition AS VARCHAR(40)) WHERE 1 = 0"},
         )
-        seen = look_at(probes, site, need, customer="acme")
-        assert seen.error is None
-        assert (seen.checks_total, seen.checks_failed) == (5, ("points known",))
+        found = look_at(probes, site, need, customer="acme")
+        assert found.error is None
+        assert (found.checks_total, found.checks_failed) == (5, ("points known",))
         assert look_at(probes, site, need).checks_failed == ("points known", "per customer")
 
     def test_a_check_that_cannot_run(self, probes: Probes, site: Site) -> None:
-        """It fails the whole look: nobody knows whether it would have passed."""
+        """A check that cannot run fails the whole probe, because its result is unknown."""
         need = same_day("boxscores", checks=["SELECT 1 FROM nowhere_at_all"])
         assert look_at(probes, site, need).error
 
 
 class TestDays:
-    """Days of a look-back window."""
+    """Days of a lookback window."""
 
     def test_days_present_and_missing(self, probes: Probes, site: Site) -> None:
         """The window ends the day before the partition; missing days are named in order."""
-        seen = look_at(probes, site, historical("boxscores", days=3), "2026-01-01")
-        assert (seen.days_present, seen.days_missing) == (2, ("2025-12-29",))
-        seen = look_at(probes, site, historical("boxscores", days=2), "2025-12-31T06:00:00Z")
-        assert (seen.days_present, seen.days_missing) == (1, ("2025-12-29",))
+        found = look_at(probes, site, historical("boxscores", days=3), "2026-01-01")
+        assert (found.days_present, found.days_missing) == (2, ("2025-12-29",))
+        found = look_at(probes, site, historical("boxscores", days=2), "2025-12-31T06:00:00Z")
+        assert (found.days_present, found.days_missing) == (1, ("2025-12-29",))
 
     def test_none_and_all(self, probes: Probes, site: Site) -> None:
-        """Both ends of the scale."""
+        """No day present, and every day present."""
         none = look_at(probes, site, historical("boxscores", days=2), "2025-06-01")
         assert (none.days_present, none.days_missing) == (0, ("2025-05-30", "2025-05-31"))
         every = look_at(probes, site, historical("boxscores", days=1), DAY)
         assert (every.days_present, every.days_missing) == (1, ())
 
     def test_years_of_days(self, probes: Probes, site: Site) -> None:
-        """A window wider than one statement holds."""
+        """A window too wide for one statement."""
         first = date(2025, 12, 31) - timedelta(days=1_000)
         site.run(f"INSERT INTO schedule VALUES ('{first.isoformat()}', 9, 'a')")
-        seen = look_at(probes, site, historical("schedule", days=1_000))
-        assert (seen.days_present, len(seen.days_missing)) == (2, 998)
-        assert first.isoformat() not in seen.days_missing
+        found = look_at(probes, site, historical("schedule", days=1_000))
+        assert (found.days_present, len(found.days_missing)) == (2, 998)
+        assert first.isoformat() not in found.days_missing
 
-    def test_partitions_that_are_no_day(self, probes: Probes, site: Site) -> None:
-        """Without a day there is no window."""
+    def test_partitions_that_are_not_a_day(self, probes: Probes, site: Site) -> None:
+        """A partition that is not a day has no window."""
         for partition in ("week 3", "2025-12-32", "", "0001-01-01", "2025-W01-1"):
-            seen = look_at(probes, site, historical("boxscores", days=2), partition)
-            assert "cannot be counted" in (seen.error or "")
+            found = look_at(probes, site, historical("boxscores", days=2), partition)
+            assert "cannot be counted" in (found.error or "")
 
-    def test_no_column_no_days(self, probes: Probes, site: Site) -> None:
-        """A table without a partition column cannot tell its days."""
+    def test_days_need_a_partition_column(self, probes: Probes, site: Site) -> None:
+        """The days of a table without a partition column are unknown."""
         need = dataclasses.replace(historical("boxscores", days=2), warehouse=site.address)
-        (seen,) = probes.look(Look(dependencies=[need], partition=DAY))
-        assert "no partition column" in (seen.error or "")
+        (found,) = probes.look(Look(dependencies=[need], partition=DAY))
+        assert "no partition column" in (found.error or "")
 
 
 class TestFailures:
-    """What cannot be seen is a sighting with an error, and that is a missing dependency."""
+    """A failed probe returns an error, and the dependency counts as missing."""
 
     def test_missing_table(self, probes: Probes, site: Site, clock: VirtualClock) -> None:
         """The error names the table; the assessment is absent."""
         need = same_day("no_such_table")
-        seen = look_at(probes, site, need)
-        assert "no_such_table" in (seen.error or "")
-        assert seen.looked_at == clock.now()
-        assert assess(need, seen, judged_at=clock.now()).absent
+        found = look_at(probes, site, need)
+        assert "no_such_table" in (found.error or "")
+        assert found.looked_at == clock.now()
+        assert assess(need, found, judged_at=clock.now()).absent
 
     def test_missing_column(self, probes: Probes, site: Site) -> None:
-        """A column that does not exist is never counted as filled (SQLite would, unprefixed)."""
+        """A missing column never counts as filled (SQLite would count it without the prefix)."""
         for need in (
             same_day("boxscores", not_null=["ponits"]),
             same_day("boxscores", max_age="1h", age_column="ponits"),
@@ -226,13 +226,13 @@ class TestFailures:
             assert "ponits" in (look_at(probes, site, need).error or "")
 
     def test_a_slow_query_is_ended(self, probes: Probes, site: Site) -> None:
-        """A look ends at its bound, and the next one works."""
-        seen = look_at(probes, site, same_day("boxscores", expect=site.slow), seconds_each=0.2)
-        assert seen.error == "no answer within 0.2 s"
+        """A probe ends at its time limit, and the next one works."""
+        found = look_at(probes, site, same_day("boxscores", expect=site.slow), seconds_each=0.2)
+        assert found.error == "no response within 0.2 s"
         assert look_at(probes, site, same_day("boxscores")).rows == 40
 
     def test_nothing_is_written(self, probes: Probes, site: Site) -> None:
-        """Also an author's query cannot write: connections are read-only."""
+        """An author's query cannot write: connections are read-only."""
         for attempt in (
             "DELETE FROM boxscores",
             "UPDATE boxscores SET points = 0",
@@ -249,7 +249,7 @@ class TestFailures:
 
 
 def test_schemas(probes: Probes, site: Site) -> None:
-    """`schema.table` is a schema's table, or a folder's file."""
+    """`schema.table` is a table of a schema, or a file in a folder."""
     if site.engine == "sqlite":
         assert look_at(probes, site, same_day("main.boxscores")).rows == 40
         assert look_at(probes, site, same_day("raw.boxscores")).error

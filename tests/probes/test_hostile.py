@@ -45,7 +45,7 @@ NAMES = [
     "x" * 10_000,
     "",
 ]
-# Names that are plain, and yet no table: they must be looked for, not read as something else.
+# Valid names that are not tables; they must not be read as anything else.
 PLAIN_BUT_WRONG = [
     "select",
     "passwd",
@@ -90,8 +90,8 @@ def untouched(site: Site) -> bool:
     return (site.count("boxscores"), site.count("schedule")) == (50, 3)
 
 
-def places(name: str) -> list[Dependency]:
-    """Dependencies with the name in every place that takes one."""
+def with_name(name: str) -> list[Dependency]:
+    """Return dependencies with the name in every position that takes one."""
     plain, past = same_day("boxscores"), historical("boxscores", days=1)
     return [
         dataclasses.replace(plain, table=name),
@@ -106,18 +106,18 @@ def places(name: str) -> list[Dependency]:
 
 
 def test_hostile_names_are_refused(probes: Probes, site: Site) -> None:
-    """A name that is not plain gets into no query, wherever it stands."""
-    for need in (need for name in NAMES for need in places(name)):
-        seen = look_at(probes, site, need)
-        assert "is not a" in (seen.error or ""), need
-        assert (seen.rows, seen.days_present) == (None, None), need
+    """An invalid name gets into no query, in any position."""
+    for need in (need for name in NAMES for need in with_name(name)):
+        found = look_at(probes, site, need)
+        assert "is not a" in (found.error or ""), need
+        assert (found.rows, found.days_present) == (None, None), need
     assert untouched(site)
 
 
 def test_plain_names_name_tables_only(
     probes: Probes, site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A quoted keyword is a name; a file in the working folder is no table."""
+    """A quoted keyword is a name; a file in the working folder is not a table."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     for file in ("data.csv", "data.json", "data.parquet", "passwd"):
@@ -129,7 +129,7 @@ def test_plain_names_name_tables_only(
 
 
 def test_hostile_partitions_are_values(probes: Probes, site: Site) -> None:
-    """A partition matches rows that hold it, or is refused by the column's type; it is no SQL."""
+    """A partition matches equal values, or the column's type refuses it; it is never SQL."""
     query = f"SELECT count(*) FROM {site.named('schedule')} WHERE game_date = :partition"
     for partition in PARTITIONS:
         for need in (
@@ -137,43 +137,43 @@ def test_hostile_partitions_are_values(probes: Probes, site: Site) -> None:
             same_day("boxscores", expect=per(20, "schedule")),
             same_day("boxscores", expect=query, checks=[query.replace("count(*)", "1")]),
         ):
-            seen = look_at(probes, site, need, partition)
-            assert seen.error or (seen.rows, seen.checks_failed) == (0, ()), (partition, need)
+            found = look_at(probes, site, need, partition)
+            assert found.error or (found.rows, found.checks_failed) == (0, ()), (partition, need)
         assert look_at(probes, site, historical("boxscores", days=2), partition).error
     assert untouched(site)
     assert look_at(probes, site, same_day("boxscores"), DAY).rows == 40
 
 
 def test_hostile_customers_and_parameters_are_values(probes: Probes, site: Site) -> None:
-    """They are bound in the author's queries like the partition."""
+    """Both are bound in the author's queries like the partition."""
     table = site.named("boxscores")
     query = f"SELECT count(*) FROM {table} WHERE player = :customer OR player = :team"
     need = same_day("boxscores", expect=query)
     for value in PARTITIONS:
-        seen = look_at(probes, site, need, customer=value, parameters={"team": value})
-        assert seen.error or seen.expected == 0, value
+        found = look_at(probes, site, need, customer=value, parameters={"team": value})
+        assert found.error or found.expected == 0, value
     assert untouched(site)
 
 
-def test_a_parameter_cannot_take_the_place_of_the_partition(probes: Probes, site: Site) -> None:
+def test_a_parameter_cannot_replace_the_partition(probes: Probes, site: Site) -> None:
     """Reserved names win over a customer's parameters."""
     query = f"SELECT count(*) FROM {site.named('schedule')} WHERE game_date = :partition"
-    seen = look_at(
+    found = look_at(
         probes, site, same_day("boxscores", expect=query), parameters={"partition": "2025-12-30"}
     )
-    assert seen.expected == 2
+    assert found.expected == 2
 
 
-def test_only_plain_values_are_bound(probes: Probes, site: Site) -> None:
-    """A list or a record is refused in words."""
+def test_only_scalar_values_are_bound(probes: Probes, site: Site) -> None:
+    """A list or a mapping is refused with an error message."""
     need = same_day("boxscores", expect="SELECT :x")
     for value in ([1], {"a": 1}, object(), b"x"):
-        seen = look_at(probes, site, need, parameters={"x": value})
-        assert "no plain value" in (seen.error or "")
+        found = look_at(probes, site, need, parameters={"x": value})
+        assert "expected a scalar value for :x" in (found.error or "")
 
 
 def test_names_keep_their_case_and_keywords(probes: Probes, site: Site) -> None:
-    """Quoting makes a keyword a table like any other."""
+    """A quoted keyword is an ordinary table name."""
     site.run('CREATE TABLE "order" AS SELECT game_date, game_id AS "select" FROM schedule')
-    seen = look_at(probes, site, same_day("order", not_null=["select"]))
-    assert (seen.rows, seen.not_null_share, seen.error) == (2, 1.0, None)
+    found = look_at(probes, site, same_day("order", not_null=["select"]))
+    assert (found.rows, found.not_null_share, found.error) == (2, 1.0, None)

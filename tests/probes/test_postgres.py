@@ -1,4 +1,4 @@
-"""PostgreSQL's connections: kept, replaced when stale, cut when nobody answers, secrets hidden."""
+"""PostgreSQL connections: reused, replaced when stale, closed on timeout; passwords are hidden."""
 
 import socket
 from urllib.parse import urlsplit, urlunsplit
@@ -35,7 +35,7 @@ def backend(warehouse: PostgresWarehouse) -> int:
 
 
 def test_connections_are_kept_and_replaced(warehouse: PostgresWarehouse, pg_dsn: str) -> None:
-    """The next look uses the same connection; one that was ended meanwhile is replaced."""
+    """The next probe uses the same connection; one that was terminated meanwhile is replaced."""
     first = backend(warehouse)
     assert backend(warehouse) == first
     with psycopg.connect(pg_dsn, autocommit=True) as admin:
@@ -46,8 +46,8 @@ def test_connections_are_kept_and_replaced(warehouse: PostgresWarehouse, pg_dsn:
     warehouse.close()
 
 
-def test_a_failed_look_leaves_nothing_behind(warehouse: PostgresWarehouse) -> None:
-    """After an error the connection is not used again, so no broken transaction is met."""
+def test_a_failed_probe_closes_its_connection(warehouse: PostgresWarehouse) -> None:
+    """After an error the connection is not reused, so no broken transaction remains."""
     first = backend(warehouse)
     with pytest.raises(ProbeFailed, match="does not exist"):
         warehouse.read([Statement(text="SELECT * FROM nothing")], Budget())
@@ -56,24 +56,24 @@ def test_a_failed_look_leaves_nothing_behind(warehouse: PostgresWarehouse) -> No
 
 
 def test_transactions_are_read_only_and_bounded(warehouse: PostgresWarehouse) -> None:
-    """What the server was told."""
-    asked = [
+    """The settings of the transaction."""
+    statements = [
         Statement(text=f"SELECT current_setting('{name}')")
         for name in ("transaction_read_only", "statement_timeout", "TimeZone")
     ]
-    answer = warehouse.read(asked, Budget(seconds_each=2.5))
+    answer = warehouse.read(statements, Budget(seconds_each=2.5))
     assert [rows[0][0] for rows in answer.results] == ["on", "2500ms", "UTC"]
     warehouse.close()
 
 
-def test_a_server_that_stops_answering(warehouse: PostgresWarehouse, pg_dsn: str) -> None:
-    """The alarm cuts the connection when the server keeps no time of its own."""
-    deaf = [
+def test_a_server_that_stops_responding(warehouse: PostgresWarehouse, pg_dsn: str) -> None:
+    """The alarm closes the connection when the server does not enforce its timeout."""
+    endless = [
         Statement(text="SELECT set_config('statement_timeout', '0', true)"),
         Statement(text="SELECT pg_sleep(3600)"),
     ]
-    with pytest.raises(ProbeFailed, match="no answer within"):
-        warehouse.read(deaf, Budget(seconds_each=0.1))
+    with pytest.raises(ProbeFailed, match="no response within"):
+        warehouse.read(endless, Budget(seconds_each=0.1))
     with psycopg.connect(pg_dsn, autocommit=True) as admin:
         admin.execute(
             "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity "
@@ -81,41 +81,41 @@ def test_a_server_that_stops_answering(warehouse: PostgresWarehouse, pg_dsn: str
         )
 
 
-def test_a_port_that_never_answers(probes: Probes) -> None:
-    """Connecting is bounded too."""
+def test_a_port_that_never_responds(probes: Probes) -> None:
+    """Connecting is bounded in time too."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         site = PostgresSite(f"postgresql://reader:s3cret@127.0.0.1:{port}/season")
-        seen = look_at(probes, site, BOX, seconds_each=0.1)
-    assert seen.error
-    assert "s3cret" not in seen.error
+        found = look_at(probes, site, BOX, seconds_each=0.1)
+    assert found.error
+    assert "s3cret" not in found.error
 
 
 def test_passwords_are_not_shown(probes: Probes, pg_dsn: str) -> None:
-    """Neither when the server refuses nor when nobody listens nor when the address is wrong."""
+    """Not if the server refuses, not if the port is closed, not if the address is invalid."""
     parts = urlsplit(pg_dsn)
     host = parts.netloc.rpartition("@")[2]
-    refused = urlunsplit(parts._replace(netloc=f"nobody:s3cret@{host}"))
+    refused = urlunsplit(parts._replace(netloc=f"unknown:s3cret@{host}"))
     for address in (
         refused,
         "postgresql://u:s3cret@127.0.0.1:1/season",
         "postgresql://u:s3cret@127.0.0.1:port/season",
         "postgresql://127.0.0.1:1/season?password=s3cret&nonsense=1",
     ):
-        seen = look_at(probes, PostgresSite(address), BOX)
-        assert seen.error, address
-        assert "s3cret" not in seen.error, address
+        found = look_at(probes, PostgresSite(address), BOX)
+        assert found.error, address
+        assert "s3cret" not in found.error, address
 
 
-def test_names_that_the_server_would_cut(probes: Probes, season: PostgresSite) -> None:
-    """PostgreSQL cuts names at 63 bytes; a longer one would name another table."""
+def test_names_that_the_server_would_truncate(probes: Probes, season: PostgresSite) -> None:
+    """PostgreSQL truncates names to 63 bytes, so a longer one could name a different table."""
     season.run(f"CREATE TABLE {'x' * 63} (game_date DATE)")
     assert look_at(probes, season, same_day("x" * 63)).rows == 0
     assert "longer than 63" in (look_at(probes, season, same_day("x" * 64)).error or "")
 
 
-def test_times_that_never_end(probes: Probes, season: PostgresSite) -> None:
-    """An infinite time is no time."""
+def test_infinite_times(probes: Probes, season: PostgresSite) -> None:
+    """An infinite time is not a time."""
     season.run("UPDATE boxscores SET updated_at = 'infinity'")
-    seen = look_at(probes, season, same_day("boxscores", max_age="1h"))
-    assert "'infinity', which is not a time" in (seen.error or "")
+    found = look_at(probes, season, same_day("boxscores", max_age="1h"))
+    assert "'infinity', which is not a time" in (found.error or "")

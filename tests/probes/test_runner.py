@@ -1,4 +1,4 @@
-"""Looks are shared, remembered, bounded and concurrent; proved on real files, by events."""
+"""Probes are shared, cached, bounded in time and concurrent; tested on real files."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,8 @@ from tests.probes.kit import DAY, SqliteSite, fill
 WAIT_MAX = 30.0
 
 
-class Watched(SqliteWarehouse):
-    """A SQLite file whose reads are counted, and held until `go` is set."""
+class ControlledWarehouse(SqliteWarehouse):
+    """A SQLite file whose reads are counted and blocked until `go` is set."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
@@ -51,8 +51,8 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def watched(file: Path) -> Watched:
-    return Watched(file)
+def controlled(file: Path) -> ControlledWarehouse:
+    return ControlledWarehouse(file)
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def probing(clock: VirtualClock, warehouse: Warehouse, threads: int = 8) -> Iter
         probes.close()
 
 
-def ask(*needs: Dependency, since: int | None = None, seconds: float = WAIT_MAX) -> Look:
+def request(*needs: Dependency, since: int | None = None, seconds: float = WAIT_MAX) -> Look:
     return Look(
         dependencies=[need.resolved("game_date", "here") for need in needs],
         partition=DAY,
@@ -77,36 +77,40 @@ BOX = same_day("boxscores")
 
 
 class TestShared:
-    """Many ask, one query is made."""
+    """Concurrent requests share one query."""
 
-    def test_a_hundred_flows_make_one_query(self, clock: VirtualClock, watched: Watched) -> None:
-        """Flows that ask while the look is under way join it, whatever the need is to them."""
-        watched.go.clear()
-        asked = threading.Semaphore(0)
+    def test_a_hundred_flows_make_one_query(
+        self, clock: VirtualClock, controlled: ControlledWarehouse
+    ) -> None:
+        """Requests during a probe join it, whatever kind of dependency they have."""
+        controlled.go.clear()
+        started = threading.Semaphore(0)
         needs = [BOX, optional("boxscores")]
 
         def flow(n: int) -> Sighting:
-            asked.release()
-            return probes.look(ask(needs[n % 2]))[0]
+            started.release()
+            return probes.look(request(needs[n % 2]))[0]
 
-        with probing(clock, watched) as probes, ThreadPoolExecutor(100) as flows:
-            seen = [flows.submit(flow, n) for n in range(100)]
+        with probing(clock, controlled) as probes, ThreadPoolExecutor(100) as flows:
+            futures = [flows.submit(flow, n) for n in range(100)]
             for _ in range(100):
-                assert asked.acquire(timeout=WAIT_MAX)
-            assert watched.begun.acquire(timeout=WAIT_MAX)
-            watched.go.set()
-            found = [future.result(WAIT_MAX) for future in seen]
-        assert len(watched.reads) == 1
+                assert started.acquire(timeout=WAIT_MAX)
+            assert controlled.begun.acquire(timeout=WAIT_MAX)
+            controlled.go.set()
+            found = [future.result(WAIT_MAX) for future in futures]
+        assert len(controlled.reads) == 1
         assert {(s.key, s.rows) for s in found} == {
             ("same_day:boxscores", 40),
             ("optional:boxscores", 40),
         }
 
-    def test_other_shapes_are_other_questions(self, clock: VirtualClock, watched: Watched) -> None:
-        """Another partition, column, check or counting function is looked at for itself."""
-        with probing(clock, watched) as probes:
+    def test_different_queries_are_not_shared(
+        self, clock: VirtualClock, controlled: ControlledWarehouse
+    ) -> None:
+        """Another partition, column, check or counting function needs a probe of its own."""
+        with probing(clock, controlled) as probes:
             probes.look(
-                ask(
+                request(
                     BOX,
                     same_day("boxscores", not_null=["points"]),
                     same_day("boxscores", expect=lambda _: 1),
@@ -115,78 +119,80 @@ class TestShared:
                     same_day("schedule"),
                 )
             )
-            probes.look(Look(dependencies=ask(BOX).dependencies, partition="2025-12-30"))
-        assert len(watched.reads) == 7
+            probes.look(Look(dependencies=request(BOX).dependencies, partition="2025-12-30"))
+        assert len(controlled.reads) == 7
 
-    def test_dependencies_are_looked_at_at_once(
-        self, clock: VirtualClock, watched: Watched
+    def test_dependencies_are_probed_concurrently(
+        self, clock: VirtualClock, controlled: ControlledWarehouse
     ) -> None:
-        """As many looks are under way as there are threads, and no more."""
-        watched.go.clear()
+        """As many probes run at once as there are threads, and no more."""
+        controlled.go.clear()
         needs = [same_day("boxscores", expect=lambda _, n=n: n) for n in range(5)]  # type: ignore[misc]
-        with probing(clock, watched, threads=3) as probes, ThreadPoolExecutor(1) as flow:
-            seen = flow.submit(probes.look, ask(*needs))
+        with probing(clock, controlled, threads=3) as probes, ThreadPoolExecutor(1) as flow:
+            found = flow.submit(probes.look, request(*needs))
             for _ in range(3):
-                assert watched.begun.acquire(timeout=WAIT_MAX)
-            assert len(watched.reads) == 3
-            watched.go.set()
-            assert [s.expected for s in seen.result(WAIT_MAX)] == [0, 1, 2, 3, 4]
+                assert controlled.begun.acquire(timeout=WAIT_MAX)
+            assert len(controlled.reads) == 3
+            controlled.go.set()
+            assert [s.expected for s in found.result(WAIT_MAX)] == [0, 1, 2, 3, 4]
 
 
-class TestRemembered:
-    """Results serve for 300 seconds of the injected clock."""
+class TestCached:
+    """Results are cached for 300 seconds of the injected clock."""
 
-    def test_for_300_seconds(self, clock: VirtualClock, watched: Watched) -> None:
-        """Up to then the sighting is the old one, with the time it was made."""
-        with probing(clock, watched) as probes:
+    def test_for_300_seconds(self, clock: VirtualClock, controlled: ControlledWarehouse) -> None:
+        """Until then the result is the old one, with the time of its probe."""
+        with probing(clock, controlled) as probes:
             began = clock.now()
-            probes.look(ask(BOX))
-            SqliteSite(watched._path).run("DELETE FROM boxscores")
+            probes.look(request(BOX))
+            SqliteSite(controlled._path).run("DELETE FROM boxscores")
             clock.advance(seconds=299.999999)
-            (old,) = probes.look(ask(BOX))
+            (old,) = probes.look(request(BOX))
             assert (old.rows, old.looked_at) == (40, began)
             clock.advance(1)
-            (new,) = probes.look(ask(BOX))
+            (new,) = probes.look(request(BOX))
             assert (new.rows, new.looked_at) == (0, began + 300 * SECOND)
-        assert len(watched.reads) == 2
+        assert len(controlled.reads) == 2
 
-    def test_since(self, clock: VirtualClock, watched: Watched) -> None:
-        """What was seen before the upstream phase completed does not count after it."""
-        with probing(clock, watched) as probes:
-            probes.look(ask(BOX))
+    def test_since(self, clock: VirtualClock, controlled: ControlledWarehouse) -> None:
+        """A result from before the upstream phase completed is not used after it."""
+        with probing(clock, controlled) as probes:
+            probes.look(request(BOX))
             completed = clock.advance(seconds=5)
             clock.advance(seconds=1)
-            assert probes.look(ask(BOX, since=completed))[0].looked_at == clock.now()
+            assert probes.look(request(BOX, since=completed))[0].looked_at == clock.now()
             clock.advance(seconds=1)
-            assert probes.look(ask(BOX, since=completed))[0].looked_at < clock.now()
-        assert len(watched.reads) == 2
+            assert probes.look(request(BOX, since=completed))[0].looked_at < clock.now()
+        assert len(controlled.reads) == 2
 
-    def test_since_does_not_join_a_look_under_way(
-        self, clock: VirtualClock, watched: Watched
+    def test_since_does_not_join_an_earlier_probe(
+        self, clock: VirtualClock, controlled: ControlledWarehouse
     ) -> None:
-        """A look that began before may have missed the rows that matter."""
-        watched.go.clear()
-        with probing(clock, watched) as probes, ThreadPoolExecutor(2) as flows:
-            first = flows.submit(probes.look, ask(BOX))
-            assert watched.begun.acquire(timeout=WAIT_MAX)
+        """A probe that began earlier may have missed the relevant rows."""
+        controlled.go.clear()
+        with probing(clock, controlled) as probes, ThreadPoolExecutor(2) as flows:
+            first = flows.submit(probes.look, request(BOX))
+            assert controlled.begun.acquire(timeout=WAIT_MAX)
             later = clock.advance(seconds=1)
-            second = flows.submit(probes.look, ask(BOX, since=later))
-            assert watched.begun.acquire(timeout=WAIT_MAX)
-            watched.go.set()
+            second = flows.submit(probes.look, request(BOX, since=later))
+            assert controlled.begun.acquire(timeout=WAIT_MAX)
+            controlled.go.set()
             assert second.result(WAIT_MAX)[0].looked_at == later
             assert first.result(WAIT_MAX)[0].rows == 40
-        assert len(watched.reads) == 2
+        assert len(controlled.reads) == 2
 
-    def test_failures_are_not_remembered(self, clock: VirtualClock, watched: Watched) -> None:
-        """The next look tries again: a passing trouble must not last 300 seconds."""
+    def test_failures_are_not_cached(
+        self, clock: VirtualClock, controlled: ControlledWarehouse
+    ) -> None:
+        """The next probe tries again: a temporary failure must not last 300 seconds."""
         missing = same_day("latecomers")
-        with probing(clock, watched) as probes:
-            assert probes.look(ask(missing))[0].error
-            SqliteSite(watched._path).run("CREATE TABLE latecomers (game_date TEXT)")
-            assert probes.look(ask(missing))[0].rows == 0
+        with probing(clock, controlled) as probes:
+            assert probes.look(request(missing))[0].error
+            SqliteSite(controlled._path).run("CREATE TABLE latecomers (game_date TEXT)")
+            assert probes.look(request(missing))[0].rows == 0
 
-    def test_memory_is_bounded(self, clock: VirtualClock) -> None:
-        """The oldest results make room; what is kept still serves."""
+    def test_the_cache_is_bounded(self, clock: VirtualClock) -> None:
+        """The oldest results are evicted; the others are still used."""
         made: list[int] = []
 
         def make(key: int) -> int:
@@ -194,101 +200,101 @@ class TestRemembered:
             return key
 
         with ThreadPoolExecutor(1) as executor:
-            flights: Flights[int] = Flights(executor, clock, entries_max=10)
+            calls: Flights[int] = Flights(executor, clock, entries_max=10)
             for key in range(100):
-                assert flights.join(key, lambda _, key=key: make(key)).result() == key  # type: ignore[misc]
-            assert len(flights._flights) <= 10
-            flights.join(99, lambda _: make(99)).result()
-            flights.join(0, lambda _: make(0)).result()
+                assert calls.join(key, lambda _, key=key: make(key)).result() == key  # type: ignore[misc]
+            assert len(calls._calls) <= 10
+            calls.join(99, lambda _: make(99)).result()
+            calls.join(0, lambda _: make(0)).result()
         assert made == [*range(100), 0]
 
 
 class TestBounded:
-    """Nothing is waited for for ever, and nothing is raised."""
+    """Every wait is bounded, and no exception is raised."""
 
-    def test_overall(self, clock: VirtualClock, watched: Watched) -> None:
-        """What is not seen within the overall bound is an error; the rest is there."""
-        watched.go.clear()
-        with probing(clock, watched) as probes:
-            (seen,) = probes.look(ask(BOX, seconds=0.01))
-            assert seen.error == "no answer within 0.01 s"
-            watched.go.set()
-            assert probes.look(ask(BOX))[0].rows == 40
-        assert len(watched.reads) == 1
+    def test_overall(self, clock: VirtualClock, controlled: ControlledWarehouse) -> None:
+        """A probe that exceeds the overall limit is an error; other results are returned."""
+        controlled.go.clear()
+        with probing(clock, controlled) as probes:
+            (found,) = probes.look(request(BOX, seconds=0.01))
+            assert found.error == "no response within 0.01 s"
+            controlled.go.set()
+            assert probes.look(request(BOX))[0].rows == 40
+        assert len(controlled.reads) == 1
 
-    def test_no_warehouse(self, clock: VirtualClock, watched: Watched) -> None:
-        """A dependency without a place to look is an error in words."""
-        with probing(clock, watched) as probes:
-            (seen,) = probes.look(Look(dependencies=[BOX], partition=DAY))
-        assert "no warehouse" in (seen.error or "")
+    def test_no_warehouse(self, clock: VirtualClock, controlled: ControlledWarehouse) -> None:
+        """A dependency without a warehouse is reported as an error."""
+        with probing(clock, controlled) as probes:
+            (found,) = probes.look(Look(dependencies=[BOX], partition=DAY))
+        assert "no warehouse" in (found.error or "")
 
     def test_bad_addresses(self, clock: VirtualClock) -> None:
-        """An address that cannot be used is a sighting, and shows no password."""
+        """An unusable address is reported as an error, without its password."""
         probes = Probes(clock)
         for address in ("oracle://scott:tiger@db/x", "duckdb", "postgresql:nothing", "sqlite:"):
             need = BOX.resolved("game_date", address)
-            (seen,) = probes.look(Look(dependencies=[need], partition=DAY))
-            assert "warehouse: expected duckdb:FILE" in (seen.error or "")
-            assert "tiger" not in (seen.error or "")
+            (found,) = probes.look(Look(dependencies=[need], partition=DAY))
+            assert "warehouse: expected duckdb:FILE" in (found.error or "")
+            assert "tiger" not in (found.error or "")
         probes.close()
 
     def test_named_warehouses(self, clock: VirtualClock, file: Path) -> None:
-        """A pipeline may name a warehouse whose address the deployment knows."""
+        """A pipeline may name a warehouse whose address comes from the settings."""
         probes = Probes(clock, names={"season": f"sqlite:{file}"})
         need = BOX.resolved("game_date", "season")
-        (seen,) = probes.look(Look(dependencies=[need], partition=DAY))
-        assert seen.rows == 40
+        (found,) = probes.look(Look(dependencies=[need], partition=DAY))
+        assert found.rows == 40
         probes.close()
 
-    def test_the_store_is_no_warehouse(
+    def test_the_store_cannot_be_probed(
         self, clock: VirtualClock, file: Path, tmp_path: Path
     ) -> None:
-        """Whatever way leads to the store's own file, nobody looks into it."""
+        """The store's own file is refused under every path that leads to it."""
         link = tmp_path / "link.db"
         link.symlink_to(file)
         probes = Probes(clock, names={"season": f"sqlite:{link}"}, own=file)
         for address in ("season", f"sqlite:{file}", f"sqlite:{file.parent}/./{file.name}"):
             need = BOX.resolved("game_date", address)
-            (seen,) = probes.look(Look(dependencies=[need], partition=DAY))
-            assert seen.rows is None
-            assert "own database; keep the data in a file of its own" in (seen.error or "")
+            (found,) = probes.look(Look(dependencies=[need], partition=DAY))
+            assert found.rows is None
+            assert "own database; keep the data in a separate file" in (found.error or "")
         probes.close()
 
-    def test_closed(self, clock: VirtualClock, watched: Watched) -> None:
-        """After close there are errors, no looks; closing again is nothing."""
-        with probing(clock, watched) as probes:
-            probes.look(ask(BOX))
+    def test_closed(self, clock: VirtualClock, controlled: ControlledWarehouse) -> None:
+        """After close there are errors and no probes; closing again does nothing."""
+        with probing(clock, controlled) as probes:
+            probes.look(request(BOX))
         probes.close()
-        assert watched.closed == 1
-        assert probes.look(ask(same_day("schedule")))[0].error
+        assert controlled.closed == 1
+        assert probes.look(request(same_day("schedule")))[0].error
 
-    def test_a_look_that_waits_for_a_thread_is_given_up_at_close(
-        self, clock: VirtualClock, watched: Watched
+    def test_a_queued_probe_is_cancelled_by_close(
+        self, clock: VirtualClock, controlled: ControlledWarehouse
     ) -> None:
-        """Whoever waits for it is told so."""
-        watched.go.clear()
-        look = ask(same_day("schedule"))
-        with probing(clock, watched, threads=1) as probes, ThreadPoolExecutor(3) as flows:
-            under_way = flows.submit(probes.look, ask(BOX))
-            assert watched.begun.acquire(timeout=WAIT_MAX)
+        """The waiting caller receives an error."""
+        controlled.go.clear()
+        look = request(same_day("schedule"))
+        with probing(clock, controlled, threads=1) as probes, ThreadPoolExecutor(3) as flows:
+            in_progress = flows.submit(probes.look, request(BOX))
+            assert controlled.begun.acquire(timeout=WAIT_MAX)
             queued = probes._begin(look.dependencies[0], look)
             assert isinstance(queued, Future)
             waiting = flows.submit(_wait_for, [queued], 3 * WAIT_MAX)
             closing = flows.submit(probes.close)
-            waiting.result(WAIT_MAX)  # long before its own bound
-            watched.go.set()
+            waiting.result(WAIT_MAX)  # long before its own time limit
+            controlled.go.set()
             closing.result(WAIT_MAX)
-            assert under_way.result(WAIT_MAX)[0].rows == 40
-            seen = probes._end(look.dependencies[0], queued, look)
-        assert "closed before" in (seen.error or "")
+            assert in_progress.result(WAIT_MAX)[0].rows == 40
+            found = probes._end(look.dependencies[0], queued, look)
+        assert "closed before" in (found.error or "")
 
-    def test_errors_of_any_kind(self, clock: VirtualClock, watched: Watched) -> None:
-        """Not only a ProbeFailed: whatever an adapter raises is an error in words."""
+    def test_errors_of_any_kind(self, clock: VirtualClock, controlled: ControlledWarehouse) -> None:
+        """Any exception of an adapter, not only ProbeFailed, becomes an error message."""
 
-        class Broken(Watched):
+        class Broken(ControlledWarehouse):
             def read(self, *_: object) -> Answer:
                 raise MemoryError("password=hunter2")
 
-        with probing(clock, Broken(watched._path)) as probes:
-            (seen,) = probes.look(ask(BOX))
-        assert seen.error == "MemoryError: password=***"
+        with probing(clock, Broken(controlled._path)) as probes:
+            (found,) = probes.look(request(BOX))
+        assert found.error == "MemoryError: password=***"

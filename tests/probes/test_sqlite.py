@@ -1,4 +1,4 @@
-"""SQLite files: odd paths, writers at work, files that are none."""
+"""SQLite files: unusual paths, concurrent writers, missing and invalid files."""
 
 import sqlite3
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.probes.kit import SqliteSite, fill, look_at
 BOX = same_day("boxscores")
 
 
-def test_a_path_is_no_address(probes: Probes, tmp_path: Path) -> None:
+def test_a_path_is_not_parsed_as_a_url(probes: Probes, tmp_path: Path) -> None:
     """Question marks, hashes and percent signs in a path are part of the path."""
     site = SqliteSite(tmp_path / "a?mode=rwc#b %20;.db")
     fill(site)
@@ -20,7 +20,7 @@ def test_a_path_is_no_address(probes: Probes, tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_not_created(probes: Probes, tmp_path: Path) -> None:
-    """It is an error that names the file."""
+    """The error about a missing file names it."""
     site = SqliteSite(tmp_path / "none.db")
     assert f"there is no file {site.path}" in (look_at(probes, site, BOX).error or "")
     assert not site.path.exists()
@@ -29,29 +29,27 @@ def test_a_missing_file_is_not_created(probes: Probes, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("journal", "rows"), [("wal", 40), ("delete", None)])
-def test_while_somebody_writes(
-    probes: Probes, tmp_path: Path, journal: str, rows: int | None
-) -> None:
-    """With a write-ahead log the old rows are seen; without one the lock is the error."""
+def test_during_a_write(probes: Probes, tmp_path: Path, journal: str, rows: int | None) -> None:
+    """With a write-ahead log the old rows are visible; without one the lock is the error."""
     site = SqliteSite(tmp_path / "season.db")
     fill(site)
     writer = sqlite3.connect(site.path, isolation_level=None)
     writer.execute(f"PRAGMA journal_mode = {journal}")
     writer.execute("BEGIN EXCLUSIVE")
     writer.execute("DELETE FROM boxscores")
-    seen = look_at(probes, site, BOX, seconds_each=0.2)
+    found = look_at(probes, site, BOX, seconds_each=0.2)
     writer.execute("ROLLBACK")
     writer.close()
-    assert seen.rows == rows
-    assert (seen.error is None) == (rows is not None)
+    assert found.rows == rows
+    assert (found.error is None) == (rows is not None)
     if rows is None:
-        assert "locked" in (seen.error or "")
+        assert "locked" in (found.error or "")
     assert look_at(probes, site, BOX).rows == 40
 
 
-def test_the_look_counts_what_it_took(probes: Probes, tmp_path: Path) -> None:
-    """Virtual time stands still during a look; nothing is known of bytes."""
+def test_duration_and_scanned_bytes(probes: Probes, tmp_path: Path) -> None:
+    """Virtual time does not pass during a probe; SQLite reports no scanned bytes."""
     site = SqliteSite(tmp_path / "season.db")
     fill(site)
-    seen = look_at(probes, site, BOX)
-    assert (seen.took_us, seen.scanned_bytes) == (0, None)
+    found = look_at(probes, site, BOX)
+    assert (found.took_us, found.scanned_bytes) == (0, None)

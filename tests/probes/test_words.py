@@ -1,4 +1,4 @@
-"""Addresses, error texts, times and marks: what probes read and write around the queries."""
+"""Addresses, redaction, times, query parameters and timeouts of probes."""
 
 import sys
 import threading
@@ -22,7 +22,7 @@ VALUES = {"partition": "2025-12-31", "customer": "acme", "n": 3}
 
 
 class TestAddresses:
-    """From an address to its adapter."""
+    """Finding the adapter of an address."""
 
     @pytest.mark.parametrize(
         ("address", "adapter"),
@@ -35,14 +35,14 @@ class TestAddresses:
         ],
     )
     def test_known(self, address: str, adapter: type) -> None:
-        """Nothing is opened by naming it."""
+        """Opening an address by name connects to nothing yet."""
         assert isinstance(warehouse_open(address), adapter)
 
     @pytest.mark.parametrize(
         "address", ["", "season.duckdb", "duckdb:", "mysql://u:pw@h/d", "postgresql:season"]
     )
     def test_unknown(self, address: str) -> None:
-        """The error names the field and what would do."""
+        """The error names the field and the expected forms."""
         with pytest.raises(InvalidInput, match=r"needs\[0\]\.warehouse: expected duckdb:FILE") as e:
             warehouse_open(address, "needs[0].warehouse")
         assert "pw" not in e.value.message
@@ -79,12 +79,12 @@ class TestAddresses:
     ],
 )
 def test_redaction_by_pattern(text: str, expected: str) -> None:
-    """What reads like a password is hidden, whatever was configured."""
+    """Anything that looks like a password is hidden, whatever was configured."""
     assert redacted(text) == expected
 
 
 def test_redaction_by_value() -> None:
-    """The password of the address is hidden as written and as meant; long texts are cut."""
+    """The address's password is hidden as written and decoded; long texts are truncated."""
     url = "postgresql://u:a%2Fb%20c@db/x"
     assert redacted("saw a/b c and a%2Fb%20c", url) == "saw *** and ***"
     assert len(redacted("x" * 9_999)) == TEXT_MAX
@@ -106,13 +106,13 @@ def test_redaction_by_value() -> None:
     ],
 )
 def test_times(text: str | None, micros: int | None) -> None:
-    """ISO times, dates and numbers since the epoch; without an offset it is UTC."""
+    """ISO times, dates and numbers since the epoch; a time without an offset is UTC."""
     assert moment(text, "updated_at") == micros
 
 
 @pytest.mark.parametrize("text", ["infinity", "yesterday", "", "12:00", "-1", "9" * 40])
-def test_what_is_no_time(text: str) -> None:
-    """It is refused in words."""
+def test_values_that_are_not_times(text: str) -> None:
+    """A value that is not a time is refused."""
     with pytest.raises(ProbeFailed, match="updated_at holds"):
         moment(text, "updated_at")
 
@@ -136,41 +136,41 @@ def test_what_is_no_time(text: str) -> None:
         ("'12:30:00'", "'12:30:00'"),
     ],
 )
-def test_marks(sql: str, expected: str) -> None:
-    """Marks outside of strings, names and comments are replaced; the rest stays."""
+def test_parameters(sql: str, expected: str) -> None:
+    """Parameters outside of strings, names and comments are replaced; the rest is unchanged."""
     made = bound(sql, VALUES, DOLLAR)
     assert made.text == expected
     assert set(dict(made.values)) == {name for name in VALUES if f"${name}" in expected}
 
 
 def test_percent_signs() -> None:
-    """A driver that marks by percent gets every other percent sign doubled."""
+    """For a driver that marks parameters with percent, every other percent sign is doubled."""
     made = bound("a LIKE '50%' AND b % 2 = :n", VALUES, PERCENT)
     assert made.text == "a LIKE '50%%' AND b %% 2 = %(n)s"
     assert made.values == (("n", 3),)
 
 
-def test_a_mark_without_a_value() -> None:
-    """The error says which values there are."""
-    with pytest.raises(ProbeFailed, match=":day, which has no value here; there are :customer, :n"):
+def test_a_parameter_without_a_value() -> None:
+    """The error lists the available values."""
+    with pytest.raises(ProbeFailed, match="among :customer, :n, :partition, got :day"):
         bound("d = :day", VALUES, DOLLAR)
 
 
-def test_an_alarm_rings_until_it_is_off() -> None:
-    """A ring that comes to nothing, or fails, is repeated; after `off` there is none."""
-    rings = threading.Semaphore(0)
+def test_an_alarm_repeats_until_it_is_off() -> None:
+    """An interrupt without effect, or one that fails, is repeated; after `off` there is none."""
+    interrupts = threading.Semaphore(0)
 
-    def ring() -> None:
-        rings.release()
+    def interrupt() -> None:
+        interrupts.release()
         raise RuntimeError("nothing to interrupt")
 
     with Alarm(0.001) as alarm:
-        alarm.on_ring(ring)
+        alarm.on_ring(interrupt)
         for _ in range(3):
-            assert rings.acquire(timeout=30)
+            assert interrupts.acquire(timeout=30)
         assert alarm.rang
-        with pytest.raises(ProbeFailed, match=r"no answer within 0\.001 s"):
+        with pytest.raises(ProbeFailed, match=r"no response within 0\.001 s"):
             alarm.check()
     with Alarm(3_600) as alarm:
-        alarm.on_ring(ring)
+        alarm.on_ring(interrupt)
     assert not alarm.rang

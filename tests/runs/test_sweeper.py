@@ -1,4 +1,4 @@
-"""The sweeper and the admitter on both engines: what a crash left behind, repaired once."""
+"""The sweeper and the admitter on both engines: what a crash left behind is repaired once."""
 
 import threading
 from functools import partial
@@ -18,7 +18,7 @@ from tests.kits.desk import Desk
 
 
 def crash(desk: Desk, n: int = 1, *, start: bool = True) -> list[HeldRun]:
-    """A worker takes runs and is never heard of again."""
+    """Claim runs for a worker that then sends no more heartbeats."""
     session = desk.session()
     held = desk.claim(n, start=start, session=session)
     assert len(held) == n
@@ -27,10 +27,10 @@ def crash(desk: Desk, n: int = 1, *, start: bool = True) -> list[HeldRun]:
 
 
 class TestSessions:
-    """Workers that are gone."""
+    """Workers that disappeared."""
 
-    def test_a_living_session_is_left_alone(self, desk: Desk) -> None:
-        """While a session's lease lasts, nothing of it is touched."""
+    def test_a_live_session_is_not_touched(self, desk: Desk) -> None:
+        """Nothing is repaired while a session's lease lasts."""
         desk.submit()
         session = desk.session()
         held = desk.take(session=session)
@@ -40,15 +40,15 @@ class TestSessions:
             assert desk.sweeper.run_once().total == 0
         assert len(desk.complete(held)) == 1
 
-    def test_claimed_runs_go_back(self, desk: Desk) -> None:
-        """Claims of a dead worker go back to the queue, counted, and its late word is refused."""
+    def test_claimed_runs_are_released(self, desk: Desk) -> None:
+        """Claims of a dead worker return to the queue, counted; its late result is refused."""
         run_id = desk.submit()
         (held,) = crash(desk, start=False)
-        heard: list[Event] = []
-        desk.events.subscribe(heard.append)
+        received: list[Event] = []
+        desk.events.subscribe(received.append)
         sweep = desk.sweeper.run_once()
         assert (sweep.sessions, sweep.lapsed, sweep.stale) == (1, 1, 0)
-        assert heard == [Swept(sessions=1, lapsed=1, stale=0, timed_out=0, unblocked=0)]
+        assert received == [Swept(sessions=1, lapsed=1, stale=0, timed_out=0, unblocked=0)]
         run = desk.client.runs.get(run_id)
         assert (run.state, run.lapses) == ("PENDING", 1)
         assert desk.complete(held) == []
@@ -56,7 +56,7 @@ class TestSessions:
         assert desk.take().run_id == run_id
 
     def test_the_fifth_lapse_is_the_last(self, desk: Desk) -> None:
-        """A run that kills worker after worker is dead after five claims, without a retry."""
+        """A run that kills one worker after another is dead after five claims, not retried."""
         run_id = desk.submit()
         for lapse in range(1, 6):
             desk.admitter.run_once()
@@ -69,7 +69,7 @@ class TestSessions:
         assert desk.counts("runs") == {"runs": 0}
 
     def test_a_stale_run_is_retried_at_once_then_later(self, desk: Desk) -> None:
-        """A running run of a dead worker fails as stale: at once the first time, then backoff."""
+        """A running run of a dead worker fails as stale; the first retry is immediate."""
         desk.submit()
         crash(desk)
         assert desk.sweeper.run_once().stale == 1
@@ -83,13 +83,13 @@ class TestSessions:
         (third,) = crash(desk)
         assert third.attempt == 3
         desk.sweeper.run_once()
-        (letter,) = desk.client.dead_letters.find()
-        assert (letter.subject, letter.error_type) == (third.run_id, "STALE_EXECUTION")
+        (dead,) = desk.client.dead_letters.find()
+        assert (dead.subject, dead.error_type) == (third.run_id, "STALE_EXECUTION")
         states = desk.column("SELECT final_state FROM history ORDER BY run_id")
         assert states == ["FAILED"] * 3
 
-    def test_a_cancel_is_honoured_without_its_holder(self, desk: Desk) -> None:
-        """Runs asked to cancel whose holder died are cancelled, claimed or running, not retried."""
+    def test_a_cancel_is_applied_without_the_holder(self, desk: Desk) -> None:
+        """A run with a pending cancel whose holder died is cancelled and not retried."""
         one, two = desk.submit(), desk.submit()
         session = desk.session()
         desk.take(start=True, session=session)
@@ -102,7 +102,7 @@ class TestSessions:
         assert desk.counts("runs", "dead_letters") == {"runs": 0, "dead_letters": 0}
 
     def test_a_closed_session_leaves_orphans(self, desk: Desk) -> None:
-        """Runs of a session that was closed are rescued without waiting for its lease."""
+        """Runs of a closed session are released without waiting for its lease."""
         desk.submit()
         session = desk.session()
         desk.take(session=session)
@@ -111,7 +111,7 @@ class TestSessions:
         assert (sweep.sessions, sweep.stale) == (0, 1)
 
     def test_sweeping_twice_changes_nothing(self, desk: Desk) -> None:
-        """A second sweep at the same moment finds nothing and writes nothing."""
+        """A second sweep at the same time finds nothing and writes nothing."""
         for _ in range(6):
             desk.submit()
         crash(desk, 3)
@@ -122,7 +122,7 @@ class TestSessions:
         assert desk.counts() == before
 
     def test_many_sweepers_repair_once(self, desk: Desk) -> None:
-        """Sweepers that look at the same moment repair each run exactly once."""
+        """Concurrent sweepers repair each run exactly once."""
         n = 40
         for _ in range(n):
             desk.submit()
@@ -148,8 +148,8 @@ class TestSessions:
         assert desk.counts("runs", "history") == {"runs": n, "history": n // 2}
         assert set(desk.column("SELECT lapses FROM runs")) == {0, 1}
 
-    def test_a_run_held_by_nobody_is_rescued(self, desk: Desk) -> None:
-        """A run in hand with neither session nor lease goes back like any other orphan."""
+    def test_a_run_without_session_or_lease_is_released(self, desk: Desk) -> None:
+        """A held run with neither session nor lease is released like any other orphan."""
         run_id = desk.submit()
         desk.take(start=False)
         desk.clock.advance(HOUR)
@@ -158,19 +158,19 @@ class TestSessions:
 
 
 class TestLeases:
-    """Runs held from outside."""
+    """Runs held by external workers."""
 
-    def _outside(self, desk: Desk, *, start: bool) -> HeldRun:
-        """A run claimed over the API, with a lease of five minutes."""
+    def _external(self, desk: Desk, *, start: bool) -> HeldRun:
+        """Claim a run as over the API, with a lease of five minutes."""
         desk.submit("outside")
         held = desk.take(pool="external", start=start)
         row = ("run", held.run_id, held.token, "api", 300 * SECOND)
         desk.write(lambda tx: leases.lease_take_many(tx, [row]))
         return held
 
-    def test_an_extended_lease_holds(self, desk: Desk) -> None:
+    def test_an_extended_lease_keeps_its_run(self, desk: Desk) -> None:
         """A lease that is renewed keeps its run; the last renewal counts."""
-        held = self._outside(desk, start=True)
+        held = self._external(desk, start=True)
         for _ in range(4):
             desk.clock.advance(4 * MINUTE)
             row = ("run", held.run_id, held.token, 300 * SECOND)
@@ -179,8 +179,8 @@ class TestLeases:
 
     @pytest.mark.parametrize("start", [True, False])
     def test_an_expired_lease_is_swept(self, desk: Desk, start: bool) -> None:
-        """Without a heartbeat for five minutes a running run is stale, a claimed one goes back."""
-        held = self._outside(desk, start=start)
+        """After five minutes without a heartbeat a running run is stale, a claimed one released."""
+        held = self._external(desk, start=start)
         desk.clock.advance(300 * SECOND)
         assert desk.sweeper.run_once().total == 0
         desk.clock.advance(1)
@@ -196,7 +196,7 @@ class TestOverdue:
     """Runs over their time."""
 
     def test_an_overdue_run_times_out(self, desk: Desk) -> None:
-        """A run over its maximum and the grace becomes TIMEOUT and is retried with more time."""
+        """A run over its maximum plus the grace ends as TIMEOUT and is retried with more time."""
         config = desk.config(
             max_execution_duration_minutes=2, retry_config={"timeout_multiplier": 2}
         )
@@ -217,7 +217,7 @@ class TestOverdue:
         assert (again.max_execution_us, again.slot) == (4 * MINUTE, held.slot)
 
     def test_claimed_runs_are_not_overdue(self, desk: Desk) -> None:
-        """Only what runs can run too long."""
+        """Only running runs can exceed their time."""
         desk.submit()
         session = desk.session()
         desk.take(start=False, session=session)
@@ -227,7 +227,7 @@ class TestOverdue:
             assert desk.sweeper.run_once().timed_out == 0
 
     def test_a_cancel_beats_the_timeout(self, desk: Desk) -> None:
-        """A run that was asked to cancel and goes on is cancelled when over its time, for good."""
+        """A run with a pending cancel is cancelled when over its time, and not retried."""
         run_id = desk.submit()
         desk.take(session=desk.session(lease_us=3 * HOUR))
         desk.client.runs.cancel(run_id)
@@ -237,19 +237,19 @@ class TestOverdue:
         assert desk.counts("runs") == {"runs": 0}
 
 
-class TestSlips:
-    """Releases and pauses that were missed."""
+class TestMissed:
+    """Missed releases and pauses."""
 
-    def test_a_missed_release_is_made_up_for(self, desk: Desk) -> None:
-        """A run blocked behind nothing moves up at the next sweep."""
+    def test_a_missed_unblock_is_repaired(self, desk: Desk) -> None:
+        """A run blocked behind a deleted one is unblocked by the next sweep."""
         first, second = desk.submit(ordering_key="k"), desk.submit(ordering_key="k")
         desk.sql(f"DELETE FROM runs WHERE run_id = {first}")
         assert desk.sweeper.run_once().unblocked == 1
         desk.admitter.run_once()
         assert desk.take().run_id == second
 
-    def test_a_missed_pause_is_made_up_for(self, desk: Desk) -> None:
-        """A run that slipped past a pause is paused, and one that slipped past a resume is not."""
+    def test_a_missed_pause_is_repaired(self, desk: Desk) -> None:
+        """A run that missed a pause is paused, and one that missed a resume is resumed."""
         run_id = desk.submit()
         desk.client.pauses.pause("all", None)
         desk.sql("UPDATE runs SET admission = 0")
@@ -262,10 +262,10 @@ class TestSlips:
 
 
 class TestAdmitter:
-    """Runs whose time has come."""
+    """Admission of due runs."""
 
     def test_batches_reach_everything(self, desk: Desk) -> None:
-        """However small the batch, one step admits all that is due and says what comes next."""
+        """One step admits all due runs, whatever the batch size, and returns the next time."""
         now = desk.clock.now()
         for i in range(7):
             desk.submit(at=now + MINUTE, customer=f"c{i % 3}")
@@ -275,20 +275,20 @@ class TestAdmitter:
         assert (step.runs, step.next_at, step.now) == (7, now + HOUR, desk.clock.now())
         assert len(desk.claim()) == 7
 
-    def test_nothing_waits(self, desk: Desk) -> None:
-        """With nothing waiting there is no next time."""
+    def test_no_waiting_runs(self, desk: Desk) -> None:
+        """Without waiting runs there is no next time."""
         assert desk.admitter.run_once().next_at is None
 
-    def test_a_paused_due_run_is_looked_at_once(self, desk: Desk) -> None:
-        """A due run under a pause is put aside, and the admitter does not come back for it."""
+    def test_a_paused_due_run_is_handled_once(self, desk: Desk) -> None:
+        """A due run under a pause is marked as paused, and the admitter does not return to it."""
         desk.client.pauses.pause("all", None)
         desk.submit(at=desk.clock.now() + MINUTE)
         desk.clock.advance(MINUTE)
         desk.admitter.run_once()
         assert desk.admitter.run_once().next_at is None
 
-    def test_what_others_hold_is_left_alone(self, desk: Desk) -> None:
-        """Due runs in the hands of another admitter are left to it, without spinning on them."""
+    def test_runs_locked_by_another_admitter_are_skipped(self, desk: Desk) -> None:
+        """Due runs locked by another admitter are left to it, without a busy loop."""
         if not desk.store.capabilities.concurrent_writers:
             pytest.skip("one writer")
         desk.submit(at=desk.clock.now() + MINUTE)
@@ -308,7 +308,7 @@ class TestAdmitter:
         assert [(s.runs, s.next_at) for s in steps] == [(0, desk.clock.now() + BUSY_US)]
 
     def test_waiting_raises_the_level(self, desk: Desk) -> None:
-        """A run that waited for ten minutes is raised by a level, once a minute at most."""
+        """A run that waited ten minutes is raised by a level, at most once a minute."""
         low = desk.submit(priority=1)
         desk.admitter.run_once()
         desk.clock.advance(11 * MINUTE)
@@ -318,7 +318,7 @@ class TestAdmitter:
 
 
 class TestFailures:
-    """Configs that fail again and again."""
+    """Configs that fail repeatedly."""
 
     def _fail(self, desk: Desk, times: int) -> None:
         for _ in range(times):
@@ -327,7 +327,7 @@ class TestFailures:
             desk.fail(desk.take())
 
     def test_three_alert_five_disable(self, desk: Desk) -> None:
-        """At 3 dead runs in a row a MEDIUM alert, counted at 4; at 5 off, with a HIGH alert."""
+        """3 consecutive dead runs: MEDIUM alert, counted at 4; 5: disabled, with a HIGH alert."""
         config = desk.config()
         self._fail(desk, 2)
         assert desk.client.views.alerts() == []
@@ -352,7 +352,7 @@ class TestFailures:
         assert desk.client.views.alerts(state="open") == []
 
     def test_a_success_resets(self, desk: Desk) -> None:
-        """A success between failures starts the count anew."""
+        """A success between failures resets the count."""
         config = desk.config()
         for _ in range(3):
             self._fail(desk, 2)
@@ -363,7 +363,7 @@ class TestFailures:
         assert desk.client.views.alerts() == []
 
     def test_retries_and_cancels_do_not_count(self, desk: Desk) -> None:
-        """Only the death of a run counts: not the attempts before it, not a cancel."""
+        """Only dead runs count: neither the attempts before, nor a cancel."""
         config = desk.config()
         desk.clock.advance(HOUR)
         desk.tick()
@@ -376,7 +376,7 @@ class TestFailures:
         assert desk.client.configs.get(config.config_id).consecutive_failures == 0
 
     def test_failures_in_one_batch(self, desk: Desk) -> None:
-        """Five deaths that are reported together disable the config as five would one by one."""
+        """Five dead runs reported in one batch disable the config like five single ones."""
         config = desk.config(overlap="allow")
         for _ in range(6):
             desk.client.configs.start(config.config_id)
@@ -388,7 +388,7 @@ class TestFailures:
         assert actions == ["CREATED", "DEACTIVATED"]
 
     def test_stale_and_overdue_runs_count_too(self, desk: Desk) -> None:
-        """A run that dies in the sweeper's hands counts like one that a worker reported."""
+        """A run ended by the sweeper counts like one that a worker reported."""
         config = desk.config(retry_config={"max_attempts": 1})
         for dead in range(1, 4):
             desk.clock.advance(HOUR - desk.clock.now() % HOUR)

@@ -1,4 +1,4 @@
-"""The scheduler on both engines, over simulated days: each slot once, none forgotten."""
+"""The scheduler on both engines, over simulated days: each occurrence once, none lost."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -17,31 +17,31 @@ from tests.kits.desk import Desk
 
 
 def walk(desk: Desk, until: int, step: int, schedulers: list[Scheduler] | None = None) -> None:
-    """Let time pass in steps; at each, one of the schedulers ticks and everything ready ends."""
-    turn = 0
+    """Advance in steps; at each, one of the schedulers ticks and all ready runs complete."""
+    index = 0
     while desk.clock.now() < until:
         desk.clock.advance(min(step, until - desk.clock.now()))
-        (schedulers or [desk.scheduler])[turn % len(schedulers or [1])].run_once()
-        desk.clock.advance(SECOND)  # late slots start a little after the tick
+        (schedulers or [desk.scheduler])[index % len(schedulers or [1])].run_once()
+        desk.clock.advance(SECOND)  # late occurrences start a little after the tick
         desk.drain()
-        turn += 1
+        index += 1
 
 
 def covered(desk: Desk, config_id: int) -> list[int]:
-    """Every slot of a config that started, or stands in the ledger as a single slot."""
+    """Return a config's scheduled times that were started or recorded as single occurrences."""
     return sorted(desk.slots(config_id) + [row[0] for row in desk.ledger(config_id)])
 
 
-class TestSlots:
-    """Exactly one start per slot."""
+class TestOccurrences:
+    """Exactly one start per occurrence."""
 
-    def test_a_day_of_slots(self, desk: Desk) -> None:
-        """Over a day, with two schedulers taking turns, each slot starts exactly once."""
+    def test_a_day_of_occurrences(self, desk: Desk) -> None:
+        """Over a day, with two alternating schedulers, each occurrence starts exactly once."""
         start = desk.clock.now()
-        lines = {"0 * * * *": "UTC", "*/20 * * * *": "Asia/Kolkata", "0 2 * * *": "America/Lima"}
+        crons = {"0 * * * *": "UTC", "*/20 * * * *": "Asia/Kolkata", "0 2 * * *": "America/Lima"}
         made = {
-            desk.config(f"c{i}", schedule_cron=line, timezone=zone).config_id: cron(line, zone)
-            for i, (line, zone) in enumerate(lines.items())
+            desk.config(f"c{i}", schedule_cron=text, timezone=zone).config_id: cron(text, zone)
+            for i, (text, zone) in enumerate(crons.items())
         }
         every = desk.config("c9", schedule_interval_minutes=37).config_id
         made[every] = Cadence(interval_us=37 * MINUTE)
@@ -54,7 +54,7 @@ class TestSlots:
             assert desk.ledger(config_id) == []
 
     def test_daylight_saving_end_to_end(self, desk: Desk) -> None:
-        """On the days the clocks change daily configs start once, at the promised moment."""
+        """When the clocks change, daily configs start once, at the documented time."""
         days = [
             # Forward at 02:00: 02:30 does not exist and fires at 03:00.
             ("Europe/Paris", "30 2 * * *", "2026-03-29T01:00:00Z"),
@@ -64,10 +64,10 @@ class TestSlots:
             ("Europe/Paris", "30 2 * * *", "2026-10-25T00:30:00Z"),
             ("America/New_York", "30 1 * * *", "2026-11-01T05:30:00Z"),
         ]
-        for n, (zone, line, expected) in enumerate(days):
+        for n, (zone, text, expected) in enumerate(days):
             slot = parse_iso(expected)
             desk.clock.advance_to(slot - 2 * HOUR)
-            daily = desk.config(f"d{n}", schedule_cron=line, timezone=zone).config_id
+            daily = desk.config(f"d{n}", schedule_cron=text, timezone=zone).config_id
             hourly = desk.config(f"h{n}", schedule_cron="0 * * * *", timezone=zone).config_id
             walk(desk, slot + 4 * HOUR, 29 * MINUTE)
             assert desk.slots(daily) == [slot]
@@ -77,7 +77,7 @@ class TestSlots:
             desk.client.configs.disable(hourly)
 
     def test_an_interval_keeps_its_phase(self, desk: Desk) -> None:
-        """Late ticks do not shift an interval: its slots stay multiples from the first."""
+        """Late ticks do not shift an interval: scheduled times stay multiples from the first."""
         desk.clock.advance(987_654)
         start = desk.clock.now()
         config = desk.config(schedule_interval_minutes=10)
@@ -92,8 +92,8 @@ class TestSlots:
             (start + 40 * MINUTE, start + 50 * MINUTE, 2, "skipped_missed")
         ]
 
-    def test_the_tick_says_when_to_come_back(self, desk: Desk) -> None:
-        """A tick answers with the earliest next slot, and with nothing when there is none."""
+    def test_the_tick_returns_the_next_time(self, desk: Desk) -> None:
+        """A tick returns the earliest next scheduled time, or None when there is none."""
         assert desk.tick().next_at is None
         desk.config(schedule_cron="30 * * * *")
         desk.config("b", schedule_interval_minutes=45)
@@ -104,8 +104,8 @@ class TestSlots:
         assert (tick.due, tick.runs) == (1, 1)
         assert tick.next_at == tick.now + 15 * MINUTE
 
-    def test_what_another_scheduler_holds_is_left_alone(self, desk: Desk) -> None:
-        """Configs that an open tick has taken are left to it, without spinning on them."""
+    def test_configs_locked_by_another_scheduler_are_skipped(self, desk: Desk) -> None:
+        """Configs that an open tick has locked are left to it, without a busy loop."""
         if not desk.store.capabilities.concurrent_writers:
             pytest.skip("one writer")
         config = desk.config()
@@ -121,16 +121,16 @@ class TestSlots:
         assert desk.tick().runs == 1
         assert len(desk.slots(config.config_id)) == 1
 
-    def test_a_config_switched_off_at_its_slot(self, desk: Desk) -> None:
-        """A config that is switched off before the tick does not start; others do."""
+    def test_a_config_disabled_at_its_scheduled_time(self, desk: Desk) -> None:
+        """A config that is disabled before the tick does not start; others do."""
         off, on = desk.config(), desk.config("other")
         desk.clock.advance(HOUR)
         desk.client.configs.disable(off.config_id)
         assert desk.tick().runs == 1
         assert (desk.slots(off.config_id), len(desk.slots(on.config_id))) == ([], 1)
 
-    def test_a_slot_starts_every_entry(self, desk: Desk) -> None:
-        """A slot of a pipeline with two entry processors opens one flow with two runs."""
+    def test_an_occurrence_starts_every_entry(self, desk: Desk) -> None:
+        """An occurrence of a pipeline with two entry processors opens one flow with two runs."""
         config = desk.config(pipeline_template="pair")
         desk.clock.advance(HOUR)
         assert desk.tick().runs == 2
@@ -143,34 +143,34 @@ class TestBudget:
     """Bounded work."""
 
     def test_small_batches_reach_everything(self, desk: Desk) -> None:
-        """However small the batch, one tick starts all that is due."""
+        """One tick starts all due configs, whatever the batch size."""
         made = [desk.config(f"c{i}").config_id for i in range(11)]
         desk.clock.advance(HOUR)
-        heard: list[Event] = []
-        desk.events.subscribe(heard.append)
+        received: list[Event] = []
+        desk.events.subscribe(received.append)
         tick = desk.tick(batch=2)
         assert (tick.due, tick.runs) == (11, 11)
         assert all(len(desk.slots(i)) == 1 for i in made)
-        assert heard == [Ticked(due=11, runs=11, overlapped=0, paused=0, missed=0)]
+        assert received == [Ticked(due=11, runs=11, overlapped=0, paused=0, missed=0)]
         assert desk.tick(batch=2).due == 0
-        assert len(heard) == 1
+        assert len(received) == 1
 
     def test_a_spent_budget_ends_the_tick(self, desk: Desk) -> None:
-        """A tick stops when its time is spent, says that more is due, and the next goes on."""
+        """A tick stops when its time is spent and reports due work; the next one continues."""
 
         class Slow:
-            """Every look at the clock costs a second."""
+            """A clock that advances a second at each reading."""
 
             def __init__(self, clock: Clock) -> None:
                 self._clock = clock
-                self._looks = 0
+                self._readings = 0
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(self._clock, name)
 
             def monotonic(self) -> float:
-                self._looks += 1
-                return float(self._looks)
+                self._readings += 1
+                return float(self._readings)
 
         for i in range(6):
             desk.config(f"c{i}")
@@ -185,10 +185,10 @@ class TestBudget:
 
 
 class TestOverlap:
-    """What happens while a run has not ended."""
+    """Occurrences while the previous run has not ended."""
 
     def test_skip(self, desk: Desk) -> None:
-        """Under skip a slot that comes too early is written down and not made up for."""
+        """With skip, an overlapping occurrence is recorded and not made up for."""
         config = desk.config()
         desk.clock.advance(HOUR)
         desk.tick()
@@ -203,7 +203,7 @@ class TestOverlap:
         assert desk.tick().runs == 1
 
     def test_queue_one(self, desk: Desk) -> None:
-        """Under queue one slot waits, the next is written down; the order holds."""
+        """With queue, one occurrence waits and the next is recorded; the order is kept."""
         config = desk.config(overlap="queue")
         for _ in range(3):
             desk.clock.advance(HOUR)
@@ -218,7 +218,7 @@ class TestOverlap:
         assert desk.take().slot == now - HOUR
 
     def test_a_pending_retry_is_an_overlap(self, desk: Desk) -> None:
-        """A run that waits for its retry has not ended: skip skips."""
+        """A run that waits for its retry has not ended, so skip skips."""
         config = desk.config()
         desk.clock.advance(HOUR)
         desk.tick()
@@ -228,7 +228,7 @@ class TestOverlap:
         assert len(covered(desk, config.config_id)) == 2
 
     def test_allow(self, desk: Desk) -> None:
-        """Under allow slots pile up side by side."""
+        """With allow, runs accumulate side by side."""
         desk.config(overlap="allow")
         for _ in range(3):
             desk.clock.advance(HOUR)
@@ -237,7 +237,7 @@ class TestOverlap:
 
 
 class TestCatchUp:
-    """After downtime."""
+    """Catching up after downtime."""
 
     def test_one_all_none(self, desk: Desk) -> None:
         """After five hours: one starts the latest, all starts each, none starts nothing."""
@@ -255,7 +255,7 @@ class TestCatchUp:
         assert (tick.runs, tick.missed) == (6, 9)
 
     def test_all_runs_in_order_one_at_a_time(self, desk: Desk) -> None:
-        """Catching up on all runs the slots one after the other, oldest first."""
+        """With catch_up=all, occurrences run one after the other, oldest first."""
         config = desk.config(catch_up="all")
         desk.clock.advance(4 * HOUR)
         desk.tick()
@@ -270,7 +270,7 @@ class TestCatchUp:
         assert seen == desk.slots(config.config_id) == sorted(seen)
 
     def test_all_is_bounded_by_its_window(self, desk: Desk) -> None:
-        """Slots older than the window are written down as missed, not started."""
+        """Occurrences older than the window are recorded as missed, not started."""
         config = desk.config(catch_up="all", catch_up_window_minutes=125)
         start = desk.clock.now()
         desk.clock.advance(10 * HOUR)
@@ -280,8 +280,8 @@ class TestCatchUp:
             (start + HOUR, start + 7 * HOUR, 7, "skipped_missed")
         ]
 
-    def test_a_day_of_downtime_is_no_stampede(self, desk: Desk) -> None:
-        """2,000 configs a day behind start at the set rate: no second holds more, none is lost."""
+    def test_a_day_of_downtime_starts_at_the_set_rate(self, desk: Desk) -> None:
+        """2,000 configs a day behind start at the set rate in every second; none is lost."""
         rate, n = 300.0, 2_000
         start = desk.clock.now()
         given = [
@@ -299,7 +299,7 @@ class TestCatchUp:
         now = desk.clock.now()
         options = SchedulerOptions(catch_up_rate=rate, batch=700)
         pair = [Scheduler(desk.store, options, clock=desk.clock) for _ in range(2)]
-        ticks = [pair[turn % 2].run_once() for turn in range(3)]
+        ticks = [pair[index % 2].run_once() for index in range(3)]
         assert [tick.due for tick in ticks[1:]] == [0, 0]
         runs = desk.sql("SELECT slot, scheduled_time FROM runs")
         assert len(runs) == ticks[0].runs > 900
@@ -314,7 +314,7 @@ class TestCatchUp:
 
     @staticmethod
     def _complete(desk: Desk, start: int, now: int, ids: list[int], given: list[Any]) -> None:
-        """Slots started and slots in the ledger together are every slot there was."""
+        """Started and recorded occurrences together are all occurrences there were."""
         started: Counter[int] = Counter(
             i for i, _ in set(desk.sql("SELECT config_id, slot FROM runs"))
         )
@@ -328,7 +328,7 @@ class TestCatchUp:
             assert started[config_id] <= (2 if fields["catch_up"] == "all" else 1)
 
     def test_a_later_batch_queues_behind_the_first(self, desk: Desk) -> None:
-        """The start rate is shared: what comes later is spread behind what was spread before."""
+        """The start rate is shared: later occurrences are spread behind earlier ones."""
         options: dict[str, Any] = {"catch_up_rate": 1.0}
         for i in range(5):
             desk.config(f"a{i}", schedule_cron="0 1 * * *")
@@ -346,10 +346,10 @@ class TestCatchUp:
 
 
 class TestPaused:
-    """Slots under a pause."""
+    """Occurrences under a pause."""
 
-    def test_paused_slots_are_written_down(self, desk: Desk) -> None:
-        """Under a pause slots go to the ledger and time goes on; the next after it starts."""
+    def test_paused_occurrences_are_recorded(self, desk: Desk) -> None:
+        """Under a pause occurrences are recorded in the ledger; the next after it starts."""
         config = desk.config()
         name = encode("cfg", config.config_id)
         desk.client.pauses.pause("config", name)

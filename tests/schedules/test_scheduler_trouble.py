@@ -1,4 +1,4 @@
-"""The scheduler among configs that are paused or cannot be planned: the others do not notice."""
+"""Paused configs and configs that cannot be planned do not affect other configs."""
 
 from itertools import pairwise
 
@@ -10,10 +10,10 @@ from tests.kits.desk import Desk
 
 
 class TestCatchUpRate:
-    """Only runs that start use up the shared start rate."""
+    """Only runs that start use up the shared catch-up rate."""
 
-    def test_paused_slots_give_their_start_rate_back(self, desk: Desk) -> None:
-        """Late slots under a pause push nobody back; what starts keeps its distance."""
+    def test_paused_occurrences_do_not_use_up_the_rate(self, desk: Desk) -> None:
+        """Late occurrences under a pause delay no others; started runs keep their spacing."""
         for i in range(20):
             desk.config(f"p{i}", pipeline_template="pair")
             desk.client.pauses.pause("customer", f"p{i}")
@@ -37,11 +37,11 @@ class TestCatchUpRate:
 
 
 class TestUnplannable:
-    """A cadence that cannot be planned is put off, written down and alerted."""
+    """A cadence that cannot be planned is postponed, recorded and alerted."""
 
     @pytest.mark.parametrize("broken", ["timezone = 'Nowhere/Land'", "cron = 'every noon'"])
     def test_the_others_start(self, desk: Desk, broken: str) -> None:
-        """However small the batches, one broken cadence holds nobody else up."""
+        """One broken cadence delays no other config, however small the batches are."""
         start = desk.clock.now()
         bad = [desk.config(f"b{i}", schedule_cron="*/5 * * * *").config_id for i in range(3)]
         good = desk.config("good").config_id
@@ -62,8 +62,8 @@ class TestUnplannable:
         assert broken.split("'")[1] in alert[4]
         assert "give the configs another" in alert[4]
 
-    def test_a_repaired_cadence_goes_on_where_it_was_put_off(self, desk: Desk) -> None:
-        """Once repaired, the slots since then are planned as ever, and nothing between slots."""
+    def test_a_repaired_cadence_continues_where_it_was_postponed(self, desk: Desk) -> None:
+        """Once repaired, occurrences since then are planned as usual, at scheduled times only."""
         often = desk.config("often", schedule_cron="*/4 * * * *", catch_up="all").config_id
         daily = desk.config("daily", schedule_cron="30 0 * * *").config_id
         desk.sql("UPDATE cadences SET timezone = 'Nowhere/Land'")

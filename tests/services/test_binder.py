@@ -1,4 +1,4 @@
-"""Messages that are bound: they become runs, start configs and report completions, once."""
+"""Bound subscriptions: messages create runs, start configs and report completions, once each."""
 
 from __future__ import annotations
 
@@ -20,25 +20,27 @@ from tests.kits.desk import Desk
 
 @pytest.fixture
 def binder(desk: Desk) -> Binder:
-    """A binder over the desk's store, without spread."""
+    """A binder over the store under test, without jitter."""
     return Binder(desk.store, jitter=lambda: 0.0)
 
 
 def bound(desk: Desk, binding: dict[str, Any], customer: str | None = None) -> None:
-    """A topic `feed` whose messages are bound."""
+    """Create a topic `feed` with a bound subscription."""
     desk.client.topics.create("feed", customer=customer)
     spec = SubscriptionSpec(name="to-it", topic="feed", dead_letter_topic="to-it.dlq")
     extras = Extras(kind="bound", binding=json.dumps(binding))
     desk.client.subscriptions.declare(spec, extras, customer=customer)
 
 
-def publish(desk: Desk, *said: Any, customer: str | None = None, **attributes: str) -> list[int]:
-    """Publish objects (or bytes) on `feed`; their ids."""
+def publish(
+    desk: Desk, *payloads: Any, customer: str | None = None, **attributes: str
+) -> list[int]:
+    """Publish objects (or bytes) on `feed`; return the message ids."""
     messages = [
         Outgoing(
             data=one if isinstance(one, bytes) else json.dumps(one).encode(), attributes=attributes
         )
-        for one in said
+        for one in payloads
     ]
     return desk.client.topics.publish("feed", messages, customer=customer)
 
@@ -46,8 +48,8 @@ def publish(desk: Desk, *said: Any, customer: str | None = None, **attributes: s
 class TestRuns:
     """A message becomes a run of a processor."""
 
-    def test_a_message_is_a_run(self, desk: Desk, binder: Binder) -> None:
-        """Its object is the parameters; attributes say whose it is, and of which partition."""
+    def test_a_message_becomes_a_run(self, desk: Desk, binder: Binder) -> None:
+        """Its JSON object is the parameters; attributes give the customer and the partition."""
         bound(desk, {"to": "runs", "pipeline": "nightly", "processor": "work"})
         (message_id,) = publish(
             desk, {"days": 3}, customer_id="acme", partition="2025-12-31", correlation_id="cause"
@@ -65,33 +67,35 @@ class TestRuns:
         (place,) = desk.client.topics.message(message_id).places
         assert place.state == "acked"
 
-    def test_poison_spoils_nothing(self, desk: Desk, binder: Binder) -> None:
-        """What can never be a run is a dead letter at once; the others are runs."""
+    def test_poison_does_not_affect_other_messages(self, desk: Desk, binder: Binder) -> None:
+        """A message that can never become a run is a dead letter at once; others become runs."""
         bound(desk, {"to": "runs", "pipeline": "nightly"}, customer="acme")
         publish(desk, {"days": 1}, b"no json", {"days": 99}, [1], {"days": 2}, customer="acme")
-        told = binder.run_once()
-        assert (told.done, told.refused) == (2, 3)
+        counts = binder.run_once()
+        assert (counts.done, counts.refused) == (2, 3)
         runs = [desk.client.runs.get(desk.take().run_id) for _ in range(2)]
         assert {(run.customer_id, run.parameters) for run in runs} == {
             ("acme", '{"days": 1}'), ("acme", '{"days": 2}'),
         }  # fmt: skip
-        letters = desk.client.dead_letters.find()
-        assert {letter.error_kind for letter in letters} == {"poison"}
-        assert len(letters) == 3
+        dead = desk.client.dead_letters.find()
+        assert {one.error_kind for one in dead} == {"poison"}
+        assert len(dead) == 3
 
-    def test_a_customer_that_cannot_be_spoils_nothing(self, desk: Desk, binder: Binder) -> None:
-        """Whose it is may be said by the message: nonsense there is a dead letter, not a stop."""
+    def test_an_invalid_customer_does_not_affect_other_messages(
+        self, desk: Desk, binder: Binder
+    ) -> None:
+        """A message may name the customer; an invalid name is a dead letter and stops nothing."""
         bound(desk, {"to": "runs", "pipeline": "nightly"})
         publish(desk, {"days": 1}, customer_id="no such name!")
         publish(desk, {"days": 2}, customer_id="acme")
-        told = binder.run_once()
-        assert (told.done, told.refused) == (1, 1)
-        assert [letter.error_kind for letter in desk.client.dead_letters.find()] == ["poison"]
+        counts = binder.run_once()
+        assert (counts.done, counts.refused) == (1, 1)
+        assert [one.error_kind for one in desk.client.dead_letters.find()] == ["poison"]
 
-    def test_everybody_is_served(
+    def test_every_subscription_is_served(
         self, desk: Desk, binder: Binder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """However many subscriptions there are, of whatever names."""
+        """All subscriptions are served, however many there are."""
         monkeypatch.setattr(binder_module, "LOOK", 2)
         for customer in ("a", "b", "c", "d", "e"):
             bound(desk, {"to": "runs", "pipeline": "nightly"}, customer=customer)
@@ -99,21 +103,21 @@ class TestRuns:
         assert binder.run_once().done == 5
 
     def test_a_crash_leaves_both_or_neither(self, desk: Desk, binder: Binder) -> None:
-        """A transaction that does not commit leaves the message to be taken again."""
+        """A transaction that is not committed leaves the message to be delivered again."""
         bound(desk, {"to": "runs", "pipeline": "nightly"})
         publish(desk, {"days": 1})
         write = desk.store.write
         count = [0]
 
         def crashing(body: Any) -> Any:
-            def spoiled(tx: Any) -> Any:
+            def failing(tx: Any) -> Any:
                 done = body(tx)
                 count[0] += 1
-                if count[0] == 3:  # after the look for topics and the pull
+                if count[0] == 3:  # after reading the topics and the pull
                     raise RuntimeError("killed before the commit")
                 return done
 
-            return write(spoiled)
+            return write(failing)
 
         desk.store.write = crashing  # type: ignore[method-assign]
         with pytest.raises(RuntimeError):
@@ -128,9 +132,9 @@ class TestRuns:
         assert desk.client.views.overview().pending == 1
 
     def test_bindings_are_checked(self, desk: Desk) -> None:
-        """A binding that means nothing is refused by name."""
+        """An invalid binding is refused with the name of the field."""
         cases: dict[str, dict[str, Any]] = {
-            "binding.to": {"to": "nobody"},
+            "binding.to": {"to": "unknown"},
             "binding.pipeline": {"to": "runs"},
             "binding.processor": {"to": "completions", "pipeline": "p", "processor": "x"},
             "binding.other": {"to": "runs", "pipeline": "p", "other": 1},
@@ -147,7 +151,7 @@ class TestConfigs:
     """EVENT_DRIVEN configs start from topics."""
 
     def test_a_message_starts_configs(self, desk: Desk, binder: Binder) -> None:
-        """Every active config whose filter fits, once; the message's id is on the run."""
+        """Every active config whose filter matches starts once; its run has the message's id."""
         first = desk.config(event_topic="feed")
         other = desk.config("globex", event_topic="feed", event_filter='attributes.kind = "full"')
         off = desk.config("initech", event_topic="feed", is_active=False)
@@ -168,8 +172,8 @@ class TestConfigs:
         assert started == {first.config_id, other.config_id}
         assert off.config_id not in started
 
-    def test_overlap_is_on_record(self, desk: Desk, binder: Binder) -> None:
-        """A message that finds the run before not ended is skipped, and the ledger says so."""
+    def test_overlap_is_recorded(self, desk: Desk, binder: Binder) -> None:
+        """A message that arrives before the previous run ended is skipped and recorded."""
         config = desk.config(event_topic="feed", overlap="skip")
         desk.client.topics.create("feed", customer="acme")
         binder.run_once()
@@ -182,8 +186,10 @@ class TestConfigs:
         (entry,) = desk.client.configs.ledger(config.config_id)
         assert entry.outcome == "skipped_overlap"
 
-    def test_a_name_without_room_stops_nobody(self, desk: Desk, binder: Binder) -> None:
-        """What listens is called after its topic: a name too long for that is refused, or left."""
+    def test_a_topic_name_that_is_too_long_affects_no_other(
+        self, desk: Desk, binder: Binder
+    ) -> None:
+        """The subscription is named after its topic: too long a name is refused or ignored."""
         longest = "t" * 255
         with pytest.raises(InvalidInput, match="243 characters"):
             desk.config(event_topic=longest)
@@ -196,8 +202,8 @@ class TestConfigs:
         publish(desk, {})
         assert binder.run_once().done == 1
 
-    def test_one_customers_topic(self, desk: Desk, binder: Binder) -> None:
-        """A customer's own topic starts its own configs alone; a named customer only theirs."""
+    def test_a_customers_topic(self, desk: Desk, binder: Binder) -> None:
+        """A customer's own topic starts only its configs, as does a message that names it."""
         for who in ("acme", "globex"):
             desk.config(who, event_topic="feed")
         desk.client.topics.create("feed", customer="acme")
@@ -215,19 +221,19 @@ class TestConfigs:
 
 
 def test_completions_arrive(desk: Desk, binder: Binder) -> None:
-    """Completion messages advance the flow, with the source design's fields, once each."""
+    """Completion messages with the source design's fields advance the flow, once each."""
     daily = Pipeline("daily", partition="day")
     raw = daily.phase("raw")
     raw.external("box")
     daily.phase("next", after=raw).external("sum")
     desk.client.register([daily])
     bound(desk, {"to": "completions", "pipeline": "daily"})
-    said = {
+    payload = {
         "processor_name": "box", "phase": "raw", "game_date": "2025-12-31", "status": "success",
         "execution_id": "e1", "correlation_id": "cause", "processing_mode": "same_day",
         "completeness": {"total_expected": 10, "total_processed": 10},
     }  # fmt: skip
-    publish(desk, said, said)
+    publish(desk, payload, payload)
     assert binder.run_once().done == 2
     Orchestrator(desk.store).run_once()
     assert desk.column("SELECT count(*) FROM triggers WHERE phase = 'next'") == [1]

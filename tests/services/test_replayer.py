@@ -1,4 +1,4 @@
-"""Dead letters that are replayed without a person: only old ones, only while it is healthy."""
+"""Automatic replay of dead letters: only old ones, and only while the consumer is healthy."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ URL = "https://consumer.example/healthz"
 SPEC = SubscriptionSpec(name="reader", topic="events", dead_letter_topic="reader.dlq")
 
 
-def wish(**more: object) -> Extras:
-    """A subscription that wants it."""
+def auto_replay(**more: object) -> Extras:
+    """Return the options of a subscription with automatic replay."""
     return Extras(auto_replay=json.dumps({"health_url": URL, **more}), replays_max=2)
 
 
-def die(desk: Desk, customer: str | None = None) -> None:
-    """Let everything that waits die."""
+def dead_letter(desk: Desk, customer: str | None = None) -> None:
+    """Turn all waiting messages into dead letters."""
     Courier(desk.store, jitter=lambda: 0.0).run_once()
     nacks = [
         Nack(ack_id=one.ack_id, kind=ErrorKind.POISON)
@@ -36,42 +36,42 @@ def die(desk: Desk, customer: str | None = None) -> None:
 
 
 def test_old_ones_while_healthy(desk: Desk) -> None:
-    """Not before their time, not while unhealthy, under the name auto, and up to the cap."""
+    """Not before `after`, not while unhealthy, by the actor `auto`, and up to the maximum."""
     desk.client.topics.create("events")
-    desk.client.subscriptions.declare(SPEC, wish(after="5m"))
+    desk.client.subscriptions.declare(SPEC, auto_replay(after="5m"))
     desk.client.topics.publish("events", [Outgoing(data=b"x")] * 3)
-    die(desk)
-    healthy, asked = [False], list[str]()
+    dead_letter(desk)
+    healthy, urls = [False], list[str]()
 
     def check(url: str) -> bool:
-        asked.append(url)
+        urls.append(url)
         return healthy[0]
 
     replayer = Replayer(desk.store, check)
-    assert replayer.run_once().asked == 0, "they died just now"
+    assert replayer.run_once().asked == 0, "they are too young"
     desk.clock.advance(seconds=301)
-    told = replayer.run_once()
-    assert (told.asked, told.healthy, asked) == (1, 0, [URL])
+    counts = replayer.run_once()
+    assert (counts.asked, counts.healthy, urls) == (1, 0, [URL])
     healthy[0] = True
     assert replayer.run_once().replayed == 3
     assert replayer.run_once().asked == 0
     closed = desk.client.dead_letters.find(LetterFilter(status="replayed"))
-    assert {letter.resolved_by for letter in closed} == {"auto"}
+    assert {item.resolved_by for item in closed} == {"auto"}
     for _ in range(2):
         desk.clock.advance(seconds=400)
-        die(desk)
+        dead_letter(desk)
         desk.clock.advance(seconds=400)
         replayer.run_once()
-    assert desk.client.dead_letters.count() == 3, "what keeps dying waits for a person"
+    assert desk.client.dead_letters.count() == 3, "repeated dead letters need an operator"
     assert replayer.run_once().replayed == 0
 
 
-def test_nobody_who_did_not_ask(desk: Desk) -> None:
-    """A subscription without the wish is left alone; a wish that makes no sense is refused."""
+def test_only_subscriptions_with_automatic_replay(desk: Desk) -> None:
+    """Other subscriptions are not replayed; invalid options are refused."""
     desk.client.topics.create("events")
     desk.client.subscriptions.declare(SPEC)
     desk.client.topics.publish("events", [Outgoing(data=b"x")])
-    die(desk)
+    dead_letter(desk)
     desk.clock.advance(seconds=10_000)
     assert Replayer(desk.store, lambda _: True).run_once().asked == 0
     for field, more in (
@@ -79,48 +79,48 @@ def test_nobody_who_did_not_ask(desk: Desk) -> None:
         ("health_url", {"health_url": "ftp://x"}),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=f"auto_replay.{field}"):
-            desk.client.subscriptions.declare(SPEC, wish(**more))
+            desk.client.subscriptions.declare(SPEC, auto_replay(**more))
 
 
-def test_only_its_own(desk: Desk) -> None:
-    """A customer's subscription of the same name did not ask, so its letters stay."""
-    for customer, extras in ((None, wish()), ("acme", Extras())):
+def test_only_the_subscriptions_own_dead_letters(desk: Desk) -> None:
+    """A customer's subscription of the same name without automatic replay is not replayed."""
+    for customer, extras in ((None, auto_replay()), ("acme", Extras())):
         desk.client.topics.create("events", customer=customer)
         desk.client.subscriptions.declare(SPEC, extras, customer=customer)
         desk.client.topics.publish("events", [Outgoing(data=b"x")], customer=customer)
-        die(desk, customer)
+        dead_letter(desk, customer)
     desk.clock.advance(seconds=10_000)
     assert Replayer(desk.store, lambda _: True).run_once().replayed == 1
-    assert [letter.customer_id for letter in desk.client.dead_letters.find()] == ["acme"]
+    assert [item.customer_id for item in desk.client.dead_letters.find()] == ["acme"]
 
 
-def test_past_what_may_not_be_replayed_any_more(
+def test_dead_letters_at_their_maximum_do_not_block_others(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Letters at their cap stay open in front of older ones, which have their turn all the same."""
+    """Dead letters at their maximum stay open, and older ones are still replayed."""
     monkeypatch.setattr(replayer_module, "STEP", 2)
     desk.client.topics.create("events")
-    desk.client.subscriptions.declare(SPEC, replace(wish(), replays_max=1))
+    desk.client.subscriptions.declare(SPEC, replace(auto_replay(), replays_max=1))
     desk.client.topics.publish("events", [Outgoing(data=b"old")])
-    die(desk)
+    dead_letter(desk)
     desk.client.topics.publish("events", [Outgoing(data=b"new")] * 2)
-    die(desk)
-    for letter in desk.client.dead_letters.find(limit=2):
-        desk.client.dead_letters.replay(letter.dead_letter_id)
-    die(desk)
+    dead_letter(desk)
+    for item in desk.client.dead_letters.find(limit=2):
+        desk.client.dead_letters.replay(item.dead_letter_id)
+    dead_letter(desk)
     desk.clock.advance(seconds=10_000)
     replayer = Replayer(desk.store, lambda _: True)
     assert [replayer.run_once().replayed for _ in range(3)] == [0, 1, 0]
     assert [one.data for one in desk.client.subscriptions.pull("reader")] == [b"old"]
 
 
-def test_the_rate_holds_from_pass_to_pass(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is replayed waits for its time, and the next pass waits for all of them."""
+def test_the_rate_applies_across_passes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replayed messages wait for their time, and the next pass waits for all of them."""
     monkeypatch.setattr(replayer_module, "STEP", 2)
     desk.client.topics.create("events")
-    desk.client.subscriptions.declare(SPEC, wish(rate=1))
+    desk.client.subscriptions.declare(SPEC, auto_replay(rate=1))
     desk.client.topics.publish("events", [Outgoing(data=b"x")] * 4)
-    die(desk)
+    dead_letter(desk)
     desk.clock.advance(seconds=10_000)
     replayer = Replayer(desk.store, lambda _: True)
     assert [replayer.run_once().replayed for _ in range(2)] == [2, 0]
@@ -128,12 +128,12 @@ def test_the_rate_holds_from_pass_to_pass(desk: Desk, monkeypatch: pytest.Monkey
     assert replayer.run_once().replayed == 2
 
 
-def test_a_refusal_writes_nothing(desk: Desk) -> None:
-    """A letter at its cap whose message is gone but for the copy is not copied once more."""
+def test_a_refused_replay_writes_nothing(desk: Desk) -> None:
+    """A dead letter at its maximum whose original message is gone is not copied again."""
     desk.client.topics.create("events")
-    desk.client.subscriptions.declare(SPEC, replace(wish(), replays_max=0))
+    desk.client.subscriptions.declare(SPEC, replace(auto_replay(), replays_max=0))
     desk.client.topics.publish("events", [Outgoing(data=b"x")])
-    die(desk)
+    dead_letter(desk)
     desk.clock.advance(seconds=10_000)
     desk.sql("DELETE FROM messages WHERE message_id = (SELECT min(message_id) FROM messages)")
     replayer = Replayer(desk.store, lambda _: True)

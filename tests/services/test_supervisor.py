@@ -1,4 +1,4 @@
-"""Loops and their supervisor: real threads, a fake service, events instead of sleeps."""
+"""Loops and their supervisor: real threads, a fake service, and no sleeps."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -13,19 +13,19 @@ from penstock.db.sqlite.store import SqliteStore
 from penstock.services.supervisor import Beat, Loop, Supervisor
 
 LONG = 30.0
-"""Seconds after which a test gives up waiting; none takes that long."""
+"""Seconds after which a test stops waiting; none takes that long."""
 
 
 @dataclass
-class Answer:
-    """What a step may answer."""
+class StepResult:
+    """Result of a step."""
 
     next_at: int | None
     now: int = 0
 
 
 class Fake:
-    """A service that reports its steps and does what the test says."""
+    """A service that counts its steps and calls a function of the test."""
 
     name = "fake"
 
@@ -35,7 +35,7 @@ class Fake:
         self._called = threading.Semaphore(0)
 
     def run_once(self) -> Any:
-        """One step."""
+        """Run one step."""
         self.calls += 1
         self._called.release()
         return self._step(self.calls)
@@ -47,17 +47,17 @@ class Fake:
 
 
 class Bench:
-    """Makes loops over one store and stops them all in the end."""
+    """Builds loops over one store; the fixture stops them all."""
 
     def __init__(self) -> None:
         self.store = SqliteStore(":memory:")
         self.events = Events()
-        self.heard: list[Event] = []
-        self.events.subscribe(self.heard.append)
+        self.received: list[Event] = []
+        self.events.subscribe(self.received.append)
         self.loops: list[Loop] = []
 
     def loop(self, service: Any, interval_us: int = HOUR, *channels: str) -> Loop:
-        """A loop that is not started yet."""
+        """Return a loop that is not started yet."""
         beat = Beat(interval_us=interval_us, channels=channels)
         loop = Loop(service, beat, self.store, events=self.events, jitter=lambda: 0.0)
         self.loops.append(loop)
@@ -66,7 +66,7 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    """A bench whose threads have all ended when the test is over."""
+    """A bench; asserts that all threads have ended after the test."""
     made = Bench()
     yield made
     for loop in made.loops:
@@ -79,13 +79,13 @@ class TestLoop:
     """When a service is called."""
 
     def test_at_its_interval(self, bench: Bench) -> None:
-        """A service is called at once and then again and again."""
+        """A service is called at once and then repeatedly."""
         service = Fake()
         bench.loop(service, 1000).start()
         service.wait(5)
 
     def test_on_a_hint(self, bench: Bench) -> None:
-        """A hint on a channel calls the service; a hint on another does not."""
+        """A hint on its channel calls the service; a hint on another channel does not."""
         service = Fake()
         loop = bench.loop(service, HOUR, "mine")
         loop.start()
@@ -97,30 +97,30 @@ class TestLoop:
         assert service.calls == loop.steps == 2
 
     def test_a_hint_during_a_step_is_kept(self, bench: Bench) -> None:
-        """A hint that comes while a step runs leads to another step."""
+        """A hint during a step causes another step."""
         service = Fake(lambda call: bench.store.wake(["mine"]) if call < 4 else None)
         bench.loop(service, HOUR, "mine").start()
         service.wait(4)
 
-    def test_at_the_time_it_asked_for(self, bench: Bench) -> None:
-        """A step that says when something is due is called then, not at its interval."""
-        answers = {1: Answer(2_000), 2: Answer(-5, 7), 3: Answer(1, 1)}
-        service = Fake(lambda call: answers.get(call, Answer(None)))
+    def test_at_the_requested_time(self, bench: Bench) -> None:
+        """A service whose step returns a due time is called then, not at its interval."""
+        results = {1: StepResult(2_000), 2: StepResult(-5, 7), 3: StepResult(1, 1)}
+        service = Fake(lambda call: results.get(call, StepResult(None)))
         bench.loop(service, HOUR).start()
         service.wait(4)
 
-    def test_a_later_time_does_not_lengthen_the_interval(self, bench: Bench) -> None:
-        """The interval is the most that passes between two steps."""
-        service = Fake(lambda _: Answer(10 * HOUR))
+    def test_a_later_time_does_not_extend_the_interval(self, bench: Bench) -> None:
+        """The interval is the maximum time between two steps."""
+        service = Fake(lambda _: StepResult(10 * HOUR))
         bench.loop(service, 1000).start()
         service.wait(3)
 
 
 class TestFailure:
-    """Steps that fail."""
+    """Failing steps."""
 
-    def test_a_failing_step_is_tried_again(self, bench: Bench) -> None:
-        """A failure is told with its kind, the pause grows, a success resets it."""
+    def test_a_failing_step_is_retried(self, bench: Bench) -> None:
+        """A failure is reported with its type; the pause grows, and a success resets it."""
 
         def step(call: int) -> None:
             if call in (1, 2, 4):
@@ -131,13 +131,13 @@ class TestFailure:
         loop.start()
         service.wait(6)
         assert loop.stop(LONG)
-        errors = [e for e in bench.heard if isinstance(e, ServiceError)]
+        errors = [e for e in bench.received if isinstance(e, ServiceError)]
         assert [e.error for e in errors] == [f"ValueError: broken {n}" for n in (1, 2, 4)]
         assert [e.seconds for e in errors] == pytest.approx([0.1, 0.2, 0.1])
         assert loop.steps == service.calls - 3
 
-    def test_an_error_without_words_is_still_told(self, bench: Bench) -> None:
-        """An exception with an empty message is known by its name."""
+    def test_an_error_without_a_message_is_reported(self, bench: Bench) -> None:
+        """An exception with an empty message is reported by its type."""
 
         def step(call: int) -> None:
             assert call > 1
@@ -145,18 +145,18 @@ class TestFailure:
         service = Fake(step)
         bench.loop(service).start()
         service.wait(2)
-        (error,) = [e for e in bench.heard if isinstance(e, ServiceError)]
+        (error,) = [e for e in bench.received if isinstance(e, ServiceError)]
         assert error.error.startswith("AssertionError")
 
-    def test_an_answer_that_makes_no_sense_is_a_failure(self, bench: Bench) -> None:
-        """A step whose answer cannot be read does not end the loop."""
-        service = Fake(lambda call: Answer("soon") if call == 1 else None)  # type: ignore[arg-type]
+    def test_an_invalid_result_is_a_failure(self, bench: Bench) -> None:
+        """An invalid step result does not end the loop."""
+        service = Fake(lambda call: StepResult("soon") if call == 1 else None)  # type: ignore[arg-type]
         bench.loop(service).start()
         service.wait(2)
-        assert any(isinstance(e, ServiceError) for e in bench.heard)
+        assert any(isinstance(e, ServiceError) for e in bench.received)
 
     def test_a_failing_subscriber_does_not_end_the_loop(self, bench: Bench) -> None:
-        """Whoever listens cannot stop a service."""
+        """A subscriber cannot stop a service."""
         bench.events.subscribe(lambda _: 1 / 0)  # type: ignore[arg-type]
         service = Fake()
         bench.loop(service, 1000).start()
@@ -167,7 +167,7 @@ class TestStop:
     """Starting and stopping."""
 
     def test_start_and_stop_are_idempotent(self, bench: Bench) -> None:
-        """Starting twice starts once; stopping twice stops once; each is told once."""
+        """Starting twice starts once; stopping twice stops once; each is reported once."""
         service = Fake()
         loop = bench.loop(service)
         loop.start()
@@ -175,10 +175,10 @@ class TestStop:
         service.wait()
         assert loop.stop(LONG)
         assert loop.stop(LONG)
-        assert bench.heard == [ServiceStarted("fake"), ServiceStopped("fake")]
+        assert bench.received == [ServiceStarted("fake"), ServiceStopped("fake")]
 
     def test_stopping_before_starting(self, bench: Bench) -> None:
-        """A loop that never started is stopped, and starting it then runs nothing."""
+        """A loop stopped before its start runs nothing when it is started later."""
         service = Fake()
         loop = bench.loop(service)
         assert loop.stop(LONG)
@@ -186,8 +186,8 @@ class TestStop:
         assert loop.stop(LONG)
         assert service.calls == 0
 
-    def test_a_step_in_progress_is_waited_for(self, bench: Bench) -> None:
-        """Stopping waits for the step in progress, as long as it was told to, and no longer."""
+    def test_stopping_waits_for_the_step_in_progress(self, bench: Bench) -> None:
+        """Stopping waits for the step in progress, for at most the given time."""
         go_on = threading.Event()
         service = Fake(lambda _: go_on.wait(LONG))
         loop = bench.loop(service)
@@ -207,21 +207,21 @@ class TestStop:
         def step(_: int) -> None:
             raise RuntimeError
 
-        told = threading.Event()
+        failed = threading.Event()
         bench.events.subscribe(
-            lambda event: told.set() if isinstance(event, ServiceError) else None
+            lambda event: failed.set() if isinstance(event, ServiceError) else None
         )
         loop = bench.loop(Fake(step))
         loop.start()
-        assert told.wait(LONG)
+        assert failed.wait(LONG)
         assert loop.stop(LONG)
 
 
 class TestSupervisor:
-    """Many loops together."""
+    """Several loops together."""
 
     def test_all_start_and_all_stop(self, bench: Bench) -> None:
-        """Every loop starts, and every loop is stopped, even when one cannot be."""
+        """Every loop is started and stopped, even if stopping one fails."""
 
         class Stubborn(Loop):
             """A loop that fails to stop."""
@@ -241,4 +241,4 @@ class TestSupervisor:
             service.wait()
         supervisor.stop()
         supervisor.stop()
-        assert bench.heard.count(ServiceStopped("fake")) == 4
+        assert bench.received.count(ServiceStopped("fake")) == 4

@@ -16,16 +16,16 @@ from tests.kits.desk import Desk
 
 
 def send(desk: Desk, n: int) -> None:
-    """Put messages into the outbox, each in a transaction of its own."""
+    """Put messages into the outbox, each in its own transaction."""
     for i in range(n):
         desk.write(lambda tx, i=i: outbox_put(tx, "t", {"n": i}))  # type: ignore[misc]
 
 
 class TestRelay:
-    """From the outbox to subscribers."""
+    """Relaying from the outbox to subscribers."""
 
     def test_every_message_once_in_order(self, desk: Desk) -> None:
-        """Every subscriber gets every message once, in order, in batches."""
+        """Every subscriber receives every message once, in order, in batches."""
         send(desk, 7)
         relay = Relay(desk.store, batch=3)
         one: list[str] = []
@@ -38,8 +38,8 @@ class TestRelay:
         assert relay.run_once() == 0
         assert len(two) == 3
 
-    def test_a_failing_subscriber_undoes_the_batch(self, desk: Desk) -> None:
-        """What a subscriber raises keeps the messages, and undoes what the others wrote."""
+    def test_a_failing_subscriber_rolls_back_the_batch(self, desk: Desk) -> None:
+        """An exception keeps the messages and rolls back what other subscribers wrote."""
         send(desk, 2)
         relay = Relay(desk.store)
         is_broken = [True]
@@ -62,18 +62,18 @@ class TestRelay:
         assert relay.run_once() == 2
         assert desk.counts("customers", "outbox") == {"customers": 1, "outbox": 0}
 
-    def test_runs_are_announced_where_somebody_listens(self, desk: Desk) -> None:
-        """Runs are announced once the topic is known, when they become claimable."""
+    def test_runs_are_announced_once_the_topic_exists(self, desk: Desk) -> None:
+        """Runs are announced when they become claimable, once the topic exists."""
         desk.submit()
         assert desk.client.views.outbox()[0] == 0
         desk.write(lambda tx: topic_ensure(tx, "penstock.runs"))
         run_id = desk.submit()
         desk.submit(at=desk.clock.now() + HOUR)
-        heard: list[str] = []
+        received: list[str] = []
         relay = Relay(desk.store)
-        relay.subscribe(lambda _, messages: heard.extend(m.payload for m in messages))
+        relay.subscribe(lambda _, messages: received.extend(m.payload for m in messages))
         assert relay.run_once() == 1
-        assert json.loads(heard[0])["run_id"] == run_id
+        assert json.loads(received[0])["run_id"] == run_id
         desk.clock.advance(HOUR)
         desk.admitter.run_once()
         assert relay.run_once() == 1
@@ -83,7 +83,7 @@ class TestSealer:
     """Sealing the journal."""
 
     def test_everything_is_sealed_and_verifies(self, desk: Desk) -> None:
-        """All entries end in blocks of at most the set size, once, and the chain verifies."""
+        """All entries are sealed once, in blocks of at most the set size; the chain verifies."""
         for _ in range(5):
             desk.submit()
         desk.drain()
@@ -97,8 +97,8 @@ class TestSealer:
         assert blocks == -(-entries // 4)
         assert max(desk.column("SELECT entries FROM seals")) == 4
 
-    def test_a_broken_chain_shows(self, desk: Desk) -> None:
-        """A seal that was removed or changed is found."""
+    def test_a_broken_chain_is_detected(self, desk: Desk) -> None:
+        """A seal that was changed is found."""
         for _ in range(3):
             desk.submit()
             Sealer(desk.store).run_once()
@@ -110,15 +110,15 @@ class TestPruner:
     """Keeping tables small."""
 
     def _old(self, desk: Desk, n: int = 3) -> list[int]:
-        """Runs that ended ten days before now."""
+        """Create runs that ended ten days ago; return their ids."""
         ids = [desk.submit() for _ in range(n)]
         desk.drain()
         Sealer(desk.store).run_once()
         desk.clock.advance(10 * DAY)
         return ids
 
-    def test_what_is_old_goes_and_the_rest_stays(self, desk: Desk) -> None:
-        """Ended runs go with their retention; younger ones, live ones and sums stay."""
+    def test_old_rows_are_removed_and_others_kept(self, desk: Desk) -> None:
+        """Ended runs are removed after their retention; younger and live runs and sums stay."""
         pruner = Pruner(desk.store, retention=Retention(history_us=DAY, journal_us=DAY))
         self._old(desk)
         live = desk.submit()
@@ -137,7 +137,7 @@ class TestPruner:
         (metrics,) = desk.client.views.metrics("acme", start // DAY * DAY, start + 60 * DAY)
         assert metrics.completed == 4
 
-    def test_nothing_goes_within_the_retention(self, desk: Desk) -> None:
+    def test_nothing_is_removed_within_the_retention(self, desk: Desk) -> None:
         """Within a year nothing is removed, and a second pass changes nothing."""
         ids = self._old(desk)
         pruner = Pruner(desk.store)
@@ -148,10 +148,10 @@ class TestPruner:
         assert (second.partitions, second.folded_us) == (0, 0)
         assert [desk.client.runs.get(i).state for i in ids] == ["COMPLETED"] * 3
 
-    def test_a_pass_goes_on_while_chunks_are_full(
+    def test_a_pass_continues_while_chunks_are_full(
         self, desk: Desk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """More than one chunk is removed in one pass, in several transactions."""
+        """One pass removes more than one chunk, in several transactions."""
         self._old(desk, 7)
         monkeypatch.setattr("penstock.services.store.CHUNK", 2)
         monkeypatch.setattr(upkeep, "CHUNK", 2)
@@ -159,10 +159,10 @@ class TestPruner:
         Pruner(desk.store, retention=retention).run_once()
         assert desk.counts("history") == {"history": 0}
 
-    def test_ledger_and_flows_go_by_chunks(
+    def test_ledger_and_flows_are_removed_in_chunks(
         self, desk: Desk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """No transaction removes more than a chunk; the pass goes on until the old is gone."""
+        """No transaction removes more than a chunk; the pass continues until none is left."""
         monkeypatch.setattr("penstock.services.store.CHUNK", 2)
         monkeypatch.setattr(upkeep, "CHUNK", 2)
         config = desk.config(pipeline_template="pair", overlap="allow")
@@ -185,7 +185,7 @@ class TestPruner:
         assert (removed["ledger"], removed["flows"]) == (3, 3)
 
     def test_sums_are_not_counted_twice(self, desk: Desk) -> None:
-        """However often the pruner looks, each run is in the metrics once."""
+        """Each run is in the metrics once, however often the pruner runs."""
         pruner = Pruner(desk.store)
         for _ in range(4):
             desk.submit()

@@ -1,4 +1,4 @@
-"""What the worker's tests share: a stocked store, events to wait for, waiting with a limit."""
+"""Helpers of the worker's tests: runs in a store, recorded events, waiting with a time limit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECOND = 1_000_000
 
 
 def held_run(**changes: Any) -> HeldRun:
-    """A run in hand, as a claim answers it."""
+    """Return a claimed run with default values."""
     values: dict[str, Any] = dict.fromkeys(HeldRun._fields)
     values.update(
         run_id=7, token=3, state="RUNNING", customer=1, customer_id="acme", processor=1,
@@ -61,7 +61,7 @@ def run_of(store: Store, run_id: int) -> Run:
 
 
 def lose_sessions(store: Store, clock: Any, seconds: float) -> int:
-    """Let time pass and the sweeper end what lapsed."""
+    """Advance the clock and expire lapsed sessions; return how many."""
     clock.advance(seconds=seconds)
     return len(store.write(session_expire))
 
@@ -75,14 +75,14 @@ def steps_of(store: Store, pipeline: Pipeline, clock: Any, **options: Any) -> Wo
 
 
 class Heard:
-    """Collects events and lets a test wait for one."""
+    """Records events and lets a test wait for one."""
 
     def __init__(self, events: Events) -> None:
         self.seen: list[Event] = []
         self._changed = threading.Condition()
-        events.subscribe(self._hear)
+        events.subscribe(self._record)
 
-    def _hear(self, event: Event) -> None:
+    def _record(self, event: Event) -> None:
         with self._changed:
             self.seen.append(event)
             self._changed.notify_all()
@@ -92,11 +92,11 @@ class Heard:
             return [e for e in self.seen if isinstance(e, kind) and _fits(e, fields)]
 
     def until(self, kind: type[Event], n: int = 1, **fields: Any) -> list[Any]:
-        """Wait until `n` events of a kind were heard."""
+        """Wait until `n` events of a kind were recorded."""
         with self._changed:
             self._changed.wait_for(lambda: len(self.of(kind, **fields)) >= n, WAIT)
             found = self.of(kind, **fields)
-        assert len(found) >= n, f"heard {len(found)} of {n} {kind.__name__}: {self.seen[-10:]}"
+        assert len(found) >= n, f"got {len(found)} of {n} {kind.__name__}: {self.seen[-10:]}"
         return found
 
 
@@ -105,7 +105,7 @@ def _fits(event: Event, fields: dict[str, Any]) -> bool:
 
 
 class Running:
-    """A worker that is stopped when the block ends, and what it said."""
+    """A worker that is stopped when the block exits, and the events it emitted."""
 
     def __init__(self, store: Store, pipelines: Sequence[Pipeline], **options: Any) -> None:
         events = Events()
@@ -131,12 +131,12 @@ class Running:
 
 
 def reached(event: threading.Event) -> None:
-    """Fail unless the event is set in good time."""
-    assert event.wait(WAIT), "waited in vain"
+    """Fail unless the event is set within WAIT seconds."""
+    assert event.wait(WAIT), "the event was not set in time"
 
 
 def spin(run: Any, until: Callable[[], bool]) -> None:
-    """A processor's loop that heeds its context."""
+    """Loop in a processor until a condition holds, checking for signals."""
     pause = threading.Event()
     while not until():
         run.check()

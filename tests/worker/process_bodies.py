@@ -14,7 +14,7 @@ pipeline = Pipeline("children", parameters={"properties": {"do": {"default": "pi
 
 @pipeline.processor(runs="process", timeout="30s")
 def body(run: RunContext) -> dict[str, Any] | None:
-    """Do what the parameters say."""
+    """Behave as the parameter `do` says."""
     what = run.parameters["do"]
     if what == "die":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -24,10 +24,10 @@ def body(run: RunContext) -> dict[str, Any] | None:
         raise PermanentError("no such account")
     if what == "unpicklable":
         return {"value": threading.Lock()}
-    if what in ("heed", "ignore"):
+    if what in ("check", "ignore"):
         run.progress(50, "waiting")
         while True:
-            if what == "heed":
+            if what == "check":
                 run.check()
             threading.Event().wait(0.01)
     run.records += 3

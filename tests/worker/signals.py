@@ -1,4 +1,4 @@
-"""Running a worker in the main thread until somebody asks it to stop."""
+"""Running a worker in the main thread until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.worker.worker import Worker
 
-ASKS: Final = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def run_until_signal(worker: Worker) -> None:
@@ -21,7 +21,7 @@ def run_until_signal(worker: Worker) -> None:
             worker.stop(now=True)
         asked.set()
 
-    before = {number: signal.signal(number, handle) for number in ASKS}
+    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
     try:
         worker.start()
         asked.wait()

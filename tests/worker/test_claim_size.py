@@ -21,16 +21,16 @@ class TestPace:
         assert not pace.is_long
         assert pace.want(0) == 500
         assert pace.want(500) == 500
-        assert pace.want(900) == 0  # few at a time are not worth a transaction
+        assert pace.want(900) == 0  # a small claim is not worth a transaction
         assert pace.chunk() == 500
 
-    def test_middling_runs_are_claimed_some_way_ahead(self) -> None:
+    def test_medium_runs_are_claimed_partly_ahead(self) -> None:
         pace = Pace(slots=5, batch_max=500)
         pace.observe(1000, 5.0)
         assert 100 <= pace.want(0) <= 200
         assert pace.chunk() == 2
 
-    def test_one_long_run_among_tiny_ones_changes_little_and_many_change_all(self) -> None:
+    def test_one_long_run_changes_little_and_many_change_the_mode(self) -> None:
         pace = Pace(slots=5, batch_max=500)
         pace.observe(500, 0.005)
         pace.observe(0, 99.0)
@@ -59,12 +59,12 @@ class TestBuffer:
         taken = [buffer.take(lambda: 500) for _ in range(3)]
         assert [[run.run_id for run in part or ()] for part in taken] == [[3], [1], [2]]
 
-    def test_a_run_that_is_marked_already_is_no_suspect(self) -> None:
+    def test_a_run_that_is_already_marked_is_not_a_suspect(self) -> None:
         buffer = RunBuffer(lambda: None)
         buffer.put([held_run(lapses=1, started_at=5)], 1.0)
         assert not buffer.has_suspects
 
-    def test_what_waited_too_long_is_taken_out(self) -> None:
+    def test_runs_that_waited_too_long_are_removed(self) -> None:
         buffer = RunBuffer(lambda: None)
         buffer.put([held_run(run_id=1)], 1.0)
         buffer.put([held_run(run_id=2, lapses=1)], 1.5)
@@ -73,19 +73,19 @@ class TestBuffer:
         assert [run.run_id for run in buffer.clear()] == [3]
         assert buffer.count == 0
 
-    def test_more_takers_are_asked_for_only_while_runs_wait(self) -> None:
-        asked: list[int] = []
-        buffer = RunBuffer(lambda: asked.append(buffer.count))
+    def test_takers_are_requested_only_while_runs_wait(self) -> None:
+        requested: list[int] = []
+        buffer = RunBuffer(lambda: requested.append(buffer.count))
         buffer.put([held_run(run_id=n) for n in range(3)], 1.0)
         for _ in range(3):
             buffer.take(lambda: 1)
-        assert asked == [3, 2, 1]
+        assert requested == [3, 2, 1]
 
-    def test_closing_sends_takers_away(self) -> None:
+    def test_closing_releases_takers(self) -> None:
         buffer = RunBuffer(lambda: None)
-        answers: list[object] = []
-        taker = threading.Thread(target=lambda: answers.append(buffer.take(lambda: 1)))
+        taken: list[object] = []
+        taker = threading.Thread(target=lambda: taken.append(buffer.take(lambda: 1)))
         taker.start()
         buffer.close()
         taker.join(20)
-        assert answers == [None]
+        assert taken == [None]

@@ -28,25 +28,25 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 
 class Batches:
-    """A collecting processor that remembers its calls."""
+    """A collecting processor that records the sizes of its calls."""
 
-    def __init__(self, *, runs: str = "auto", answer: Any = None, **collect: Any) -> None:
+    def __init__(self, *, runs: str = "auto", returns: Any = None, **collect: Any) -> None:
         self.sizes: list[int] = []
-        self.answer = answer
+        self.returns = returns
         self.pipeline = Pipeline("batches")
         options: Any = {"collect": Collect(**collect), "runs": runs}
         self.pipeline.processor("load", **options)(self.load)
 
     def load(self, runs: list[RunContext]) -> Any:
         self.sizes.append(len(runs))
-        return self.answer(runs) if callable(self.answer) else self.answer
+        return self.returns(runs) if callable(self.returns) else self.returns
 
 
 class TestWorker:
     """With a real worker on a file."""
 
-    def test_full_groups_begin_at_once(self, store: SqliteStore) -> None:
-        """Sixty runs behind five slots are two calls of thirty, though the wait is long."""
+    def test_full_groups_start_at_once(self, store: SqliteStore) -> None:
+        """Sixty runs with a concurrency of five make two calls of thirty, despite a long wait."""
         batches = Batches(max=30, wait="60s")
         ids = submit(store, batches.pipeline, 60)
         with Running(store, [batches.pipeline]) as running:
@@ -54,8 +54,8 @@ class TestWorker:
         assert sorted(batches.sizes) == [30, 30]
         assert {run_of(store, run_id).state for run_id in ids} == {"COMPLETED"}
 
-    def test_the_first_waits_for_the_rest_so_long(self, store: SqliteStore) -> None:
-        """Fewer than `max` begin when the first has waited."""
+    def test_a_partial_group_starts_after_the_wait(self, store: SqliteStore) -> None:
+        """Fewer than `max` runs start once the first has waited long enough."""
         batches = Batches(max=30, wait="200ms")
         submit(store, batches.pipeline, 7)
         with Running(store, [batches.pipeline]) as running:
@@ -64,9 +64,9 @@ class TestWorker:
         assert len(batches.sizes) <= 2
 
     def test_each_has_its_own_outcome(self, store: SqliteStore) -> None:
-        """One entry per run: a value to keep, or the exception it failed with."""
-        answers = [{"n": 0}, ValueError("no such table"), None]
-        batches = Batches(max=3, wait="60s", answer=answers)
+        """One entry per run: its result, or the exception it failed with."""
+        values = [{"n": 0}, ValueError("no such table"), None]
+        batches = Batches(max=3, wait="60s", returns=values)
         ids = submit(store, batches.pipeline, 3)
         with Running(store, [batches.pipeline]) as running:
             running.heard.until(RunEnded, 3)
@@ -75,19 +75,19 @@ class TestWorker:
         assert runs[0].result == '{"n":0}'
         assert "no such table" in (runs[1].error_details or "")
 
-    def test_a_call_that_raises_has_failed_for_all(self, store: SqliteStore) -> None:
+    def test_a_call_that_raises_fails_all_its_runs(self, store: SqliteStore) -> None:
         def fails(_: list[RunContext]) -> Any:
             raise OSError("disk")
 
-        batches = Batches(max=2, wait="60s", answer=fails)
+        batches = Batches(max=2, wait="60s", returns=fails)
         ids = submit(store, batches.pipeline, 2)
         with Running(store, [batches.pipeline]) as running:
             running.heard.until(RunEnded, 2)
         assert {run_of(store, run_id).state for run_id in ids} == {"FAILED"}
 
-    def test_an_answer_of_the_wrong_length(self, store: SqliteStore) -> None:
-        """Nobody can tell whose entries they are: all fail, and it is said why."""
-        batches = Batches(max=2, wait="60s", answer=[None])
+    def test_a_return_value_of_the_wrong_length(self, store: SqliteStore) -> None:
+        """Entries cannot be matched to runs: all fail, and the error says why."""
+        batches = Batches(max=2, wait="60s", returns=[None])
         ids = submit(store, batches.pipeline, 2)
         with Running(store, [batches.pipeline]) as running:
             running.heard.until(RunEnded, 2)
@@ -107,7 +107,7 @@ class TestWorker:
         assert sizes == [4]
 
     def test_a_cancel_while_gathering(self, store: SqliteStore) -> None:
-        """A run that is cancelled before its call is not in it."""
+        """A run that is cancelled before its call is not part of it."""
         batches = Batches(max=3, wait="60s")
         ids = submit(store, batches.pipeline, 2)
         with Running(store, [batches.pipeline], beat_us=50_000) as running:
@@ -122,7 +122,7 @@ class TestWorker:
         assert run_of(store, ids[0]).state == "CANCELLED"
         assert batches.sizes == [2]
 
-    def test_a_time_out_ends_the_runs_and_the_late_answer_counts_no_more(
+    def test_a_timeout_ends_the_runs_and_the_late_return_is_ignored(
         self, store: SqliteStore
     ) -> None:
         release, done = threading.Event(), threading.Event()
@@ -131,7 +131,7 @@ class TestWorker:
             release.wait(20.0)
             done.set()
 
-        batches = Batches(max=2, wait="60s", answer=slow)
+        batches = Batches(max=2, wait="60s", returns=slow)
         ids = submit(store, batches.pipeline, 2, max_execution_us=200_000)
         with Running(store, [batches.pipeline]) as running:
             running.heard.until(RunEnded, 2)
@@ -139,8 +139,8 @@ class TestWorker:
             reached(done)
         assert {run_of(store, run_id).state for run_id in ids} == {"TIMEOUT"}
 
-    def test_a_drain_gives_gathered_runs_back(self, store: SqliteStore) -> None:
-        """What waits for company when the worker stops is queued again, no attempt counted."""
+    def test_a_drain_releases_gathered_runs(self, store: SqliteStore) -> None:
+        """Gathered runs that have not started are released when the worker stops, uncounted."""
         batches = Batches(max=30, wait="60s")
         ids = submit(store, batches.pipeline, 3)
         with Running(store, [batches.pipeline]) as running:
@@ -151,16 +151,16 @@ class TestWorker:
         assert not running.heard.of(RunStarted)
 
 
-def test_inline_each_is_a_call_of_its_own(store: SqliteStore, clock: VirtualClock) -> None:
-    """Driven by hand (tests, demo), a collecting processor gets its runs one by one."""
-    batches = Batches(max=30, wait="60s", answer=lambda runs: [{"n": len(runs)}])
+def test_inline_each_run_is_a_separate_call(store: SqliteStore, clock: VirtualClock) -> None:
+    """Without the worker's threads (tests, demo), a collecting processor gets one run per call."""
+    batches = Batches(max=30, wait="60s", returns=lambda runs: [{"n": len(runs)}])
     (run_id,) = submit(store, batches.pipeline)
     steps_of(store, batches.pipeline, clock).run_once()
     assert run_of(store, run_id).result == '{"n":1}'
 
 
 class TestCollect:
-    """The record and what it refuses."""
+    """The record and its validation."""
 
     def test_read_back(self) -> None:
         given = Collect(max=7, wait="250ms")
@@ -177,7 +177,7 @@ class TestCollect:
         with pytest.raises(DeclarationError, match="collect"):
             Collect(**given)
 
-    def test_only_where_a_function_is_called_here(self) -> None:
+    def test_only_for_functions_of_this_process(self) -> None:
         pipeline, wrong = Pipeline("p"), cast("Any", {"collect": 30})
         with pytest.raises(DeclarationError, match="collect hands many runs to one call"):
             pipeline.phase("main").external("far", collect=Collect())

@@ -1,4 +1,4 @@
-"""Ends of runs when the store fails in ways it has no name for: finished work is never lost."""
+"""Ends of runs when the store fails with unexpected errors: finished work is never lost."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -49,7 +49,7 @@ def store(clock: VirtualClock) -> Iterator[Failing]:
 
 
 def finished(store: Any, clock: VirtualClock, n: int) -> tuple[WorkerSteps, list[int]]:
-    """A worker with `n` runs that completed and are not stored yet."""
+    """Return a worker with `n` completed runs that are not stored yet, and their ids."""
     pipeline = Pipeline("p")
     pipeline.processor("work")(lambda _: None)
     ids = submit(store, pipeline, n)
@@ -66,10 +66,10 @@ def states(store: Any, ids: list[int]) -> set[str]:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("read-only"), SchemaMismatch("old")])
-def test_a_store_that_takes_no_ends_costs_none(
+def test_a_store_that_accepts_no_ends_loses_none(
     store: Failing, clock: VirtualClock, error: Exception
 ) -> None:
-    """However often it is tried and whatever the error is called, all is stored afterwards."""
+    """After any number of attempts and any kind of error, all ends are stored in the end."""
     steps, ids = finished(store, clock, 3)
     store.outage = error
     for _ in range(5):
@@ -81,8 +81,8 @@ def test_a_store_that_takes_no_ends_costs_none(
     assert states(store, ids) == {"COMPLETED"}
 
 
-def test_a_store_that_goes_away_between_single_ends(store: Failing, clock: VirtualClock) -> None:
-    """What was not stored singly is kept, the one being written included."""
+def test_an_outage_between_single_ends(store: Failing, clock: VirtualClock) -> None:
+    """Ends not stored yet are kept, including the one being written."""
     steps, ids = finished(store, clock, 3)
     store.errors = [ValueError("x"), None, None, StoreUnavailable("away")]
     with pytest.raises(StoreUnavailable):
@@ -92,8 +92,8 @@ def test_a_store_that_goes_away_between_single_ends(store: Failing, clock: Virtu
     assert states(store, ids) == {"COMPLETED"}
 
 
-def test_an_end_that_fails_in_every_form_is_kept(store: Failing, clock: VirtualClock) -> None:
-    """Neither the end nor its replacement is taken: the others go on, this one is tried again."""
+def test_an_end_whose_replacement_fails_too_is_kept(store: Failing, clock: VirtualClock) -> None:
+    """Neither the end nor its replacement is accepted: others are stored, this one is retried."""
     steps, ids = finished(store, clock, 2)
     bad = RuntimeError("no")
     store.errors = [bad, None, bad, bad, None]

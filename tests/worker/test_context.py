@@ -1,4 +1,4 @@
-"""The context of a run: names, defaults, signals, progress; and what its outcome becomes."""
+"""The context of a run: names, defaults, signals and progress; and the outcome of a run."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ def verdict(context: RunContext, outcome: Outcome, now: float = 1.5) -> Finish:
 
 
 class TestNames:
-    """What a processor can ask."""
+    """What a processor can read."""
 
     def test_ids_and_names(self) -> None:
         run, _ = made(partition="2025-12-31", mode="backfill", correlation_id="cause")
@@ -66,20 +66,20 @@ class TestNames:
         assert run.correlation_id == encode("run", 5)
         assert run.max_attempts == 4
 
-    def test_parameters_are_the_runs_over_the_pipelines_and_cannot_be_changed(self) -> None:
+    def test_parameters_are_merged_over_the_defaults_and_read_only(self) -> None:
         run, _ = made(parameters='{"provider": "gcp", "x": 1}')
         assert dict(run.parameters) == {"days": 30, "provider": "gcp", "x": 1}
         with pytest.raises(TypeError):
             run.parameters["x"] = 2  # type: ignore[index]
         assert dict(made()[0].parameters) == {"days": 30, "provider": "aws"}
 
-    def test_the_idempotency_key_is_the_works_and_survives_retries(self) -> None:
+    def test_the_idempotency_key_is_the_same_for_retries(self) -> None:
         first, _ = made(config_id=9)
         retry, _ = made(config_id=9, run_id=8, attempt=2, root_run_id=7, token=99)
         assert first.idempotency_key == retry.idempotency_key
         assert first.attempt_key != retry.attempt_key
-        other_slot, _ = made(config_id=9, slot=1)
-        assert other_slot.idempotency_key != first.idempotency_key
+        other_occurrence, _ = made(config_id=9, slot=1)
+        assert other_occurrence.idempotency_key != first.idempotency_key
         single, _ = made(run_id=11)
         again, _ = made(run_id=12, root_run_id=11, attempt=2)
         assert single.idempotency_key == again.idempotency_key
@@ -95,7 +95,7 @@ class TestNames:
 
 
 class TestSignals:
-    """How a run learns that it has to stop."""
+    """How a run receives the signal to stop."""
 
     @pytest.mark.parametrize(
         ("signal", "error"),
@@ -117,16 +117,16 @@ class TestSignals:
         with pytest.raises(error):
             run.progress(3)
 
-    def test_the_first_signal_stays(self) -> None:
+    def test_the_first_signal_is_kept(self) -> None:
         run, _ = made()
-        heard: list[Signal] = []
-        run.interrupt = heard.append
+        received: list[Signal] = []
+        run.interrupt = received.append
         for signal in (Signal.CANCEL, Signal.LEASE, Signal.KILL):
             run.tell(signal, 1.0)
         assert run.signal is Signal.CANCEL
-        assert heard == [Signal.CANCEL, Signal.LEASE, Signal.KILL]
+        assert received == [Signal.CANCEL, Signal.LEASE, Signal.KILL]
 
-    def test_the_deadline_is_kept_without_a_signal(self) -> None:
+    def test_the_deadline_applies_without_a_signal(self) -> None:
         run, clock = made(max_execution_us=10_000_000)
         clock.advance(seconds=4)
         assert run.deadline == datetime(2025, 1, 2, 0, 0, 10, tzinfo=UTC)
@@ -136,9 +136,9 @@ class TestSignals:
 
 
 class TestProgress:
-    """What a run says while it runs."""
+    """Progress reported by a run."""
 
-    def test_the_latest_is_remembered_and_taken_once(self) -> None:
+    def test_the_latest_progress_is_returned_once(self) -> None:
         run, _ = made()
         assert run.progress_taken() is None
         run.progress(10, "extracting", extracted=5)
@@ -151,7 +151,7 @@ class TestProgress:
         assert (taken.records_extracted, taken.records_loaded, taken.bytes_processed) == (5, 2, 7)
         assert run.progress_taken() is None
 
-    def test_out_of_bounds_is_clamped_and_nonsense_refused(self) -> None:
+    def test_percent_is_clamped_and_an_unknown_state_refused(self) -> None:
         run, _ = made()
         run.progress(1e9)
         taken = run.progress_taken()
@@ -188,7 +188,7 @@ class TestOutcomes:
         ended = verdict(run, outcome_of_value(run, {"rows": 4, "at": START}))
         assert (json.loads(ended.result or ""), ended.records) == ({"rows": 4, "at": START}, 4)
 
-    def test_a_result_says_more(self) -> None:
+    def test_a_result_overrides_the_counts(self) -> None:
         run, _ = made()
         run.records = 4
         value = Result(status="PARTIAL_SUCCESS", summary={"a": 1}, records=0, bytes=9)
@@ -198,13 +198,13 @@ class TestOutcomes:
     @pytest.mark.parametrize(
         ("value", "text"),
         [
-            ([1], "returns None, a mapping or a Result"),
-            ({"a": object()}, "cannot be written as JSON"),
-            ({"a": "\ud800"}, "cannot be written as JSON"),
+            ([1], "return None, a mapping or a Result"),
+            ({"a": object()}, "cannot be encoded as JSON"),
+            ({"a": "\ud800"}, "cannot be encoded as JSON"),
             ({"a": "x" * 70_000}, "bytes as JSON"),
             (Result(status="FAILURE"), "raise an exception"),
-            (Result(records=-1), "whole numbers"),
-            (Result(records="many"), "whole numbers"),  # type: ignore[arg-type]
+            (Result(records=-1), "integers"),
+            (Result(records="many"), "integers"),  # type: ignore[arg-type]
         ],
     )
     def test_what_cannot_be_stored_is_a_validation_error(self, value: object, text: str) -> None:
@@ -269,7 +269,7 @@ class TestOutcomes:
         run.tell(Signal.TIMEOUT, 0.0)
         assert verdict(run, outcome_of_value(run, None)).final_state == "TIMEOUT"
 
-    def test_a_dead_process_is_told_by_its_signal_or_code(self) -> None:
+    def test_a_dead_process_is_reported_with_its_signal_or_code(self) -> None:
         assert "signal 9 (out of memory?)" in (outcome_of_death(-9).details or "")
         assert "exit code 3" in (outcome_of_death(3).details or "")
         assert outcome_of_death(3).error_type == "PROCESS_DIED"

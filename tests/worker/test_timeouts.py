@@ -1,4 +1,4 @@
-"""The watch gives runs back: those that come while others are being released are not forgotten."""
+"""The watch releases runs; those queued while others are being released are not lost."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ from tests.worker.kit import held_run
 
 
 class Steps:
-    """A worker with nothing in hand, to which something is given back during each release."""
+    """Fake worker steps that hold no runs and queue more of them during each release."""
 
     def __init__(self) -> None:
         self.options = WorkerOptions()
@@ -44,7 +44,7 @@ class Steps:
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-def test_what_is_given_back_during_a_release_is_released_next(is_away: bool) -> None:
+def test_runs_queued_during_a_release_are_released_next(is_away: bool) -> None:
     steps = Steps()
     steps.is_away = is_away
     steps.watch.give_back([held_run(token=1), held_run(token=2)])

@@ -1,4 +1,4 @@
-"""The worker with its threads, on a SQLite file: executes, heeds, gives up, drains."""
+"""The worker with its threads, on a SQLite file: executing, cancelling, timeouts, draining."""
 
 import asyncio
 import json
@@ -57,7 +57,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 
 class Unreachable:
-    """A store whose reserved connection can be cut."""
+    """A store whose reserved connection can be interrupted."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -119,7 +119,7 @@ class TestExecution:
             running.heard.until(RunEnded, 801)
         assert run_of(store, long).state == "COMPLETED"
 
-    def test_what_takes_long_is_marked_running(self, store: SqliteStore) -> None:
+    def test_a_long_run_is_marked_running(self, store: SqliteStore) -> None:
         pipeline, go = Pipeline("marked"), threading.Event()
         inside = threading.Event()
 
@@ -168,7 +168,7 @@ class TestExecution:
         run = run_of(store, ids[0])
         assert (run.status, run.records) == ("PARTIAL_SUCCESS", 2)
 
-    def test_process_runs_happen_elsewhere(self, store: SqliteStore) -> None:
+    def test_process_runs_execute_in_a_child_process(self, store: SqliteStore) -> None:
         ids = submit(store, process_bodies.pipeline, 2)
         with Running(store, [process_bodies.pipeline], slots=1) as running:
             running.heard.until(RunEnded, 2)
@@ -206,10 +206,10 @@ class TestExecution:
 
 
 class TestCancel:
-    """An operator's cancel, learned at the next beat or by a hint."""
+    """An operator's cancel, received with the next heartbeat or by a hint."""
 
-    def test_a_thread_that_heeds_it_ends_cancelled(self, store: SqliteStore) -> None:
-        pipeline = Pipeline("heed")
+    def test_a_thread_that_checks_ends_cancelled(self, store: SqliteStore) -> None:
+        pipeline = Pipeline("check")
 
         @pipeline.processor
         def work(run: RunContext) -> None:
@@ -249,8 +249,8 @@ class TestCancel:
             cancel(store, run_id)
             running.heard.until(RunEnded, final_state="CANCELLED")
 
-    @pytest.mark.parametrize("kind", ["heed", "ignore"])
-    def test_a_process_heeds_it_or_is_killed(self, store: SqliteStore, kind: str) -> None:
+    @pytest.mark.parametrize("kind", ["check", "ignore"])
+    def test_a_process_checks_or_is_killed(self, store: SqliteStore, kind: str) -> None:
         with Running(store, [process_bodies.pipeline], slots=1) as running:
             (run_id,) = submit(store, process_bodies.pipeline, 1, parameters=f'{{"do":"{kind}"}}')
             running.heard.until(RunStarted)
@@ -261,7 +261,7 @@ class TestCancel:
 
 
 class TestTimeout:
-    """A run that exceeds its time ends TIMEOUT, whatever it runs in."""
+    """A run that exceeds its time ends as TIMEOUT, in a thread, a task or a process."""
 
     def test_a_thread_is_replaced_and_its_result_is_dropped(self, store: SqliteStore) -> None:
         pipeline, go, left = Pipeline("slow"), threading.Event(), threading.Event()
@@ -279,7 +279,7 @@ class TestTimeout:
         with Running(store, [pipeline], slots=1) as running:
             running.heard.until(RunEnded, final_state="TIMEOUT")
             submit(store, pipeline)
-            # One zombie of one slot: nothing is claimed until it returns, and somebody is told.
+            # One zombie at a concurrency of one: claiming stops until it returns, with an event.
             running.heard.until(ServiceError, service="worker.claimer")
             go.set()
             reached(left)
@@ -287,7 +287,7 @@ class TestTimeout:
         assert run_of(store, slow).state == "TIMEOUT"
         assert len(running.heard.of(RunEnded)) == 2
 
-    def test_a_zombie_does_not_count_as_a_slot(self, store: SqliteStore) -> None:
+    def test_a_zombie_does_not_use_up_concurrency(self, store: SqliteStore) -> None:
         pipeline, go = Pipeline("slow"), threading.Event()
 
         @pipeline.processor(timeout="100ms")
@@ -313,7 +313,7 @@ class TestTimeout:
         with Running(store, [pipeline]) as running:
             running.heard.until(RunEnded, final_state="TIMEOUT")
 
-    def test_a_task_that_does_not_listen_is_ended_without_it(self, store: SqliteStore) -> None:
+    def test_a_task_that_ignores_its_signal_is_ended_anyway(self, store: SqliteStore) -> None:
         pipeline, go = Pipeline("task"), threading.Event()
 
         @pipeline.processor(timeout="50ms")
@@ -337,7 +337,7 @@ class TestTimeout:
 class TestSession:
     """Losing the session."""
 
-    def test_a_lost_session_is_replaced_and_work_goes_on(self, store: SqliteStore) -> None:
+    def test_a_lost_session_is_replaced_and_work_continues(self, store: SqliteStore) -> None:
         pipeline, go = Pipeline("lost"), threading.Event()
 
         @pipeline.processor
@@ -351,7 +351,7 @@ class TestSession:
             (session,) = store.read(session_list)
             store.write(lambda tx: session_close(tx, session.session_id))
             running.heard.until(WorkerBeat, renewal="lost")
-            # It heeds LeaseLost; nobody swept it yet, so its end is taken: stale, tried again.
+            # It raises LeaseLost; it was not swept yet, so its end is stored: stale and retried.
             running.heard.until(RunEnded, error_type="STALE_EXECUTION")
             running.heard.until(WorkerBeat, renewal="renewed")
             go.set()
@@ -362,7 +362,7 @@ class TestSession:
             assert new.session_id != session.session_id
         assert run_of(store, old).error_type == "STALE_EXECUTION"
 
-    def test_a_worker_that_cannot_renew_stops_itself_before_the_lease_ends(
+    def test_a_worker_that_cannot_renew_stops_before_the_lease_ends(
         self, store: SqliteStore
     ) -> None:
         pipeline, go, stopped = Pipeline("fence"), threading.Event(), threading.Event()
@@ -412,11 +412,9 @@ class TestSession:
 
 
 class TestDrain:
-    """Stopping."""
+    """Draining a worker."""
 
-    def test_running_runs_are_waited_for_and_the_rest_is_given_back(
-        self, store: SqliteStore
-    ) -> None:
+    def test_running_runs_are_awaited_and_the_rest_is_released(self, store: SqliteStore) -> None:
         pipeline, go, inside = Pipeline("drain"), threading.Event(), threading.Semaphore(0)
 
         @pipeline.processor
@@ -442,7 +440,7 @@ class TestDrain:
         assert states.count("PENDING") == 8
         assert store.read(session_list) == []
 
-    def test_what_does_not_end_in_time_is_asked_and_tried_elsewhere(
+    def test_a_run_that_does_not_end_in_time_is_signalled_and_released(
         self, store: SqliteStore
     ) -> None:
         pipeline = Pipeline("endless")
@@ -458,7 +456,7 @@ class TestDrain:
         assert (run.state, run.attempt, run.error_type) == ("PENDING", 1, None)
 
     def test_a_second_stop_does_not_wait(self, store: SqliteStore) -> None:
-        pipeline, go = Pipeline("deaf"), threading.Event()
+        pipeline, go = Pipeline("uncooperative"), threading.Event()
 
         @pipeline.processor
         def work(_: RunContext) -> None:
@@ -477,8 +475,8 @@ class TestDrain:
         assert run_of(store, run_id).state == "RUNNING"  # left to the sweeper
         assert store.read(session_list) == []
 
-    def test_a_signal_drains_the_process(self, store: SqliteStore, tmp_path: Path) -> None:
-        (run_id,) = submit(store, process_bodies.pipeline, 1, parameters='{"do":"heed"}')
+    def test_sigterm_drains_the_process(self, store: SqliteStore, tmp_path: Path) -> None:
+        (run_id,) = submit(store, process_bodies.pipeline, 1, parameters='{"do":"check"}')
         script = SCRIPT.format(path=str(tmp_path / "test.db"))
         process = subprocess.Popen(
             [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT
@@ -494,7 +492,7 @@ class TestDrain:
         assert run_of(store, run_id).state == "PENDING"
         assert store.read(session_list) == []
 
-    def test_start_and_stop_may_be_repeated(self, store: SqliteStore) -> None:
+    def test_start_and_stop_are_idempotent(self, store: SqliteStore) -> None:
         pipeline = Pipeline("idle")
         pipeline.processor("work")(lambda _: None)
         never: Any = Running(store, [pipeline])

@@ -1,4 +1,4 @@
-"""The worker's steps on virtual time: claims, ends, renewal, and what a lost answer leads to."""
+"""The worker's steps in virtual time: claims, ends, renewal, and lost responses."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -48,12 +48,15 @@ def store(clock: VirtualClock) -> Iterator[SqliteStore]:
     made.close()
 
 
-class Unsure:
-    """A store whose next write fails: before anything happened, or after everything did."""
+class FlakyStore:
+    """A store whose next write can fail, before or after it took effect.
+
+    mode: "ok"; "down": fails before anything is written; "lost": writes, then loses the response.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.mood = "well"
+        self.mode = "ok"
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -62,12 +65,12 @@ class Unsure:
         return self
 
     def write(self, body: Callable[[Tx], T]) -> T:
-        if self.mood == "away":
-            raise StoreUnavailable("away")
+        if self.mode == "down":
+            raise StoreUnavailable("down")
         value = self._store.write(body)
-        if self.mood == "mute":
-            self.mood = "well"
-            raise StoreUnavailable("the answer was lost", ambiguous=True)
+        if self.mode == "lost":
+            self.mode = "ok"
+            raise StoreUnavailable("the response was lost", ambiguous=True)
         return value
 
 
@@ -120,7 +123,7 @@ class TestHappyPath:
         run = run_of(store, run_id)
         assert (run.state, run.error_type) == ("FAILED", "TRANSIENT_NETWORK")
 
-    def test_nothing_ends_the_thread_of_a_worker(
+    def test_system_exit_does_not_end_a_workers_thread(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
         def body(_: Any) -> None:
@@ -131,7 +134,7 @@ class TestHappyPath:
         steps_of(store, pipeline, clock).run_once()
         assert run_of(store, run_id).state == "FAILED"
 
-    def test_unknown_processors_are_left_alone(
+    def test_unknown_processors_are_not_claimed(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
         submit(store, pipeline_of())
@@ -139,7 +142,7 @@ class TestHappyPath:
         other.processor("work")(lambda _: None)
         assert steps_of(store, other, clock).claim_once(5) == []
 
-    def test_external_processors_are_left_alone(
+    def test_external_processors_are_not_claimed(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
         pipeline = Pipeline("p")
@@ -156,9 +159,9 @@ class TestHappyPath:
 
 
 class TestRegistration:
-    """Declarations become numbers."""
+    """Registering declarations."""
 
-    def test_numbers_stay_and_retired_processors_keep_their_runs(
+    def test_keys_are_stable_and_retired_processors_keep_their_runs(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
         old = pipeline_of()
@@ -174,7 +177,7 @@ class TestRegistration:
 
 
 class TestRenewal:
-    """The session: renewed, unknown, lost."""
+    """Results of renewing the session: renewed, unknown, lost."""
 
     def test_renewed(self, store: SqliteStore, clock: VirtualClock) -> None:
         steps = steps_of(store, pipeline_of(), clock)
@@ -184,27 +187,27 @@ class TestRenewal:
         assert steps.session.is_safe
         assert lose_sessions(store, clock, 0) == 0
 
-    def test_unknown_is_not_death_until_the_lease_runs_out(
+    def test_unknown_is_safe_until_the_lease_runs_out(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
-        unsure = Unsure(store)
+        flaky = FlakyStore(store)
         submit(store, pipeline_of(), 2)
-        steps = steps_of(unsure, pipeline_of(), clock)
-        unsure.mood = "away"
+        steps = steps_of(flaky, pipeline_of(), clock)
+        flaky.mode = "down"
         found = []
         for seconds in (20, 6):
             clock.advance(seconds=seconds)
             found.append((steps.beat_once(), steps.session.is_safe))
         assert found == [(Renewal.UNKNOWN, True), (Renewal.UNKNOWN, False)]
-        unsure.mood = "well"
+        flaky.mode = "ok"
         assert steps.claim_once(1) == []
         assert steps.beat_once() is Renewal.RENEWED
         assert len(steps.claim_once(1)) == 1
 
-    def test_the_lease_counts_from_when_the_request_left(
+    def test_the_lease_counts_from_when_the_request_was_sent(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
-        class Slow(Unsure):
+        class Slow(FlakyStore):
             def write(self, body: Callable[[Tx], T]) -> T:
                 value = super().write(body)
                 clock.advance(seconds=24)
@@ -215,7 +218,7 @@ class TestRenewal:
         clock.advance(seconds=1.5)
         assert (before, steps.session.is_safe) == (True, False)
 
-    def test_lost_signals_what_runs_and_the_next_beat_opens_a_new_session(
+    def test_lost_signals_runs_and_the_next_beat_opens_a_session(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
         pipeline = pipeline_of()
@@ -234,12 +237,12 @@ class TestRenewal:
         assert steps.release_many([second]) == 1
 
     def test_fair_clock_follows_claims(self, store: SqliteStore, clock: VirtualClock) -> None:
-        """After a claim, in a transaction of its own, and at most ten times a second."""
+        """After a claim, in a separate transaction, and at most ten times a second."""
         pipeline = pipeline_of()
         submit(store, pipeline, 4)
         steps = steps_of(store, pipeline, clock)
 
-        def turn() -> int:
+        def fair_rank() -> int:
             text = "SELECT coalesce(max(pass), 0) FROM turns WHERE customer = 0"
             return int(store.read(lambda tx: tx._connection.execute(text).fetchone())[0])  # type: ignore[attr-defined]
 
@@ -247,12 +250,12 @@ class TestRenewal:
         for seconds in (0.0, 0.05, 0.05, 0.2):
             clock.advance(seconds=seconds)
             steps.claim_once(1)
-            before = turn()
+            before = fair_rank()
             steps.fair_clock.raise_once()
-            seen.append((before, turn()))
+            seen.append((before, fair_rank()))
         assert seen == [(0, 1), (1, 1), (1, 3), (3, 4)]
 
-    def test_changed_progress_is_written_with_the_beat(
+    def test_changed_progress_is_written_with_the_heartbeat(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
         pipeline = pipeline_of()
@@ -285,7 +288,7 @@ class TestRenewal:
 
 
 class TestEnds:
-    """An end is stored once, by whoever holds the token."""
+    """An end is stored once, under the current token."""
 
     def test_a_stale_end_is_refused_and_reported(
         self, store: SqliteStore, clock: VirtualClock
@@ -293,7 +296,7 @@ class TestEnds:
         pipeline = pipeline_of()
         (run_id,) = submit(store, pipeline)
         steps = steps_of(store, pipeline, clock)
-        heard = Heard(steps.events)
+        recorder = Heard(steps.events)
         (held,) = steps.claim_once(1, start=True)
         finish = steps.execute(held)
         assert finish is not None
@@ -301,40 +304,40 @@ class TestEnds:
         assert Sweeper(store, jitter=no_jitter).run_once().stale == 1
         steps.ends.add([finish])
         assert steps.flush_once() == (0, 1, 0)
-        assert heard.of(RunRefused) == [RunRefused(run_id, held.token)]
+        assert recorder.of(RunRefused) == [RunRefused(run_id, held.token)]
         assert run_of(store, run_id).error_type == "STALE_EXECUTION"
         assert steps.is_idle
 
-    def test_an_end_survives_a_store_that_is_away(
+    def test_an_end_survives_an_unavailable_store(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
-        unsure = Unsure(store)
+        flaky = FlakyStore(store)
         pipeline = pipeline_of()
         (run_id,) = submit(store, pipeline)
-        steps = steps_of(unsure, pipeline, clock)
+        steps = steps_of(flaky, pipeline, clock)
         (held,) = steps.claim_once(1)
         finish = steps.execute(held)
         assert finish is not None
         steps.ends.add([finish])
-        unsure.mood = "away"
+        flaky.mode = "down"
         with pytest.raises(StoreUnavailable):
             steps.flush_once()
-        unsure.mood = "well"
+        flaky.mode = "ok"
         assert steps.flush_once().ended == 1
         assert run_of(store, run_id).state == "COMPLETED"
 
-    def test_an_end_whose_answer_was_lost_is_not_stored_twice(
+    def test_an_end_whose_response_was_lost_is_not_stored_twice(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
-        unsure = Unsure(store)
+        flaky = FlakyStore(store)
         pipeline = pipeline_of()
         (run_id,) = submit(store, pipeline)
-        steps = steps_of(unsure, pipeline, clock)
+        steps = steps_of(flaky, pipeline, clock)
         (held,) = steps.claim_once(1)
         finish = steps.execute(held)
         assert finish is not None
         steps.ends.add([finish])
-        unsure.mood = "mute"
+        flaky.mode = "lost"
         with pytest.raises(StoreUnavailable):
             steps.flush_once()
         assert steps.flush_once() == (0, 1, 0)
@@ -346,7 +349,7 @@ class TestEnds:
         pipeline = pipeline_of()
         good, bad = submit(store, pipeline, 2)
         steps = steps_of(store, pipeline, clock)
-        heard = Heard(steps.events)
+        recorder = Heard(steps.events)
         for held in steps.claim_once(2):
             finish = steps.execute(held)
             assert finish is not None
@@ -355,7 +358,7 @@ class TestEnds:
         assert steps.flush_once().ended == 2
         assert run_of(store, good).state == "COMPLETED"
         assert run_of(store, bad).error_type == "VALIDATION_ERROR"
-        assert len(heard.of(RunEnded)) == 2
+        assert len(recorder.of(RunEnded)) == 2
 
     def test_a_run_ends_once_in_memory(self, store: SqliteStore, clock: VirtualClock) -> None:
         pipeline = pipeline_of()
@@ -369,17 +372,17 @@ class TestEnds:
 
 
 class TestClaims:
-    """What a claim may leave behind."""
+    """Claims and their failures."""
 
-    def test_a_claim_whose_answer_was_lost_is_found_again(
+    def test_a_claim_whose_response_was_lost_is_read_back(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
-        unsure = Unsure(store)
+        flaky = FlakyStore(store)
         pipeline = pipeline_of()
         ids = submit(store, pipeline, 3)
-        steps = steps_of(unsure, pipeline, clock)
+        steps = steps_of(flaky, pipeline, clock)
         (known,) = steps.claim_once(1)
-        unsure.mood = "mute"
+        flaky.mode = "lost"
         with pytest.raises(StoreUnavailable):
             steps.claim_once(1)
         (found,) = steps.claim_once(1)
@@ -387,19 +390,19 @@ class TestClaims:
         assert [run.run_id for run in steps.claim_once(1)] == ids[2:]
         assert steps.release_all() == 3
 
-    def test_looks_after_an_outage_do_not_hold_up_claims(
+    def test_rechecks_after_an_outage_do_not_delay_claims(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
-        unsure = Unsure(store)
+        flaky = FlakyStore(store)
         pipeline = pipeline_of()
         ids = submit(store, pipeline, 4)
-        steps = steps_of(unsure, pipeline, clock)
-        unsure.mood = "away"
+        steps = steps_of(flaky, pipeline, clock)
+        flaky.mode = "down"
         for _ in range(20):
             clock.advance(seconds=1)
             with pytest.raises(StoreUnavailable):
                 steps.claim_once(1)
-        unsure.mood = "well"
+        flaky.mode = "ok"
         claimed = []
         for seconds in (0, 0, 10, 120):
             clock.advance(seconds=seconds)
@@ -408,14 +411,14 @@ class TestClaims:
             claimed += [run.run_id for run in steps.claim_once(1)]
         assert claimed == ids
 
-    def test_an_answer_that_comes_after_the_session_was_lost_is_dropped(
+    def test_a_response_after_the_session_was_lost_is_dropped(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
-        class Slow(Unsure):
+        class Slow(FlakyStore):
             def write(self, body: Callable[[Tx], T]) -> T:
                 value = super().write(body)
-                if self.mood == "slow":
-                    self.mood = "well"
+                if self.mode == "slow":
+                    self.mode = "ok"
                     lose_sessions(store, clock, 31)
                     assert [steps.beat_once(), steps.beat_once()] == ["lost", "renewed"]
                 return value
@@ -424,17 +427,17 @@ class TestClaims:
         pipeline = pipeline_of()
         submit(store, pipeline)
         steps = steps_of(slow, pipeline, clock)
-        slow.mood = "slow"
+        slow.mode = "slow"
         assert steps.claim_once(1) == []
         assert steps.is_idle
 
-    def test_a_claim_of_a_session_that_was_swept_takes_nothing(
+    def test_a_claim_of_a_swept_session_gets_nothing(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
         pipeline = pipeline_of()
         (run_id,) = submit(store, pipeline)
         steps = steps_of(store, pipeline, clock)
-        steps.session.safe_until = float("inf")  # it left in time and arrives late
+        steps.session.safe_until = float("inf")  # the claim was sent in time and arrives late
         assert lose_sessions(store, clock, 31) == 1
         assert steps.claim_once(1) == []
         assert run_of(store, run_id).state == "PENDING"
@@ -452,7 +455,7 @@ class TestClaims:
         steps_of(store, pipeline, clock).run_once()
         assert seen == ["RUNNING"]
 
-    def test_released_runs_are_anybodys_again_and_lose_no_attempt(
+    def test_released_runs_can_be_claimed_and_lose_no_attempt(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
         pipeline = pipeline_of()
@@ -466,12 +469,12 @@ class TestClaims:
         (held,) = steps_of(store, pipeline, clock).claim_once(1)
         assert (held.run_id, held.attempt, held.lapses) == (run_id, 1, 0)
 
-    def test_opening_again_after_a_lost_answer_is_harmless(
+    def test_opening_again_after_a_lost_response_is_harmless(
         self, store: SqliteStore, clock: VirtualClock
     ) -> None:
-        unsure = Unsure(store)
-        steps = steps_of(unsure, pipeline_of(), clock)
-        unsure.mood = "mute"
+        flaky = FlakyStore(store)
+        steps = steps_of(flaky, pipeline_of(), clock)
+        flaky.mode = "lost"
         with pytest.raises(StoreUnavailable):
             steps.open()
         assert steps.open() > 0

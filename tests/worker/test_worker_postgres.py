@@ -1,4 +1,4 @@
-"""The worker on PostgreSQL keeps going through killed connections and a restarted server."""
+"""The worker on PostgreSQL survives killed connections and a restarted server."""
 
 import collections
 import threading
@@ -27,7 +27,7 @@ def store(pg_dsn: str) -> Iterator[PostgresStore]:
 
 
 def kill_connections(dsn: str) -> int:
-    """End every other connection of the database; returns how many."""
+    """Kill every other connection of the database; return how many."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         rows = connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -46,9 +46,7 @@ def counting(name: str) -> tuple[Pipeline, collections.Counter[int]]:
     return pipeline, seen
 
 
-def test_a_stream_of_killed_connections_loses_and_doubles_nothing(
-    store: PostgresStore, pg_dsn: str
-) -> None:
+def test_killed_connections_lose_and_duplicate_nothing(store: PostgresStore, pg_dsn: str) -> None:
     pipeline, seen = counting("killed")
     ids: list[int] = []
     for _ in range(3):
@@ -61,7 +59,7 @@ def test_a_stream_of_killed_connections_loses_and_doubles_nothing(
 
     killer = threading.Thread(target=kill)
     with Running(store, [pipeline], batch_max=200) as running:
-        # At once too: a quick worker may be through before the stream begins.
+        # Kill once at the start: a fast worker may finish before the killer's first round.
         killed[0] += kill_connections(pg_dsn)
         killer.start()
         try:
@@ -69,7 +67,7 @@ def test_a_stream_of_killed_connections_loses_and_doubles_nothing(
         finally:
             done.set()
             killer.join()
-        # An end whose answer was lost is heard of as refused, so ends cannot be counted.
+        # An end whose response was lost is reported as refused, so ends cannot be counted.
         pause = threading.Event()
         for _ in range(1000):
             if len(seen) == len(ids) and running.worker.steps.is_idle:
@@ -82,7 +80,9 @@ def test_a_stream_of_killed_connections_loses_and_doubles_nothing(
     assert store.read(session_list) == []
 
 
-def test_a_restarted_server_is_found_again(store: PostgresStore, pg_server: DatabaseServer) -> None:
+def test_the_worker_reconnects_after_a_server_restart(
+    store: PostgresStore, pg_server: DatabaseServer
+) -> None:
     if not isinstance(pg_server, PostgresServer):
         pytest.skip("a configured server is not ours to restart")
     pipeline, seen = counting("restarted")

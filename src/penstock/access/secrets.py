@@ -1,9 +1,9 @@
 """Where a worker finds the values of secrets that parameters refer to as `{"$secret": "name"}`.
 
 In order: the customer's own file `<folder>/customers/<customer id>/<name>`, the worker's
-environment, the file `<folder>/<name>`. What is not a customer's own is shared: any customer's run
-may ask for it. Every value handed out is registered, so that errors, results and logs of this
-process are masked. Values are never stored and never leave the process but to its own children.
+environment, the file `<folder>/<name>`. The last two are shared: any customer's run may request
+them. Every value handed out is registered, so that errors, results and logs of this process are
+masked. Values are never stored and leave the process only to its own children.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ BYTES_MAX: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The secrets of one worker; `given` are those of its environment, by name."""
+    """The secrets available to one worker; `given` maps names to values of its environment."""
 
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
     folder: str | None = None
 
     def get(self, name: str, customer_id: str) -> str:
-        """The value of a secret; PermanentError (INVALID_CONFIGURATION) when there is none."""
+        """Return a secret's value; raise PermanentError (INVALID_CONFIGURATION) if missing."""
         if not REFERENCE_NAME.fullmatch(name):
-            raise _unknown(f"{name!r:.80} is no name of a secret")
+            raise _unknown(f"{name!r:.80} is not a valid secret name")
         value = self._find(name, customer_id)
         REGISTERED.add(value)
         return value
 
-    def resolved(self, value: Any, customer_id: str, place: str = "parameters") -> Any:
-        """A copy of a plain value with every reference replaced by what it refers to."""
+    def resolved(self, value: Any, customer_id: str, path: str = "parameters") -> Any:
+        """Return a copy of a plain value with every secret reference replaced by its value."""
         if is_reference(value):
             try:
-                return self.get(check_reference(value, place), customer_id)
+                return self.get(check_reference(value, path), customer_id)
             except InvalidInput as error:
                 raise _unknown(error.message) from None
         if isinstance(value, Mapping):
             return {
-                name: self.resolved(part, customer_id, f"{place}.{name}")
+                name: self.resolved(part, customer_id, f"{path}.{name}")
                 for name, part in value.items()
             }
         if isinstance(value, list | tuple):
-            return [self.resolved(part, customer_id, place) for part in value]
+            return [self.resolved(part, customer_id, path) for part in value]
         return value
 
     def _find(self, name: str, customer_id: str) -> str:
         if self.folder is not None:
-            # Customer ids are checked on their way in: letters, digits and no slash.
+            # Customer ids are validated on input: they cannot contain a slash.
             own = _read(Path(self.folder) / "customers" / customer_id / name, name)
             if own is not None:
                 return own
@@ -62,14 +62,14 @@ class Secrets:
         shared = None if self.folder is None else _read(Path(self.folder) / name, name)
         if shared is None:
             raise _unknown(
-                f'there is no secret "{name}" here: set PENSTOCK_SECRET_{name.upper()} for the '
-                "worker or pusher that needs it, or put a file of that name in secrets_dir"
+                f'secret "{name}" not found: set PENSTOCK_SECRET_{name.upper()} for the worker or '
+                "pusher that needs it, or put a file of that name in secrets_dir"
             )
         return shared
 
 
 def _read(path: Path, name: str) -> str | None:
-    """A secret's file without its last line break; None when there is none."""
+    """Read a secret's file without its last line break; return None if there is no file."""
     try:
         if not path.is_file():
             return None

@@ -1,6 +1,6 @@
-"""How a process serves the API: its options, how it ticks, and who may push to it.
+"""Assembly of the API server: its options, the tick endpoint, and incoming push.
 
-Part of assembly, in a file of its own.
+Part of assembly, in its own file.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ __all__ = ["build_api"]
 
 
 def build_api(client: Client, settings: Settings, events: Events) -> ApiServer:
-    """The API of this process, bound to its port and not yet serving."""
-    # The web stack costs half a second: only processes that serve load it.
-    from penstock.assembly.routes import ROUTES  # as below
-    from penstock.server.app import build
+    """Build the API server of this process, bound to its port and not yet serving."""
+    # Importing the web stack takes half a second: only processes that serve load it.
+    from penstock.assembly.routes import ROUTES
+    from penstock.server.app import build  # as above
     from penstock.server.context import ApiOptions, Ticked  # as above
     from penstock.server.listener import ApiServer  # as above
 
     if not is_loopback(settings.api_host) and not client.keys.page(limit=1):
         raise SettingsError(
             "api_host",
-            "a loopback address, or API keys before others can reach it",
+            "a loopback address, or at least one API key",
             settings.api_host,
             "Create one first: penstock keys create NAME --role admin",
         )

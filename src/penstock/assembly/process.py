@@ -1,7 +1,7 @@
-"""Assembly: the only module that names concrete drivers and puts a process together.
+"""Assembly: the only module that names concrete drivers and builds a process.
 
-The CLI asks for a store, for the services of a scheduler or of everything, and starts and stops
-them. Drivers are imported when they are chosen, so that SQLite users never load psycopg.
+The CLI gets from here a store, or the services of a process, and starts and stops them. Drivers are
+imported when they are chosen, so SQLite users never load psycopg.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from penstock.worker.options import WorkerOptions
 from penstock.worker.worker import Worker
 from penstock.worker.worker_core import WorkerSteps
 
-# Records that the edges show and may not fetch from the store's own modules.
+# Records that the CLI and the API show, re-exported because they may not import the store.
 __all__ = [
     "AlertRow", "FlowFilter", "InlineWorker", "Overview", "Pause", "PhaseRow", "PipelineInfo",
     "RunContext", "RunFilter", "Session", "Store", "Worker", "WorkerOptions", "build_api",
@@ -65,14 +65,14 @@ __all__ = [
 ]  # fmt: skip
 
 SECOND = 1_000_000
-LOOKS_AT_ONCE = 8
+PROBE_THREADS = 8
 
 
 def open_store(settings: Settings, *, migrate: bool = False, clock: Clock | None = None) -> Store:
-    """The store the settings name; with `migrate` its schema is brought up to date first.
+    """Open the store that the settings name; with `migrate`, update its schema first.
 
-    Without it, a store whose schema is behind is refused with the command that mends it. A `clock`
-    replaces the database's time (simulation and demo only).
+    Otherwise a store with an outdated schema is refused, and the error names the command that
+    updates it. A `clock` replaces the database's time (simulation and demo only).
     """
     store = _connect(settings, clock)
     try:
@@ -96,7 +96,7 @@ def open_default_store() -> Store:
 
 
 def migrate_store(settings: Settings) -> list[str]:
-    """Bring the schema up to date; returns the migrations applied."""
+    """Update the schema; return the migrations applied."""
     store = _connect(settings)
     try:
         return store.migrate()
@@ -106,7 +106,7 @@ def migrate_store(settings: Settings) -> list[str]:
 
 @contextlib.contextmanager
 def open_client(settings: Settings, *, actor: str, create: bool = False) -> Iterator[Client]:
-    """A client for one command. A SQLite file that does not exist is made only with `create`."""
+    """Open a client for one command. A missing SQLite file is created only with `create`."""
     url = settings.database_url
     if url.startswith("sqlite:") and not create:
         path = sqlite_path(url)
@@ -126,9 +126,9 @@ def open_client(settings: Settings, *, actor: str, create: bool = False) -> Iter
 
 @contextlib.contextmanager
 def connect(database_url: str | None = None, *, actor: str = "python") -> Iterator[Client]:
-    """A client for a program; the database is created or migrated first.
+    """Open a client for a program; the database is created or migrated first.
 
-    Without a URL the settings of the environment hold, as for the command line.
+    Without a URL the settings of the environment apply, as on the command line.
     """
     settings = load(os.environ, overrides={"database_url": database_url})
     with open_client(settings, actor=actor, create=True) as client:
@@ -136,10 +136,10 @@ def connect(database_url: str | None = None, *, actor: str = "python") -> Iterat
 
 
 def work_off(client: Client, pipelines: Sequence[Pipeline]) -> int:
-    """Register the pipelines, execute every run that is due, in this thread; returns how many.
+    """Register the pipelines and execute all due runs in this thread; return their number.
 
-    For scripts and tests; a program that serves uses `penstock up` or `penstock worker`. What
-    fails is retried later as usual, not by this call.
+    For scripts and tests; a long-running program uses `penstock up` or `penstock worker`. Failed
+    runs are retried later as usual, not by this call.
     """
     client.register(pipelines)
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
@@ -173,7 +173,7 @@ def work_off(client: Client, pipelines: Sequence[Pipeline]) -> int:
 
 
 def describe_database(url: str) -> str:
-    """Where state lives, as people may see it: an absolute path, or a URL without its password."""
+    """Describe the database for display: an absolute path, or a URL without its password."""
     if url.startswith("sqlite:"):
         path = sqlite_path(url)
         return f"sqlite:{path.resolve() if isinstance(path, Path) else path}"
@@ -184,34 +184,34 @@ def describe_database(url: str) -> str:
 
 
 def due_since(store: Store) -> tuple[int | None, int]:
-    """(the earliest slot that has not started, now)."""
+    """Return (the earliest scheduled time that has not started, now)."""
     return store.read(schedule_next_at)
 
 
 def ready_count(store: Store, pool: int, limit: int = 10_000) -> int:
-    """How many runs of a pool wait for a worker, counting at most `limit`."""
+    """Count the runs of a pool that wait for a worker, up to `limit`."""
     return store.read(lambda tx: run_count_ready(tx, pool, limit))
 
 
 def poison_traps(store: Store) -> list[str]:
-    """Subscriptions in which poison would be retried for ever: no dead-letter topic."""
+    """List subscriptions without a dead-letter topic, where poison would be retried for ever."""
     return store.read(subscriptions_without_dead_letters)
 
 
 def forgetful(store: Store) -> list[str]:
-    """Settings of the database server under which a commit may be forgotten."""
+    """List the database server's settings under which a committed transaction may be lost."""
     return store.read(disk_risks)
 
 
 def sqlite_versions(store: Store) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """(the SQLite library in use, the oldest that is safe); None on another engine."""
+    """Return (the SQLite version in use, the oldest safe one); None on another engine."""
     return (store.sqlite_version, SAFE_VERSION) if isinstance(store, SqliteStore) else None
 
 
 def build_worker(
     store: Store, pipelines: Sequence[Pipeline], settings: Settings, events: Events
 ) -> Worker:
-    """The built-in worker of this process."""
+    """Build the built-in worker of this process."""
     host, pid = socket.gethostname(), os.getpid()
     options = WorkerOptions(
         pool=settings.pool,
@@ -240,9 +240,9 @@ def services(
     pipelines: Sequence[Pipeline] = (),
     warehouses: Mapping[str, str] | None = None,
 ) -> list[Service]:
-    """Every service but the worker, in the order in which they help each other.
+    """Build every service except the worker, in the order in which work passes on.
 
-    warehouses: addresses by the names that pipelines have for them, besides those of the settings.
+    warehouses: addresses by the names that pipelines use, in addition to those of the settings.
     """
     probes = _probes(settings, clock or SystemClock(), warehouses)
     holder = f"{socket.gethostname()}:{os.getpid()}"
@@ -260,7 +260,7 @@ def services(
             probes.look,
             holder=holder,
             pipelines=pipelines,
-            threads=LOOKS_AT_ONCE if clock is None else 0,
+            threads=PROBE_THREADS if clock is None else 0,
         ),
         Admitter(store),
         Sweeper(store, jitter=jitter, events=events),
@@ -277,7 +277,7 @@ def services(
 def scheduler_loops(
     store: Store, settings: Settings, events: Events, pipelines: Sequence[Pipeline] = ()
 ) -> list[Loop]:
-    """What a scheduler process runs: the tick, the cascade, admission, sweeping and upkeep."""
+    """Build the loops of a scheduler process: tick, cascade, admission, sweeping and upkeep."""
     jitter = random.Random().random  # noqa: S311 - spreads retries, guards nothing
     beats = (
         _beat(SECOND, "schedule"),
@@ -300,9 +300,10 @@ def scheduler_loops(
 
 
 def development_key(client: Client, settings: Settings) -> str | None:
-    """The key for trying things out on one's own machine, kept beside the SQLite file.
+    """Return the API key for local development, stored beside the SQLite file.
 
-    None unless the API listens on loopback and the database is a file. Readable by its owner only.
+    None unless the API listens on loopback and the database is a file. The key file is readable by
+    its owner only.
     """
     file = key_file(settings.database_url)
     if file is None or not is_loopback(settings.api_host):
@@ -320,7 +321,7 @@ def development_key(client: Client, settings: Settings) -> str | None:
 
 
 def supervise(loops: Sequence[Loop]) -> Supervisor:
-    """A supervisor over the loops."""
+    """Return a supervisor over the loops."""
     return Supervisor(loops)
 
 
@@ -342,7 +343,7 @@ def _connect(settings: Settings, clock: Clock | None = None) -> Store:
 
 def _postgres(url: str, pool_size: int, clock: Clock | None) -> Store:
     try:
-        # psycopg is an extra: SQLite users do not have it.
+        # psycopg is an extra: SQLite installations do not have it.
         import psycopg
 
         # The same extra.
@@ -355,7 +356,7 @@ def _postgres(url: str, pool_size: int, clock: Clock | None) -> Store:
             f"Install it: pip install 'penstock[postgres]' ({error})",
         ) from error
     try:
-        # Asked once, directly: the pool would try for 10 s and then not say what is wrong.
+        # Connect once directly: the pool would try for 10 s and then not report the reason.
         psycopg.connect(url, connect_timeout=10).close()
     except psycopg.Error as error:
         reason = " ".join(str(error).split())

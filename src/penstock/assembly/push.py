@@ -1,6 +1,6 @@
-"""What of push a process is built from: requests out, the pusher, and who may push in.
+"""Assembly of push: outgoing requests, the pusher, and incoming push.
 
-Part of assembly, in a file of its own. Libraries for signed tokens are loaded on first use.
+Part of assembly, in its own file. Libraries for signed tokens are loaded on first use.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HEALTH_SECONDS: Final = 5.0
 
 
 def build_egress(settings: Settings) -> Egress:
-    """How this process sends requests to servers that somebody else chose."""
+    """Build the client for HTTP requests to user-supplied URLs."""
     tls = None
     if settings.egress_ca_file:
         try:
@@ -56,7 +56,7 @@ def build_egress(settings: Settings) -> Egress:
 
 
 def build_health_check(settings: Settings) -> Callable[[str], bool]:
-    """Asks whether a consumer is well: a GET that is answered 2xx within seconds."""
+    """Return a check whether a consumer is healthy: a GET must return 2xx within seconds."""
     egress = build_egress(settings)
 
     def is_healthy(url: str) -> bool:
@@ -77,7 +77,7 @@ def build_pusher(
     jitter: Callable[[], float],
     clock: Clock | None = None,
 ) -> Pusher:
-    """The pusher of this process; under another clock it posts in the calling thread."""
+    """Build the pusher of this process; with a `clock` it posts in the calling thread."""
     return Pusher(
         store,
         posting(build_egress(settings)),
@@ -94,7 +94,7 @@ def build_pusher(
 
 
 def build_receiving(store: Store, settings: Settings) -> Receiving:
-    """Who may push to the API of this process."""
+    """Build the authentication of push requests that the API of this process receives."""
     # The web stack costs half a second: only processes that serve load it.
     from penstock.server.push_auth import Receiving
 
@@ -114,7 +114,7 @@ def build_receiving(store: Store, settings: Settings) -> Receiving:
 
 
 def push_faults(store: Store, settings: Settings) -> list[str]:
-    """What is wrong with push subscriptions, one sentence each: rules, proof, and who is paused."""
+    """List problems of push subscriptions, one sentence each: egress rules, tokens, pauses."""
     wanted = SubscriptionFilter(kind="push", limit=CHECKED_MAX)
     found = []
     for sub in store.read(lambda tx: subscription_list(tx, wanted)):
@@ -122,21 +122,21 @@ def push_faults(store: Store, settings: Settings) -> list[str]:
             spec = load_push(sub.push or "null")
             parse_target(spec.endpoint, egress_rules(settings), "push_endpoint")
             if spec.oidc is not None and not settings.public_url:
-                found.append(f"{sub.name}: its tokens need the setting public_url")
+                found.append(f"{sub.name}: its tokens require the setting public_url")
         except InvalidInput as error:
             found.append(f"{sub.name}: {error.message}")
         if sub.is_paused:
-            found.append(f"{sub.name}: is paused")
+            found.append(f"{sub.name}: the subscription is paused")
     return found
 
 
 def rotate_signing_key(store: Store, actor: str) -> str:
-    """Sign tokens with a new key from now on; its id."""
+    """Sign tokens with a new key from now on; return its id."""
     return signing_keys(store).rotate(actor).key_id
 
 
 def signing_keys(store: Store) -> SigningKeys:
-    """The keys that sign tokens of this installation."""
+    """Return the keys that sign this installation's tokens."""
     return SigningKeys(store, new_signing_key, SystemClock())
 
 
@@ -144,8 +144,8 @@ def _bearer(settings: Settings, keys: SigningKeys, clock: Clock) -> Callable[[st
     def current() -> SigningKey:
         if not settings.public_url:
             raise SettingsError(
-                "public_url", "where receivers find the keys of tokens", "nothing",
-                "Set PENSTOCK_PUBLIC_URL to where others reach this API.",
+                "public_url", "a URL at which receivers find the token keys", "nothing",
+                "Set PENSTOCK_PUBLIC_URL to the URL at which others reach this API.",
             )  # fmt: skip
         return keys.current()
 

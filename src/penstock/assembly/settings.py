@@ -1,8 +1,8 @@
 """Settings: read once from file and environment, checked, frozen, passed down.
 
-One table says each setting's name, default, kind and help; environment names (`PENSTOCK_…`), the
-TOML file, the CLI's flags, the reference page and the checks are all derived from it. Nothing else
-in the product reads the environment.
+One table declares each setting's name, default, kind and help; environment names (`PENSTOCK_…`),
+the TOML file, the CLI's flags, the reference page and the checks are all derived from it. No other
+module interprets environment variables.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SECRET_PREFIX = "PENSTOCK_SECRET_"  # noqa: S105 - the start of a name, not a se
 KEY_VARIABLE = "PENSTOCK_API_KEY"
 NOT_SETTINGS = ("PENSTOCK_TEST_", SECRET_PREFIX, KEY_VARIABLE)
 NOT_IN_FILES = ("url", "url_plain")
-"""A file found in some folder must not choose where the environment's key is sent."""
+"""Settings refused in files: a file in some folder must not choose where the API key is sent."""
 KEY_SUFFIX = ".key"
-"""Beside a SQLite file: the development key."""
+"""Suffix of the development key's file, stored beside a SQLite file."""
 DEFAULT_DATABASE = "sqlite:penstock.db"
 
 Kind = Literal["text", "int", "float", "duration", "list", "table"]
@@ -37,7 +37,7 @@ Kind = Literal["text", "int", "float", "duration", "list", "table"]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One line of the table."""
+    """One row of the table."""
 
     name: str
     kind: Kind
@@ -48,7 +48,7 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """Its environment variable."""
+        """Name of its environment variable."""
         return PREFIX + self.name.upper()
 
 
@@ -57,32 +57,62 @@ TABLE: tuple[Setting, ...] = (
         "database_url",
         "text",
         DEFAULT_DATABASE,
-        "Where state lives: sqlite:PATH or postgresql://…",
+        "Database to use: sqlite:PATH or postgresql://…",
     ),
-    Setting("url", "text", "", "The API that commands speak to, instead of a database."),
+    Setting("url", "text", "", "URL of the API that commands use instead of a database."),
     Setting(
         "url_plain",
         "text",
         "never",
-        "Whether a key may go over http to other machines: never or allowed.",
+        "Whether an API key may be sent over plain http to other machines: never or allowed.",
     ),
     Setting("pipelines", "list", (), "Modules or files that declare pipelines, comma-separated."),
-    Setting("pool", "text", "default", "The pool of processors this worker serves."),
-    Setting("worker_slots", "int", 5, "Runs a worker executes at the same time.", 1, 10_000),
-    Setting("worker_batch", "int", 500, "Most runs a worker claims at once.", 1, 10_000),
-    Setting("session_lease", "duration", "30s", "A worker unheard of for this long is gone.", 5),
-    Setting("session_beat", "duration", "10s", "How often a worker renews its session.", 0.5),
-    Setting("drain", "duration", "30s", "How long a stopping worker waits for its runs.", 0),
-    Setting("scheduler_batch", "int", 5_000, "Configs started per transaction.", 1, 100_000),
+    Setting("pool", "text", "default", "Pool whose runs the worker executes."),
+    Setting("worker_slots", "int", 5, "Number of runs a worker executes concurrently.", 1, 10_000),
+    Setting("worker_batch", "int", 500, "Maximum number of runs per claim.", 1, 10_000),
     Setting(
-        "catch_up_rate", "float", 500.0, "Late runs started per second, all together.", 0.01, 1e6
+        "session_lease",
+        "duration",
+        "30s",
+        "Time without a heartbeat after which a worker is considered dead.",
+        5,
     ),
-    Setting("sweep_interval", "duration", "5s", "How often lapsed leases are looked for.", 0.1),
-    Setting("seal_interval", "duration", "10s", "How often the journal is sealed.", 0.1),
-    Setting("prune_interval", "duration", "60s", "How often upkeep runs.", 1),
+    Setting("session_beat", "duration", "10s", "Interval of a worker's heartbeats.", 0.5),
+    Setting("drain", "duration", "30s", "How long a stopping worker waits for its runs.", 0),
+    Setting(
+        "scheduler_batch",
+        "int",
+        5_000,
+        "Maximum number of configs started per transaction.",
+        1,
+        100_000,
+    ),
+    Setting(
+        "catch_up_rate",
+        "float",
+        500.0,
+        "Late runs started per second, over all configs and schedulers.",
+        0.01,
+        1e6,
+    ),
+    Setting("sweep_interval", "duration", "5s", "Interval of sweeps for lapsed leases.", 0.1),
+    Setting("seal_interval", "duration", "10s", "Interval at which the journal is sealed.", 0.1),
+    Setting(
+        "prune_interval",
+        "duration",
+        "60s",
+        "Interval at which retention and other upkeep are applied.",
+        1,
+    ),
     Setting("history_retention", "duration", "365d", "How long ended runs are kept.", 3600),
     Setting("journal_retention", "duration", "365d", "How long the journal is kept.", 3600),
-    Setting("flows_retention", "duration", "7d", "How long ended flows are kept whole.", 3600),
+    Setting(
+        "flows_retention",
+        "duration",
+        "7d",
+        "How long ended flows are kept with their phases and completions.",
+        3600,
+    ),
     Setting(
         "logs_retention",
         "duration",
@@ -94,55 +124,86 @@ TABLE: tuple[Setting, ...] = (
         "warehouses",
         "list",
         (),
-        "Where gates look: NAME=ADDRESS for each name that pipelines use, comma-separated.",
+        "Warehouses that gates probe: NAME=ADDRESS for each name in pipelines, comma-separated.",
     ),
-    Setting("pool_size", "int", 10, "Most PostgreSQL connections of a process.", 2, 1000),
-    Setting("secrets_dir", "text", "", "Folder of files with secrets that parameters refer to."),
-    Setting("api_host", "text", "127.0.0.1", "Where the API listens."),
-    Setting("api_port", "int", 8080, "The port it listens on; 0 picks a free one.", 0, 65_535),
-    Setting("api_threads", "int", 3, "Requests worked on at the same time.", 1, 1_000),
-    Setting("api_inflight", "int", 64, "Requests taken in at the same time; more get 503.", 1, 1e5),
     Setting(
-        "api_worker_inflight", "int", 100, "The same for workers' starts, beats and ends.", 1, 1e5
+        "pool_size", "int", 10, "Maximum number of PostgreSQL connections per process.", 2, 1000
     ),
-    Setting("api_rate", "float", 500.0, "Requests per second of a key without a rate.", 0.1, 1e6),
-    Setting("api_body_max", "int", 1_048_576, "Most bytes of a request's body.", 1_024, 1e9),
-    Setting("scheduler_token", "text", "", "What X-Scheduler-Token must say; empty: no such way."),
+    Setting("secrets_dir", "text", "", "Folder of files with secrets that parameters refer to."),
+    Setting("api_host", "text", "127.0.0.1", "Address the API listens on."),
+    Setting("api_port", "int", 8080, "Port the API listens on; 0 picks a free one.", 0, 65_535),
+    Setting("api_threads", "int", 3, "Number of requests processed concurrently.", 1, 1_000),
+    Setting(
+        "api_inflight",
+        "int",
+        64,
+        "Number of requests being processed or waiting; further ones get 503.",
+        1,
+        1e5,
+    ),
+    Setting(
+        "api_worker_inflight",
+        "int",
+        100,
+        "Like api_inflight, for workers' start, heartbeat and result calls.",
+        1,
+        1e5,
+    ),
+    Setting(
+        "api_rate",
+        "float",
+        500.0,
+        "Requests per second for each API key that has no rate of its own.",
+        0.1,
+        1e6,
+    ),
+    Setting("api_body_max", "int", 1_048_576, "Maximum bytes of a request's body.", 1_024, 1e9),
+    Setting(
+        "scheduler_token",
+        "text",
+        "",
+        "Value that X-Scheduler-Token must have to trigger a tick; empty disables it.",
+    ),
     Setting(
         "public_url",
         "text",
         "",
-        "Where others reach this API; the issuer of tokens sent with push.",
+        "URL at which others reach this API; also the issuer of tokens sent with push requests.",
     ),
     Setting(
         "egress_http",
         "text",
         "never",
-        "Whether requests may go out over plain http: never or allowed.",
+        "Whether outgoing requests may use plain http: never or allowed.",
     ),
     Setting(
         "egress_private",
         "text",
         "never",
-        "Whether requests may go to private networks: never or allowed.",
+        "Whether outgoing requests may reach private networks: never or allowed.",
     ),
-    Setting("egress_ca_file", "text", "", "Certificates trusted instead of the system's (PEM)."),
-    Setting("push_threads", "int", 64, "Push requests under way at the same time.", 1, 1_000),
+    Setting(
+        "egress_ca_file",
+        "text",
+        "",
+        "PEM file of certificates to trust instead of the system's.",
+    ),
+    Setting("push_threads", "int", 64, "Number of concurrent push requests.", 1, 1_000),
     Setting(
         "incoming_push",
         "table",
         {},
-        "Subscriptions elsewhere that may push here, by name; see docs/how-to/push-messages.md.",
+        "External subscriptions that may push here, by name; see docs/how-to/push-messages.md.",
     ),
-    Setting("log_format", "text", "human", "human or json."),
-    Setting("log_level", "text", "info", "debug, info, warning or error."),
+    Setting("log_format", "text", "human", "Format of log lines: human or json."),
+    Setting("log_level", "text", "info", "Lowest level logged: debug, info, warning or error."),
 )
 _BY_NAME = {setting.name: setting for setting in TABLE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Every setting, checked. Durations are microseconds."""
+    """All settings, checked. Durations are microseconds."""
 
     database_url: str
     url: str
@@ -189,7 +250,7 @@ def load(
     file: Path | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Settings from defaults, then a TOML file, then the environment, then explicit overrides."""
+    """Load settings from defaults, a TOML file, the environment, and overrides; later ones win."""
     values: dict[str, Any] = {setting.name: setting.default for setting in TABLE}
     if file is not None:
         values |= _from_file(file)
@@ -210,7 +271,7 @@ def load(
 
 
 def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Secrets given by the environment, by name: `PENSTOCK_SECRET_DB_PASSWORD` is db_password."""
+    """Return the secrets of the environment: `PENSTOCK_SECRET_DB_PASSWORD` is db_password."""
     return {
         variable.removeprefix(SECRET_PREFIX).lower(): value
         for variable, value in environment.items()
@@ -219,14 +280,14 @@ def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def api_key_of(environment: Mapping[str, str]) -> str | None:
-    """The key for `url`; only the environment gives it, because command lines and files are read
-    by others.
+    """Return the API key for `url`; read only from the environment, because other users may see
+    command lines and files.
     """
     return environment.get(KEY_VARIABLE) or None
 
 
 def sqlite_path(url: str) -> Path | str:
-    """The file of a sqlite: URL, or `:memory:`."""
+    """Return the file of a sqlite: URL, or `:memory:`."""
     path = url.removeprefix("sqlite:")
     path = path.removeprefix("//") if path.startswith("///") else path
     if not path:
@@ -235,19 +296,19 @@ def sqlite_path(url: str) -> Path | str:
 
 
 def own_file(database_url: str) -> Path | None:
-    """The file that holds Penstock's own state; None where it is a server or memory."""
+    """Return the SQLite file with Penstock's state; None for a server or memory."""
     path = sqlite_path(database_url) if database_url.startswith("sqlite:") else None
     return path if isinstance(path, Path) else None
 
 
 def key_file(database_url: str) -> Path | None:
-    """Where the development key of a SQLite file is kept; None for other databases."""
+    """Return the file of the development key beside a SQLite file; None for other databases."""
     path = own_file(database_url)
     return None if path is None else path.with_name(path.name + KEY_SUFFIX)
 
 
 def egress_rules(settings: Settings) -> EgressRules:
-    """Where requests may go."""
+    """Return the rules for outgoing requests."""
     return EgressRules(
         allow_http=settings.egress_http == "allowed",
         allow_private=settings.egress_private == "allowed",
@@ -255,14 +316,14 @@ def egress_rules(settings: Settings) -> EgressRules:
 
 
 def warnings(settings: Settings) -> list[str]:
-    """Combinations that work and are probably not meant."""
+    """List combinations that work but are probably mistakes."""
     found = []
     if settings.session_beat * 3 > settings.session_lease:
         found.append(
-            "session_beat is more than a third of session_lease: two missed beats lose the session"
+            "session_beat is more than a third of session_lease: two missed heartbeats lose it"
         )
     if settings.database_url.startswith("postgres") and settings.pool_size < 4:
-        found.append("pool_size below 4 lets services wait for each other's connection")
+        found.append("pool_size below 4 makes services wait for each other's connections")
     return found
 
 
@@ -279,12 +340,12 @@ def _from_file(file: Path) -> dict[str, Any]:
             raise _unknown(name, name)
         if name in NOT_IN_FILES:
             fix = f"Set {_BY_NAME[name].variable}: a file must not choose where a key is sent."
-            raise SettingsError(name, "not to be in a file", str(file), fix)
+            raise SettingsError(name, "an environment variable or a flag", str(file), fix)
     return values
 
 
 def _unknown(shown: str, name: str) -> SettingsError:
-    """Judged without the prefix, which would make every variable look alike."""
+    """Suggest a similar name, compared without the prefix that all variables share."""
     is_variable = shown != name
     near = difflib.get_close_matches(name, _BY_NAME, n=1)
     names = [_BY_NAME[n].variable if is_variable else n for n in near or sorted(_BY_NAME)]
@@ -299,7 +360,7 @@ def _read(setting: Setting, value: Any) -> Any:
         return _table(setting, value)
     if setting.kind == "text":
         if not isinstance(value, str) or not value.isprintable():
-            raise _refused(setting, "a text", value)
+            raise _refused(setting, "a string of printable characters", value)
         return value
     if setting.kind == "duration":
         try:
@@ -314,7 +375,7 @@ def _read(setting: Setting, value: Any) -> Any:
 
 
 def _number(setting: Setting, value: Any) -> int | float:
-    """A whole or broken number; no truth value, no fraction cut off, no infinity."""
+    """Parse an integer or a number; refuse booleans, truncated fractions and infinity."""
     read: type[int] | type[float] = int if setting.kind == "int" else float
     allowed = (str, int) if setting.kind == "int" else (str, int, float)
     expected = "a whole number" if setting.kind == "int" else "a number"
@@ -332,12 +393,12 @@ def _number(setting: Setting, value: Any) -> int | float:
 def _list(setting: Setting, value: Any) -> tuple[str, ...]:
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise _refused(setting, "a list of texts", value)
+        raise _refused(setting, "a list of strings", value)
     return tuple(part.strip() for part in parts if part.strip())
 
 
 def _table(setting: Setting, value: Any) -> Mapping[str, Any]:
-    """A table of a TOML file, or an object of JSON in the environment."""
+    """Read a table from a TOML file, or a JSON object from the environment."""
     if isinstance(value, str):
         try:
             value = json_profile.parse(value.encode(), setting.name)
@@ -367,7 +428,7 @@ def _check(settings: Settings) -> None:
         raise SettingsError(
             "database_url",
             "sqlite:PATH or postgresql://user@host/name",
-            url.partition(":")[0],  # what follows may hold a password
+            url.partition(":")[0],  # the rest may contain a password
             "For a file in this folder: sqlite:penstock.db",
         )
     if settings.url_plain not in ("never", "allowed"):

@@ -1,6 +1,6 @@
 """Telemetry: typed events on one stream; logs, the live view and tests subscribe to it.
 
-Emitting never fails and costs nothing when nobody listens. An event is a fact that already
+Emitting never fails and costs nothing without subscribers. An event is a fact that already
 happened; nothing may depend on it for correctness.
 """
 
@@ -21,12 +21,12 @@ class Event:
 
     @property
     def action(self) -> str:
-        """The event's name as logged: RunEnded is `run_ended`."""
+        """The event's name in logs: RunEnded is `run_ended`."""
         name = type(self).__name__
         return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
 
     def as_dict(self) -> dict[str, Any]:
-        """The event's fields."""
+        """Return the event's fields."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
@@ -42,7 +42,7 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class RunEnded(Event):
-    """A run's end was accepted."""
+    """A run's end was stored."""
 
     run_id: int
     customer_id: str
@@ -55,7 +55,7 @@ class RunEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class RunRefused(Event):
-    """A result came too late: its token was stale, nothing was changed."""
+    """A result came too late: its token was stale and nothing was changed."""
 
     run_id: int
     token: int
@@ -63,7 +63,7 @@ class RunRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class Ticked(Event):
-    """The scheduler started slots."""
+    """The scheduler started occurrences."""
 
     due: int
     runs: int
@@ -94,7 +94,7 @@ class WorkerBeat(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served(Event):
-    """The API answered a request."""
+    """The API responded to a request."""
 
     request_id: str
     method: str
@@ -107,7 +107,7 @@ class Served(Event):
 
 @dataclass(frozen=True, slots=True)
 class SlotTaken(Event):
-    """A slot of a limit was granted, this long after it was asked for."""
+    """A slot of a limit was granted, `waited_us` after it was requested."""
 
     limit: str
     holder: str
@@ -117,7 +117,7 @@ class SlotTaken(Event):
 
 @dataclass(frozen=True, slots=True)
 class SlotLost(Event):
-    """A slot was not renewed in time, or taken away; its holder was told."""
+    """A slot was not renewed in time, or was revoked; its holder has been notified."""
 
     limit: str
     holder: str
@@ -126,7 +126,7 @@ class SlotLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class QuotaHit(Event):
-    """What a limit stands for refused by quota; effective: how much may be held from now on."""
+    """A quota error was reported for a limit; `effective` is its capacity from now on."""
 
     limit: str
     holder: str
@@ -136,7 +136,7 @@ class QuotaHit(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushPosted(Event):
-    """A message was posted to an endpoint; `outcome` is ack, nack or gone, or stale."""
+    """A message was posted to an endpoint; `outcome` is ack, nack, gone or stale."""
 
     subscription: str
     customer_id: str
@@ -151,7 +151,7 @@ class PushPosted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushRefused(Event):
-    """A push from elsewhere was not accepted; the reason is for operators only."""
+    """An incoming push was not accepted; the reason is for operators only."""
 
     subscription: str
     status: int
@@ -160,7 +160,7 @@ class PushRefused(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushAccepted(Event):
-    """A push from elsewhere is stored: published, a duplicate, or kept as poison."""
+    """An incoming push was stored: published, a duplicate, or kept as poison."""
 
     subscription: str
     message_id: str
@@ -169,7 +169,7 @@ class PushAccepted(Event):
 
 @dataclass(frozen=True, slots=True)
 class ServiceError(Event):
-    """A service's step failed; it backs off and tries again."""
+    """A service's step failed; the service backs off and retries."""
 
     service: str
     error: str
@@ -178,7 +178,7 @@ class ServiceError(Event):
 
 @dataclass(frozen=True, slots=True)
 class ServiceStarted(Event):
-    """A service's loop began."""
+    """A service's loop started."""
 
     service: str
 
@@ -199,26 +199,26 @@ class Events:
 
     @property
     def is_heard(self) -> bool:
-        """Whether anybody listens; hot loops skip building events otherwise."""
+        """Whether there are subscribers; hot loops build no events otherwise."""
         return bool(self._subscribers)
 
     def subscribe(self, subscriber: Callable[[Event], None]) -> Callable[[], None]:
-        """Add a subscriber; returns the call that removes it, once for each time it was added."""
+        """Add a subscriber; return a function that removes this subscription."""
 
-        def heard(event: Event) -> None:
+        def call(event: Event) -> None:
             subscriber(event)
 
         with self._changing:
-            self._subscribers = (*self._subscribers, heard)
+            self._subscribers = (*self._subscribers, call)
 
-        def leave() -> None:
+        def unsubscribe() -> None:
             with self._changing:
-                self._subscribers = tuple(s for s in self._subscribers if s is not heard)
+                self._subscribers = tuple(s for s in self._subscribers if s is not call)
 
-        return leave
+        return unsubscribe
 
     def emit(self, event: Event) -> None:
-        """Tell every subscriber; one that fails is logged and does not hurt the others."""
+        """Call every subscriber; a failure is logged and does not affect the others."""
         for subscriber in self._subscribers:
             try:
                 subscriber(event)

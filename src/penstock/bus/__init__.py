@@ -1,1 +1,1 @@
-"""The bus: topics and subscriptions over the store, behind the seam other transports share."""
+"""The bus: topics and subscriptions over the store, behind the interface other transports share."""

@@ -1,7 +1,9 @@
-"""The courier: delayed messages become ready, lapsed ones are given back, outlived ones end.
+"""The courier: sweeps deliveries whose delay, lease or retention has expired.
 
-Pullers do the first two for themselves; the courier does it for everybody, also for subscriptions
-nobody pulls from at the moment. Every change is compare-and-set, so any number may go on at once.
+Delayed deliveries become ready, lapsed ones are released, and those past retention end. Pulling a
+subscription does the first two for that subscription; the courier covers all of them, including
+subscriptions that no consumer pulls from. Every change is compare-and-set, so any number of
+couriers may run at once.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ STEPS_MAX = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What a pass of the courier did."""
+    """Counts of one courier pass."""
 
     due: int = 0
     lapsed: int = 0
@@ -30,7 +32,7 @@ class Carried:
 
 
 class Courier:
-    """Keeps deliveries moving: due, lapsed, expired."""
+    """Service that moves deliveries on: due, lapsed and expired ones."""
 
     name = "courier"
 
@@ -40,7 +42,7 @@ class Courier:
         self._batch = batch
 
     def run_once(self) -> Carried:
-        """One bounded pass: chunks in transactions of their own."""
+        """Make one bounded pass; every chunk is a transaction of its own."""
         lapsed, dead = self._lapse()
         return Carried(
             due=self._due(),

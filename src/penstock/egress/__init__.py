@@ -1,5 +1,5 @@
-"""How the house asks foreign HTTP servers, and how it proves and checks who speaks.
+"""Outgoing HTTP requests, and signing and checking tokens.
 
-Adapters over the core's rules: one pinned request (`pinned`), signed tokens (`tokens`), and the
-cached keys of others (`keyset`). Nothing here knows the store.
+Adapters over the core's rules: requests to checked addresses (`pinned`), signed tokens (`tokens`),
+and cached keys of other issuers (`keyset`). Nothing here knows the store.
 """

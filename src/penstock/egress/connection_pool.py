@@ -1,8 +1,8 @@
-"""Connections that are kept for the next request to the same origin, for a few seconds.
+"""Pool of idle connections, kept a few seconds for the next request to the same origin.
 
-A kept connection goes to an address that was judged when it was made. It is used by one request at
-a time, not for long (so that a name that moves is followed), and not when the other side has closed
-it or sent something nobody asked for: what is not silent is dropped.
+A pooled connection goes to an address that was checked when it was opened. It serves one request at
+a time and only for a limited time (so that DNS changes take effect). A connection that the server
+closed, or that has unread data, is discarded.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Final
 from penstock.core.clock import Clock
 
 IDLE_SECONDS: Final = 4.0
-"""Below the five seconds after which common servers close a quiet connection."""
+"""Less than the five seconds after which common servers close an idle connection."""
 AGE_SECONDS: Final = 60.0
 KEPT_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A connection to an origin, and since when it is there and quiet."""
+    """A connection to an origin; `made_at` and `quiet_at` are monotonic times."""
 
     origin: str
     raw: socket.socket
@@ -42,50 +42,50 @@ class Kept:
         self._open: OrderedDict[int, Open] = OrderedDict()
 
     def take(self, origin: str) -> Open | None:
-        """The latest connection to an origin that is young and silent; it is the caller's now."""
+        """Remove and return the newest usable connection to an origin; None if there is none."""
         with self._lock:
             self._drop_old()
-            places = [place for place, one in self._open.items() if one.origin == origin]
-            while places:
-                one = self._open.pop(places.pop())
-                if _is_silent(one.raw):
+            keys = [key for key, one in self._open.items() if one.origin == origin]
+            while keys:
+                one = self._open.pop(keys.pop())
+                if _is_idle(one.raw):
                     return one
                 one.raw.close()
         return None
 
     def put(self, origin: str, raw: socket.socket, made_at: float | None) -> None:
-        """Keep a connection whose answer was read to its end."""
+        """Keep a connection whose response was read to its end."""
         now = self._clock.monotonic()
         with self._lock:
             self._open[id(raw)] = Open(origin, raw, now if made_at is None else made_at, now)
             self._drop_old()
 
     def close(self) -> None:
-        """Close what is idle."""
+        """Close all idle connections."""
         with self._lock:
             for one in self._open.values():
                 one.raw.close()
             self._open.clear()
 
     def __del__(self) -> None:
-        """Whoever forgets to close leaves no open connection behind."""
+        """Close idle connections if `close` was not called."""
         self.close()
 
     def _drop_old(self) -> None:
         now = self._clock.monotonic()
         over = len(self._open) - KEPT_MAX
-        for place, one in list(self._open.items()):
+        for key, one in list(self._open.items()):
             is_old = now - one.quiet_at > IDLE_SECONDS or now - one.made_at > AGE_SECONDS
             if is_old or over > 0:
                 over -= 1
-                del self._open[place]
+                del self._open[key]
                 one.raw.close()
 
 
-def _is_silent(raw: socket.socket) -> bool:
-    """Nothing waits to be read: neither bytes nor the end."""
+def _is_idle(raw: socket.socket) -> bool:
+    """Return whether nothing can be read: neither data nor the end of the stream."""
     if isinstance(raw, ssl.SSLSocket) and raw.pending():
         return False
-    with selectors.DefaultSelector() as watch:
-        watch.register(raw, selectors.EVENT_READ)
-        return not watch.select(0)
+    with selectors.DefaultSelector() as selector:
+        selector.register(raw, selectors.EVENT_READ)
+        return not selector.select(0)

@@ -1,9 +1,9 @@
-"""The public keys of an issuer, fetched rarely and kept while their server is away.
+"""The public keys of an issuer, fetched rarely and kept while the issuer is unavailable.
 
-Fresh keys are used without asking. Stale ones, or a key id nobody knows, lead to one fetch, and to
-no other within a minute, whatever comes in: a flood of invented key ids costs the issuer nothing.
-While a fetch is under way others go on with what is known. Keys that could not be renewed for a day
-are no longer believed.
+Fresh keys are used without a request. Stale keys, or an unknown key id, cause one fetch, and no
+other within a minute: a flood of invented key ids does not reach the issuer. While a fetch is in
+progress, other threads continue with the known keys. Keys that could not be renewed for a day are
+no longer used.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class KeysUnavailable(PenstockError):
 
 
 def fetching(egress: Egress) -> Fetch:
-    """How keys are fetched, under the rules of egress."""
+    """Return a function that fetches keys under the egress rules."""
     return lambda url: egress.send(
         Request(method="GET", url=url, seconds=FETCH_SECONDS, wants_body=True)
     )
@@ -61,7 +61,10 @@ class KeySet:
         self.fetches = 0
 
     def find(self, key_id: str) -> Jwk | None:
-        """The key of an id, None when the issuer has none; KeysUnavailable when nobody can say."""
+        """Return the key with an id; None if the issuer has none.
+
+        Raises KeysUnavailable when the issuer's keys are not known.
+        """
         now = self._clock.monotonic()
         if key_id in self._keys and now < self._fresh_until:
             return self._keys[key_id]
@@ -71,10 +74,10 @@ class KeySet:
         return self._keys.get(key_id)
 
     def _renew(self, now: float) -> None:
-        """Fetch once, unless that was tried within the last minute or is being done."""
+        """Fetch once, unless a fetch is in progress or was tried within the last minute."""
         if self._tried_at is not None and now - self._tried_at < REFETCH_SECONDS:
             if self._got_at is None and self._fetching.acquire(timeout=FETCH_SECONDS):
-                self._fetching.release()  # the very first fetch is under way: waited for
+                self._fetching.release()  # wait for the very first fetch, which is in progress
             return
         if not self._fetching.acquire(blocking=False):
             return
@@ -90,13 +93,13 @@ class KeySet:
             self._keys, self._got_at = keys, now
             self._fresh_until = now + fresh_seconds(reply.headers.get("cache-control"))
         except (Failed, InvalidInput):
-            return  # the keys we have are used; without any, `find` says so
+            return  # the known keys stay in use; without any, `find` raises KeysUnavailable
         finally:
             self._fetching.release()
 
 
 def read_keys(body: bytes) -> dict[str, Jwk]:
-    """The signing keys of a key set by id; InvalidInput when it is none."""
+    """Return the signing keys of a key set by id; InvalidInput if it is not a key set."""
     found = parse(body, "keys", names_max=2_000)
     keys = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(keys, list):
@@ -105,14 +108,14 @@ def read_keys(body: bytes) -> dict[str, Jwk]:
 
 
 def fresh_seconds(header: str | None) -> float:
-    """How long keys are fresh, by Cache-Control, between five minutes and a day."""
+    """Return how long keys are fresh by Cache-Control, between five minutes and a day."""
     found = _MAX_AGE.search(header or "")
     given = FRESH_SECONDS if found is None else float(found[1])
     return min(max(given, FRESH_MIN), FRESH_MAX)
 
 
 def _is_usable(key: object) -> bool:
-    """For signatures, of a kind we check, public, and called by a name."""
+    """Return whether a key is public, has an id, and is for signatures of a supported kind."""
     if not isinstance(key, dict) or not isinstance(key.get("kid"), str):
         return False
     kind = (key.get("kty"), key.get("alg"))

@@ -1,8 +1,8 @@
-"""Tokens, signed and checked: PyJWT and cryptography behind the rules of `core.oidc`.
+"""Signing and checking tokens: PyJWT and cryptography behind the rules of `core.oidc`.
 
-Both libraries are the extra `penstock[oidc]` and loaded when a token is first signed or checked.
-PyJWT takes a token apart and checks its signature under one algorithm that we name; which claims
-are believed is decided in `core.oidc`.
+Both libraries come with the extra `penstock[oidc]` and are loaded when a token is first signed or
+checked. PyJWT parses a token and checks its signature under one algorithm that this module names;
+`core.oidc` decides which claims are trusted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KINDS: Final = {"RS256": "RSA", "ES256": "EC"}
 
 
 class Verifier:
-    """Checks tokens of issuers; keeps each issuer's keys. Safe to use from any thread."""
+    """Token verifier that caches each issuer's keys. Safe to use from any thread."""
 
     def __init__(self, fetch: Fetch, clock: Clock) -> None:
         self._fetch = fetch
@@ -44,14 +44,17 @@ class Verifier:
         self._sets: dict[str, KeySet] = {}
 
     def keys_of(self, url: str) -> KeySet:
-        """The keys behind a URL."""
+        """Return the cached key set of a URL."""
         with self._lock:
             if url not in self._sets:
                 self._sets[url] = KeySet(url, self._fetch, self._clock)
             return self._sets[url]
 
     def verify(self, token: object, expected: Expected, keys_url: str) -> Claims:
-        """Who sent this token; Untrusted when it is not as expected, KeysUnavailable for now."""
+        """Return the claims of a token; raise Untrusted if it is not as expected.
+
+        Raises KeysUnavailable when the issuer's keys cannot be fetched.
+        """
         header = read_header(token)
         assert isinstance(token, str)
         key = self.keys_of(keys_url).find(header.key_id)
@@ -62,25 +65,25 @@ class Verifier:
 
 
 class Signer:
-    """Signs tokens for receivers of push; each is used again until it is nearly over."""
+    """Token signer for push receivers; a token is reused until ten minutes before it expires."""
 
     def __init__(self, issuer: str, key: Callable[[], SigningKey], clock: Clock) -> None:
-        """Sign as `issuer`; `key` gives the key to sign with now."""
+        """Sign as `issuer`; `key` returns the current signing key."""
         self._issuer = issuer
         self._key = key
         self._clock = clock
         self._lock = threading.Lock()
-        self._made: dict[tuple[str, str, str], tuple[str, Micros]] = {}
+        self._cache: dict[tuple[str, str, str], tuple[str, Micros]] = {}
 
     def token(self, audience: str, email: str) -> str:
-        """A token for an audience that is valid for ten minutes or more."""
+        """Return a token for an audience that is valid for at least ten minutes."""
         now, key = self._clock.now(), self._key()
         name = (key.key_id, audience, email)
         with self._lock:
-            known = self._made.get(name)
+            known = self._cache.get(name)
             if known is None or known[1] - now < RENEW_US:
-                if len(self._made) >= TOKENS_MAX:
-                    self._made.clear()
+                if len(self._cache) >= TOKENS_MAX:
+                    self._cache.clear()
                 claims = {
                     "iss": self._issuer,
                     "aud": audience,
@@ -90,15 +93,15 @@ class Signer:
                     "iat": now // SECOND,
                     "exp": (now + LIFETIME_US) // SECOND,
                 }
-                known = self._made[name] = (sign(claims, key), now + LIFETIME_US)
+                known = self._cache[name] = (sign(claims, key), now + LIFETIME_US)
         return known[0]
 
 
 def check_signature(token: str, key: Jwk, algorithm: str) -> bytes:
-    """The payload of a token that this key signed under this algorithm; Untrusted otherwise."""
+    """Return the payload of a token signed by this key and algorithm; raise Untrusted otherwise."""
     jwt = _library()
     if key.get("kty") != _KINDS[algorithm] or key.get("alg", algorithm) != algorithm:
-        raise Untrusted("alg: not the key's")
+        raise Untrusted("alg: does not match the key")
     try:
         public = jwt.PyJWK(dict(key), algorithm=algorithm).key
         if algorithm == "RS256" and public.key_size < RSA_BITS:
@@ -113,7 +116,7 @@ def check_signature(token: str, key: Jwk, algorithm: str) -> bytes:
 
 
 def sign(claims: dict[str, Any], key: SigningKey) -> str:
-    """A token with these claims (RS256)."""
+    """Return a token with these claims (RS256)."""
     text: str = _library().encode(
         claims, key.pem, algorithm="RS256", headers={"kid": key.key_id, "typ": "JWT"}
     )
@@ -121,7 +124,7 @@ def sign(claims: dict[str, Any], key: SigningKey) -> str:
 
 
 def new_signing_key() -> SigningKey:
-    """A new key, named by its own thumbprint (RFC 7638)."""
+    """Create a key, named by its own thumbprint (RFC 7638)."""
     _library()
     # The extra `oidc`, as above.
     from cryptography.hazmat.primitives import serialization
@@ -137,7 +140,7 @@ def new_signing_key() -> SigningKey:
 
 
 def public_jwk(key: SigningKey) -> dict[str, str]:
-    """What others check this key's signatures with."""
+    """Return the public key with which others check this key's signatures."""
     return {**_public(key.pem), "kid": key.key_id, "use": "sig", "alg": "RS256"}
 
 
@@ -159,7 +162,7 @@ def _thumbprint(jwk: dict[str, str]) -> str:
 
 def _library() -> Any:
     try:
-        # The extra `oidc`: nobody without tokens needs it.
+        # The extra `oidc`: only installations that use tokens need it.
         import cryptography  # noqa: F401
         import jwt  # as above
     except ImportError as error:

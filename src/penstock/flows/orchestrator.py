@@ -1,9 +1,10 @@
-"""The orchestrator: what happened to flows is acted on, and gates look at data.
+"""The orchestrator: acts on flow events and probes the data that gates need.
 
-One step takes nudges and due looks in batches, judges their flows under lock (`store.cascade`), and
-makes the looks that gates need outside any transaction: leased first, judged after, by whoever
-comes back with the current token. Slow looks run on threads of their own and hold nobody up. Safe
-in any number of replicas; a crash leaves nudges and leases that are found again.
+One step takes flow events and due probes in batches, evaluates their flows under lock
+(`store.cascade`), and runs the probes that gates need outside any transaction: a probe is leased
+first, and its result is evaluated later if the lease's token is still current. Slow probes run on
+their own threads and delay no other flow. Safe in any number of replicas; after a crash, flow
+events and leases remain and are picked up again.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from penstock.pipelines.declare.pipeline import Pipeline
 
 BATCH: Final = 500
 BUSY_US: Final = 50_000
-"""How long to leave alone what another orchestrator is acting on."""
+"""Delay before retrying work that another orchestrator holds."""
 CHANNEL: Final = "flows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stepped:
-    """What a step did, and when something is due again."""
+    """Counts of one step, and when the next work is due."""
 
     flows: int = 0
     decisions: int = 0
@@ -45,7 +46,7 @@ class Stepped:
     now: int = 0
 
     def plus(self, part: Advanced, looks: int = 0) -> Stepped:
-        """This and a part of the same step."""
+        """Add the counts of one transaction."""
         return replace(
             self,
             flows=self.flows + part.flows,
@@ -59,21 +60,21 @@ class Stepped:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Observed:
     order: LookOrder
     evidence: Evidence
 
 
 class _Step(NamedTuple):
-    """What one transaction did, and what it saw ahead: when something is due, and the time."""
+    """What one transaction did; `next_due` returns when something is due, and the time."""
 
     part: Advanced
     is_full: bool
-    look_ahead: Callable[[], tuple[int | None, int]]
+    next_due: Callable[[], tuple[int | None, int]]
 
 
 class Orchestrator:
-    """Drives flows from phase to phase."""
+    """Service that drives flows from phase to phase."""
 
     name = "orchestrator"
 
@@ -88,115 +89,118 @@ class Orchestrator:
         threads: int = 0,
         batch: int = BATCH,
     ) -> None:
-        """An orchestrator that looks through `look`; with `threads`, looks do not hold it up.
+        """Probe data through `look`; with `threads`, probes run in the background.
 
-        known: answers a look from memory, or None; what it knows is judged without a lease.
-        pipelines: code that is loaded here, for expected counts that are functions.
+        known: returns the observations of a probe from a cache, or None; cached observations are
+        evaluated without a lease.
+        pipelines: code loaded here, for expected counts that are functions.
         """
         self._store = store
-        self._look = look
+        self._probe = look
         self._known = known
         self._holder = holder
         self._batch = batch
         self._code = {pipeline.digest: pipeline for pipeline in pipelines}
         self._threads: Executor | None = None
         if threads:
-            self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-look")
-        self._seen: deque[_Seen] = deque()
+            self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-probe")
+        self._observed: deque[_Observed] = deque()
 
     def run_once(self) -> Stepped:
-        """Act on everything that happened and is due; looks are made, or begun."""
+        """Act on everything that happened or is due; probes are run, or started."""
         total = Stepped()
         while True:
-            seen = [self._seen.popleft() for _ in range(min(len(self._seen), self._batch))]
-            part, is_full, look_ahead = self._stepped(seen)
-            next_at, now = look_ahead()
+            count = min(len(self._observed), self._batch)
+            observed = [self._observed.popleft() for _ in range(count)]
+            part, is_full, next_due = self._stepped(observed)
+            next_at, now = next_due()
             total = total.plus(part, len(part.looks))
             if part.pools:
                 self._store.wake([f"runs:{pool}" for pool in sorted(part.pools)])
             if part.stopped:
                 self._store.wake(["cancel"])
             for order in part.looks:
-                self._make(order)
+                self._start_probe(order)
             is_due = next_at is not None and next_at <= now
-            if not (is_full or self._seen or (is_due and part.flows)):
+            if not (is_full or self._observed or (is_due and part.flows)):
                 break
         if is_due:
-            next_at = now + BUSY_US  # others hold it: they act on it, or their crash frees it
+            # Another replica holds it: that one acts on it, or its crash frees it.
+            next_at = now + BUSY_US
         return replace(total, next_at=next_at, now=now)
 
     def close(self) -> None:
-        """Begin no more looks; those under way are not waited for longer than they take."""
+        """Start no more probes and wait for the running ones."""
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def _stepped(self, seen: list[_Seen]) -> _Step:
-        """One transaction; what was seen is kept for the next one when it fails."""
+    def _stepped(self, observed: list[_Observed]) -> _Step:
+        """Run one transaction; if it fails, keep the observations for the next one."""
         try:
-            return self._store.write(lambda tx: self._step(tx, seen))
+            return self._store.write(lambda tx: self._step(tx, observed))
         except Exception:
-            self._seen.extendleft(reversed(seen))
+            self._observed.extendleft(reversed(observed))
             raise
 
-    def _step(self, tx: Tx, seen: Sequence[_Seen]) -> _Step:
-        stirs: dict[int, Stir] = {}
-        for item in seen:
-            stir = stirs.setdefault(item.order.flow.flow_id, Stir())
-            stir.evidence[item.order.gate_id] = item.evidence
-        nudges = nudge_take(tx, self._batch)
-        for nudge in nudges:
-            stir = stirs.setdefault(nudge.flow_id, Stir())
-            if nudge.phase is None:
-                stir.everything = True
+    def _step(self, tx: Tx, observed: Sequence[_Observed]) -> _Step:
+        wakeups: dict[int, Stir] = {}
+        for item in observed:
+            wakeup = wakeups.setdefault(item.order.flow.flow_id, Stir())
+            wakeup.evidence[item.order.gate_id] = item.evidence
+        events = nudge_take(tx, self._batch)
+        for event in events:
+            wakeup = wakeups.setdefault(event.flow_id, Stir())
+            if event.phase is None:
+                wakeup.everything = True
             else:
-                stir.phases.add(nudge.phase)
-                if nudge.is_failure:
-                    stir.failures[nudge.phase] += 1
-        # What happened comes first; what is due is looked for once nothing happens any more.
-        for flow_id, gate_id in [] if stirs else phase_due(tx, self._batch):
-            stir = stirs.setdefault(flow_id, Stir())
+                wakeup.phases.add(event.phase)
+                if event.is_failure:
+                    wakeup.failures[event.phase] += 1
+        # Events first; due probes are taken once there are no more events.
+        for flow_id, gate_id in [] if wakeups else phase_due(tx, self._batch):
+            wakeup = wakeups.setdefault(flow_id, Stir())
             if gate_id is not None:
-                stir.due.add(gate_id)
-        if not stirs:
+                wakeup.due.add(gate_id)
+        if not wakeups:
             return _Step(Advanced(), False, cascade_next_ask(tx))
-        known = None if self._known is None else self._remembered
-        part = advance(tx, stirs, actor=self._holder, holder=self._holder, known=known)
-        return _Step(part, len(nudges) == self._batch, cascade_next_ask(tx))
+        known = None if self._known is None else self._cached
+        part = advance(tx, wakeups, actor=self._holder, holder=self._holder, known=known)
+        return _Step(part, len(events) == self._batch, cascade_next_ask(tx))
 
-    def _make(self, order: LookOrder) -> None:
+    def _start_probe(self, order: LookOrder) -> None:
         if self._threads is None:
-            self._take(order, self._looked(order))
+            self._keep(order, self._probed(order))
             return
-        future = self._threads.submit(self._looked, order)
-        future.add_done_callback(lambda done: self._landed(order, done))
+        future = self._threads.submit(self._probed, order)
+        future.add_done_callback(lambda done: self._on_probed(order, done))
 
-    def _landed(self, order: LookOrder, done: Future[list[Sighting]]) -> None:
+    def _on_probed(self, order: LookOrder, done: Future[list[Sighting]]) -> None:
         if not done.cancelled() and done.exception() is None:
-            self._take(order, done.result())
+            self._keep(order, done.result())
             self._store.wake([CHANNEL])
 
-    def _take(self, order: LookOrder, sightings: Sequence[Sighting]) -> None:
-        seen = {sighting.key: sighting for sighting in sightings}
-        self._seen.append(_Seen(order, Evidence(token=order.token, sightings=seen)))
+    def _keep(self, order: LookOrder, observations: Sequence[Sighting]) -> None:
+        observed = {one.key: one for one in observations}
+        self._observed.append(_Observed(order, Evidence(token=order.token, sightings=observed)))
 
-    def _looked(self, order: LookOrder) -> list[Sighting]:
-        place = (order.phase, order.processor)
-        return list(self._look(self._question(order.flow, order.planned, place, order.since)))
+    def _probed(self, order: LookOrder) -> list[Sighting]:
+        gate_key = (order.phase, order.processor)
+        return list(self._probe(self._request(order.flow, order.planned, gate_key, order.since)))
 
-    def _remembered(self, wanted: Wanted) -> dict[str, Sighting] | None:
-        """What is known of a gate's data without looking."""
+    def _cached(self, wanted: Wanted) -> dict[str, Sighting] | None:
+        """Return the cached observations for a gate, or None if it must be probed."""
         assert self._known is not None
-        book, ask = wanted.book, wanted.ask
-        place = (ask.phase, ask.processor or "")
-        look = self._question(book.flow, book.planned, place, wanted.since)
-        seen = self._known(look)
-        return None if seen is None else {sighting.key: sighting for sighting in seen}
+        snapshot, ask = wanted.book, wanted.ask
+        gate_key = (ask.phase, ask.processor or "")
+        request = self._request(snapshot.flow, snapshot.planned, gate_key, wanted.since)
+        observed = self._known(request)
+        return None if observed is None else {one.key: one for one in observed}
 
-    def _question(
-        self, flow: Flow, planned: Planned, place: tuple[str, str], since: int | None
+    def _request(
+        self, flow: Flow, planned: Planned, gate_key: tuple[str, str], since: int | None
     ) -> Look:
-        """What to look at; from the code where it is loaded, because JSON holds no functions."""
-        phase, processor = place
+        """Build the probe request; from the loaded code if possible, as JSON holds no functions."""
+        phase, processor = gate_key
         code = self._code.get(flow.digest)
         if code is None:
             needs = planned.needs(phase, processor)

@@ -1,7 +1,7 @@
-"""Finding declared pipelines: by module, by module and attribute, or by file.
+"""Loading declared pipelines: by module, by module and attribute, or by file.
 
 The command line and `assembly` call this. Importing a user's module runs the user's code, so every
-way it can go wrong is told with the target's name and the original error; nothing is swallowed.
+failure is reported with the target's name and the original error; none is swallowed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ FIELD = "pipelines"
 def load_pipelines(targets: Sequence[str]) -> list[Pipeline]:
     """Return the pipelines of `package.module`, `package.module:attribute` or `path/to/file.py`.
 
-    A file is imported under its own name with its folder on the path, so that child processes
-    find it too. Raises InvalidInput (target, import, nothing inside, one name twice) and
-    DeclarationError (a pipeline contradicts itself).
+    A file is imported under its own name with its folder on sys.path, so that child processes
+    find it too. Raises InvalidInput (bad target, failed import, no pipeline, duplicate name) and
+    DeclarationError (a pipeline is inconsistent).
     """
     found: dict[str, tuple[Pipeline, str]] = {}
     for target in targets:
@@ -47,7 +47,7 @@ def _pipelines_of(target: str) -> list[Pipeline]:
         inside = [value for value in vars(module).values() if isinstance(value, Pipeline)]
         if not inside:
             fix = 'Declare one at the top level: name = Pipeline("name").'
-            raise InvalidInput(FIELD, "a module with a Pipeline inside", target, fix)
+            raise InvalidInput(FIELD, "a module that defines a Pipeline", target, fix)
         return list(dict.fromkeys(inside))
     value: object = module
     for part in attribute.split("."):
@@ -72,7 +72,7 @@ def _import_file(target: str, path: Path) -> ModuleType:
     origin = getattr(module, "__file__", None)
     if origin is None or Path(origin).resolve() != path:
         fix = f"Another module is called {path.stem!r} ({origin}): rename the file."
-        raise InvalidInput(FIELD, "a file name of its own", str(path), fix)
+        raise InvalidInput(FIELD, "a file name that no other module has", str(path), fix)
     return module
 
 
@@ -86,7 +86,7 @@ def _import_module(target: str, name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if name == missing or name.startswith(f"{missing}."):
-            fix = f"There is no module {missing!r} on the path; run where it can be imported."
+            fix = f"There is no module {missing!r} on the path; run where Python can import it."
             raise InvalidInput(FIELD, "a module that can be imported", target, fix) from error
         fix = f"It imports {missing!r}, which is not installed."
         raise InvalidInput(FIELD, "a module that can be imported", target, fix) from error

@@ -1,4 +1,4 @@
-"""How gates look at data: one adapter per warehouse behind the protocol of `probes.api`.
+"""Probing the data that gates depend on: one adapter per warehouse behind `probes.api`.
 
-`Probes` in `probes.looking` is what gates call; everything here only reads.
+Gates call `Probes` in `probes.looking`; everything here only reads.
 """

@@ -1,7 +1,7 @@
-"""Author's queries with `:name` marks become statements of a driver, values always bound.
+"""Translating an author's query with `:name` parameters into a driver statement with bound values.
 
-The text is the pipeline author's and stays as it is, but for marks that stand outside of strings,
-quoted names and comments. A mark without a value is an error, never an empty value.
+The pipeline author's text is unchanged except for parameters outside of strings, quoted names and
+comments. A parameter without a value is an error, never an empty value.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _TOKEN: Final = re.compile(
 )
 
 
-def values_of(look: Look) -> dict[str, Any]:
-    """Return what a query may name: parameters, and over them `partition` and `customer`."""
-    return {**look.parameters, "partition": look.partition, "customer": look.customer}
+def values_of(request: Look) -> dict[str, Any]:
+    """Return the values a query may use: parameters, overridden by `partition` and `customer`."""
+    return {**request.parameters, "partition": request.partition, "customer": request.customer}
 
 
 def bound(sql: str, values: Mapping[str, Any], dialect: Dialect, rows_max: int = 1) -> Statement:
-    """Return the author's query in the driver's spelling, with the values that it names."""
+    """Return the author's query in the driver's syntax, with the values that it uses."""
     used: dict[str, Scalar] = {}
     parts: list[str] = []
     end = 0
@@ -56,8 +56,8 @@ def _literal(text: str, dialect: Dialect) -> str:
 def _value(name: str, values: Mapping[str, Any]) -> Scalar:
     if name not in values:
         known = ", ".join(f":{name}" for name in sorted(values))
-        raise ProbeFailed(f"the query names :{name}, which has no value here; there are {known}")
+        raise ProbeFailed(f"expected a query with parameters among {known}, got :{name}")
     value = values[name]
     if value is None or isinstance(value, str | int | float | bool):
         return value
-    raise ProbeFailed(f"the query names :{name}, whose value {shown(value)} is no plain value")
+    raise ProbeFailed(f"expected a scalar value for :{name}, got {shown(value)}")

@@ -1,10 +1,11 @@
-"""DuckDB files, and folders of Parquet and CSV files; opened read-only and briefly.
+"""DuckDB files, and folders of Parquet and CSV files; opened read-only for one probe at a time.
 
-One writing process locks a DuckDB file against everybody else, also against readers, and a reader
-locks it against writers. So a file is opened for one look and closed again, and a lock is waited
-for. Inside a process that has the file open for writing it cannot be opened read-only besides; then
-the look joins that database, in transactions that refuse to write. `?shared=true` after the file
-asks for that at once: right where the same process writes the file, and where no other does.
+A process that writes a DuckDB file locks it against all other processes, including readers, and a
+reader locks it against writers. So a file is opened for one probe and closed again, and the adapter
+waits for a lock. A process that has the file open for writing cannot also open it read-only; there
+the probe joins the open database, in transactions that refuse to write. `?shared=true` after the
+file name requests that mode directly: use it where the probing process also writes the file, and no
+other process does.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 LOCK_PAUSE_SECONDS: Final = 0.05
 SHARED: Final = "?shared=true"
 
-# A name that ends like a file would be read as one when there is no such table.
+# DuckDB would read such a name as a file if there is no such table.
 _FILE_ENDINGS: Final = frozenset(
     {
         "arrow",
@@ -50,7 +51,7 @@ class DuckDbWarehouse:
     """The tables of one file, or the files of one folder.
 
     In a folder, table `raw.games` is `raw/games.parquet`, `raw/games.csv`, `raw/games.csv.gz` or
-    the files of one kind anywhere below `raw/games/`; folders called `day=2025-12-31` are columns.
+    the files of one type anywhere below `raw/games/`; folders named `day=2025-12-31` are columns.
     """
 
     dialect = Dialect(mark=lambda name: f"${name}", text_type="VARCHAR", days_by_scan=True)
@@ -64,17 +65,17 @@ class DuckDbWarehouse:
         self._memory: duckdb.DuckDBPyConnection | None = None
 
     def source(self, table: str, tag: str) -> Statement:
-        """The quoted name, or a reader of the files whose path is bound."""
+        """Return the quoted name, or a reader function with the file pattern as a bound value."""
         parts = table_parts(table, self.dialect)
         if self._is_folder:
             reader, pattern = self._files(parts, table)
             return Statement(text=f"{reader}(${tag}_files)", values=((f"{tag}_files", pattern),))
         if parts[-1].lower() in _FILE_ENDINGS:
-            raise ProbeFailed(f"{table} ends like a file name; name a table")
+            raise ProbeFailed(f"{table} ends like a file name; use a table name")
         return Statement(text=table_quoted(table, self.dialect))
 
     def read(self, statements: Sequence[Statement], budget: Budget) -> Answer:
-        """Read the statements in one snapshot; waits for a lock as long as time is left."""
+        """Read the statements in one snapshot; wait for a lock while there is time left."""
         with Alarm(budget.seconds_each) as alarm:
             try:
                 with self._connected(alarm) as connection:
@@ -90,7 +91,7 @@ class DuckDbWarehouse:
                 raise ProbeFailed(str(error)) from None
 
     def close(self) -> None:
-        """Close the reader of folders; files are closed after each look."""
+        """Close the in-memory database used for folders; files are closed after each probe."""
         with self._lock:
             memory, self._memory = self._memory, None
         if memory is not None:
@@ -129,23 +130,23 @@ class DuckDbWarehouse:
 
     @staticmethod
     def _is_lock(error: BaseException) -> bool:
-        """Whether another process holds the file, or a thread of this one is just letting go of it.
+        """Return whether another process holds the file, or a thread of this one is closing it.
 
-        Known by their words: the library's types for them differ from version to version.
+        Recognized by the message: the library's error types differ from version to version.
         """
         return any(words in str(error) for words in ("lock on file", "file handle conflict"))
 
     def _files(self, parts: Sequence[str], table: str) -> tuple[str, str]:
-        """The reader of a table's files and the pattern that finds them."""
-        place = self._path.joinpath(*parts)
+        """Return the reader of a table's files and the pattern that finds them."""
+        path = self._path.joinpath(*parts)
         for ending, reader in _READERS:
-            file = place.with_name(place.name + ending)
+            file = path.with_name(path.name + ending)
             if file.is_file():
                 return reader, glob.escape(str(file))
-        if place.is_dir():
+        if path.is_dir():
             for ending, reader in _READERS:
-                if next(place.rglob(f"*{ending}"), None) is not None:
-                    return reader, f"{glob.escape(str(place))}/**/*{ending}"
+                if next(path.rglob(f"*{ending}"), None) is not None:
+                    return reader, f"{glob.escape(str(path))}/**/*{ending}"
         wanted = "/".join(parts)
         raise ProbeFailed(f"{table}: no {wanted}.parquet, {wanted}.csv or folder in {self._path}")
 
@@ -153,7 +154,7 @@ class DuckDbWarehouse:
 def _results(
     connection: duckdb.DuckDBPyConnection, statements: Sequence[Statement], alarm: Alarm
 ) -> list[list[Row]]:
-    # Without this a name that is no table could be a variable of this process.
+    # Otherwise a name that is not a table could resolve to a Python variable of this process.
     connection.execute("SET SESSION python_enable_replacements = false")
     connection.execute("SET SESSION TimeZone = 'UTC'")
     connection.execute("BEGIN TRANSACTION READ ONLY")

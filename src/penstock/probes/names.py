@@ -1,7 +1,7 @@
 """Names in queries: checked against the strictest pattern, then quoted; nothing else is spliced.
 
-Declarations are checked when they are made, but a dependency can also be read back from a record
-or built by hand, so a name is checked again right where it enters a query.
+Declarations are checked when they are made, but a dependency can also be read back from a record or
+built by other code, so a name is checked again right where it enters a query.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def table_parts(table: str, dialect: Dialect) -> list[str]:
 
 
 def table_quoted(table: str, dialect: Dialect) -> str:
-    """Return a table's name, each part in quotes."""
+    """Return a table's name with each part quoted."""
     return ".".join(f'"{part}"' for part in table_parts(table, dialect))
 
 
 def column_quoted(column: str, dialect: Dialect) -> str:
-    """Return a column of the table called `t`.
+    """Return a quoted column of the table alias `t`.
 
-    The prefix matters: SQLite reads a quoted name that is no column as a string, so that counting
-    a column that does not exist would find it filled in every row.
+    The prefix matters: SQLite reads a quoted name that is not a column as a string, so counting a
+    column that does not exist would count every row.
     """
     if not COLUMN.fullmatch(column):
         raise ProbeFailed(f"{shown(column)} is not a column name")
@@ -41,6 +41,6 @@ def column_quoted(column: str, dialect: Dialect) -> str:
 
 
 def _check_length(name: str, dialect: Dialect) -> None:
-    # PostgreSQL cuts longer names and would look at another table than the one that was meant.
+    # PostgreSQL truncates longer names, so the query could read a different table.
     if len(name) > dialect.name_max:
         raise ProbeFailed(f"{shown(name)} is longer than {dialect.name_max} characters")

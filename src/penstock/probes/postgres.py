@@ -1,8 +1,8 @@
-"""PostgreSQL: read-only transactions on a few connections that are kept between looks.
+"""PostgreSQL: read-only transactions on a few connections that are kept between probes.
 
-The server ends a statement that takes too long; should the server itself not answer any more, the
-alarm cuts the connection. Settings are made per transaction, so that a pooler in between is no
-trouble. A connection that failed is closed; one that went stale while idle is replaced once.
+The server ends a statement that takes too long; if the server itself stops responding, the alarm
+closes the connection. Settings are made per transaction, so that a connection pooler in between
+causes no problems. A connection that failed is closed; an idle one that went stale is replaced.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 IDLE_MAX: Final = 8
 GRACE_SECONDS: Final = 1.0
-"""How much longer than the server's own bound the alarm waits before it cuts the connection."""
+"""How much longer than the server's statement timeout the alarm waits before it disconnects."""
 
 _BEGIN = (
     "BEGIN READ ONLY; SET LOCAL statement_timeout = {ms}; SET LOCAL TimeZone = 'UTC'; "
@@ -47,14 +47,14 @@ class PostgresWarehouse:
         self._idle: list[psycopg.Connection[Any]] = []
 
     def source(self, table: str, tag: str) -> Statement:  # noqa: ARG002  # the protocol's
-        """The quoted name."""
+        """Return the quoted name."""
         return Statement(text=table_quoted(table, self.dialect))
 
     def read(self, statements: Sequence[Statement], budget: Budget) -> Answer:
         """Read the statements in one transaction."""
         with Alarm(budget.seconds_each + GRACE_SECONDS) as alarm:
             try:
-                connection = self._begun(budget.seconds_each, alarm)
+                connection = self._begin(budget.seconds_each, alarm)
                 try:
                     results = [_rows(connection, statement) for statement in statements]
                     connection.execute("ROLLBACK")
@@ -71,21 +71,21 @@ class PostgresWarehouse:
         return Answer(results=results)
 
     def close(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the idle connections."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
-    def _begun(self, seconds: float, alarm: Alarm) -> psycopg.Connection[Any]:
-        """A connection with a transaction begun; one that went stale is found out here."""
+    def _begin(self, seconds: float, alarm: Alarm) -> psycopg.Connection[Any]:
+        """Return a connection with an open transaction; stale connections are detected here."""
         begin = _BEGIN.format(ms=max(1, round(seconds * 1_000)))
         while True:
             connection = self._take()
             is_new = connection is None
             if connection is None:
                 connection = self._connect(seconds)
-            alarm.on_ring(partial(_cut, connection))
+            alarm.on_ring(partial(_disconnect, connection))
             try:
                 connection.execute(begin)
             except BaseException as error:
@@ -99,7 +99,7 @@ class PostgresWarehouse:
     def _connect(self, seconds: float) -> psycopg.Connection[Any]:
         connection: psycopg.Connection[Any] = self._library.connect(
             self._url,
-            autocommit=True,  # transactions are begun and ended by name here
+            autocommit=True,  # transactions are begun and ended explicitly here
             prepare_threshold=None,
             connect_timeout=max(2, math.ceil(seconds)),
             application_name="penstock-probe",
@@ -123,7 +123,7 @@ def _rows(connection: psycopg.Connection[Any], statement: Statement) -> list[Row
     return cursor.fetchmany(statement.rows_max)
 
 
-def _cut(connection: psycopg.Connection[Any]) -> None:
-    """End the conversation from another thread: the one that waits sees it end."""
-    with socket.socket(fileno=os.dup(connection.fileno())) as line:
-        line.shutdown(socket.SHUT_RDWR)
+def _disconnect(connection: psycopg.Connection[Any]) -> None:
+    """Shut the connection down from another thread; the waiting thread receives an error."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as raw:
+        raw.shutdown(socket.SHUT_RDWR)

@@ -1,8 +1,9 @@
-"""What a gate asks of probes, and the little a warehouse must be able to do.
+"""The interface of probes: what a gate requests, and what a warehouse adapter must provide.
 
-A gate hands a `Look` to `probes.looking.Probes` and gets one `Sighting` per dependency. An adapter
-is a `Warehouse`: it says how a table is named and how parameters are marked (`Dialect`), and reads
-statements on one read-only connection. It never judges, never caches and never writes.
+A gate passes a `Look` to `probes.looking.Probes` and receives one observation (`Sighting`) per
+dependency. An adapter is a `Warehouse`: it defines how a table is named and how parameters are
+marked (`Dialect`), and reads statements on one read-only connection. It never evaluates, caches or
+writes.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ Row: TypeAlias = Sequence[Any]
 
 
 class ProbeFailed(Exception):
-    """A look could not be made; the text is for people and holds no secret."""
+    """A probe failed; the text is meant for users and contains no secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """One query with its values bound by name; hashable, so that equal questions are known."""
+    """One query with its values bound by name; hashable, so that equal queries share a result."""
 
     text: str
     values: tuple[tuple[str, Scalar], ...] = ()
@@ -37,7 +38,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The rows of each statement, and what reading them scanned where the warehouse says so."""
+    """The rows of each statement, and the bytes scanned if the warehouse reports them."""
 
     results: Sequence[Sequence[Row]]
     scanned_bytes: int | None = None
@@ -47,9 +48,9 @@ class Answer:
 class Dialect:
     """What differs between warehouses in the text of a query.
 
-    mark: a parameter's name as the driver marks it. text_type: the type that any value casts to.
-    literal_percent: how a "%" that is no mark is written. days_by_scan: list the days by one scan
-    (column stores) instead of one index look-up per day.
+    mark: returns a parameter's placeholder. text_type: the type that any value casts to.
+    literal_percent: how a "%" outside a placeholder is written. days_by_scan: list the days by one
+    scan (column stores) instead of one index lookup per day.
     """
 
     mark: Callable[[str], str]
@@ -61,24 +62,24 @@ class Dialect:
 
 
 class Warehouse(Protocol):
-    """A place with tables, opened from its address; usable from many threads at once."""
+    """A database or folder with tables, identified by its address; thread-safe."""
 
     dialect: Dialect
 
     def source(self, table: str, tag: str) -> Statement:
-        """The table as it stands after FROM; values it binds have names that begin with the tag.
+        """Return the table as it appears after FROM; names of bound values start with the tag.
 
-        ProbeFailed when the name is not plain or names nothing.
+        Raises ProbeFailed when the name is invalid or does not exist.
         """
         ...
 
     def read(self, statements: Sequence[Statement], budget: Budget) -> Answer:
-        """Read the statements one after another, in one snapshot where there are snapshots.
+        """Read the statements in order, in one snapshot if the warehouse has snapshots.
 
-        ProbeFailed with a redacted text when that fails or takes longer than `seconds_each`.
+        Raises ProbeFailed with a redacted text if that fails or takes longer than `seconds_each`.
         """
         ...
 
     def close(self) -> None:
-        """Let go of connections; the warehouse may still be used and opens new ones."""
+        """Close idle connections; the warehouse stays usable and opens new ones."""
         ...

@@ -1,8 +1,8 @@
-"""One dependency as queries, and their rows as a sighting.
+"""Building the queries that probe one dependency, and reading their rows into an observation.
 
-A question asks for everything in one aggregate where it can: rows, newest time, filled cells and
-the units of a per-unit expectation. The author's queries (expectation, checks) follow on the same
-connection. Values are bound, names are checked and quoted, and nothing here runs a query.
+One aggregate query covers as much as possible: rows, newest time, filled cells and the units of a
+per-unit expectation. The author's queries (expectation, checks) follow on the same connection.
+Values are bound, names are checked and quoted, and nothing here runs a query.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from penstock.probes.protocol import (
 from penstock.probes.timestamps import days_before, moment
 
 DAYS_PER_STATEMENT: Final = 400
-"""Databases bound the columns of a result; the least bound is 1,664."""
+"""Databases bound the number of columns of a result; the lowest bound is 1,664."""
 FAULTS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A dependency and the statements that answer it.
+    """A dependency and the statements that probe it.
 
-    days: the days of a historical one. days_by_scan: they are answered by name, not by flag.
+    days: the days of a historical dependency. days_by_scan: rows name the days that are present,
+    instead of a flag per day.
     """
 
     dependency: Dependency
@@ -49,16 +50,16 @@ class Question:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What makes two questions to one warehouse the same; a counting function is part of it."""
+        """What makes two questions to one warehouse equal, including a counting function."""
         return (self.statements, self.days, self.dependency.expect.body)
 
 
-def question(dependency: Dependency, look: Look, warehouse: Warehouse) -> Question:
-    """Return what to ask about a dependency; ProbeFailed when a name in it is not plain."""
+def question(dependency: Dependency, request: Look, warehouse: Warehouse) -> Question:
+    """Build the statements for a dependency; raise ProbeFailed when a name in it is invalid."""
     if dependency.kind is Kind.HISTORICAL:
-        return _days_question(dependency, look, warehouse)
-    values = values_of(look)
-    statements = [_rows_statement(dependency, look, warehouse)]
+        return _days_question(dependency, request, warehouse)
+    values = values_of(request)
+    statements = [_rows_statement(dependency, request, warehouse)]
     expect = dependency.expect
     if expect.kind is ExpectKind.QUERY:
         statements.append(bound(expect.sql or "", values, warehouse.dialect, rows_max=2))
@@ -71,7 +72,7 @@ def question(dependency: Dependency, look: Look, warehouse: Warehouse) -> Questi
 def sighting(
     asked: Question, answer: Answer, *, partition: str, looked_at: Micros, took_us: Micros
 ) -> Sighting:
-    """Return what the rows say; calls a counting function; ProbeFailed when they make no sense."""
+    """Interpret the rows; calls a counting function. Raise ProbeFailed when they are invalid."""
     if asked.dependency.kind is Kind.HISTORICAL:
         present = _days_present(asked, answer)
         return Sighting(
@@ -106,14 +107,14 @@ def sighting(
 
 # --- rows -----------------------------------------------------------------------------------------
 
-# The author's query stands on lines of its own, so that a comment at its end ends there.
+# The author's query is on lines of its own, so that a comment at its end ends there.
 _FAULTS = (
     f"SELECT count(*) FROM (SELECT 1 AS fault FROM (\n{{sql}}\n) AS q LIMIT {FAULTS_MAX}) AS f"
 )
 
 
-def _rows_statement(dependency: Dependency, look: Look, warehouse: Warehouse) -> Statement:
-    """Rows, newest time, units and filled cells of the partition, in this order."""
+def _rows_statement(dependency: Dependency, request: Look, warehouse: Warehouse) -> Statement:
+    """Select rows, newest time, units and filled cells of the partition, in this order."""
     dialect = warehouse.dialect
     source = warehouse.source(dependency.table, "source")
     values = dict(source.values)
@@ -123,31 +124,31 @@ def _rows_statement(dependency: Dependency, look: Look, warehouse: Warehouse) ->
         newest = f"CAST(max({column}) AS {dialect.text_type})"
     units = "NULL"
     if dependency.expect.kind is ExpectKind.PER:
-        counted = _units_statement(dependency.expect, look, warehouse)
+        counted = _units_statement(dependency.expect, request, warehouse)
         units = f"({counted.text})"
         values.update(counted.values)
     filled = [f"count({column_quoted(name, dialect)})" for name in dependency.not_null]
-    where = _where(dependency.partition, look, dialect, values)
+    where = _where(dependency.partition, request, dialect, values)
     picked = ", ".join(["count(*)", newest, units, *filled])
     return Statement(
         text=f"SELECT {picked} FROM {source.text} AS t{where}", values=tuple(values.items())
     )
 
 
-def _units_statement(expect: Expect, look: Look, warehouse: Warehouse) -> Statement:
+def _units_statement(expect: Expect, request: Look, warehouse: Warehouse) -> Statement:
     dialect = warehouse.dialect
     source = warehouse.source(expect.table or "", "units")
     values = dict(source.values)
     units = "*" if expect.of is None else f"DISTINCT {column_quoted(expect.of, dialect)}"
-    where = _where(expect.partition, look, dialect, values)
+    where = _where(expect.partition, request, dialect, values)
     text = f"SELECT count({units}) FROM {source.text} AS t{where}"
     return Statement(text=text, values=tuple(values.items()))
 
 
-def _where(column: str | None, look: Look, dialect: Dialect, values: dict[str, Scalar]) -> str:
+def _where(column: str | None, request: Look, dialect: Dialect, values: dict[str, Scalar]) -> str:
     if column is None:
         return ""
-    values["partition"] = look.partition
+    values["partition"] = request.partition
     return f" WHERE {column_quoted(column, dialect)} = {dialect.mark('partition')}"
 
 
@@ -166,16 +167,16 @@ def _expected(
         return _whole(counted[0][0], "the query for the expected rows")
     if expect.kind is ExpectKind.CALLABLE:
         if expect.body is None:
-            raise ProbeFailed(f"{expect.reference} is not loaded, so nobody can count by it")
+            raise ProbeFailed(f"{expect.reference} is not loaded, so the expected rows are unknown")
         return _whole(expect.body(partition), str(expect.reference))
     return expect.number
 
 
 def _whole(value: Any, what: str) -> int:
-    """Return a count that somebody's code returned; a part of a row counts as a row."""
+    """Return a count that user code returned, rounded up."""
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or value < 0:
-        raise ProbeFailed(f"{what} must return a number of rows from 0 up, got {shown(value)}")
+        raise ProbeFailed(f"{what} must return a number of at least 0, got {shown(value)}")
     rows: int = math.ceil(value)
     return rows
 
@@ -183,10 +184,10 @@ def _whole(value: Any, what: str) -> int:
 # --- days -----------------------------------------------------------------------------------------
 
 
-def _days_question(dependency: Dependency, look: Look, warehouse: Warehouse) -> Question:
+def _days_question(dependency: Dependency, request: Look, warehouse: Warehouse) -> Question:
     if dependency.partition is None:
-        raise ProbeFailed(f"{dependency.table} has no partition column, so days cannot be told")
-    days = days_before(look.partition, dependency.lookback_days or 0)
+        raise ProbeFailed(f"{dependency.table} has no partition column, so its days are unknown")
+    days = days_before(request.partition, dependency.lookback_days or 0)
     source = warehouse.source(dependency.table, "source")
     column = column_quoted(dependency.partition, warehouse.dialect)
     statements = [
@@ -203,7 +204,7 @@ def _days_question(dependency: Dependency, look: Look, warehouse: Warehouse) -> 
 def _days_statement(
     days: Sequence[str], source: Statement, column: str, dialect: Dialect
 ) -> Statement:
-    """Which days have rows: their names by one scan, or a flag per day by one look-up each."""
+    """Find the days that have rows: their names by one scan, or a flag per day by one lookup."""
     named = {f"day_{n}": day for n, day in enumerate(days)}
     marks = [dialect.mark(name) for name in named]
     values = (*source.values, *named.items())

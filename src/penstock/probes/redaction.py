@@ -1,6 +1,6 @@
-"""Error texts and addresses as people may see them: no password, one line, not too long.
+"""Redacting error texts and addresses for display: no password, one line, bounded length.
 
-Database libraries like to quote the address they were given. Every text that leaves this room
+Database libraries often quote the address they were given, so every text that leaves this package
 passes through here.
 """
 
@@ -18,7 +18,7 @@ _IN_WORDS: Final = re.compile(r"(\b\w*passw(?:or)?d\w*\s*[=:]\s*)('(?:[^'\\]|\\.
 
 
 def redacted(text: str, url: str = "") -> str:
-    """Return a text without the password of `url` and without anything that reads like one."""
+    """Return a text without the password of `url` and without anything that looks like one."""
     for secret in _secrets(url):
         text = text.replace(secret, HIDDEN)
     text = _IN_URL.sub(rf"\1:{HIDDEN}@", text)
@@ -27,7 +27,7 @@ def redacted(text: str, url: str = "") -> str:
 
 
 def _secrets(url: str) -> list[str]:
-    """The password of an address as written and as meant, longer spelling first."""
+    """Return the password of an address as written and percent-decoded, longest first."""
     try:
         password = urlsplit(url).password
     except ValueError:  # an address that does not parse is still redacted by pattern

@@ -1,8 +1,8 @@
-"""Looking at the data of a gate: all dependencies at once, each at most once, none for ever.
+"""Probing the data of a gate: all dependencies at once, each at most once, within a time limit.
 
-`Probes.look` never raises: what cannot be seen is a sighting with the error in words. Looks run on
-a bounded number of threads, share results for 300 seconds and are bounded in time. Called by the
-orchestrator, by `gate check` and by consumers with gates of their own; built by `assembly`.
+`Probes.look` never raises: a failed probe returns a result with the error message. Probes run on a
+bounded number of threads, share results for 300 seconds and are bounded in time. Called by the
+orchestrator, by `gate check` and by consumers with their own gates; built by `assembly`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ THREADS: Final = 8
 
 
 class Probes:
-    """Sightings of dependencies in any number of warehouses; safe to share between threads.
+    """Prober of dependencies in any number of warehouses; safe to share between threads.
 
-    names: addresses by the name a pipeline uses for them, so that passwords stay out of its code.
-    own: the store's file, which is no warehouse (`probes.sqlite` says why).
+    names: addresses by the name a pipeline uses for them, which keeps passwords out of its code.
+    own: the store's file, which must not be probed (see `probes.sqlite`).
     """
 
     def __init__(
@@ -52,64 +52,66 @@ class Probes:
         self._lock = threading.Lock()
         self._warehouses: dict[str, Warehouse] = {}
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="penstock-probe")
-        self._flights: Flights[Sighting] = Flights(self._threads, clock, keep_us=keep_us)
+        self._calls: Flights[Sighting] = Flights(self._threads, clock, keep_us=keep_us)
 
-    def look(self, look: Look) -> list[Sighting]:
-        """Return one sighting per dependency, in their order; waits at most `budget.seconds`."""
-        flights = [self._begin(dependency, look) for dependency in look.dependencies]
-        _wait_for([f for f in flights if isinstance(f, Future)], look.budget.seconds)
+    def look(self, request: Look) -> list[Sighting]:
+        """Return one observation per dependency, in their order, within `budget.seconds`."""
+        calls = [self._begin(dependency, request) for dependency in request.dependencies]
+        _wait_for([f for f in calls if isinstance(f, Future)], request.budget.seconds)
         return [
-            self._end(dependency, flight, look)
-            for dependency, flight in zip(look.dependencies, flights, strict=True)
+            self._end(dependency, call, request)
+            for dependency, call in zip(request.dependencies, calls, strict=True)
         ]
 
     def close(self) -> None:
-        """Begin no more looks, wait for those under way, let go of every connection."""
+        """Start no more probes, wait for running ones, close every connection."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         with self._lock:
             warehouses, self._warehouses = list(self._warehouses.values()), {}
         for warehouse in warehouses:
             warehouse.close()
 
-    def _begin(self, dependency: Dependency, look: Look) -> Future[Sighting] | Exception:
+    def _begin(self, dependency: Dependency, request: Look) -> Future[Sighting] | Exception:
         try:
             address = self._address(dependency)
             warehouse = self._warehouse(address)
-            asked = question(dependency, look, warehouse)
+            query = question(dependency, request, warehouse)
 
-            def fly(began: Micros) -> Sighting:
-                return self._fly(asked, warehouse, look, began)
+            def probe(began: Micros) -> Sighting:
+                return self._probe(query, warehouse, request, began)
 
-            key = (address, dependency.table, look.partition, asked.shape)
-            return self._flights.join(key, fly, since=look.since)
-        except Exception as error:  # whatever it is, the dependency counts as missing
+            key = (address, dependency.table, request.partition, query.shape)
+            return self._calls.join(key, probe, since=request.since)
+        except Exception as error:  # after any error the dependency counts as missing
             return error
 
-    def _fly(self, asked: Question, warehouse: Warehouse, look: Look, began: Micros) -> Sighting:
+    def _probe(
+        self, query: Question, warehouse: Warehouse, request: Look, began: Micros
+    ) -> Sighting:
         started = self._clock.monotonic()
-        answer = warehouse.read(asked.statements, look.budget)
+        answer = warehouse.read(query.statements, request.budget)
         took = round((self._clock.monotonic() - started) * SECOND)
-        return sighting(asked, answer, partition=look.partition, looked_at=began, took_us=took)
+        return sighting(query, answer, partition=request.partition, looked_at=began, took_us=took)
 
     def _end(
-        self, dependency: Dependency, flight: Future[Sighting] | Exception, look: Look
+        self, dependency: Dependency, call: Future[Sighting] | Exception, request: Look
     ) -> Sighting:
-        if not isinstance(flight, Future):
-            error: BaseException | None = flight
-        elif not flight.done():
-            error = timed_out(look.budget.seconds)
-        elif flight.cancelled():
-            error = ProbeFailed("the probes were closed before they could look")
+        if not isinstance(call, Future):
+            error: BaseException | None = call
+        elif not call.done():
+            error = timed_out(request.budget.seconds)
+        elif call.cancelled():
+            error = ProbeFailed("the probes were closed before this one ran")
         else:
-            error = flight.exception()
-        if error is None and isinstance(flight, Future):
-            # The same rows may be looked at as same_day by one processor and optional by another.
-            return replace(flight.result(), key=dependency.key)
+            error = call.exception()
+        if error is None and isinstance(call, Future):
+            # The same rows may be same_day for one processor and optional for another.
+            return replace(call.result(), key=dependency.key)
         return Sighting(
-            key=dependency.key, looked_at=self._clock.now(), error=self._words(dependency, error)
+            key=dependency.key, looked_at=self._clock.now(), error=self._message(dependency, error)
         )
 
-    def _words(self, dependency: Dependency, error: BaseException | None) -> str:
+    def _message(self, dependency: Dependency, error: BaseException | None) -> str:
         known = isinstance(error, ProbeFailed | PenstockError)
         text = str(error) if known else f"{type(error).__name__}: {error}"
         address = dependency.warehouse or ""
@@ -118,7 +120,7 @@ class Probes:
     def _address(self, dependency: Dependency) -> str:
         if not dependency.warehouse:
             raise ProbeFailed(
-                "no warehouse to look into; declare one on the pipeline or on the dependency"
+                "no warehouse to probe; declare one on the pipeline or on the dependency"
             )
         return self._names.get(dependency.warehouse, dependency.warehouse)
 
@@ -127,18 +129,18 @@ class Probes:
             if address not in self._warehouses:
                 if self._own is not None and is_same_file(address, self._own):
                     raise ProbeFailed(
-                        f"{address} is Penstock's own database; keep the data in a file of its own"
+                        f"{address} is Penstock's own database; keep the data in a separate file"
                     )
                 self._warehouses[address] = self._open(address)
             return self._warehouses[address]
 
 
-def _wait_for(flights: Sequence[Future[Sighting]], seconds: float) -> None:
-    """Wait until all have ended or the seconds have passed.
+def _wait_for(calls: Sequence[Future[Sighting]], seconds: float) -> None:
+    """Wait until all calls have ended or the seconds have passed.
 
-    Not `concurrent.futures.wait`: that goes on waiting for a future that was cancelled by closing.
+    `concurrent.futures.wait` would keep waiting for a future that was cancelled by `close`.
     """
-    left = len(flights)
+    left = len(calls)
     lock = threading.Lock()
     ended = threading.Event()
 
@@ -149,7 +151,7 @@ def _wait_for(flights: Sequence[Future[Sighting]], seconds: float) -> None:
             if left == 0:
                 ended.set()
 
-    for flight in flights:
-        flight.add_done_callback(one_ended)
-    if flights:
+    for call in calls:
+        call.add_done_callback(one_ended)
+    if calls:
         ended.wait(seconds)

@@ -1,9 +1,10 @@
-"""Remembered looks: one in the air per question, and its result kept for a while.
+"""Shared probe results: at most one running call per key, and its result cached for a while.
 
-A flight is known by its key from the moment it is asked for. Whoever asks for the same key joins
-it; a result serves until it is `keep_us` old, counted from the start of its flight, because that is
-the last moment whose data it surely saw. A flight that failed serves those who joined it and
-nobody after them. Time is the injected clock's; threads are the caller's executor.
+A call can be joined from the moment it is submitted: further requests for the same key receive the
+same future. A result is used until it is `keep_us` old, counted from the start of its call, because
+it is only certain to include data up to that time. A failed call is shared with the requests that
+joined it and with no later ones. Time comes from the injected clock; threads from the caller's
+executor.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ ENTRIES_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Flight(Generic[T]):
+class _Call(Generic[T]):
     future: Future[T]
     began: Micros
 
 
 class Flights(Generic[T]):
-    """Flights by key; safe to share between threads."""
+    """Calls by key; safe to share between threads."""
 
     def __init__(
         self,
@@ -44,49 +45,49 @@ class Flights(Generic[T]):
         self._keep = keep_us
         self._max = entries_max
         self._lock = threading.Lock()
-        self._flights: dict[Hashable, _Flight[T]] = {}
+        self._calls: dict[Hashable, _Call[T]] = {}
 
     def join(
         self, key: Hashable, make: Callable[[Micros], T], *, since: Micros | None = None
     ) -> Future[T]:
-        """Return the flight of a key; `make(began)` is called on the executor if there is none.
+        """Return the future of a key's call; submit `make(began)` to the executor if there is none.
 
-        since: a flight that began before does not count, in the air or landed.
+        since: ignore calls that began before this time, running or finished.
         """
         with self._lock:
             now = self._clock.now()
-            flight = self._flights.get(key)
-            if flight is not None and self._serves(flight, now, since):
-                return flight.future
-            self._make_room(now)
+            call = self._calls.get(key)
+            if call is not None and self._serves(call, now, since):
+                return call.future
+            self._evict(now)
             future = self._executor.submit(make, now)
-            # The latest flight goes to the end, so that the oldest is dropped first.
-            self._flights.pop(key, None)
-            self._flights[key] = _Flight(future, now)
-        future.add_done_callback(lambda done: self._landed(key, done))
+            # The newest call goes to the end, so that the oldest is dropped first.
+            self._calls.pop(key, None)
+            self._calls[key] = _Call(future, now)
+        future.add_done_callback(lambda done: self._on_done(key, done))
         return future
 
-    def _serves(self, flight: _Flight[T], now: Micros, since: Micros | None) -> bool:
-        if since is not None and flight.began < since:
+    def _serves(self, call: _Call[T], now: Micros, since: Micros | None) -> bool:
+        if since is not None and call.began < since:
             return False
-        if not flight.future.done():
+        if not call.future.done():
             return True
-        if flight.future.cancelled() or flight.future.exception() is not None:
+        if call.future.cancelled() or call.future.exception() is not None:
             return False
-        # A clock that was set back makes no result live for ever.
-        return 0 <= now - flight.began < self._keep
+        # A clock that was set back must not keep a result valid for ever.
+        return 0 <= now - call.began < self._keep
 
-    def _landed(self, key: Hashable, done: Future[T]) -> None:
+    def _on_done(self, key: Hashable, done: Future[T]) -> None:
         if not done.cancelled() and done.exception() is None:
             return
         with self._lock:
-            flight = self._flights.get(key)
-            if flight is not None and flight.future is done:
-                del self._flights[key]
+            call = self._calls.get(key)
+            if call is not None and call.future is done:
+                del self._calls[key]
 
-    def _make_room(self, now: Micros) -> None:
-        if len(self._flights) < self._max:
+    def _evict(self, now: Micros) -> None:
+        if len(self._calls) < self._max:
             return
-        live = {key: f for key, f in self._flights.items() if self._serves(f, now, None)}
+        live = {key: f for key, f in self._calls.items() if self._serves(f, now, None)}
         keep = list(live.items())[-(self._max // 2) :]
-        self._flights = dict(keep)
+        self._calls = dict(keep)

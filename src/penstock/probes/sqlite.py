@@ -1,9 +1,9 @@
-"""SQLite files: opened read-only for every look, interrupted when it takes too long.
+"""SQLite files: opened read-only for every probe, interrupted when it takes too long.
 
 Opening costs a tenth of a millisecond, so nothing is kept open. Tables have one name, or two with
-the database (`main.orders`). The library is Python's own, as in most processors, and not the one
-the store brings: two copies of SQLite in a process do not see each other's locks, and closing a
-file in one drops the locks of the other. For the same reason the store's file is no warehouse.
+the database (`main.orders`). The library is Python's own, as in most processors, not the one the
+store bundles: two copies of SQLite in a process do not see each other's locks, and closing a file
+in one drops the locks of the other. For the same reason the store's own file must not be probed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SqliteWarehouse:
         self._path = Path(path)
 
     def source(self, table: str, tag: str) -> Statement:  # noqa: ARG002  # the protocol's
-        """The quoted name."""
+        """Return the quoted name."""
         return Statement(text=table_quoted(table, self.dialect))
 
     def read(self, statements: Sequence[Statement], budget: Budget) -> Answer:
@@ -47,7 +47,7 @@ class SqliteWarehouse:
                 raise ProbeFailed(str(error)) from None
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: no connection is kept open."""
 
     def _connect(self, seconds: float) -> sqlite3.Connection:
         if not self._path.is_file():

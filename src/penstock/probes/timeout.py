@@ -1,8 +1,8 @@
-"""A bound on how long a look may take: rings when the seconds have passed and goes on ringing.
+"""A timeout for probes: calls an interrupt function when time is up, and keeps calling it.
 
-It rings again and again because an interrupt that arrives between two statements is lost in the
-databases that have one. After the block is left nothing rings, so that a connection that was closed
-or handed on is never touched. Real time is meant, also where services run in virtual time.
+It calls repeatedly because databases lose an interrupt that arrives between two statements. After
+the block exits there are no more calls, so a connection that was closed or returned to a pool is
+never interrupted. The timeout uses real time, even where services run in virtual time.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Final, Self
 
 from penstock.probes.protocol import ProbeFailed
 
-AGAIN_SECONDS: Final = 0.05
+REPEAT_SECONDS: Final = 0.05
 
 
 class Alarm:
-    """`with Alarm(seconds) as alarm:` then `alarm.on_ring(connection.interrupt)`."""
+    """Timeout of one probe: `with Alarm(seconds) as alarm: alarm.on_ring(connection.interrupt)`."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._left = threading.Event()
-        self._rang = threading.Event()
+        self._cancelled = threading.Event()
+        self._expired = threading.Event()
         self._lock = threading.Lock()
-        self._ring: Callable[[], object] | None = None
+        self._interrupt: Callable[[], object] | None = None
         self._thread = threading.Thread(target=self._watch, name="penstock-alarm", daemon=True)
 
     def __enter__(self) -> Self:
@@ -44,39 +44,39 @@ class Alarm:
 
     @property
     def rang(self) -> bool:
-        """Whether the time is over."""
-        return self._rang.is_set()
+        """Whether the time is up."""
+        return self._expired.is_set()
 
     def on_ring(self, ring: Callable[[], object] | None) -> None:
-        """Say what ends the work; until then the alarm rings in vain."""
+        """Set the function that interrupts the work; until then a timeout only sets `rang`."""
         with self._lock:
-            self._ring = ring
+            self._interrupt = ring
 
     def off(self) -> None:
-        """Ring no more; call it before what would be interrupted is closed or handed on."""
+        """Stop interrupting; call this before the connection is closed or returned to a pool."""
         with self._lock:
-            self._left.set()
+            self._cancelled.set()
 
     def pause(self, seconds: float) -> None:
-        """Let a moment pass, less when the time is over."""
-        self._rang.wait(seconds)
+        """Sleep, or return early when the time is up."""
+        self._expired.wait(seconds)
 
     def check(self) -> None:
-        """Raise ProbeFailed when the time is over."""
+        """Raise ProbeFailed when the time is up."""
         if self.rang:
             raise timed_out(self._seconds)
 
     def _watch(self) -> None:
         wait = self._seconds
-        while not self._left.wait(wait):
-            self._rang.set()
-            wait = AGAIN_SECONDS
+        while not self._cancelled.wait(wait):
+            self._expired.set()
+            wait = REPEAT_SECONDS
             with self._lock, contextlib.suppress(Exception):
-                # A ring that fails, for example on a broken connection, has nobody to tell.
-                if self._ring is not None and not self._left.is_set():
-                    self._ring()
+                # An interrupt that fails, for example on a broken connection, is ignored.
+                if self._interrupt is not None and not self._cancelled.is_set():
+                    self._interrupt()
 
 
 def timed_out(seconds: float) -> ProbeFailed:
-    """The error of a look that took too long."""
-    return ProbeFailed(f"no answer within {seconds:g} s")
+    """Return the error of a probe that took too long."""
+    return ProbeFailed(f"no response within {seconds:g} s")

@@ -1,7 +1,7 @@
-"""Times and days as warehouses spell them, read into micros and ISO dates.
+"""Parsing times and dates from warehouses into microseconds and ISO dates.
 
-Adapters hand over the newest time as text, because that is the one form in which all of them agree:
-an ISO 8601 time (without offset it is UTC), a date, or a number since the epoch.
+Adapters return the newest time as text, the one form that all of them support: an ISO 8601 time
+(UTC without an offset), a date, or a number since the epoch.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _SECONDS_BELOW, _MILLIS_BELOW = 1e11, 1e14
 
 
 def moment(text: str | None, column: str) -> Micros | None:
-    """Return the time a warehouse spelled; None stays None."""
+    """Parse a time from a warehouse; None stays None."""
     if text is None:
         return None
-    spelled = str(text).strip()
-    if _NUMBER.fullmatch(spelled):
-        number = float(spelled)
+    value = str(text).strip()
+    if _NUMBER.fullmatch(value):
+        number = float(value)
         if number < _SECONDS_BELOW:
             return round(number * 1_000_000)
         return round(number * 1_000) if number < _MILLIS_BELOW else int(number)
     try:
-        parsed = datetime.fromisoformat(spelled)
+        parsed = datetime.fromisoformat(value)
     except ValueError:
-        raise ProbeFailed(f"{column} holds {shown(spelled)}, which is not a time") from None
+        raise ProbeFailed(f"{column} holds {shown(value)}, which is not a time") from None
     return from_datetime(parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC))
 
 

@@ -1,7 +1,7 @@
-"""From an address to its adapter: `duckdb:season.duckdb`, `sqlite:shop.db`, `postgresql://…`.
+"""Finding the adapter of an address: `duckdb:season.duckdb`, `sqlite:shop.db`, `postgresql://…`.
 
-Nothing is opened here; a library is imported when its first address is met, and a missing one is
-an error that names the extra to install.
+Nothing is opened here. A library is imported when its first address is used; if it is missing, the
+error names the extra to install.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXPECTED: Final = "duckdb:FILE, duckdb:FOLDER/, sqlite:FILE or postgresql://user
 
 
 def warehouse_open(address: str, field: str = "warehouse") -> Warehouse:
-    """Return the adapter of an address; InvalidInput names the field and what to do."""
+    """Return the adapter of an address; InvalidInput names the field and how to fix it."""
     scheme, colon, rest = address.partition(":")
     adapter = _ADAPTERS.get(scheme)
     if adapter is None or not colon or not rest:
@@ -32,7 +32,7 @@ def warehouse_open(address: str, field: str = "warehouse") -> Warehouse:
 
 
 def is_same_file(address: str, own: Path) -> bool:
-    """Whether the address of a SQLite file names this file, by whatever way."""
+    """Return whether a SQLite address names this file, directly or through links."""
     scheme, _, rest = address.partition(":")
     if scheme != "sqlite":
         return False
@@ -58,7 +58,7 @@ def _sqlite(_address: str, rest: str, _field: str) -> Warehouse:
 
 def _library(name: str, extra: str, address: str, field: str) -> ModuleType:
     try:
-        # Optional: only those who look into such a warehouse install its library.
+        # Optional: only installations that probe such a warehouse need its library.
         return import_module(name)
     except ImportError:
         raise InvalidInput(

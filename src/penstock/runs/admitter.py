@@ -1,10 +1,10 @@
-"""The admitter: runs whose time has come take their customer's next turn; old ones rise a level.
+"""The admitter: makes due runs claimable and raises the priority level of runs that waited long.
 
-Runs that need limits get their places in line here, in batches, so that nobody who submits waits
-for a limit's lock. Whoever makes room lets the next ones through itself; behind that stands a look
-at every line with room, for what was freed by somebody who could not judge (a transaction confined
-to a customer, a slot given back by user code, a capacity raised by a person) and for tokens that
-come with time.
+Runs that need limits are put into the limits' queues here, in batches, so that submitting a run
+never waits for a limit's lock. A transaction that frees capacity also promotes the next runs. As a
+backstop the admitter scans every queue with free capacity, because some transactions free capacity
+but cannot judge it (those confined to one customer, slots released by user code, a capacity raised
+by an operator), and because rate tokens become available as time passes.
 
 Safe in any number of replicas; a missed wake-up costs at most one poll interval.
 """
@@ -29,17 +29,17 @@ from penstock.runs.store.runs import FAR_FUTURE
 
 BATCH = 5_000
 BUSY_US = 50_000
-"""How long to leave due runs alone that another transaction holds."""
-LOOK_US = SECOND
-"""How often at most every line is looked at."""
-LOOK_LATEST_US = 5 * SECOND
+"""Delay before retrying due runs that another transaction holds."""
+SCAN_US = SECOND
+"""Minimum time between two scans of all queues."""
+SCAN_LATEST_US = 5 * SECOND
 REPAIR_US = 15 * SECOND
 LIMITS_PER_TX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """What a step did, and when the next waiting run becomes due."""
+    """Counts of one step, and when the next waiting run becomes due."""
 
     runs: int = 0
     aged: int = 0
@@ -50,7 +50,7 @@ class Admitted:
 
 
 class Admitter:
-    """Makes due runs claimable."""
+    """Service that makes due runs claimable."""
 
     name = "admitter"
 
@@ -58,12 +58,12 @@ class Admitter:
         self._store = store
         self._batch = batch
         self._aged_at = 0
-        self._looked_at = 0
+        self._scanned_at = 0
         self._repaired_at = 0
         self._tokens_at = FAR_FUTURE
 
     def run_once(self) -> Admitted:
-        """Admit everything that is due; age the waiting once a minute."""
+        """Admit all due runs; once a minute raise the level of those that waited long."""
         admitted: dict[int, int] = {}
         while True:
             part = self._store.write(lambda tx: run_admit_due(tx, self._batch))
@@ -74,19 +74,19 @@ class Admitter:
         if admitted:
             names = {row.pool_no: row.pool for row in self._store.read(processor_list)}
             self._store.wake([f"runs:{names[pool]}" for pool in admitted if pool in names])
-        next_at, has_new, has_line, now = self._store.read(admission_look)
+        next_at, has_new, has_queue, now = self._store.read(admission_look)
         if next_at is not None and next_at <= now and not admitted:
             next_at = now + BUSY_US
         lined, promoted = 0, Promoted()
         if has_new:
-            lined, promoted = self._line_up()
-        if has_new or has_line:
-            next_at = _sooner(next_at, self._serve_lines(now, promoted))
+            lined, promoted = self._enqueue()
+        if has_new or has_queue:
+            next_at = _earlier(next_at, self._serve_queues(now, promoted))
         aged = 0
         if now - self._aged_at >= MINUTE:
             self._aged_at = now
             aged = self._store.write(run_age)
-            if has_line:
+            if has_queue:
                 aged += self._store.write(lines_age)
         return Admitted(
             runs=sum(admitted.values()) + promoted.runs,
@@ -97,8 +97,8 @@ class Admitter:
             now=now,
         )
 
-    def _line_up(self) -> tuple[int, Promoted]:
-        """Give every run that waits for it a place in line."""
+    def _enqueue(self) -> tuple[int, Promoted]:
+        """Put every run that needs limits into their queues."""
         lined, promoted = 0, Promoted()
         while True:
             count, part = self._store.write(lambda tx: lines_enter(tx, self._batch))
@@ -107,11 +107,11 @@ class Admitter:
             if count < self._batch:
                 return lined, promoted
 
-    def _serve_lines(self, now: int, promoted: Promoted) -> int:
-        """Let those go for whom there is room; answers when to look again."""
-        is_due = now >= self._tokens_at or now - self._looked_at >= LOOK_US
+    def _serve_queues(self, now: int, promoted: Promoted) -> int:
+        """Promote runs for which there is capacity; return the time of the next scan."""
+        is_due = now >= self._tokens_at or now - self._scanned_at >= SCAN_US
         if promoted.more or is_due:
-            self._looked_at = now
+            self._scanned_at = now
             found, wait_us = self._store.read(lines_look)
             for start in range(0, len(found), LIMITS_PER_TX):
                 promoted.add(self._promote(found[start : start + LIMITS_PER_TX]))
@@ -124,13 +124,13 @@ class Admitter:
             promoted.more |= self._store.write(lines_repair) > 0
         if promoted.more:
             return now + BUSY_US
-        # Called before its time: a hint says that there is something to see.
-        look_at = self._looked_at + (LOOK_LATEST_US if is_due else LOOK_US)
-        return min(look_at, self._tokens_at)
+        # Called before the scan was due: a hint announced a change, so scan again soon.
+        scan_at = self._scanned_at + (SCAN_LATEST_US if is_due else SCAN_US)
+        return min(scan_at, self._tokens_at)
 
     def _promote(self, limits: list[int]) -> Promoted:
         return self._store.write(lambda tx: lines_promote(tx, limits))
 
 
-def _sooner(first: int | None, second: int) -> int:
+def _earlier(first: int | None, second: int) -> int:
     return second if first is None else min(first, second)

@@ -1,9 +1,9 @@
-"""The sweeper: what a crash left behind is found and repaired through the ordinary doors.
+"""The sweeper: finds what crashes left behind and repairs it through the ordinary code paths.
 
-Sessions and leases that ran out; claims that lapsed (back to the queue, the fifth time dead);
-running runs nobody vouches for (STALE_EXECUTION, retried); runs over their time; releases and
-pauses that slipped. Every repair is compare-and-set on the token that was seen, so any number of
-sweepers may look at the same moment and nothing is done twice.
+It handles expired sessions and leases; lapsed claims (back to the queue, dead the fifth time);
+running runs without a live holder (STALE_EXECUTION, retried); runs over their time; missed unblocks
+and pauses. Every repair is compare-and-set on the token that was read, so any number of sweepers
+may run at the same time and nothing is repaired twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OVERDUE_GRACE_US = 15 * SECOND
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What a sweep repaired."""
+    """Counts of one sweep."""
 
     sessions: int = 0
     lapsed: int = 0
@@ -49,7 +49,7 @@ class Sweep:
 
     @property
     def total(self) -> int:
-        """Everything that was touched."""
+        """Number of repairs of all kinds."""
         return (
             self.sessions + self.lapsed + self.stale + self.timed_out + self.unblocked
             + self.repaused
@@ -57,7 +57,7 @@ class Sweep:
 
 
 class Sweeper:
-    """Finds and repairs what lapsed."""
+    """Service that finds and repairs lapsed work."""
 
     name = "sweeper"
 
@@ -69,7 +69,7 @@ class Sweeper:
         self._events = events or Events()
 
     def run_once(self) -> Sweep:
-        """One bounded pass over everything that may have lapsed."""
+        """Make one bounded pass over everything that may have lapsed."""
         sessions = len(self._store.write(session_expire))
         self._store.write(lease_expire)
         lapsed = stale = timed_out = 0
@@ -101,7 +101,7 @@ class Sweeper:
         return sweep
 
     def _rescue(self, tx: Tx) -> tuple[int, int]:
-        """Runs whose holder is gone: claims go back, running ones end and are retried."""
+        """Release claims whose holder is gone; end running runs, which are retried."""
         held = run_orphans(tx, BATCH)
         held += run_unleased(tx, BATCH - len(held)) if len(held) < BATCH else []
         back: list[HeldRun] = []
@@ -109,7 +109,7 @@ class Sweeper:
         for run in held:
             if run.cancel_requested_at is not None:
                 ends.append(
-                    attempt_result.cancelled(run, actor="sweeper", why="cancel asked, holder gone")
+                    attempt_result.cancelled(run, actor="sweeper", why="cancelled, holder gone")
                 )
             elif run.state == RunState.RUNNING:
                 ends.append(attempt_result.stale(run, jitter=self._jitter()))
@@ -125,13 +125,13 @@ class Sweeper:
         ends = [
             attempt_result.timed_out(run, jitter=self._jitter(), actor="sweeper")
             if run.cancel_requested_at is None
-            else attempt_result.cancelled(run, actor="sweeper", why="cancel asked, over its time")
+            else attempt_result.cancelled(run, actor="sweeper", why="cancelled, over its time")
             for run in run_overdue(tx, BATCH, OVERDUE_GRACE_US)
         ]
         return len(run_end_many(tx, ends))
 
     def _limits(self) -> None:
-        """Slots and places in line that ran out: each limit gets a turn, which hands them on."""
+        """Free expired slots and tickets: run a grant for each limit that has any."""
         for limit_id in self._store.read(lambda tx: limit_lapsed(tx, BATCH)):
             served = self._store.write(lambda tx, n=limit_id: limit_serve(tx, n, NOBODY))  # type: ignore[misc]
             if served.channels:

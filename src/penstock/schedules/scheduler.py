@@ -1,9 +1,9 @@
-"""The scheduler: due configs become runs, exactly once per slot, however many schedulers tick.
+"""The scheduler: turns due configs into runs, once per occurrence, in any number of replicas.
 
 One tick takes locked batches until nothing is due or its time budget is spent. Each distinct
-(cadence, slot, policy) is planned once per batch, not once per config. Late slots share one global
-start rate, so that a day of downtime does not become a stampede. What cannot be planned is put off
-with an alert, so that it holds nobody else up.
+(cadence, scheduled time, policy) is planned once per batch, not once per config. Late occurrences
+share one global start rate, so that the end of a day of downtime does not overload the workers.
+Configs that cannot be planned are postponed with an alert, so that they delay no others.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from penstock.schedules.store.schedule import (
 )
 
 BUSY_US = 50_000
-"""How long to leave due work alone that another scheduler holds."""
+"""Delay before retrying due configs that another scheduler holds."""
 
 PUT_OFF_US = 10 * MINUTE
-"""How long to put off configs whose cadence cannot be planned."""
+"""How long configs are postponed whose cadence cannot be planned."""
 
 ALERT_CONFIGS_MAX = 20
-"""How many configs an alert names."""
+"""Maximum number of configs that an alert names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerOptions:
-    """How a scheduler ticks. `late_us`: a slot this far behind shares the catch-up start rate."""
+    """How a scheduler ticks. `late_us`: occurrences later than this share the catch-up rate."""
 
     batch: int = 5_000
     budget_seconds: float = 600.0
@@ -55,7 +55,7 @@ class SchedulerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """What a tick did, and when the next slot is due."""
+    """Counts of one tick, and when the next occurrence is due."""
 
     due: int = 0
     runs: int = 0
@@ -67,7 +67,7 @@ class Tick:
 
 
 class Scheduler:
-    """Turns due configs into runs."""
+    """Service that turns due configs into runs."""
 
     name = "scheduler"
 
@@ -79,7 +79,7 @@ class Scheduler:
         events: Events | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """A scheduler over `store`; `clock` only measures the time budget."""
+        """Schedule the configs in `store`; `clock` only measures the time budget."""
         self._store = store
         self._options = options or SchedulerOptions()
         self._events = events or Events()
@@ -87,20 +87,20 @@ class Scheduler:
         self._cadences: dict[int, Cadence] = {}
 
     def run_once(self) -> Tick:
-        """Start every slot that is due, in batches, within the time budget."""
+        """Start every due occurrence, in batches, within the time budget."""
         deadline = self._clock.monotonic() + self._options.budget_seconds
         total = [0, 0, 0, 0, 0]
         next_at, now = self._store.read(schedule_next_at)
         while next_at is not None and next_at <= now:
             counts = self._store.write(self._batch)
             if counts is None:
-                # Others hold what is due: they will finish it, or their crash will free it.
+                # Other schedulers hold what is due: they finish it, or their crash frees it.
                 next_at = now + BUSY_US
                 break
-            for place, value in enumerate(
+            for index, value in enumerate(
                 (counts.due, counts.runs, counts.overlapped, counts.paused, counts.missed)
             ):
-                total[place] += value
+                total[index] += value
             if self._clock.monotonic() >= deadline:
                 break
             next_at, now = self._store.read(schedule_next_at)
@@ -120,12 +120,12 @@ class Scheduler:
         )
 
     def _batch(self, tx: Tx) -> TickCounts | None:
-        """One locked batch: plan each group, reserve the start rate for late ones, start."""
+        """Process one locked batch: plan each group, reserve the rate for late ones, start."""
         groups = schedule_take_due(tx, self._options.batch)
         if not groups:
             return None
         self._learn(tx, groups)
-        plans = [(group, self._plan_or_put_off(tx, group)) for group in groups]
+        plans = [(group, self._plan_or_postpone(tx, group)) for group in groups]
         marked = [(group, slots, self._is_late(group, slots)) for group, slots in plans]
         gap_us = math.ceil(SECOND / self._options.catch_up_rate)
         late = [i for group, _, is_late in marked if is_late for i in group.config_ids]
@@ -135,42 +135,42 @@ class Scheduler:
         if counts.flows is not None:
             counts = self._open_flows(tx, counts, Pace(cursor, gap_us, reserved))
         if counts.given < reserved:
-            # Paused and overlapping slots start nothing: those behind must not wait for them.
+            # Paused and overlapping occurrences start nothing: later ones must not wait for them.
             catch_up_give_back(tx, (reserved - counts.given) * gap_us)
         assert counts.due == counts.advanced, f"taken {counts.due}, advanced {counts.advanced}"
         return counts
 
     def _open_flows(self, tx: Tx, counts: TickCounts, pace: Pace) -> TickCounts:
-        """Open the flows of slots whose pipelines have phases, and start them.
+        """Open and start the flows of occurrences whose pipelines have phases.
 
-        Late ones take the last places of the stretch that was reserved, behind single runs.
+        Late ones use the end of the reserved stretch of start times, after single runs.
         """
         slots = [Slot(c, at, bool(late)) for c, at, late in json.loads(counts.flows or "[]")]
         late = [slot.config_id for slot in slots if slot.is_late]
-        places = entry_count(tx, late) if late else 0
+        needed = entry_count(tx, late) if late else 0
         reserved = pace.taken
-        opened = open_flows(tx, slots, pace._replace(taken=reserved - places))
+        opened = open_flows(tx, slots, pace._replace(taken=reserved - needed))
         tx.after_commit(lambda: self._store.wake(["flows"]))
-        given = reserved - (places - opened.used) if late else counts.given
+        given = reserved - (needed - opened.used) if late else counts.given
         return counts._replace(runs=counts.runs + opened.runs, given=given)
 
-    def _plan_or_put_off(self, tx: Tx, group: DueGroup) -> SlotPlan:
-        """Plan a group; one that cannot be planned is put off and alerted, whatever the reason."""
+    def _plan_or_postpone(self, tx: Tx, group: DueGroup) -> SlotPlan:
+        """Plan a group; one that cannot be planned, for any reason, is postponed with an alert."""
         cadence = self._cadences.get(group.cadence, Cadence())
-        was_put_off = _was_put_off(group, cadence)
+        was_postponed = _was_postponed(group, cadence)
         try:
-            slots = self._plan(group, cadence, was_put_off)
+            slots = self._plan(group, cadence, was_postponed)
         except Exception as error:
             tx.after_commit(lambda: self._forget(group.cadence))
             alert_open(tx, _alert(group, cadence, error))
-            return _put_off(group, was_put_off)
-        if was_put_off:
+            return _postpone(group, was_postponed)
+        if was_postponed:
             alert_resolve(tx, _alert_key(group), self.name)
         return slots
 
-    def _plan(self, group: DueGroup, cadence: Cadence, was_put_off: bool) -> SlotPlan:
+    def _plan(self, group: DueGroup, cadence: Cadence, was_postponed: bool) -> SlotPlan:
         slot = group.slot
-        if was_put_off:
+        if was_postponed:
             slot = next_after(cadence, slot - PUT_OFF_US)
             if slot > group.now:
                 return SlotPlan(run_slot=None, next_slot=slot, missed_to=group.now)
@@ -192,7 +192,7 @@ class Scheduler:
             self._cadences.update(cadence_list(tx, unknown))
 
     def _forget(self, cadence: int) -> None:
-        """Read a cadence again when it is next due: it may be repaired by then."""
+        """Forget a cadence so that it is read again when next due: it may be repaired by then."""
         self._cadences.pop(cadence, None)
 
     def _pool_channels(self) -> list[str]:
@@ -200,22 +200,23 @@ class Scheduler:
         return [f"runs:{pool}" for pool in sorted(pools)] + ["admit"]
 
 
-def _put_off(group: DueGroup, was_put_off: bool) -> SlotPlan:
-    """Come back later; slots up to now are missed and count as one, for nobody can count them.
+def _postpone(group: DueGroup, was_postponed: bool) -> SlotPlan:
+    """Postpone a group; its occurrences up to now are missed and counted as one.
 
-    The time to come back is odd, which no slot of a cron is: it tells that it is not a slot, and
-    that slots are to be looked for from when the group was put off.
+    They cannot be counted because the cadence cannot be planned. The next time is odd, which no
+    scheduled time of a cron is: it marks a postponed group, whose occurrences are searched from the
+    time it was postponed.
     """
     return SlotPlan(
         run_slot=None,
         next_slot=(group.now + PUT_OFF_US) | 1,
-        missed_from=group.slot - PUT_OFF_US + 1 if was_put_off else group.slot,
+        missed_from=group.slot - PUT_OFF_US + 1 if was_postponed else group.slot,
         missed_to=group.now,
         missed_count=1,
     )
 
 
-def _was_put_off(group: DueGroup, cadence: Cadence) -> bool:
+def _was_postponed(group: DueGroup, cadence: Cadence) -> bool:
     return group.slot % 2 == 1 and cadence.interval_us is None
 
 

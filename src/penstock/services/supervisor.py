@@ -1,8 +1,8 @@
-"""The supervisor: loops services, each on its own thread, until told to stop.
+"""The supervisor: runs services in loops, each on its own thread, until it is stopped.
 
-A loop runs a step, then waits for a hint, for the step's own next time, or for its interval. A step
-that fails is reported and tried again after a growing, jittered pause; nothing but `stop` ends a
-loop. Start and stop are idempotent; stopping waits for the step in progress.
+A loop runs a step, then waits for a hint, for the step's own next time, or for its interval. A
+failed step is reported and retried after a growing, jittered pause; only `stop` ends a loop. Start
+and stop are idempotent; stopping waits for the step in progress.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ PAUSE_MAX_SECONDS = 5.0
 
 
 class Service(Protocol):
-    """Something with a name and a bounded step."""
+    """Object with a name and a bounded step."""
 
     @property
     def name(self) -> str:
-        """What logs and metrics call it."""
+        """Name in logs and metrics."""
         ...
 
     def run_once(self) -> Any:
-        """One step; may answer with `next_at` and `now` to be called again in time."""
+        """Run one step; the result may have `next_at` and `now` to request the next call."""
         ...
 
 
@@ -64,7 +64,7 @@ class Loop:
         self.steps = 0
 
     def start(self) -> None:
-        """Begin looping; a second call does nothing."""
+        """Start looping; a second call does nothing."""
         if self._thread is None:
             self._waiter = self._store.listen(self._beat.channels or ("-",))
             name = f"penstock-{self._service.name}"
@@ -72,7 +72,7 @@ class Loop:
             self._thread.start()
 
     def stop(self, seconds: float = 30.0) -> bool:
-        """Ask the loop to end and wait for it; True when it ended."""
+        """End the loop and wait up to `seconds` for it; return True when it ended."""
         self.ask_to_stop()
         if self._thread is None or self._waiter is None:
             return True
@@ -81,7 +81,7 @@ class Loop:
         return not self._thread.is_alive()
 
     def ask_to_stop(self) -> None:
-        """Let the loop end after the step in progress; returns at once."""
+        """Make the loop end after the step in progress; return at once."""
         self._stopping.set()
         if self._waiter is not None:
             self._waiter.interrupt()
@@ -99,8 +99,8 @@ class Loop:
                 failures += 1
                 pause = min(0.1 * 2 ** min(failures, 10), PAUSE_MAX_SECONDS)
                 pause *= 0.5 + 0.5 * self._jitter()
-                told = f"{type(error).__name__}: {error}"
-                self._events.emit(ServiceError(self._service.name, told, pause))
+                text = f"{type(error).__name__}: {error}"
+                self._events.emit(ServiceError(self._service.name, text, pause))
                 self._stopping.wait(pause)
                 continue
             self.steps += 1
@@ -110,14 +110,14 @@ class Loop:
         self._events.emit(ServiceStopped(self._service.name))
 
     def _drain(self) -> None:
-        """Let a service that has work under way on other threads see it through."""
+        """Let a service finish the work it has in progress on other threads."""
         drain = getattr(self._service, "drain", None)
         if drain is not None:
             with contextlib.suppress(Exception):
                 drain()
 
     def _pause(self, result: Any) -> float:
-        """Seconds until the next step is wanted: the interval, or sooner when something is due."""
+        """Return seconds until the next step: the interval, or less if something is due."""
         seconds = self._beat.interval_us / SECOND
         next_at = getattr(result, "next_at", None)
         if next_at is not None:
@@ -126,7 +126,7 @@ class Loop:
 
 
 class Supervisor:
-    """Starts and stops a set of loops together."""
+    """Set of loops that are started and stopped together."""
 
     def __init__(self, loops: Sequence[Loop]) -> None:
         self._loops = list(loops)
@@ -137,7 +137,7 @@ class Supervisor:
             loop.start()
 
     def stop(self) -> None:
-        """Stop every loop: ask all of them, then wait for each."""
+        """Stop every loop: signal all of them first, then wait for each."""
         for loop in self._loops:
             loop.ask_to_stop()
         for loop in reversed(self._loops):

@@ -1,7 +1,7 @@
-"""Background upkeep: the relay of the outbox, the sealer of the journal, the pruner of the old.
+"""Background upkeep: outbox relay, journal sealer, and pruner of old rows.
 
-Each is a service with `run_once`; none is on the path of a run, and any number of replicas may go
-on at once.
+Each is a service with `run_once`; none is on the path of a run, and any number of replicas may run
+at once.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ Subscriber = Callable[[Tx, Sequence[Message]], None]
 
 
 class Relay:
-    """Publishes outbox rows on topics, and tells subscribers, in the transaction that removes them.
+    """Service that publishes outbox rows on topics and calls subscribers.
 
-    Subscribers are functions of this process; subscriptions of the bus are rows in the store.
+    Both happen in the transaction that removes the rows. Subscribers are functions of this process;
+    bus subscriptions are rows in the store.
     """
 
     name = "relay"
@@ -32,11 +33,11 @@ class Relay:
         self._subscribers: list[Subscriber] = []
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Add a subscriber; what it writes commits with the removal, what it raises undoes it."""
+        """Add a subscriber; its writes commit with the removal, an exception rolls both back."""
         self._subscribers.append(subscriber)
 
     def run_once(self) -> int:
-        """Relay everything that waits; returns how many messages."""
+        """Relay all waiting messages; return their number."""
         total = 0
         while True:
             count, wake = self._store.write(self._step)
@@ -54,7 +55,7 @@ class Relay:
 
 
 class Sealer:
-    """Seals the journal in blocks, behind every open transaction."""
+    """Service that seals the journal in blocks, up to the oldest open transaction."""
 
     name = "sealer"
 
@@ -63,7 +64,7 @@ class Sealer:
         self._block = block
 
     def run_once(self) -> int:
-        """Seal everything that can be sealed; returns how many entries."""
+        """Seal everything that can be sealed; return the number of entries."""
         total = 0
         while True:
             count = self._store.write(lambda tx: seal_next(tx, self._block))
@@ -74,7 +75,7 @@ class Sealer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """What a pass of the pruner did."""
+    """Counts of one pruner pass."""
 
     partitions: int = 0
     removed: dict[str, int] = field(default_factory=dict)
@@ -82,7 +83,7 @@ class Pruned:
 
 
 class Pruner:
-    """Keeps hot tables small: partitions ahead, folded sums, retention."""
+    """Service that keeps hot tables small: partitions ahead, folded sums, retention."""
 
     name = "pruner"
 
@@ -91,7 +92,7 @@ class Pruner:
         self._retention = retention or Retention()
 
     def run_once(self) -> Pruned:
-        """One bounded pass: chunks in transactions of their own, until little is left."""
+        """Make one bounded pass; every chunk is a transaction, repeated until little is left."""
         partitions = self._store.write(partitions_ensure)
         folded_us = self._store.write(fold)
         removed: dict[str, int] = {}

@@ -1,8 +1,8 @@
-"""Claimed runs waiting for a thread: in batches as claimed, handed out in chunks.
+"""Claimed runs waiting for a thread: stored in batches as claimed, handed out in chunks.
 
-Suspects (runs that lapsed or went stale before, so may have killed a worker) wait apart and are
-handed out one by one when nothing else waits: their neighbours should be gone before they start.
-States of a run here: put, then taken, expired or cleared; each exactly once. All calls are
+Suspects (runs that lapsed or went stale before, so they may have killed a worker) are kept apart
+and handed out one at a time, when nothing else waits: the other runs should be finished before a
+suspect starts. A run is put, then taken, expired or cleared, each exactly once. All methods are
 thread-safe; `take` blocks.
 """
 
@@ -16,12 +16,12 @@ from penstock.runs.rows import HeldRun
 
 
 def is_suspect(held: HeldRun) -> bool:
-    """Whether a run must be marked RUNNING durably before its processor starts."""
+    """Return whether a run must be stored as RUNNING before its processor starts."""
     return (held.lapses > 0 or held.stales > 0) and held.started_at is None
 
 
 class RunBuffer:
-    """A queue of batches; `on_need` is called, under the lock, when runs wait and no taker does."""
+    """Queue of batches; calls `on_need`, under the lock, when runs wait and no taker does."""
 
     def __init__(self, on_need: Callable[[], None]) -> None:
         self._changed = threading.Condition()
@@ -31,11 +31,11 @@ class RunBuffer:
         self._waiting = 0
         self._is_open = True
         self.count = 0
-        """Runs that wait; read without the lock it is a good guess."""
+        """Number of waiting runs; only approximate when read without the lock."""
 
     @property
     def has_suspects(self) -> bool:
-        """Whether suspects wait for their turn."""
+        """Whether suspects wait to be taken."""
         return bool(self._suspects)
 
     def put(self, runs: Sequence[HeldRun], now: float, *, first: bool = False) -> None:
@@ -48,7 +48,7 @@ class RunBuffer:
             elif clean:
                 self._batches.append((now, clean))
             self.count += len(runs)
-            self._call_taker()
+            self._notify_taker()
 
     def take(self, chunk: Callable[[], int]) -> deque[HeldRun] | None:
         """Wait for runs and take up to `chunk()` of them; None once the buffer is closed."""
@@ -62,11 +62,11 @@ class RunBuffer:
             taken = self._pop(chunk())
             self.count -= len(taken)
             if self.count:
-                self._call_taker()
+                self._notify_taker()
             return taken
 
     def expire(self, before: float) -> list[HeldRun]:
-        """Take out what was put before the given moment."""
+        """Remove and return runs that were put before the given monotonic time."""
         with self._changed:
             out: list[HeldRun] = []
             while self._batches and self._batches[0][0] < before:
@@ -77,11 +77,11 @@ class RunBuffer:
             return out
 
     def clear(self) -> list[HeldRun]:
-        """Take out everything."""
+        """Remove and return all runs."""
         return self.expire(float("inf"))
 
     def close(self) -> None:
-        """Send every taker away; what waits stays for `clear`."""
+        """Make every taker return None; waiting runs stay until `clear`."""
         with self._changed:
             self._is_open = False
             self._changed.notify_all()
@@ -95,7 +95,7 @@ class RunBuffer:
             return batch
         return deque(batch.popleft() for _ in range(n))
 
-    def _call_taker(self) -> None:
+    def _notify_taker(self) -> None:
         if self._waiting:
             self._changed.notify()
         else:

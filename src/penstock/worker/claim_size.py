@@ -1,9 +1,9 @@
-"""How many runs to claim: exactly the free slots when runs are long, a batch ahead when tiny.
+"""How many runs to claim: exactly the free capacity when runs are long, a batch ahead when tiny.
 
-A long run is claimed only when it can start at once, so that other workers may have it. Tiny ones
+A long run is claimed only when it can start at once, so that other workers may have it. Tiny runs
 (mean below 20 ms) are claimed ahead, about 150 ms of work, because a claim costs more than they do.
-Pure arithmetic over what the executors observed; an update lost between threads costs a slightly
-older mean, nothing else.
+Pure arithmetic over what the lanes measured; an update lost between threads makes the mean slightly
+older and has no other effect.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _KEEP = 0.9
 
 
 class Pace:
-    """The mean duration of recent runs and what follows from it."""
+    """Mean duration of recent runs, and the claim sizes derived from it."""
 
     __slots__ = ("_batch_max", "_slots", "mean")
 
@@ -25,7 +25,7 @@ class Pace:
         self._slots = slots
         self._batch_max = batch_max
         self.mean = LONG_SECONDS * 2
-        """Seconds; runs are taken for long until they prove short."""
+        """Seconds; runs are assumed to be long until measured as short."""
 
     @property
     def is_long(self) -> bool:
@@ -33,23 +33,23 @@ class Pace:
         return self.mean >= LONG_SECONDS
 
     def observe(self, count: int, seconds: float) -> None:
-        """Learn from `count` runs that took `seconds` altogether."""
+        """Update the mean with `count` runs that took `seconds` altogether."""
         if count:
             keep = _KEEP**count
             self.mean = self.mean * keep + (seconds / count) * (1 - keep)
 
     def want(self, load: int) -> int:
-        """How many more runs to claim when `load` are waiting or running."""
+        """Return how many more runs to claim when `load` are waiting or running."""
         if self.is_long:
             return max(0, min(self._slots - load, self._batch_max))
         ahead = int(AHEAD_SECONDS * self._slots / max(self.mean, 1e-6))
         target = max(self._slots, min(ahead, 2 * self._batch_max))
         missing = target - load
-        # Few at a time would make many small transactions: wait until a good part is used up.
+        # Small claims would cause many small transactions: wait until half a claim is needed.
         return min(missing, self._batch_max) if missing * 2 >= min(target, self._batch_max) else 0
 
     def chunk(self) -> int:
-        """How many runs one thread takes at a time."""
+        """Return how many runs one thread takes at a time."""
         if self.is_long:
             return 1
         return max(1, min(self._batch_max, int(CHUNK_SECONDS / max(self.mean, 1e-6))))

@@ -1,8 +1,8 @@
-"""Claiming: how many runs, when, and to which lane they go.
+"""Claiming: how many runs to claim, when, and which lane executes them.
 
-The claimer waits on one thing, its hint, which rings when runs were added (any process), when room
-was made (this process) and when the worker stops; behind it stands a timer, because a hint may be
-lost. One thread calls `claim_once`; `room` and `stop` come from any.
+The claimer waits for its hint, which is signalled when runs were added (by any process), when
+capacity became free (in this process) and when the worker stops. A timer backs it up, because a
+hint may be lost. One thread calls `claim_once`; any thread may call `room` and `stop`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ ROOM_SECONDS: Final = 1.0
 
 
 def hint(pool: str) -> str:
-    """The channel on which a pool's workers are woken."""
+    """Return the channel on which a pool's workers are woken."""
     return f"runs:{pool}"
 
 
 class Claimer:
-    """Takes runs from the store as the pace allows and hands them to the lanes."""
+    """Claim loop of a worker: claims runs as the pace allows and passes them to the lanes."""
 
     def __init__(
         self,
@@ -52,20 +52,20 @@ class Claimer:
         self._collect = collect
         self._waiter = waiter
         self._give_back = give_back
-        self._wants_room = False
+        self._wants_capacity = False
         self._is_stopping = False
-        self._was_choked = False
+        self._was_saturated = False
         self.in_hand = threading.Event()
-        """Set whenever there may be something to watch over."""
+        """Set whenever runs may need watching."""
 
     def claim_once(self) -> None:
-        """Claim what there is room for, or wait for room; after a short claim wait for a hint."""
-        wanted = self._room()
+        """Claim runs up to the free capacity, or wait for capacity; wait for a hint if few came."""
+        wanted = self._capacity()
         if not wanted:
-            self._wants_room = True
-            if not self._room() and not self._is_stopping:
+            self._wants_capacity = True
+            if not self._capacity() and not self._is_stopping:
                 self._waiter.wait(ROOM_SECONDS)
-            self._wants_room = False
+            self._wants_capacity = False
             return
         runs = self._steps.claim_once(wanted, start=self._pace.is_long)
         if runs:
@@ -76,37 +76,37 @@ class Claimer:
             self._waiter.wait(poll * (0.75 + 0.5 * self._steps.jitter()))
 
     def room(self) -> None:
-        """A slot became free: claim again if that was waited for."""
-        if self._wants_room:
+        """Report free capacity; wakes `claim_once` if it waits for capacity."""
+        if self._wants_capacity:
             self._waiter.interrupt()
 
     def stop(self) -> None:
-        """Let `claim_once` return instead of waiting."""
+        """Make `claim_once` return instead of waiting."""
         self._is_stopping = True
         self._waiter.interrupt()
 
     def close(self) -> None:
-        """Stop listening."""
+        """Close the waiter."""
         self._waiter.close()
 
-    def _room(self) -> int:
-        """How many runs to claim now."""
+    def _capacity(self) -> int:
+        """Return how many runs to claim now."""
         options = self._steps.options
-        if self._is_choked(options.zombies_max or options.slots):
+        if self._is_saturated(options.zombies_max or options.slots):
             return 0
         if self._threads.buffer.has_suspects:
-            return 0  # their turn comes when nothing else waits
+            return 0  # suspects run when nothing else waits
         in_hand = len(self._steps.held) - len(self._steps.ends)
         return self._pace.want(in_hand - (self._collect.beside if self._collect.processors else 0))
 
-    def _is_choked(self, zombies_max: int) -> bool:
-        """Whether too many timed-out processors are still at it; told once each time."""
-        was_choked = self._was_choked
-        self._was_choked = self._threads.zombies >= zombies_max
-        if self._was_choked and not was_choked:
-            text = f"{zombies_max} timed-out processors do not return: claiming stops until they do"
+    def _is_saturated(self, zombies_max: int) -> bool:
+        """Return whether too many timed-out processors are still running; emit the event once."""
+        was_saturated = self._was_saturated
+        self._was_saturated = self._threads.zombies >= zombies_max
+        if self._was_saturated and not was_saturated:
+            text = f"{zombies_max} timed-out processors are still running: claiming is suspended"
             self._steps.events.emit(ServiceError("worker.claimer", text, 0.0))
-        return self._was_choked
+        return self._was_saturated
 
     def _dispatch(self, runs: Sequence[HeldRun]) -> None:
         now = self._steps.clock.monotonic()
@@ -124,14 +124,14 @@ class Claimer:
         self.in_hand.set()
 
     def _marked(self, runs: Sequence[HeldRun]) -> list[HeldRun]:
-        """Suspects among async runs are marked RUNNING here: their lane must not block."""
+        """Mark the suspects among async runs as RUNNING here, because their lane must not block."""
         suspects = [run for run in runs if is_suspect(run)]
         if not suspects:
             return list(runs)
         try:
             started = self._steps.start_many(suspects)
         except StoreError:
-            # Unknown whether they are marked: they go back as if they had waited too long.
+            # Unknown whether they were marked: release them like runs that waited too long.
             self._give_back(suspects)
             return [run for run in runs if not is_suspect(run)]
         self._steps.forget(run for run in suspects if run.run_id not in started)

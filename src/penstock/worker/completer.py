@@ -1,10 +1,10 @@
-"""Ends of runs on their way to the store: collected by many threads, written in batches by one.
+"""Ends of runs waiting to be stored: added by many threads, written in batches by one.
 
-An end leaves the queue when the store took it or refused it (stale token: reported, never tried
-again). When the store is away, or takes no ends at all, or its answer was lost, the batch is kept
-and written again: what was stored the first time is simply stale the second. An end the store can
-never take (a value no column holds) while it takes others is replaced by a plain failure, so that
-the run ends and its neighbours need not wait.
+An end leaves the queue when the store accepts or refuses it (stale token: reported, never retried).
+When the store is unavailable, accepts no ends at all, or its response was lost, the batch is kept
+and written again: ends that were stored the first time are simply stale the second. If the store
+rejects one end (a value no column can hold) but accepts others, that end is replaced by a plain
+failure, so that its run ends and the other runs need not wait.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from penstock.worker.outcome import RETURNED
 ADMIT: Final = "admit"
 FLOWS: Final = "flows"
 NOBODYS: Final = Finish(0, 0, "FAILED", "FAILURE")
-"""An end of no run: to learn whether the store takes ends, changing nothing."""
+"""An end that matches no run: tests whether the store accepts ends, without changing anything."""
 
 
 class Flushed(NamedTuple):
-    """What one flush stored; refused ends came too late and changed nothing."""
+    """Counts of one flush; refused ends came too late and changed nothing."""
 
     ended: int = 0
     refused: int = 0
@@ -42,7 +42,7 @@ class Flushed(NamedTuple):
 
 
 class EndQueue:
-    """The ends of one worker's runs. `add` from any thread, `flush_once` from one at a time."""
+    """The ends of one worker's runs; `add` from any thread, `flush_once` from one at a time."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class EndQueue:
         events: Events,
         jitter: Callable[[], float],
     ) -> None:
-        """`held` loses each run whose end left the queue."""
+        """A run is removed from `held` when its end leaves the queue."""
         self._store = store
         self._held = held
         self._options = options
@@ -63,7 +63,7 @@ class EndQueue:
         self._in_flight = 0
 
     def __len__(self) -> int:
-        """Ends that are not stored yet, those being written included."""
+        """Number of ends not stored yet, including those being written."""
         return len(self._queue) + self._in_flight
 
     def add(self, finishes: Iterable[Finish]) -> None:
@@ -71,7 +71,7 @@ class EndQueue:
         self._queue.extend(finishes)
 
     def tokens(self) -> set[int]:
-        """The tokens of the runs whose ends wait."""
+        """Return the tokens of the runs whose ends are queued."""
         return {finish.token for finish in list(self._queue)}
 
     def flush_once(self) -> Flushed:
@@ -83,25 +83,25 @@ class EndQueue:
             return Flushed()
         self._in_flight = len(batch)
         try:
-            ends = self._give_back(batch)
+            ends = self._release_returned(batch)
             return self._flush_or_keep(ends) if ends else Flushed()
         finally:
             self._in_flight = 0
 
-    def _give_back(self, batch: list[Finish]) -> list[Finish]:
-        """Put runs cut short by a planned stop, and snoozed ones, back; returns the true ends."""
+    def _release_returned(self, batch: list[Finish]) -> list[Finish]:
+        """Release snoozed runs and runs cut short by a planned stop; return the remaining ends."""
         back = [finish for finish in batch if finish.final_state == RETURNED]
         if not back:
             return batch
         rows = [(finish.run_id, finish.token, finish.retry_delay_us or 0) for finish in back]
         snoozed = [finish.run_id for finish in back if finish.retry_delay_us]
 
-        def give_back(tx: Tx) -> None:
+        def release(tx: Tx) -> None:
             run_release_many(tx, rows)
             snoozed_wake(tx, snoozed)
 
         try:
-            self._store.write(give_back)
+            self._store.write(release)
         except StoreError:
             self._queue.extendleft(reversed(batch))
             raise
@@ -122,15 +122,15 @@ class EndQueue:
         return self._flushed(batch, finished)
 
     def _check_store(self, batch: Sequence[Finish], error: Exception) -> None:
-        """Keep the batch unless the store takes ends at all: then one of these is at fault."""
+        """Keep the batch unless the store accepts ends in general: then one of these is invalid."""
         try:
             self._store.write(lambda tx: run_end_many(tx, [NOBODYS]))
         except Exception as cause:
             self._queue.extendleft(reversed(batch))
-            raise StoreUnavailable(f"the store takes no ends: {cause}") from error
+            raise StoreUnavailable(f"the store accepts no ends: {cause}") from error
 
     def _flush_singly(self, batch: Sequence[Finish]) -> Flushed:
-        """One of them cannot be stored: the others must not wait for it."""
+        """Store ends one by one: one cannot be stored, and the others must not wait for it."""
         total = Flushed()
         kept: list[Finish] = []
         failure: Exception | None = None
@@ -158,7 +158,7 @@ class EndQueue:
         except Exception as error:
             self._events.emit(ServiceError("worker.completer", str(error), 0.0))
             if finish.token not in self._held:
-                return Flushed(refused=1)  # nobody waits for it any more
+                return Flushed(refused=1)  # the run is no longer held here
             return self._flush([self._plain(finish, error)])
 
     def _flush(self, batch: list[Finish]) -> Flushed:
@@ -168,7 +168,7 @@ class EndQueue:
         held = self._held.get(finish.token)
         if held is None:
             return finish
-        message = f"how the run ended could not be stored: {type(error).__name__}"
+        message = f"the run's result could not be stored: {type(error).__name__}"
         details = msgspec.json.encode({"message": message}).decode()
         failure = attempt_result.Failure(error_type=ErrorType.VALIDATION_ERROR, details=details)
         return attempt_result.failed(held, failure, jitter=self._jitter(), actor=self._options.name)
@@ -181,10 +181,10 @@ class EndQueue:
         if any(end.flow_id is not None for end in finished):
             self._store.wake([FLOWS])
         if self._events.is_heard:
-            self._tell(batch, runs, finished)
+            self._emit_ends(batch, runs, finished)
         return Flushed(len(finished), len(batch) - len(finished), retried)
 
-    def _tell(
+    def _emit_ends(
         self,
         batch: Sequence[Finish],
         runs: Sequence[HeldRun | None],

@@ -1,9 +1,9 @@
-"""What a processor gets: the run it executes, and the ways to talk back while it does.
+"""What a processor receives: the run it executes, and methods to report back while it runs.
 
-A context is built for every run, so it is cheap: text is parsed and names are spelled on first use.
-`progress` only remembers the latest figures; the worker's beat writes them. Signals (cancel,
-timeout, lost lease, drain) arrive as one attribute; `check` turns them into an exception inside the
-processor's own thread. Nothing here touches the store.
+A context is built for every run, so it is cheap: JSON is parsed and ids are encoded on first use.
+`progress` only stores the latest figures; the worker's heartbeat writes them. Signals (cancel,
+timeout, lost lease, drain) set one attribute; `check` raises them as an exception in the
+processor's own thread. Nothing here accesses the store.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = logging.getLogger("penstock.run")
 
 
 class Signal(StrEnum):
-    """Why a run has to stop; KILL is for child processes that did not listen."""
+    """Why a run has to stop; KILL is for child processes that ignored an earlier signal."""
 
     CANCEL = "cancel"
     TIMEOUT = "timeout"
@@ -69,8 +69,8 @@ class RunContext(GivenRun):
     def __init__(
         self, held: HeldRun, known: Known, clock: Clock, began: float, store: object | None = None
     ) -> None:
-        """Made by the worker; `began` is the clock's monotonic time of the start, `store` for the
-        slots of limits that a processor takes.
+        """Created by the worker. `began` is the monotonic start time; `store` serves the limit
+        slots that the processor acquires.
         """
         super().__init__(held, known)
         self.began = began
@@ -80,7 +80,7 @@ class RunContext(GivenRun):
         self.is_dirty = False
         self.is_marked = held.started_at is not None
         self.records = 0
-        """How many records were processed; processors add to it."""
+        """Number of records processed; processors add to it."""
         self.bytes = 0
         self.store = store
         self._asked: dict[str, int] | None = None
@@ -94,44 +94,48 @@ class RunContext(GivenRun):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The run's parameters, else its config's, over the pipeline's defaults.
+        """The run's parameters, or its config's, merged over the pipeline's defaults.
 
-        References to secrets are resolved; one that cannot be fails the run for good.
+        References to secrets are resolved. A reference that cannot be resolved fails the run
+        permanently.
         """
         if self._parameters is None:
             self._parameters = MappingProxyType(_parameters(self._known, self.held))
         return self._parameters
 
     def secret(self, name: str) -> str:
-        """The value of a secret, as the worker's surroundings have it; never stored or logged."""
+        """Return the value of a secret from the worker's environment or files.
+
+        The value is never stored or logged.
+        """
         return self._known.secrets.get(name, self.held.customer_id)
 
     @property
     def asked(self) -> dict[str, int]:
-        """How many slots of each limit this execution has asked for."""
+        """Number of slots this execution has requested, by limit."""
         if self._asked is None:
             self._asked = {}
         return self._asked
 
     @property
     def due(self) -> float:
-        """The deadline on the worker's monotonic clock."""
+        """Deadline on the worker's monotonic clock, in seconds."""
         return self.began + self.held.max_execution_us / SECOND
 
     @property
     def deadline(self) -> datetime:
-        """When the run is stopped as timed out."""
+        """Time at which the run is stopped as timed out."""
         left = int((self.due - self._clock.monotonic()) * SECOND)
         return to_datetime(self._clock.now() + left)
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the run should stop; long loops ask this or call `check`."""
+        """Whether the run should stop; long loops read this or call `check`."""
         return self.signal is not None
 
     @property
     def is_plain(self) -> bool:
-        """Whether the run had nothing to say besides its return value."""
+        """Whether the run reported nothing besides its return value."""
         return (
             self.signal is None and self._stage_us is None and not self.records and not self.bytes
             and self._reported is None
@@ -139,7 +143,7 @@ class RunContext(GivenRun):
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that carries the run's ids."""
+        """Logger that adds the run's ids to every record."""
         if self._log_bound is None:
             bound = {
                 "run_id": self.run_id,
@@ -171,12 +175,12 @@ class RunContext(GivenRun):
         bytes: int | None = None,
         state: str | None = None,
     ) -> None:
-        """Remember how far the run is (None keeps what was said before), then `check`."""
+        """Store the run's progress (None keeps the previous value), then call `check`."""
         if state is not None and state not in STATES:
             raise InvalidInput("state", f"one of {', '.join(STATES)}", state)
         if percent is not None:
             self._percent = min(100.0, max(0.0, float(percent)))
-        last = self._progress or _NOTHING
+        last = self._progress or _NO_PROGRESS
         self._progress = Progress(
             current_state=last.current_state if state is None else state,
             stage=last.stage if stage is None else redact_text(str(stage))[:200],
@@ -205,23 +209,23 @@ class RunContext(GivenRun):
             stages[name] = stages.get(name, 0) + spent
 
     def entities(self, kind: str, ids: Iterable[str | int]) -> None:
-        """Say which entities changed, such as `run.entities("players", [1630567])`."""
+        """Report which entities changed, for example `run.entities("players", [1630567])`."""
         reported = self._reported = self._reported or {}
         known = reported.setdefault("entities_changed", {}).setdefault(kind, [])
         known += [item for item in ids if item not in known]
 
     def quality(self, score: float) -> None:
-        """Say how good the result is, from 0 to 1; gates without data of their own go by it."""
+        """Report the result's quality from 0 to 1; gates that probe no data of their own use it."""
         if not 0 <= score <= 1:
             raise InvalidInput("score", "a number from 0 to 1", score)
         self._reported = {**(self._reported or {}), "quality_score": float(score)}
 
     def reported(self, summary: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """The summary of the run with what it reported besides."""
+        """Return the run's summary merged with what `entities` and `quality` reported."""
         return summary if self._reported is None else {**(summary or {}), **self._reported}
 
     def tell(self, signal: Signal, now: float) -> None:
-        """Deliver a signal from another thread; the first one stays, KILL passes through."""
+        """Deliver a signal from another thread; the first one is kept, KILL is only forwarded."""
         if self.signal is None and signal is not Signal.KILL:
             self.told_at = now
             self.signal = signal
@@ -229,27 +233,27 @@ class RunContext(GivenRun):
             self.interrupt(signal)
 
     def progress_taken(self) -> Progress | None:
-        """The latest progress when it changed since the last call; the beat writes it."""
+        """Return the latest progress if it changed since the last call; the heartbeat writes it."""
         if not self.is_dirty:
             return None
         self.is_dirty = False
         return self._progress
 
     def progress_put(self, progress: Progress) -> None:
-        """Take over what a child process said about its progress."""
+        """Set the progress that a child process reported."""
         self._progress = progress
         self.is_dirty = True
 
     def stages_taken(self) -> Mapping[str, Micros] | None:
-        """Durations by stage, when any were measured."""
+        """Return the durations by stage; None when none were measured."""
         return self._stage_us
 
 
-_NOTHING: Final = Progress()
+_NO_PROGRESS: Final = Progress()
 
 
 def _parameters(known: Known, held: HeldRun) -> dict[str, Any]:
-    """A run's parameters over the defaults; only what refers to secrets is looked at closely."""
+    """Return a run's parameters over the defaults; secrets are resolved only if referenced."""
     text = held.parameters
     given = {**known.defaults, **(msgspec.json.decode(text) if text else {})}
     if (text and REFERENCE in text) or any(is_reference(p) for p in known.defaults.values()):

@@ -1,7 +1,8 @@
-"""The fair clock as a worker moves it: after what it claimed, and not in the way of those runs.
+"""The fair clock as moved by a worker: after a claim, without delaying the claimed runs.
 
-The clock is what newcomers count their turns from (see `store.runs`). It may lag a little, so some
-ten times a second are enough; a worker calls `raise_once` when a claim's runs are under way.
+Newly arriving customers start their fair rank at this clock (see `store.runs`). It may lag a
+little, so ten updates a second are enough; a worker calls `raise_once` after it has dispatched the
+runs of a claim.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ GAP_SECONDS: Final = 0.1
 
 
 class FairClock:
-    """Collects turns that were claimed. One thread at a time."""
+    """Buffer of claimed runs whose fair ranks raise the clock. Use from one thread at a time."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -27,11 +28,11 @@ class FairClock:
         self._raised = float("-inf")
 
     def claimed(self, runs: Iterable[HeldRun]) -> None:
-        """Runs were claimed."""
+        """Note claimed runs."""
         self._claimed += runs
 
     def raise_once(self) -> None:
-        """Let the clock follow, unless it did so a moment ago."""
+        """Raise the stored clock, at most once per GAP_SECONDS."""
         now = self._clock.monotonic()
         if self._claimed and now - self._raised >= GAP_SECONDS:
             self._store.write(Single(lambda tx: fair_clock_raise(tx, self._claimed)))

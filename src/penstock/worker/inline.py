@@ -1,6 +1,6 @@
-"""A worker without threads, for driven time: one `step` per tick of somebody's clock.
+"""A worker without threads, for virtual time: the caller invokes `step` once per clock tick.
 
-Claims, executes and ends through the real worker's steps; used by the demo and by tests of
+Claims, executes and ends runs through the real worker's steps; used by the demo and by tests of
 pipelines in virtual time. Nothing here waits.
 """
 
@@ -20,10 +20,10 @@ from penstock.worker.worker_core import WorkerSteps
 
 
 class InlineWorker:
-    """A worker that is stepped by hand.
+    """A worker that the caller steps.
 
-    A processor runs at once and its end
-    is held back for as long as `seconds` says it takes, so that slots stay busy in driven time.
+    A processor runs at once; its end is held back for as many seconds as `seconds(context)`
+    returns, so that concurrency stays in use in virtual time.
     """
 
     def __init__(self, steps: WorkerSteps, seconds: Callable[[RunContext], float]) -> None:
@@ -35,16 +35,16 @@ class InlineWorker:
 
     @property
     def name(self) -> str:
-        """What runs say they were claimed by."""
+        """Worker name stored with the runs it claims."""
         return self._steps.options.name
 
     @property
     def held(self) -> int:
-        """How many runs it holds."""
+        """Number of runs it holds."""
         return len(self._steps.held)
 
     def step(self) -> int:
-        """End what is done by now, start what fits, renew the session; returns how many started."""
+        """End runs that are done, start runs that fit, renew the session; return runs started."""
         steps, now = self._steps, self._steps.clock.monotonic()
         if now - self._beat_at >= steps.options.beat_us / SECOND:
             steps.beat_once()
@@ -64,7 +64,7 @@ class InlineWorker:
         return len(claimed)
 
     def report(self) -> int:
-        """Send the results of everything it holds, however late; returns how many were refused."""
+        """Store the results of all held runs, however late; return how many were refused."""
         for _, _, context, outcome in self._busy:
             self._steps.end(context, outcome)
         self._busy.clear()
@@ -74,7 +74,7 @@ class InlineWorker:
         return refused
 
     def stop(self) -> None:
-        """End the session; it must hold nothing."""
+        """Close the session; the worker must hold no runs."""
         assert self._steps.is_idle, "runs are still held"
         self._steps.close()
 
@@ -89,6 +89,6 @@ def inline_worker(
     seconds: Callable[[RunContext], float],
     events: Events,
 ) -> InlineWorker:
-    """An inline worker over the real steps."""
+    """Build an inline worker over the real steps."""
     steps = WorkerSteps(store, pipelines, options, clock=clock, jitter=jitter, events=events)
     return InlineWorker(steps, seconds)

@@ -1,4 +1,4 @@
-"""What can be set about a worker; `assembly` fills it from Settings."""
+"""Options of a worker; `assembly` fills them from Settings."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.core.naming import DEFAULT_POOL
 class WorkerOptions:
     """How a worker claims, executes and stops; durations are microseconds.
 
-    slots: runs executed at the same time. batch_max: most runs claimed or ended in one transaction.
-    lease_us, beat_us: the session's lease and how often it is renewed; the worker stops itself
-    `margin_us` before the lease ends. progress_us: how soon changed progress is written.
-    poll_us: how often an idle worker looks without being woken. mark_us: what runs longer is marked
-    RUNNING. hold_us: a claimed run that has not begun by then is given back. drain_us: how long
-    `stop` waits for runs; grace_us: how long a signalled run may take to react.
-    zombies_max: timed-out threads that do not end, before the worker stops claiming (0: as slots).
-    secrets: where references in parameters are looked up.
+    slots: concurrency, the number of runs executed at the same time. batch_max: maximum number of
+    runs claimed or ended in one transaction. lease_us, beat_us: the session's lease and how often
+    it is renewed; the worker stops itself `margin_us` before the lease ends. progress_us: how soon
+    changed progress is written. poll_us: how often an idle worker polls without a hint. mark_us:
+    runs that take longer are marked RUNNING. hold_us: a claimed run that has not started by then is
+    released. drain_us: how long `stop` waits for runs; grace_us: how long a signalled run may take
+    to react. zombies_max: number of timed-out threads still running at which the worker stops
+    claiming (0: the concurrency). secrets: source of the secrets that parameters refer to.
     """
 
     pool: str = DEFAULT_POOL

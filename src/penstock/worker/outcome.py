@@ -1,7 +1,7 @@
-"""From what a processor did to how its run ends.
+"""Turning what a processor returned or raised into the end of its run.
 
 `outcome_of_value` and `outcome_of_error` reduce a return value or an exception to plain text and
-numbers, in the process where the processor ran; `finish_of` turns that into the verdict, in the
+numbers, in the process where the processor ran; `finish_of` turns that into the run's end, in the
 worker. Sizes are bounded here: a result of 64 KB, a message of 4 KB, a traceback's last 8 KB.
 """
 
@@ -31,12 +31,12 @@ MESSAGE_MAX: Final = 4 * 1024
 TRACEBACK_MAX: Final = 8 * 1024
 COUNT_MAX: Final = 2**63 - 1
 PROCESS_DIED: Final = "PROCESS_DIED"
-"""Error type of a run whose child process ended without a word (crash, out of memory, os._exit):
-retried like an unknown error, three attempts in all, because it may be the machine or the data."""
+"""Error type of a run whose child process ended without a result (crash, out of memory, os._exit).
+Retried like an unknown error, three attempts in all: the cause may be the machine or the data."""
 
 
 class Outcome(NamedTuple):
-    """What came of a processor, ready to cross a process border."""
+    """What a processor returned or raised, as plain values that can cross a process boundary."""
 
     status: str = RunStatus.SUCCESS.value
     result: str | None = None
@@ -53,38 +53,38 @@ class Outcome(NamedTuple):
 
 
 def outcome_of_value(context: RunContext, value: object) -> Outcome:
-    """Reduce what a processor returned; what cannot be stored is a VALIDATION_ERROR."""
+    """Reduce a processor's return value; one that cannot be stored is a VALIDATION_ERROR."""
     result = value if isinstance(value, Result) else None
     summary = result.summary if result is not None else value
     if summary is not None and not isinstance(summary, Mapping):
         kind = type(value).__name__
-        return _invalid(f"a processor returns None, a mapping or a Result, this one: {kind}")
+        return _invalid(f"expected a processor to return None, a mapping or a Result, got {kind}")
     status = RunStatus.SUCCESS.value if result is None else str(result.status)
     if status not in (RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS):
-        return _invalid(f"Result.status is SUCCESS or PARTIAL_SUCCESS, not {status!r:.80}; raise "
-                        "an exception to fail a run")  # fmt: skip
+        return _invalid(f"expected Result.status SUCCESS or PARTIAL_SUCCESS, got {status!r:.80}; "
+                        "raise an exception to fail a run")  # fmt: skip
     summary = context.reported(summary)
     try:
         text = None if summary is None else msgspec.json.encode(summary)
     except Exception as error:
-        return _invalid(f"the result cannot be written as JSON: {error}")
+        return _invalid(f"the result cannot be encoded as JSON: {error}")
     if text is not None and len(text) > RESULT_BYTES_MAX:
         return _invalid(
-            f"the result has {len(text):,} bytes as JSON, at most {RESULT_BYTES_MAX:,} are kept: "
-            "store the data elsewhere and return where it is"
+            f"expected a result of at most {RESULT_BYTES_MAX:,} bytes as JSON, got {len(text):,}: "
+            "store the data elsewhere and return a reference to it"
         )
     stages = context.stages_taken()
     try:
         return Outcome(
             status=status,
-            # Here too: only this process knows which secrets it resolved.
+            # Redact here too: only this process knows which secrets it resolved.
             result=None if text is None else redact_json(text.decode()),
             records=_count(context.records, None if result is None else result.records),
             bytes=_count(context.bytes, None if result is None else result.bytes),
             stages=None if stages is None else msgspec.json.encode(stages).decode(),
         )
     except (TypeError, ValueError) as error:
-        return _invalid(f"records and bytes are whole numbers from 0: {error}")
+        return _invalid(f"expected records and bytes to be integers of at least 0: {error}")
 
 
 def outcome_of_error(error: BaseException) -> Outcome:
@@ -104,17 +104,17 @@ def outcome_of_error(error: BaseException) -> Outcome:
 
 
 def outcome_of_death(exit_code: int | None) -> Outcome:
-    """A child process ended without reporting."""
+    """Return the outcome of a child process that ended without reporting."""
     if exit_code is not None and exit_code < 0:
         how = f"was killed by signal {-exit_code}" + (" (out of memory?)" * (exit_code == -9))
     else:
         how = f"ended with exit code {exit_code}"
-    details = {"message": f"the process of the run {how} before the processor returned"}
+    details = {"message": f"the run's process {how} before the processor returned"}
     return Outcome(error_type=PROCESS_DIED, details=msgspec.json.encode(details).decode())
 
 
 def error_details(error: BaseException) -> str:
-    """An exception as bounded JSON: message, type, the end of the traceback."""
+    """Encode an exception as bounded JSON: message, type, the end of the traceback."""
     try:
         message = str(error)
     except Exception:
@@ -134,13 +134,13 @@ def error_details(error: BaseException) -> str:
 
 
 RETURNED: Final = "RETURNED"
-"""Stands in a Finish for a state: the run goes back to the queue instead of ending."""
+"""Pseudo-state in a Finish: the run returns to the queue instead of ending."""
 
 
 def finish_of(
     context: RunContext, outcome: Outcome, *, jitter: Callable[[], float], actor: str, now: float
 ) -> Finish:
-    """The verdict on a run, given what came of it and what the worker was told meanwhile."""
+    """Return the end of a run, from its outcome and the signal it received meanwhile."""
     held = context.held
     spent = max(0, int((now - context.began) * SECOND))
     signal = context.signal
@@ -158,15 +158,15 @@ def finish_of(
             actor=actor,
         )
     if signal is Signal.CANCEL:
-        # Whatever a cancelled processor raised: nobody wants it tried again.
+        # A cancelled run is never retried, whatever its processor raised.
         why = "cancelled while running"
         return attempt_result.cancelled(held, actor=actor, why=why)._replace(duration_us=spent)
     if outcome.snooze_us is not None:
-        # It waits for a limit: back to the queue for as long, and the attempt does not count.
+        # It waits for a limit: release it for that long; the attempt does not count.
         delay = outcome.snooze_us
         return Finish(held.run_id, held.token, RETURNED, None, retry_delay_us=delay, actor=actor)
     if signal is Signal.DRAIN and outcome.is_interrupted:
-        # A planned stop is nobody's failure: back to the queue, and the attempt does not count.
+        # A planned stop is not a failure: release the run; the attempt does not count.
         return Finish(held.run_id, held.token, RETURNED, None, actor=actor)
     if signal is not None and outcome.is_interrupted:
         return attempt_result.stale(held, jitter=jitter(), actor=actor)._replace(duration_us=spent)
@@ -180,7 +180,7 @@ def finish_of(
 
 
 def unsettled(held: HeldRun, error: Exception, actor: str) -> Finish:
-    """The end of a run whose settings (its retry settings, say) no verdict can be read from."""
+    """Return the end of a run whose settings (its retry settings, for example) are unreadable."""
     return Finish(
         held.run_id,
         held.token,
@@ -199,7 +199,7 @@ def _invalid(message: str) -> Outcome:
 
 
 def _count(counted: Any, stated: Any) -> int | None:
-    """The number a Result states, else what was counted along the way, else none."""
+    """Return the count a Result states, or else the one counted by the context; None for zero."""
     number = int(counted if stated is None else stated)
     if not 0 <= number <= COUNT_MAX:
         raise ValueError(f"got {number!r:.40}")

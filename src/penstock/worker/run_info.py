@@ -1,7 +1,7 @@
-"""A run as it was handed out: who, what, for which slice of data, and what its gate had to say.
+"""The read-only part of a run: its identity, partition, times, and its gate's decision.
 
-Read-only and cheap: text is parsed and names are spelled on first use. `context.RunContext` adds
-the ways to talk back; a processor sees both as one thing.
+Cheap to build: JSON is parsed and ids are encoded on first use. `context.RunContext` adds the
+methods to report back; a processor sees both as one object.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.runs.rows import HeldRun
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A processor this worker can execute, with the number runs call it by."""
+    """A processor that this worker can execute, with the key that runs refer to it by."""
 
     number: int
     processor: Processor
@@ -31,7 +31,7 @@ class Known:
 
 
 class GivenRun:
-    """What a run was handed out with."""
+    """A run's data as claimed."""
 
     __slots__ = ("_gate", "_known", "held")
 
@@ -47,7 +47,7 @@ class GivenRun:
 
     @property
     def customer_id(self) -> str:
-        """Whose run it is."""
+        """Id of the customer that owns the run."""
         return self.held.customer_id
 
     @property
@@ -67,59 +67,59 @@ class GivenRun:
 
     @property
     def declared(self) -> Processor:
-        """The processor as declared."""
+        """The processor's declaration."""
         return self._known.processor
 
     @property
     def known(self) -> Known:
-        """What the worker knows of the processor."""
+        """The worker's record of the processor."""
         return self._known
 
     @property
     def partition(self) -> str:
-        """The slice of data to process; the slot as ISO text unless somebody named one."""
+        """The slice of data to process; the scheduled time as ISO text unless one was given."""
         return self.held.partition if self.held.partition is not None else iso(self.held.slot)
 
     @property
     def mode(self) -> str | None:
-        """The operating policy of the flow, when there is one."""
+        """Mode of the flow; None outside a flow."""
         return self.held.mode
 
     @property
     def slot(self) -> datetime:
-        """The moment of the schedule this run stands for; retries keep it."""
+        """The scheduled time of the occurrence this run belongs to; retries keep it."""
         return to_datetime(self.held.slot)
 
     @property
     def scheduled_time(self) -> datetime:
-        """When this attempt was due."""
+        """Time at which this attempt was due."""
         return to_datetime(self.held.scheduled_time)
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is; 1 is the first."""
+        """Number of this attempt, starting at 1."""
         return self.held.attempt
 
     @property
     def max_attempts(self) -> int | None:
-        """How many attempts the config or processor allows; None: the error's type decides."""
+        """Attempts that the config or processor allows; None when the error type decides."""
         retry = msgspec.json.decode(self.held.retry) if self.held.retry else {}
         value = retry.get("max_attempts")
         return None if value is None else int(value)
 
     @property
     def correlation_id(self) -> str:
-        """Ties together everything one cause set off; the first attempt's id unless given."""
+        """Shared by everything that one cause started; the first attempt's id unless given."""
         return self.held.correlation_id or encode("run", self.held.root_run_id or self.held.run_id)
 
     @property
     def token(self) -> int:
-        """The fencing token: give it to sinks that can refuse an older one."""
+        """Fencing token; pass it to sinks that can reject writes with an older token."""
         return self.held.token
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt at this piece of work."""
+        """Key that is the same for every attempt of this piece of work."""
         held = self.held
         if held.flow_id is not None:
             subject = encode("flow", held.flow_id)
@@ -131,17 +131,17 @@ class GivenRun:
 
     @property
     def attempt_key(self) -> str:
-        """A key of this attempt alone."""
+        """Key of this attempt alone."""
         return f"{self.idempotency_key}#{self.held.attempt}"
 
     @property
     def flow_id(self) -> str | None:
-        """The flow it belongs to, when there is one."""
+        """Id of the flow the run belongs to; None outside a flow."""
         return None if self.held.flow_id is None else encode("flow", self.held.flow_id)
 
     @property
     def gate(self) -> Mapping[str, Any]:
-        """What the gate before it said: verdict, missing, warnings ...; empty when all was well."""
+        """The decision of the run's gate: verdict, missing, warnings; empty if all passed."""
         if self._gate is None:
             text = self.held.gate
             self._gate = {} if text is None else dict(msgspec.json.decode(text))
@@ -149,10 +149,10 @@ class GivenRun:
 
     @property
     def is_degraded(self) -> bool:
-        """Whether it works without everything: what is lacking is in `missing`."""
+        """Whether the run was started with incomplete data; see `missing`."""
         return bool(self.gate.get("is_degraded"))
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Tables and processors that this phase, or one before it, started without."""
+        """Tables and processors that were missing when this phase, or one before it, started."""
         return tuple(self.gate.get("missing", ()))

@@ -1,9 +1,9 @@
-"""The worker's lease on its own existence: one session row, renewed from its own connection.
+"""The worker's session: one row with a lease, renewed over its own connection.
 
-Renewal has three answers. RENEWED: the row was there. UNKNOWN: the store did not answer, which is
-not death: the lease is still ours until it runs out. LOST: the row is gone, others may have our
-runs. Between answers the worker judges itself by its monotonic clock, counted from the moment the
-last renewal that succeeded *left*, and stops starting runs a margin before the lease ends.
+A renewal has three results. RENEWED: the row existed. UNKNOWN: the store did not respond; the lease
+is still valid until it expires. LOST: the row is gone, and other workers may have the runs. Between
+renewals the worker judges its lease by its monotonic clock, counted from the time the last
+successful renewal was *sent*, and stops starting runs a margin before the lease ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Renewal(StrEnum):
-    """What a beat found out."""
+    """Result of a renewal."""
 
     RENEWED = "renewed"
     UNKNOWN = "unknown"
@@ -30,19 +30,19 @@ class Renewal(StrEnum):
 
 
 class WorkerSession:
-    """One session at a time; a lost one is replaced by a new one under a new number."""
+    """One session at a time; a lost one is replaced by a new one with a new id."""
 
     def __init__(
         self, store: Store, options: WorkerOptions, clock: Clock, boot_id: Callable[[], str]
     ) -> None:
-        """Renew through `store`, which should have a connection nobody else can use up."""
+        """Renew through `store`, which should have a connection reserved for renewals."""
         self._store = store
         self._options = options
         self._clock = clock
         self._boot_id = boot_id
         self._sure_seconds = (options.lease_us - options.margin_us) / SECOND
         self.safe_until = float("-inf")
-        """Monotonic moment until which the lease holds, with a margin, whatever the store does."""
+        """Monotonic time until which the lease holds, less the margin, even without the store."""
         self.session_id: int | None = None
         self.is_draining = False
 
@@ -52,7 +52,7 @@ class WorkerSession:
         return self._clock.monotonic() < self.safe_until
 
     def open(self, pool: int) -> int:
-        """Introduce this worker; safe to repeat, a session whose answer was lost just lapses."""
+        """Open a session; safe to repeat, a session whose response was lost expires by itself."""
         left = self._clock.monotonic()
         options = self._options
         params = {
@@ -70,7 +70,7 @@ class WorkerSession:
         return self.session_id
 
     def renew(self, more: Callable[[Tx, int], T]) -> tuple[Renewal, T | None]:
-        """Renew the lease and do `more` in the same transaction."""
+        """Renew the lease and call `more` in the same transaction."""
         session_id = self.session_id
         assert session_id is not None, "the session is not open"
         left = self._clock.monotonic()
@@ -92,7 +92,7 @@ class WorkerSession:
         return Renewal.RENEWED, value
 
     def close(self) -> None:
-        """End the session; what it still holds is swept at once instead of after the lease."""
+        """End the session; runs it still holds are swept at once instead of after the lease."""
         session_id, self.session_id = self.session_id, None
         self.safe_until = float("-inf")
         if session_id is not None:

@@ -1,9 +1,9 @@
-"""The watch over runs in hand: what takes long, what exceeds its time, what waits too long.
+"""The watch over held runs: timeouts, marking as RUNNING, and releasing runs that wait too long.
 
-One tick: stop what the worker may no longer vouch for (its lease is unsure), end what exceeded its
-time, mark RUNNING what is still at it after a moment, put back what waits behind a long run, give
-back what was claimed and never began. Ticks are frequent only while something is young; a worker
-with nothing in hand is not ticked at all.
+One tick: signal runs if the worker's lease is uncertain, end runs that exceeded their time, mark
+runs RUNNING that have been executing for a moment, put back runs that wait behind a long one,
+release runs that were claimed and never started. Ticks are frequent only while a run is not marked
+yet; a worker that holds no runs is not ticked at all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SLOW_SECONDS: Final = 1.0
 
 
 class Watch:
-    """Looks after the runs of one worker; one thread ticks it."""
+    """Monitor of one worker's runs; one thread ticks it."""
 
     def __init__(
         self,
@@ -42,12 +42,12 @@ class Watch:
         self._collect = collect
         self._on_ends = on_ends
         self._returns: list[HeldRun] = []
-        self._marking = steps.options.mark_us / SECOND
-        self._holding = steps.options.hold_us / SECOND
-        self._grace = steps.options.grace_us / SECOND
+        self._mark_after_s = steps.options.mark_us / SECOND
+        self._hold_s = steps.options.hold_us / SECOND
+        self._grace_s = steps.options.grace_us / SECOND
 
     def tick(self) -> float | None:
-        """Look once; returns the seconds until the next look, None when nothing is in hand."""
+        """Check all held runs; return the seconds until the next tick, None without held runs."""
         steps = self._steps
         now = steps.clock.monotonic()
         if now >= steps.session.safe_until:
@@ -56,19 +56,19 @@ class Watch:
         marks: list[RunContext] = []
         for context in list(steps.running.values()):
             if context.signal is not None:
-                self._press(context, now)
+                self._escalate(context, now)
             elif now >= context.due:
                 self._time_out(context, now)
             else:
                 due = min(due, context.due)
                 if not context.is_marked:
                     is_young = True
-                    if now - context.began >= self._marking:
+                    if now - context.began >= self._mark_after_s:
                         marks.append(context)
         self._threads.steal(now)
-        self._returns.extend(self._threads.buffer.expire(now - self._holding))
-        self._returns.extend(self._loop.expire(now - self._holding))
-        self._returns.extend(self._collect.expire(self._holding, now))
+        self._returns.extend(self._threads.buffer.expire(now - self._hold_s))
+        self._returns.extend(self._loop.expire(now - self._hold_s))
+        self._returns.extend(self._collect.expire(self._hold_s, now))
         gathered = self._collect.tick(now)
         if marks:
             self._mark(marks, now)
@@ -81,11 +81,11 @@ class Watch:
         return max(0.001, due - now) if steps.running else None
 
     def give_back(self, runs: list[HeldRun]) -> None:
-        """Let the next tick release runs (again, when the store is away)."""
+        """Queue runs for release by the next tick; retried while the store is unavailable."""
         self._returns.extend(runs)
 
     def _release(self) -> None:
-        """Release what was given back so far; what comes meanwhile stays for the next tick."""
+        """Release the runs queued so far; those added meanwhile wait for the next tick."""
         runs = list(self._returns)
         self._steps.release_many(runs)
         del self._returns[: len(runs)]
@@ -105,16 +105,16 @@ class Watch:
         if context.declared.runs == "thread":
             self._abandon(context)
 
-    def _press(self, context: RunContext, now: float) -> None:
-        """A signalled run that does not react: kill its process, or end a timed-out one here."""
-        if now - context.told_at < self._grace:
+    def _escalate(self, context: RunContext, now: float) -> None:
+        """Escalate a signal that was ignored: kill the process, or end a timed-out run here."""
+        if now - context.told_at < self._grace_s:
             return
         if context.declared.runs == "process":
             context.tell(Signal.KILL, now)
         elif context.signal is Signal.TIMEOUT:
             self._abandon(context)
         elif now >= context.due:
-            # Cancelled, did not stop, and its time is up as well.
+            # Cancelled, has not stopped, and its time is up as well.
             context.signal = Signal.TIMEOUT
             self._abandon(context)
 

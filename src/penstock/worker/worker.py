@@ -1,13 +1,14 @@
 """The built-in worker: threads around `WorkerSteps`.
 
-    claimer    asks for runs when there is room, woken by hints, by room, or by a timer
+    claimer    claims runs when there is capacity; woken by hints, by free capacity, or by a timer
     lanes      threads and an event loop that execute (see `executor`, `loopthread`)
-    completer  stores ends in batches: what collects during one flush is the next batch
-    beat       renews the session from a connection of its own, writes progress, learns of cancels
-    watch      timeouts, marks, returns (see `watch`)
+    completer  stores ends in batches: ends that arrive during one flush form the next batch
+    beat       renews the session over its own connection, writes progress, receives cancels
+    watch      timeouts, marks, releases (see `watch`)
 
-Every loop survives whatever a step raises: it reports, backs off with jitter and goes on; only
-`stop` ends it. `stop` drains: claims no more, gives back what has not begun, waits for what runs.
+Every loop survives an exception from a step: it reports, backs off with jitter and continues; only
+`stop` ends it. `stop` drains: it claims no more, releases runs that have not started, and waits for
+running ones.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ PAUSE_MAX_SECONDS: Final = 2.0
 
 
 class Worker:
-    """A worker process's machinery. `start` and `stop` are idempotent; it cannot be restarted."""
+    """One worker and its threads. `start` and `stop` are idempotent; it cannot be restarted."""
 
     def __init__(
         self,
@@ -82,11 +83,11 @@ class Worker:
         )
         self._cancels = store.listen(["cancel"])
         self._has_ends = threading.Event()
-        self._quiet = threading.Event()
+        self._idle = threading.Event()
         self._started = threading.Event()
         self._opened = threading.Event()
         self._draining = threading.Event()
-        self._hurry = threading.Event()
+        self._stop_now = threading.Event()
         self._ended = threading.Event()
         self._stopped = threading.Event()
         self._stopping = threading.Lock()
@@ -95,7 +96,7 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """What logs and metrics call it."""
+        """Name in logs and metrics."""
         return "worker"
 
     @property
@@ -109,9 +110,9 @@ class Worker:
         return self._stopped
 
     def start(self) -> None:
-        """Start the threads and return; the session opens as soon as the store answers.
+        """Start the threads and return; the session opens as soon as the store responds.
 
-        Raises DeclarationError when a pipeline contradicts itself or cannot be executed here.
+        Raises DeclarationError when a pipeline is inconsistent or cannot be executed here.
         """
         if self._services or self._draining.is_set():
             return
@@ -130,16 +131,16 @@ class Worker:
         self._events.emit(ServiceStarted(self.name))
 
     def stop(self, *, now: bool = False) -> None:
-        """Drain and end; `now` (also from another thread, meanwhile) does not wait for runs."""
+        """Drain and end; `now` (also from another thread meanwhile) does not wait for runs."""
         if now:
-            self._hurry.set()
-            self._quiet.set()
+            self._stop_now.set()
+            self._idle.set()
         self._draining.set()
         self.steps.session.is_draining = True
         self._claimer.stop()
         self._cancels.interrupt()
         self._claimer.in_hand.set()
-        # A signal handler may interrupt the very thread that drains: it must not wait for itself.
+        # A signal handler may interrupt the thread that drains, which must not wait for itself.
         if not self._stopping.acquire(blocking=not now):
             return
         try:
@@ -154,13 +155,13 @@ class Worker:
         self._threads.stop()
         for thread in self._services:
             if thread.name == "penstock-claimer":
-                thread.join(2.0)  # its last claim is on its way
-        self._watch.give_back(self._unbegun())
+                thread.join(2.0)  # its last claim may be in progress
+        self._watch.give_back(self._unstarted())
         self._claimer.in_hand.set()
-        self._await_quiet(self._options.drain_us / SECOND)
+        self._wait_idle(self._options.drain_us / SECOND)
         if self.steps.running:
             self.steps.signal_all(Signal.DRAIN)
-            self._await_quiet(self._options.grace_us / SECOND)
+            self._wait_idle(self._options.grace_us / SECOND)
         self._ended.set()
         for event in (self._opened, self._has_ends, self._claimer.in_hand):
             event.set()
@@ -168,42 +169,42 @@ class Worker:
         self._cancels.interrupt()
         self._children.close()
         if any(c.declared.runs == "process" for c in list(self.steps.running.values())):
-            self._await_quiet(1.0)  # their threads see the children end
+            self._wait_idle(1.0)  # their threads notice that the children ended
         self._threads.close(0.0 if self.steps.running else 1.0)
         self._collect.close(0.0 if self.steps.running else 1.0)
         self._loop.close(2.0)
         for thread in self._services:
             thread.join(10.0)
         for step in (self._flush_all, self.steps.release_all, self.steps.close):
-            with contextlib.suppress(StoreError):  # what stays behind is swept
+            with contextlib.suppress(StoreError):  # the sweeper handles what is left
                 step()
         self._claimer.close()
         self._cancels.close()
 
-    def _unbegun(self) -> list[HeldRun]:
+    def _unstarted(self) -> list[HeldRun]:
         return self._threads.clear() + self._loop.clear() + self._collect.clear()
 
-    def _await_quiet(self, seconds: float) -> None:
-        """Wait until nothing runs, as long as asked, unless in a hurry."""
+    def _wait_idle(self, seconds: float) -> None:
+        """Wait until nothing runs, at most `seconds`, or until `stop(now=True)`."""
         until = self._clock.monotonic() + seconds
-        while self.steps.running and not self._hurry.is_set():
+        while self.steps.running and not self._stop_now.is_set():
             left = until - self._clock.monotonic()
             if left <= 0:
                 return
-            self._quiet.clear()
-            if self.steps.running and not self._hurry.is_set():
-                self._clock.wait(self._quiet, left)
+            self._idle.clear()
+            if self.steps.running and not self._stop_now.is_set():
+                self._clock.wait(self._idle, left)
 
     def _flush_all(self) -> None:
         while len(self.steps.ends):
             self.steps.flush_once()
 
     def _on_ends(self) -> None:
-        """A lane handed over ends, or a thread became free."""
+        """Handle ends queued by a lane, or a thread that became free."""
         self._has_ends.set()
         self._claimer.room()
         if self._draining.is_set() and not self.steps.running:
-            self._quiet.set()
+            self._idle.set()
 
     def _claim_loop(self) -> None:
         while not self._draining.is_set() and not self._started.is_set():
@@ -226,17 +227,17 @@ class Worker:
 
     def _beat_loop(self) -> None:
         self._opened.wait()
-        beat, look = self._options.beat_us / SECOND, self._options.progress_us / SECOND
+        beat, progress = self._options.beat_us / SECOND, self._options.progress_us / SECOND
         next_beat = self._clock.monotonic() + beat
         while not self._ended.is_set():
-            left = min(next_beat - self._clock.monotonic(), look)
+            left = min(next_beat - self._clock.monotonic(), progress)
             is_woken = self._cancels.wait(max(0.0, left))
             is_dirty = any(context.is_dirty for context in list(self.steps.running.values()))
             if is_woken or is_dirty or self._clock.monotonic() >= next_beat:
                 renewal = self._guarded("beat", self.steps.beat_once, Renewal.UNKNOWN)
                 pause = beat if renewal is Renewal.RENEWED else min(beat, PAUSE_MAX_SECONDS)
                 if renewal is Renewal.LOST:
-                    self._watch.give_back(self._unbegun())
+                    self._watch.give_back(self._unstarted())
                     pause = 0.0
                 next_beat = self._clock.monotonic() + pause
                 self._claimer.in_hand.set()
@@ -250,7 +251,7 @@ class Worker:
             seconds = self._guarded("watch", self._watch.tick, SLOW_SECONDS)
 
     def _guarded(self, service: str, step: Callable[[], T], otherwise: D) -> T | D:
-        """One step of a loop; a failure is reported and followed by a growing pause."""
+        """Run one step of a loop; a failure is reported and followed by a growing pause."""
         try:
             value = step()
         except Exception as error:

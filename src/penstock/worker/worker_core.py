@@ -1,11 +1,11 @@
-"""The worker's steps, without threads: what the shell loops and the simulation drives.
+"""The worker's steps, without threads: the worker loops over them, the simulation drives them.
 
-Every step is one transaction or none, and safe to repeat after a failure whose outcome is unknown:
-a claim whose answer was lost is looked up (`session_runs`), an end that was stored after all is
+Every step is at most one transaction, and safe to repeat after a failure whose outcome is unknown:
+a claim whose response was lost is read back (`session_runs`), an end that was stored after all is
 stale the second time and changes nothing. Tables in memory, keyed by fencing token:
 
     held      claimed, and its end not yet stored
-    running   its processor was started; whoever takes it out of here ends the run, once
+    running   its processor was started; removing a run from here gives the right to end it
     ends      ended, waiting to be stored
 """
 
@@ -38,9 +38,9 @@ from penstock.worker.options import WorkerOptions
 from penstock.worker.outcome import Outcome, finish_of, outcome_of_value, unsettled
 from penstock.worker.session import Renewal, WorkerSession
 
-LOOK_AGAIN_SECONDS: Final = (0.0, 10.0, 130.0)
-"""A claim without an answer may still be committing: statements end within 120 s. The looks after
-the last such claim serve those before it as well.
+RECHECK_SECONDS: Final = (0.0, 10.0, 130.0)
+"""When to read back a claim without a response: it may still be committing, and statements end
+within 120 s. The rechecks after the last such claim cover earlier ones as well.
 """
 
 
@@ -74,7 +74,7 @@ class WorkerSteps:
         self._pool = 0
         self._cancels: set[int] = set()
         self.fair_clock = FairClock(store, clock)
-        self._looks: list[float] = []
+        self._rechecks: list[float] = []
 
     @property
     def is_idle(self) -> bool:
@@ -82,21 +82,21 @@ class WorkerSteps:
         return not self.held and not self.ends
 
     def check(self) -> None:
-        """Raise DeclarationError unless every pipeline makes sense and can be executed here."""
+        """Raise DeclarationError unless every pipeline is consistent and can be executed here."""
         for pipeline in self._pipelines:
             pipeline.check()
             for processor in pipeline.processors:
                 check_importable(processor)
 
     def open(self) -> int:
-        """Register the pipelines and open a session; returns its number. Safe to repeat."""
+        """Register the pipelines and open a session; return its id. Safe to repeat."""
         self.check()
         self._pool, self.known = self._store.write(self._register)
         return self.session.open(self._pool)
 
     def beat_once(self) -> Renewal:
-        """Renew the session, write changed progress, learn of cancels; a lost session is replaced
-        by the next call.
+        """Renew the session, write changed progress, receive cancels; the next call replaces a
+        lost session.
         """
         if self.session.session_id is None:
             return self._reopen()
@@ -114,7 +114,7 @@ class WorkerSteps:
                 continue
             elif found.signal is None:
                 found.tell(Signal.CANCEL, now)
-        # A run may have begun while its cancel was noted; the next beat brings the cancel again.
+        # A run may have started while its cancel was noted; the next heartbeat brings it again.
         self._cancels.intersection_update(self.held)
         if renewal is Renewal.LOST:
             self.signal_all(Signal.LEASE)
@@ -123,12 +123,13 @@ class WorkerSteps:
         return renewal
 
     def claim_once(self, n: int, *, start: bool = False) -> list[HeldRun]:
-        """Take up to `n` runs (`start`: they begin at once); nothing while the lease is unsure."""
+        """Claim up to `n` runs (`start`: as RUNNING); none while the lease is uncertain."""
         session_id = self.session.session_id
         if n <= 0 or session_id is None or not self.session.is_safe:
             return []
         now = self.clock.monotonic()
-        if self._looks and self._looks[0] <= now and (found := self._look(session_id, now)):
+        is_due = bool(self._rechecks) and self._rechecks[0] <= now
+        if is_due and (found := self._recheck(session_id, now)):
             return found
         claim = Claim(
             pool=self._pool,
@@ -141,13 +142,13 @@ class WorkerSteps:
         try:
             runs = self._store.write(Single(lambda tx: run_claim(tx, claim)))
         except StoreUnavailable:
-            self._looks = [self.clock.monotonic() + seconds for seconds in LOOK_AGAIN_SECONDS]
+            self._rechecks = [self.clock.monotonic() + seconds for seconds in RECHECK_SECONDS]
             raise
         self.fair_clock.claimed(runs)
         return self._hold(runs)
 
     def begin(self, held: HeldRun, now: float) -> RunContext | None:
-        """Start a run in memory (a suspect durably first); None when it must not run at all."""
+        """Start a run in memory, a suspect in the store first; return None if it must not run."""
         if held.cancel_requested_at is not None or held.token in self._cancels:
             self._cancels.discard(held.token)
             why = "cancelled before it started"
@@ -166,13 +167,13 @@ class WorkerSteps:
         return context
 
     def start_many(self, runs: Iterable[HeldRun]) -> set[int]:
-        """Mark claimed runs RUNNING; those missing in the answer are not ours any more."""
+        """Mark claimed runs RUNNING; return the ids of those still held by this worker."""
         pairs = [(run.run_id, run.token) for run in runs]
         session_id = self.session.session_id
         return self._store.write(lambda tx: _start(tx, pairs, session_id))
 
     def execute(self, held: HeldRun) -> Finish | None:
-        """Run one processor inline, to its end in memory; None when it must not run at all."""
+        """Run one processor inline, to its end in memory; return None if it must not run."""
         context = self.begin(held, self.clock.monotonic())
         if context is None:
             return None
@@ -180,14 +181,14 @@ class WorkerSteps:
         return self.conclude(context, outcome) if self.running.pop(held.token, None) else None
 
     def conclude_value(self, context: RunContext, value: object, now: float) -> Finish:
-        """The verdict on a processor that returned; the plain case is the hot path."""
+        """Return the end of a run whose processor returned; the plain case is the hot path."""
         if value is None and context.is_plain:
             held, spent = context.held, int((now - context.began) * SECOND)
             return attempt_result.completed(held, duration_us=spent, actor=self.options.name)
         return self.conclude(context, outcome_of_value(context, value))
 
     def conclude(self, context: RunContext, outcome: Outcome) -> Finish:
-        """The verdict on a run; settings that cannot be read must not keep it from ending."""
+        """Return the end of a run; unreadable settings must not keep it from ending."""
         now, actor = self.clock.monotonic(), self.options.name
         try:
             return finish_of(context, outcome, jitter=self.jitter, actor=actor, now=now)
@@ -195,7 +196,7 @@ class WorkerSteps:
             return unsettled(context.held, error, actor)
 
     def end(self, context: RunContext, outcome: Outcome) -> bool:
-        """End a run in memory unless somebody did before; tells whether this call did."""
+        """End a run in memory unless it was ended before; return whether this call ended it."""
         if self.running.pop(context.held.token, None) is None:
             return False
         self.ends.add([self.conclude(context, outcome)])
@@ -206,7 +207,7 @@ class WorkerSteps:
         return self.ends.flush_once()
 
     def release_many(self, runs: Sequence[HeldRun]) -> int:
-        """Give runs that have not begun back to the queue; returns how many were ours to give."""
+        """Release runs that have not started; return how many this worker still held."""
         if not runs:
             return 0
         rows = [(run.run_id, run.token, 0) for run in runs]
@@ -216,18 +217,18 @@ class WorkerSteps:
         return len(given)
 
     def release_all(self) -> int:
-        """Give back everything that is held, has not begun and has not ended."""
+        """Release all held runs that have neither started nor ended."""
         busy = self.running.keys() | self.ends.tokens()
         return self.release_many([r for token, r in list(self.held.items()) if token not in busy])
 
     def forget(self, runs: Iterable[HeldRun]) -> None:
-        """Drop runs that are no longer ours."""
+        """Drop runs that this worker no longer holds."""
         for run in runs:
             self.held.pop(run.token, None)
             self._cancels.discard(run.token)
 
     def signal_all(self, signal: Signal) -> None:
-        """Tell every running processor to stop."""
+        """Signal every running processor that has no signal yet."""
         now = self.clock.monotonic()
         for context in list(self.running.values()):
             if context.signal is None:
@@ -238,7 +239,7 @@ class WorkerSteps:
         self.session.close()
 
     def run_once(self, n: int | None = None) -> Flushed:
-        """Claim, execute inline and store: the whole worker in one call, for tests."""
+        """Claim, execute inline and store: a whole worker cycle in one call, for tests."""
         for held in self.claim_once(self.options.slots if n is None else n):
             finish = self.execute(held)
             if finish is not None:
@@ -262,7 +263,7 @@ class WorkerSteps:
     ) -> list[tuple[int, int]]:
         if dirty:
             at, now = tx.now(), self.clock.monotonic()
-            rows = [_told(c, p, at, now, self.options.name) for c, p in dirty]
+            rows = [_progress_row(c, p, at, now, self.options.name) for c, p in dirty]
             progress_put_many(tx, rows)
         return session_cancels(tx, session_id)
 
@@ -273,33 +274,33 @@ class WorkerSteps:
             return Renewal.UNKNOWN
         return Renewal.RENEWED
 
-    def _look(self, session_id: int, now: float) -> list[HeldRun]:
-        """Find runs that were claimed without our learning it."""
+    def _recheck(self, session_id: int, now: float) -> list[HeldRun]:
+        """Find runs that were claimed by a transaction whose response was lost."""
         known = set(self.held)
         runs = self._store.read(lambda tx: session_runs(tx, session_id))
-        self._looks = [due for due in self._looks if due > now]
+        self._rechecks = [due for due in self._rechecks if due > now]
         return self._hold(run for run in runs if run.token not in known)
 
     def _hold(self, runs: Iterable[HeldRun]) -> list[HeldRun]:
-        """Keep runs of the current session; those of a session lost meanwhile are swept."""
+        """Keep runs of the current session; the sweeper handles those of a lost session."""
         ours = [run for run in runs if run.session_id == self.session.session_id]
         self.held.update((run.token, run) for run in ours)
         return ours
 
 
-def _told(
+def _progress_row(
     context: RunContext, progress: Progress, at: int, now: float, worker: str
 ) -> tuple[int, int, Progress]:
-    """A row of progress, with the time it may be complete when it says how far it is."""
+    """Build a progress row; estimates the completion time when the percentage is known."""
     percent = progress.percent
     left = (now - context.began) * (100 / percent - 1) if percent else None
     estimate = None if left is None else at + int(left * SECOND)
-    told = replace(progress, worker=worker, estimated_completion_at=estimate)
-    return context.held.run_id, context.held.token, told
+    reported = replace(progress, worker=worker, estimated_completion_at=estimate)
+    return context.held.run_id, context.held.token, reported
 
 
 def _start(tx: Tx, pairs: Sequence[tuple[int, int]], session_id: int | None) -> set[int]:
-    """Mark runs; those marked before, by a call whose answer was lost, are still ours."""
+    """Mark runs RUNNING; runs marked by an earlier call whose response was lost still count."""
     started = run_start_many(tx, pairs)
     missing = {token for run_id, token in pairs if run_id not in started}
     if missing and session_id is not None:

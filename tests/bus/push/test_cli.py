@@ -59,13 +59,13 @@ class TestDoctor:
             "inside: push_endpoint",
             "plain: push_endpoint",
             "public_url",
-            "gone: is paused",
+            "gone: the subscription is paused",
         ):
             assert word in check["says"]
         monkeypatch.setenv("PENSTOCK_EGRESS_HTTP", "allowed")
         monkeypatch.setenv("PENSTOCK_EGRESS_PRIVATE", "allowed")
         monkeypatch.setenv("PENSTOCK_PUBLIC_URL", "https://penstock.example.com")
-        assert self.found(shell)["says"] == "gone: is paused"
+        assert self.found(shell)["says"] == "gone: the subscription is paused"
 
 
 def test_the_signing_key_is_rotated(shell: Shell) -> None:

@@ -1,4 +1,4 @@
-"""Gates that wait for each other's tables fail at once, named, instead of waiting for ever."""
+"""Gates that wait for each other's tables fail at once with the cycle, instead of waiting."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from penstock.testing.clock import VirtualClock
 from tests.kits.flows import DAY, Stage, work
 
 
-def branches(extra_maker: bool = False) -> Pipeline:
-    """Two branches behind `start`, each of which begins with what the other one ends with."""
+def branches(extra_producer: bool = False) -> Pipeline:
+    """Two branches after `start`; each begins with the table that the other one produces."""
     made = Pipeline("nba", partition="day", warehouse="w")
     start = made.phase("start")
     start.processor("go")(work)
@@ -23,21 +23,21 @@ def branches(extra_maker: bool = False) -> Pipeline:
     right = made.phase("right", after=start)
     right.processor("r1", needs=[same_day("t.left")])(work)
     made.phase("right_end", after=right).processor("r2", produces="t.right")(work)
-    if extra_maker:
+    if extra_producer:
         made.phase("aside", after=start).processor("other", produces="t.left")(work)
     return made
 
 
 @pytest.fixture
 def stage(store: Store, clock: VirtualClock) -> Stage:
-    """Both branches, nothing of either table there, `start` complete."""
+    """Both branches, with both tables empty."""
     made = Stage(store, clock, branches())
     made.rows = {"t.left": 0, "t.right": 0}
     return made
 
 
-def test_who_waits_for_each_other_fails(stage: Stage, clock: VirtualClock) -> None:
-    """The second gate closes the ring and fails; the first finds it at its re-check."""
+def test_a_deadlock_fails(stage: Stage, clock: VirtualClock) -> None:
+    """The second gate completes the cycle and fails; the first fails at its recheck."""
     opened = stage.open(mode="tomorrow")
     stage.complete("go")
     stage.step()
@@ -49,14 +49,14 @@ def test_who_waits_for_each_other_fails(stage: Stage, clock: VirtualClock) -> No
     decided = {row.phase: row for row in reversed(stage.detail(opened).decisions)}
     for phase in ("left", "right"):
         assert (decided[phase].verdict, decided[phase].status) == ("FAIL", "cycle")
-    told = stage.client.explaining.explain("nba", DAY, customer="acme")
-    (story,) = [s for s in told.explanation.phases if s.phase == "right"]
+    explained = stage.client.explaining.explain("nba", DAY, customer="acme")
+    (story,) = [s for s in explained.explanation.phases if s.phase == "right"]
     assert any("right/r1 → left_end/l2 → left/l1 → right_end/r2" in s for s in story.sentences)
-    assert stage.sql("SELECT count(*) FROM alerts") == [(2,)], "somebody is told"
+    assert stage.sql("SELECT count(*) FROM alerts") == [(2,)], "each is alerted"
 
 
-def test_data_from_outside_opens_the_ring(stage: Stage) -> None:
-    """Once one table is there, its gate starts, and with what it makes the other one."""
+def test_external_data_resolves_the_deadlock(stage: Stage) -> None:
+    """Once one table has data, its gate starts, and then the other one."""
     opened = stage.open(mode="tomorrow")
     stage.complete("go")
     stage.step()
@@ -67,9 +67,9 @@ def test_data_from_outside_opens_the_ring(stage: Stage) -> None:
     assert stage.states(opened)["right"] == "BLOCKED"
 
 
-def test_another_maker_is_no_ring(store: Store, clock: VirtualClock) -> None:
-    """A table that somebody outside the ring makes, too, is waited for."""
-    stage = Stage(store, clock, branches(extra_maker=True))
+def test_another_producer_is_not_a_deadlock(store: Store, clock: VirtualClock) -> None:
+    """A table that is also produced outside the cycle is waited for."""
+    stage = Stage(store, clock, branches(extra_producer=True))
     stage.rows = {"t.left": 0, "t.right": 0}
     opened = stage.open(mode="tomorrow")
     stage.complete("go")
@@ -78,8 +78,8 @@ def test_another_maker_is_no_ring(store: Store, clock: VirtualClock) -> None:
     assert (states["left"], states["right"]) == ("WAITING", "WAITING")
 
 
-def test_a_look_that_failed_is_no_ring(stage: Stage) -> None:
-    """Only a table that was seen empty counts: what could not be looked at may be there."""
+def test_a_failed_probe_is_not_a_deadlock(stage: Stage) -> None:
+    """Only a table observed as empty counts; one that could not be probed may have data."""
     del stage.rows["t.left"], stage.rows["t.right"]
     opened = stage.open(mode="tomorrow")
     stage.complete("go")
@@ -87,8 +87,8 @@ def test_a_look_that_failed_is_no_ring(stage: Stage) -> None:
     assert stage.states(opened)["right"] == "WAITING"
 
 
-def test_an_approval_opens_the_ring(stage: Stage, clock: VirtualClock) -> None:
-    """Who may go on without a table does not wait for it."""
+def test_an_approval_resolves_the_deadlock(stage: Stage, clock: VirtualClock) -> None:
+    """A phase with an approval does not wait for the table."""
     opened = stage.open(mode="tomorrow")
     stage.complete("go")
     stage.step()

@@ -1,4 +1,4 @@
-"""Late data after a degraded start: every piece of it counts, once, and only where it may."""
+"""Late data after a degraded start: each late completion counts once, where it is allowed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.kits.flows import Stage, work
 
 
 def branches(**options: Any) -> Pipeline:
-    """Two branches, each of which starts without its second processor and wants it later."""
+    """Two branches that start without their second processor and rerun when it completes."""
     made = Pipeline("nba", partition="day", **options)
     for side in ("left", "right"):
         raw = made.phase(f"{side}_raw", stragglers="20m")
@@ -31,21 +31,21 @@ def branches(**options: Any) -> Pipeline:
 
 
 class LateStage(Stage):
-    """A stage whose late runs are held by the test."""
+    """A stage that keeps the claimed late runs."""
 
     late: dict[str, HeldRun]
 
 
 @pytest.fixture
 def stage(store: Store, clock: VirtualClock) -> LateStage:
-    """Both branches started without their late ones, which are still under way."""
+    """Both branches started without their late processors, which are still running."""
     made = LateStage(store, clock, branches())
     begin(made)
     return made
 
 
 def begin(stage: LateStage, **fields: Any) -> None:
-    """Open a flow; both branches start without who is late."""
+    """Open a flow and let both branches start without their late processors."""
     stage.open(**fields)
     stage.late = stage.claim("left_late", "right_late")
     stage.complete("left_soon", "right_soon")
@@ -61,12 +61,12 @@ def end(stage: LateStage, *names: str) -> None:
 
 
 def flows(stage: Stage) -> list[Flow]:
-    """Every flow, oldest first."""
+    """Return every flow, oldest first."""
     return list(reversed(stage.client.flows.page(FlowFilter())))
 
 
 def test_two_branches_in_one_step(stage: LateStage) -> None:
-    """What came late for both is done again for both, in one generation."""
+    """Late data of both branches causes one generation that reruns both."""
     stage.complete("left_job", "right_job")
     end(stage, "left_late", "right_late")
     stage.step()
@@ -76,8 +76,8 @@ def test_two_branches_in_one_step(stage: LateStage) -> None:
     assert (second.state, second.start_phase) == ("COMPLETE", "left,right")
 
 
-def test_a_branch_that_was_still_at_work(stage: LateStage) -> None:
-    """A generation for one branch is none for the other, which had not ended by then."""
+def test_a_branch_that_was_still_running(stage: LateStage) -> None:
+    """A new generation for one branch does not cover the other, which had not ended by then."""
     stage.complete("left_job")
     end(stage, "left_late")
     assert stage.step().reruns == 1
@@ -88,19 +88,19 @@ def test_a_branch_that_was_still_at_work(stage: LateStage) -> None:
     assert [flow.start_phase for flow in flows(stage)] == [None, "left", "right"]
 
 
-def test_a_generation_that_does_it_all_again(stage: LateStage) -> None:
-    """What a generation does itself is not reported to it by the one before."""
+def test_a_generation_that_reruns_everything(stage: LateStage) -> None:
+    """Late completions are not passed on to a generation that runs the processor itself."""
     again = stage.open(force=True)
     assert again.flow.generation == 2
     end(stage, "left_late")
     stage.step()
     done = stage.detail(again).completions
-    assert [seen.processor for seen in done] == []
+    assert [one.processor for one in done] == []
     assert len(flows(stage)) == 2
 
 
 def test_none_after_a_cancel(stage: LateStage) -> None:
-    """Whoever cancels a flow is not answered by another one."""
+    """Late data does not start a new generation of a cancelled flow."""
     stage.complete("left_job")
     stage.step()
     (flow,) = flows(stage)
@@ -110,8 +110,8 @@ def test_none_after_a_cancel(stage: LateStage) -> None:
     assert [one.state for one in flows(stage)] == ["CANCELLED"]
 
 
-def test_no_downstream_stays_so(store: Store, clock: VirtualClock) -> None:
-    """What was asked to go no further goes no further when its data comes late."""
+def test_no_downstream_is_kept(store: Store, clock: VirtualClock) -> None:
+    """A rerun of a flow with no_downstream does not go further either."""
     stage = LateStage(store, clock, branches())
     phases = ["left_raw", "left", "right_raw", "right"]
     begin(stage, phases=phases, no_downstream=True)
@@ -123,8 +123,8 @@ def test_no_downstream_stays_so(store: Store, clock: VirtualClock) -> None:
     assert (states["left"], states["left_end"]) == ("COMPLETE", "SKIPPED")
 
 
-def test_who_only_observes_starts_nothing(store: Store, clock: VirtualClock) -> None:
-    """A cascade that observes records what late data would start."""
+def test_an_observing_cascade_starts_nothing(store: Store, clock: VirtualClock) -> None:
+    """A cascade that observes only records what late data would start."""
     stage = LateStage(store, clock, branches(cascade="observe"))
     begin(stage)
     end(stage, "left_late")
@@ -134,8 +134,8 @@ def test_who_only_observes_starts_nothing(store: Store, clock: VirtualClock) -> 
     assert found == {"left": True}
 
 
-def test_twice_is_once(stage: LateStage) -> None:
-    """The same news, told again, starts nothing more."""
+def test_a_repeated_event_changes_nothing(stage: LateStage) -> None:
+    """The same flow event, repeated, starts nothing more."""
     stage.complete("left_job")
     end(stage, "left_late")
     assert stage.step().reruns == 1
@@ -146,7 +146,7 @@ def test_twice_is_once(stage: LateStage) -> None:
 
 
 class TestEach:
-    """Phases whose processors have gates of their own."""
+    """Phases whose processors have their own gates."""
 
     def each(self, store: Store, clock: VirtualClock) -> Stage:
         """`bare` may start without odds, `full` needs nothing, `slow` waits for its table."""
@@ -162,8 +162,8 @@ class TestEach:
         stage.rows = {"t.odds": 0, "t.slow": 0}
         return stage
 
-    def test_what_one_lacked_is_carried_on(self, store: Store, clock: VirtualClock) -> None:
-        """The next phase is told what any of them started without."""
+    def test_missing_data_is_passed_on(self, store: Store, clock: VirtualClock) -> None:
+        """The next phase receives what any of the processors started without."""
         stage = self.each(store, clock)
         stage.rows["t.slow"] = 5
         opened = stage.open()
@@ -171,11 +171,11 @@ class TestEach:
         stage.step()
         stage.complete("bare", "full", "slow")
         stage.step()
-        told = {row.phase: row.told for row in stage.detail(opened).phases if not row.processor}
-        assert told["publish"]["missing"] == ["t.odds"]
+        context = {row.phase: row.told for row in stage.detail(opened).phases if not row.processor}
+        assert context["publish"]["missing"] == ["t.odds"]
 
     def test_a_gate_that_waits_behind_its_phase(self, store: Store, clock: VirtualClock) -> None:
-        """Once the phase went on without it, nobody looks for it any more, and nothing spins."""
+        """Once the phase went on without it, its gate is not probed again, without a busy loop."""
         stage = self.each(store, clock)
         opened = stage.open()
         stage.complete("box")

@@ -1,4 +1,4 @@
-"""What people are told of flows, on both engines over the real orchestrator."""
+"""Explanations of flows for users, on both engines over the real orchestrator."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def nba(**options: Any) -> Pipeline:
 
 @pytest.fixture
 def stage(store: Store, clock: VirtualClock) -> Stage:
-    """A stage at ten in the morning, with all data there."""
+    """A stage at ten in the morning, with all data present."""
     clock.advance_to(START)
     made = Stage(store, clock, nba())
     made.rows = {"raw.box": 10, "raw.odds": 3}
@@ -55,39 +55,39 @@ def stage(store: Store, clock: VirtualClock) -> Stage:
     return made
 
 
-def told(stage: Stage, **which: Any) -> Explained:
-    """The explanation of today's flow."""
+def explained(stage: Stage, **which: Any) -> Explained:
+    """Return the explanation of today's flow."""
     return stage.client.explaining.explain("nba", DAY, customer="acme", **which)
 
 
 def lines(stage: Stage) -> dict[str, str]:
-    """Each phase in its one line."""
+    """Return each phase's status line."""
     return {
         story.phase: " ".join(part for part in (story.word, story.count, story.headline) if part)
-        for story in told(stage).explanation.phases
+        for story in explained(stage).explanation.phases
     }
 
 
 def sentences(stage: Stage, phase: str) -> list[str]:
-    """What is said of a phase beyond its line."""
-    (story,) = [s for s in told(stage).explanation.phases if s.phase == phase]
+    """Return the sentences about a phase beyond its status line."""
+    (story,) = [s for s in explained(stage).explanation.phases if s.phase == phase]
     return list(story.sentences)
 
 
 def offers(stage: Stage) -> list[str]:
-    """The commands that are offered, without the customer that all of them name."""
-    found = [offer.command for offer in told(stage).explanation.offers]
+    """Return the suggested commands, without the customer that all of them name."""
+    found = [offer.command for offer in explained(stage).explanation.offers]
     return [text.replace(" --customer acme", "").replace("penstock ", "") for text in found]
 
 
 def tree(stage: Stage, opened: Opened, phase: str | None = None) -> list[tuple[int, str, str]]:
-    """(depth, kind, text) of the proof."""
+    """Return (depth, kind, text) of the proof."""
     proof = stage.client.explaining.why_flow(opened.flow.flow_id, phase)
     return [(depth, cause.kind, cause.text) for depth, cause in flattened(proof.cause)]
 
 
 def fail(stage: Stage, name: str, error_type: str = "TRANSIENT_NETWORK") -> None:
-    """Let one attempt of a processor fail."""
+    """Fail one attempt of a processor."""
     held = stage.claim(name)[name]
     failure = Failure(error_type=error_type, details="connection reset")
     end = attempt_result.failed(held, failure, jitter=0.0)
@@ -95,7 +95,7 @@ def fail(stage: Stage, name: str, error_type: str = "TRANSIENT_NETWORK") -> None
 
 
 def through(stage: Stage, *phases: str) -> None:
-    """Complete everything of these phases, five minutes each."""
+    """Complete all processors of these phases, five minutes each."""
     names = {"raw": ("box", "odds"), "analytics": ("players",), "precompute": ("features", "cache"),
              "predict": ("points",)}  # fmt: skip
     for phase in phases:
@@ -106,24 +106,24 @@ def through(stage: Stage, *phases: str) -> None:
 
 
 class TestExplain:
-    """Each situation in its words."""
+    """The explanation of each situation."""
 
     def test_nothing_was_triggered(self, stage: Stage) -> None:
-        """Without a flow the answer says so, and what starts one."""
+        """Without a flow the explanation says so, and how to start one."""
         stage.open(partition="2025-01-01")
-        found = told(stage)
+        found = explained(stage)
         assert found.flow is None
         assert found.explanation.summary.startswith("There is no flow")
         assert offers(stage) == [f"trigger nba {DAY} --dry-run", f"trigger nba {DAY}"]
 
-    def test_the_tone(self, stage: Stage) -> None:
-        """A degraded phase, a retrying processor, stragglers, phases that are not triggered."""
+    def test_mixed_states(self, stage: Stage) -> None:
+        """A degraded phase, a retrying processor, stragglers and untriggered phases."""
         stage.rows["raw.odds"] = 0
         opened = stage.open(correlation_id="7f3a")
         through(stage, "raw", "analytics")
         fail(stage, "features")
         stage.clock.advance(MINUTE)
-        assert told(stage).explanation.title == (
+        assert explained(stage).explanation.title == (
             f"acme · nba · {DAY} · same_day · generation 1 · correlation 7f3a"
         )
         assert lines(stage) == {
@@ -144,20 +144,20 @@ class TestExplain:
         assert f"why {encode('flow', opened.flow.flow_id)}" in offers(stage)
 
     def test_complete(self, stage: Stage) -> None:
-        """A flow that went well needs nothing."""
+        """A flow that completed needs nothing."""
         stage.open()
         through(stage, "raw", "analytics", "precompute", "predict")
         report = CompletionReport(pipeline="nba", processor="site", partition=DAY, customer="acme",
                                   mode="same_day")  # fmt: skip
         stage.client.flows.complete(report)
         stage.step()
-        found = told(stage)
+        found = explained(stage)
         assert {story.word for story in found.explanation.phases} == {"complete"}
         assert "complete at 10:20" in found.explanation.summary
         assert found.explanation.offers == ()
 
     def test_waiting_for_todays_data(self, stage: Stage) -> None:
-        """What is awaited, since when, when it looks again, until when, and the ways out."""
+        """What is awaited, since when, the next recheck, the limit, and the suggestions."""
         stage.rows["raw.box"] = 0
         stage.open(mode="overnight")
         through(stage, "raw")
@@ -179,7 +179,7 @@ class TestExplain:
         ]
 
     def test_missing_history_needs_a_person(self, stage: Stage) -> None:
-        """The item is named with the command that resolves it."""
+        """The intervention is named with the command that resolves it."""
         stage.days["an.days"] = 2
         stage.open(mode="backfill")
         through(stage, "raw")
@@ -188,13 +188,13 @@ class TestExplain:
         assert lines(stage)["analytics"] == (
             "blocked since 10:05: its gate failed, an.days missing; needs a person"
         )
-        said = sentences(stage, "analytics")
-        assert said[0].startswith("The gate said FAIL at 10:05: History is short: an.days")
-        assert name in said[-1]
+        found = sentences(stage, "analytics")
+        assert found[0].startswith("The gate said FAIL at 10:05: History is short: an.days")
+        assert name in found[-1]
         assert f"interventions resolve {name} --resolution WHAT" in offers(stage)
 
     def test_a_failed_gate(self, stage: Stage) -> None:
-        """A gate that said FAIL says who may ask it again."""
+        """A gate that failed says how it can be evaluated again."""
         stage.rows["raw.box"] = 0
         stage.open(mode="manual")
         through(stage, "raw")
@@ -204,7 +204,7 @@ class TestExplain:
         )
 
     def test_an_approval(self, stage: Stage) -> None:
-        """Who approved what until when is said, and what started under it is degraded."""
+        """The approver, the table and the expiry are shown; the phase then runs degraded."""
         stage.rows["raw.box"] = 0
         stage.open(mode="overnight")
         through(stage, "raw")
@@ -213,14 +213,14 @@ class TestExplain:
         stage.client.overrides.grant(approval, actor="ann")
         assert (
             "ann approved going on without raw.box until 11:05: known outage."
-            in told(stage).explanation.summary
+            in explained(stage).explanation.summary
         )
         stage.step()
         assert lines(stage)["analytics"].startswith("running 0/1 since 10:05")
         assert "approved by ann (known outage)" in sentences(stage, "analytics")[0]
 
     def test_an_open_breaker(self, stage: Stage) -> None:
-        """After five failures the phase is not asked, and it is said until when."""
+        """After five failures the breaker is open, and the explanation says until when."""
         stage.rows["raw.box"] = 0
         stage.open(mode="manual")
         through(stage, "raw")
@@ -241,7 +241,7 @@ class TestExplain:
         assert line == "blocked since 10:05: breaker open after 5 failures, tries again 11:05"
 
     def test_a_dead_processor(self, stage: Stage) -> None:
-        """A phase that cannot complete names who failed for good and how to run it again."""
+        """A phase that cannot complete names the failed processor and how to retry it."""
         opened = stage.open()
         stage.clock.advance(5 * MINUTE)
         fail(stage, "box", "VALIDATION_ERROR")
@@ -259,7 +259,7 @@ class TestExplain:
         assert lines(stage)["raw"] == "complete 2/2 10:05"
 
     def test_stragglers(self, stage: Stage) -> None:
-        """At the deadline the next phase goes on without who is missing, and says so."""
+        """At the straggler deadline the phase is degraded, and names what is missing."""
         stage.open()
         through(stage, "raw", "analytics")
         stage.complete("cache")
@@ -268,7 +268,7 @@ class TestExplain:
         assert lines(stage)["precompute"] == "degraded 1/2 10:30  without features"
 
     def test_observing(self, store: Store, clock: VirtualClock) -> None:
-        """What an observing cascade would have started is not called running."""
+        """Phases that an observing cascade would have started are not shown as running."""
         clock.advance_to(START)
         stage = Stage(store, clock, nba(cascade="observe"))
         stage.rows, stage.days = {"raw.box": 1, "raw.odds": 1}, {"an.days": 10}
@@ -277,28 +277,28 @@ class TestExplain:
         assert lines(stage)["analytics"] == (
             "observed 0/1 would have started at 10:05; nothing was started"
         )
-        assert "The pipeline observes" in told(stage).explanation.summary
+        assert "The pipeline observes" in explained(stage).explanation.summary
         assert tree(stage, opened, "analytics")[-1][1] == "observe"
 
     def test_generations(self, stage: Stage) -> None:
-        """An older generation says which is newer; phases that were taken over say so."""
+        """An older generation names the newer one; inherited phases are marked."""
         stage.open()
         through(stage, "raw", "analytics")
         stage.open(phases=["analytics"])
         stage.step()
         stage.clock.advance(MINUTE)
-        first = told(stage, generation=1)
+        first = explained(stage, generation=1)
         assert "Generation 2 is newer." in first.explanation.summary
         assert first.flow is not None
         offered = [offer.command for offer in first.explanation.offers]
         assert f"penstock flows cancel {first.flow.flow_id}" in offered
-        second = told(stage, mode="same_day", generation=2).explanation
+        second = explained(stage, mode="same_day", generation=2).explanation
         assert second.phases[0].headline.endswith("taken over from the generation before")
         with pytest.raises(NotFound):
-            told(stage, generation=3)
+            explained(stage, generation=3)
 
-    def test_the_newest_is_told_and_older_open_ones_are_named(self, stage: Stage) -> None:
-        """A newer generation that ended is what is told; the older that still waits is named."""
+    def test_the_newest_is_explained_and_older_open_ones_are_named(self, stage: Stage) -> None:
+        """The newest generation is explained, even if ended; an older open one is named."""
         stage.rows["raw.box"] = 0
         older = stage.open(mode="tomorrow")
         through(stage, "raw")
@@ -306,35 +306,35 @@ class TestExplain:
         stage.rows["raw.box"] = 10
         stage.open(mode="manual", phases=["analytics"], no_downstream=True)
         through(stage, "analytics")
-        explained = told(stage)
-        assert explained.flow is not None
-        assert (explained.flow.mode, explained.flow.state) == ("manual", "COMPLETE")
-        (named,) = explained.flow.still_open
+        result = explained(stage)
+        assert result.flow is not None
+        assert (result.flow.mode, result.flow.state) == ("manual", "COMPLETE")
+        (named,) = result.flow.still_open
         assert (named.mode, named.generation, named.phase) == ("tomorrow", 1, "analytics")
         assert named.state == "WAITING"
-        assert "still open: tomorrow generation 1" in explained.explanation.summary
-        offered = [offer.command for offer in explained.explanation.offers]
+        assert "still open: tomorrow generation 1" in result.explanation.summary
+        offered = [offer.command for offer in result.explanation.offers]
         assert f"penstock explain {named.flow_id}" in offered
-        first = told(stage, mode="tomorrow", generation=1).flow
+        first = explained(stage, mode="tomorrow", generation=1).flow
         assert first is not None
         assert first.flow_id == named.flow_id
         assert not first.still_open
         assert stage.state(older) == "OPEN"
 
     def test_unknown_names(self, stage: Stage) -> None:
-        """An unknown pipeline is refused with a near one; an unknown customer is not there."""
+        """An unknown pipeline is refused with a suggestion; an unknown customer is not found."""
         with pytest.raises(InvalidInput, match="nba"):
             stage.client.explaining.explain("nbaa", DAY)
         with pytest.raises(NotFound):
-            stage.client.explaining.explain("nba", DAY, customer="nobody")
+            stage.client.explaining.explain("nba", DAY, customer="unknown")
         assert stage.client.explaining.explain("nba", DAY).flow is None
 
 
 class TestWhy:
-    """Proofs, with the earliest time."""
+    """Proofs, with the earliest possible time."""
 
-    def test_a_retry_holds_everything_up(self, stage: Stage) -> None:
-        """From the last phase down to the attempt that is due, which bounds the whole tree."""
+    def test_a_retry_delays_all_phases(self, stage: Stage) -> None:
+        """From the last phase down to the due attempt, which bounds the whole tree."""
         opened = stage.open()
         through(stage, "raw", "analytics")
         fail(stage, "features")
@@ -347,7 +347,7 @@ class TestWhy:
         assert proof.cause.clears is Clears.TIME
 
     def test_a_gate_waits(self, stage: Stage) -> None:
-        """The gate, then the table it waits for, with the command that goes on without it."""
+        """The gate, then the table it waits for, with the command to proceed without it."""
         stage.rows["raw.box"] = 0
         opened = stage.open(mode="overnight")
         through(stage, "raw")
@@ -362,7 +362,7 @@ class TestWhy:
             stage.client.explaining.why_flow(opened.flow.flow_id, "nowhere")
 
     def test_a_pause(self, stage: Stage) -> None:
-        """Who paused what, and the command that lifts it."""
+        """The actor and scope of the pause, and the command that ends it."""
         stage.client.store.write(lambda tx: stage.client._names.customers(tx, ["acme"]))
         stage.client.pauses.pause("pipeline", "nba", reason="works", actor="ann")
         opened = stage.open()
@@ -373,8 +373,8 @@ class TestWhy:
         assert pause.offer.command == "penstock resume pipeline nba"
         assert proof.cause.clears is Clears.PERSON
 
-    def test_workers_and_turns(self, stage: Stage) -> None:
-        """A ready run waits for a worker; how many are before it is said."""
+    def test_workers(self, stage: Stage) -> None:
+        """A ready run waits for a worker; a bound caller learns nothing about workers."""
         opened = stage.open()
         stage.admitter.run_once()
         last = stage.client.explaining.why_run(opened.run_ids[1]).cause
@@ -384,8 +384,8 @@ class TestWhy:
             "no worker of pool default has taken it yet"
         ]
 
-    def test_what_is_over(self, stage: Stage) -> None:
-        """Nothing is pending where nothing can come."""
+    def test_ended_flows(self, stage: Stage) -> None:
+        """An ended flow has nothing pending."""
         opened = stage.open()
         stage.client.flows.cancel(opened.flow.flow_id)
         assert tree(stage, opened) == [
@@ -399,10 +399,10 @@ class TestWhy:
 
 
 class TestTrace:
-    """The path of a cause."""
+    """Traces by correlation id."""
 
-    def test_the_whole_path(self, stage: Stage) -> None:
-        """What happened in order, across phases, and what never did."""
+    def test_steps_and_absences(self, stage: Stage) -> None:
+        """All steps in order, across phases, and the phases that were not triggered."""
         stage.rows["raw.box"] = 0
         opened = stage.open(mode="overnight", correlation_id="cause")
         through(stage, "raw")
@@ -428,13 +428,13 @@ class TestTrace:
 
 
 class TestPreview:
-    """What a trigger would do."""
+    """Previews of a trigger."""
 
-    def test_new_there_and_forced(self, stage: Stage) -> None:
-        """A new flow, one that is there, and part of one."""
+    def test_new_existing_and_partial(self, stage: Stage) -> None:
+        """A new flow, an existing one, and a part of one."""
         wanted = FlowRequest(pipeline="nba", customer="acme", partition=DAY, mode="overnight")
-        look = stage.client.previews.trigger
-        fresh = look(wanted)
+        preview = stage.client.previews.trigger
+        fresh = preview(wanted)
         assert (fresh.is_new, fresh.generation, fresh.flow_id) == (True, 1, None)
         assert [(one.phase, one.fate) for one in fresh.phases] == [
             ("raw", "first"), ("analytics", "follows"), ("precompute", "follows"),
@@ -442,11 +442,11 @@ class TestPreview:
         ]  # fmt: skip
         opened = stage.client.flows.trigger(wanted)
         through(stage, "raw")
-        there = look(wanted)
+        there = preview(wanted)
         assert (there.is_new, there.flow_id) == (False, opened.flow.flow_id)
         assert "nothing would be started" in there.text
-        part = look(FlowRequest(pipeline="nba", customer="acme", partition=DAY, mode="overnight",
-                                phases=("precompute",)))  # fmt: skip
+        part = preview(FlowRequest(pipeline="nba", customer="acme", partition=DAY,
+                                   mode="overnight", phases=("precompute",)))  # fmt: skip
         assert (part.is_new, part.generation) == (True, 2)
         assert {one.phase: one.fate for one in part.phases}["raw"] == "inherited"
         assert stage.sql("SELECT count(*) FROM flows") == [(1,)]

@@ -1,4 +1,4 @@
-"""The breaker of a phase: failures in a row open it, whatever failed; one probe closes it."""
+"""The breaker of a phase: consecutive failures of any kind open it; one probe closes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.kits.flows import Stage, chain
 
 @pytest.fixture
 def stage(store: Store, clock: VirtualClock) -> Stage:
-    """A pipeline whose first phase died in five generations, one after another."""
+    """A pipeline whose first phase failed in five consecutive generations."""
     made = Stage(store, clock, chain("raw", "analytics"))
     for _ in range(5):
         made.open(force=True)
@@ -23,20 +23,20 @@ def stage(store: Store, clock: VirtualClock) -> Stage:
 
 
 def failures(stage: Stage) -> list[tuple[int, bool]]:
-    """(failures in a row, whether it is open) of the breakers."""
+    """Return (consecutive failures, whether it is open) of the breakers."""
     rows = stage.sql("SELECT failures, opened_at FROM breakers WHERE phase = 'raw'")
     return [(row[0], row[1] is not None) for row in rows]
 
 
-def test_runs_that_die_open_it(stage: Stage) -> None:
-    """A gate that lets the work start is no success: what came of the work counts."""
+def test_dead_runs_open_it(stage: Stage) -> None:
+    """A gate that proceeds is not a success: the outcome of the runs counts."""
     assert failures(stage) == [(5, True)]
     blocked = stage.open(force=True)
     assert (blocked.run_ids, stage.states(blocked)["raw"]) == ((), "BLOCKED")
 
 
-def test_the_probe_dies_too(stage: Stage, clock: VirtualClock) -> None:
-    """An hour later one of those that wait is tried; when it dies, another hour begins."""
+def test_the_probe_fails(stage: Stage, clock: VirtualClock) -> None:
+    """After an hour one waiting flow is tried; if it fails, another hour begins."""
     waiting = [stage.open(force=True) for _ in range(2)]
     clock.advance(HOUR + MINUTE)
     assert stage.step().triggers == 1, "a single probe"
@@ -50,7 +50,7 @@ def test_the_probe_dies_too(stage: Stage, clock: VirtualClock) -> None:
 
 @pytest.mark.parametrize("status", [RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS])
 def test_the_probe_completes(stage: Stage, clock: VirtualClock, status: RunStatus) -> None:
-    """Once it completes, the breaker is closed and whoever waited behind it is started."""
+    """When the probe completes, the breaker closes and the waiting flows start."""
     waiting = [stage.open(force=True) for _ in range(2)]
     clock.advance(HOUR + MINUTE)
     stage.step()
@@ -60,14 +60,14 @@ def test_the_probe_completes(stage: Stage, clock: VirtualClock, status: RunStatu
     assert "BLOCKED" not in {stage.states(flow)["raw"] for flow in waiting}
 
 
-def test_work_that_is_done_forgets_failures(store: Store, clock: VirtualClock) -> None:
-    """Failures count in a row: a phase that ends well begins anew."""
+def test_a_success_resets_the_failures(store: Store, clock: VirtualClock) -> None:
+    """Only consecutive failures count: a phase that completes resets them."""
     stage = Stage(store, clock, chain("raw", "analytics"))
     for _ in range(4):
         stage.open(force=True)
         stage.kill("raw_job")
     stage.step()
-    assert failures(stage) == [(4, False)], "counted together when they come together"
+    assert failures(stage) == [(4, False)], "all failures of one step are counted"
     stage.open(force=True)
     stage.complete("raw_job")
     stage.step()

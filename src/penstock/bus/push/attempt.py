@@ -1,7 +1,7 @@
-"""What the pusher does with one delivery: the proof that goes along, and what the answer changes.
+"""One push attempt: building the signed request, and settling the delivery by the response.
 
-Settling is one transaction: the ack or nack, the pause of an endpoint that is gone, and the alert
-that says so commit together.
+Settling is one transaction: the ack or nack, the pause of a subscription whose endpoint is gone,
+and the alert about it commit together.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONFIGURATION: Final = frozenset({"refused", "configuration"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """A delivery that is held, and since when (monotonic)."""
+    """A leased delivery being pushed; `taken_at` is the monotonic time of the lease."""
 
     ready: PushReady
     handed: Handed
@@ -39,32 +39,34 @@ class Letter:
 
     @property
     def number(self) -> int:
-        """The subscription's."""
+        """Key of the subscription."""
         return self.ready.subscription.subscription
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamped:
-    """A request with its proof, but for the time it has."""
+    """A signed request whose timeout is not set yet."""
 
     post: Post
 
     def within(self, seconds: float) -> Post:
-        """The request, to be answered in time."""
+        """Return the request with its timeout in seconds."""
         return replace(self.post, seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What became of a delivery: ack, nack, gone or stale; and whom to wake."""
+    """Result of settling a delivery (ack, nack, gone or stale), and the channels to wake."""
 
     outcome: str
     wake: frozenset[str] = frozenset()
 
 
-def stamped(letter: Letter, *, bearer: Bearer, secrets: Secrets, now: Micros) -> Stamped | Answered:
-    """The request of a delivery with what proves who sends it; an answer when it cannot be made."""
-    sub, handed = letter.ready.subscription, letter.handed
+def stamped(
+    attempt: Letter, *, bearer: Bearer, secrets: Secrets, now: Micros
+) -> Stamped | Answered:
+    """Build a delivery's signed request; return an Answered failure if it cannot be built."""
+    sub, handed = attempt.ready.subscription, attempt.handed
     delivery = Delivery(
         ack_id="",
         message_id=str(handed.message_id),
@@ -80,7 +82,7 @@ def stamped(letter: Letter, *, bearer: Bearer, secrets: Secrets, now: Micros) ->
     try:
         spec = load_push(sub.push or "null")
         keys = [
-            webhook.key_of(secrets.get(name, letter.ready.customer_id), f"secret {name}")
+            webhook.key_of(secrets.get(name, attempt.ready.customer_id), f"secret {name}")
             for name in spec.signing_secrets
         ]
         token = None if spec.oidc is None else bearer(spec.audience, spec.oidc.email)
@@ -93,7 +95,7 @@ def stamped(letter: Letter, *, bearer: Bearer, secrets: Secrets, now: Micros) ->
 
 def settle(
     tx: Tx,
-    letter: Letter,
+    attempt: Letter,
     answered: Answered,
     *,
     verdict: Verdict,
@@ -102,8 +104,11 @@ def settle(
     is_clean: bool,
     is_failing: bool,
 ) -> Settled:
-    """Ack or nack a delivery; `is_clean`: no alert can be open, `is_failing`: tell of it now."""
-    sub, handed = letter.ready.subscription, letter.handed
+    """Ack or nack a delivery.
+
+    `is_clean`: no alert about the endpoint can be open. `is_failing`: open the alert now.
+    """
+    sub, handed = attempt.ready.subscription, attempt.handed
     ticket = (handed.message_id, handed.epoch)
     if verdict is Verdict.ACK:
         is_done = ticket in delivery_ack(tx, sub, [ticket])
@@ -114,26 +119,26 @@ def settle(
     kind = ErrorKind.TRANSIENT
     if answered.failure in CONFIGURATION:
         kind = ErrorKind.CONFIGURATION
-        _tell(tx, sub, MISCONFIGURED, "CRITICAL", answered.error)
+        _open_alert(tx, sub, MISCONFIGURED, "CRITICAL", answered.error)
     elif is_failing:
-        _tell(tx, sub, FAILING, "HIGH", f"its endpoint keeps failing: {_why(answered)}")
+        _open_alert(tx, sub, FAILING, "HIGH", f"its endpoint keeps failing: {_why(answered)}")
     refusal = Refusal(
         *ticket,
         kind,
         answered.failure.upper() or f"HTTP_{answered.status}",
-        answered.error or f"answered {answered.status}",
+        answered.error or f"the endpoint responded {answered.status}",
         delay_us,
     )
     refused = delivery_nack(tx, sub, [refusal], jitter)
     if verdict is Verdict.GONE:
         subscription_pause(tx, sub.name, sub.customer, is_paused=True, actor=ACTOR)
-        said = "its endpoint answered 410 Gone; it is paused until somebody resumes it"
-        _tell(tx, sub, GONE, "HIGH", said)
+        reason = "its endpoint responded 410 Gone; the subscription is paused until it is resumed"
+        _open_alert(tx, sub, GONE, "HIGH", reason)
     outcome = verdict.value if ticket in refused.tickets else "stale"
     return Settled(outcome=outcome, wake=frozenset(refused.wake))
 
 
-def _tell(tx: Tx, sub: Subscription, rule: str, severity: str, said: str) -> None:
+def _open_alert(tx: Tx, sub: Subscription, rule: str, severity: str, reason: str) -> None:
     alert_open(
         tx,
         Alert(
@@ -142,7 +147,7 @@ def _tell(tx: Tx, sub: Subscription, rule: str, severity: str, said: str) -> Non
             severity=severity,
             subject_kind="subscription",
             subject=sub.subscription,
-            message=f"push subscription {sub.name}: {said}"[:1_000],
+            message=f"push subscription {sub.name}: {reason}"[:1_000],
             customer=None if sub.customer == HOUSE else sub.customer,
         ),
     )
@@ -153,4 +158,4 @@ def _key(rule: str, sub: Subscription) -> str:
 
 
 def _why(answered: Answered) -> str:
-    return answered.error or f"it answers {answered.status}"
+    return answered.error or f"it responds {answered.status}"

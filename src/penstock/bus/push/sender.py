@@ -1,4 +1,4 @@
-"""Requests of push over pinned connections: what the pusher is given to send with."""
+"""Sending push requests over pinned connections, for the pusher."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from penstock.egress.http_client import Egress, Failed, Request
 
 
 def posting(egress: Egress) -> Poster:
-    """How a post is sent: its status, or why there was none."""
+    """Return a function that sends a post and returns its status, or why there was none."""
 
     def post(wanted: Post) -> Answered:
-        # A message that arrives twice is a duplicate to its receiver: a connection may be kept.
+        # A consumer treats a message that arrives twice as a duplicate, so reuse is safe.
         request = Request(
             url=wanted.url,
             headers=wanted.headers,

@@ -1,8 +1,8 @@
-"""The keys that sign the tokens of push: kept in the store, made on first use, two at a time.
+"""The keys that sign push tokens: kept in the store, created on first use, two at a time.
 
-Every process of an installation signs with the same key. A rotation puts a new key in front; the
-one before stays published, so that tokens under way are still believed. How a key is made is given
-from outside, because it takes a library that not everybody has.
+Every process of an installation signs with the same key. A rotation adds a new key; the previous
+one stays published, so that tokens already issued remain valid. The function that creates a key is
+injected, because it needs an optional dependency.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.egress.oidc import SigningKey
 
 NAME: Final = "push.signing"
 KEPT: Final = 2
-BELIEVED_SECONDS: Final = 60.0
+CACHE_SECONDS: Final = 60.0
 
 
 class SigningKeys:
@@ -36,18 +36,18 @@ class SigningKeys:
         self._until = 0.0
 
     def current(self) -> SigningKey:
-        """The key to sign with; made when there is none."""
+        """Return the key to sign with; create it if there is none."""
         with self._lock:
             if not self._known or self._clock.monotonic() >= self._until:
                 self._remember(self._load() or self._first())
             return self._known[0]
 
     def published(self) -> list[SigningKey]:
-        """The keys that tokens may be signed with, the newest first; none before the first use."""
+        """Return the keys that tokens may be signed with, newest first; empty before first use."""
         return list(self._load())
 
     def rotate(self, actor: str) -> SigningKey:
-        """Sign with a new key from now on; within a minute in every process."""
+        """Create a new signing key; every process uses it within a minute."""
         made = self._make()
 
         def body(tx: Tx) -> list[SigningKey]:
@@ -56,7 +56,7 @@ class SigningKeys:
             if keys[0].key_id != made.key_id:
                 keys = [made, *keys][:KEPT]
                 if not secret_swap(tx, NAME, before, _dump(keys)):
-                    raise Conflict("Somebody else is changing the signing keys: try again.")
+                    raise Conflict("The signing keys were changed at the same time: try again.")
             journal_append_many(tx, [Entry("secret", 0, None, "rotated", actor, why=NAME)])
             return keys
 
@@ -74,7 +74,7 @@ class SigningKeys:
 
     def _remember(self, keys: Sequence[SigningKey]) -> None:
         self._known = keys
-        self._until = self._clock.monotonic() + BELIEVED_SECONDS
+        self._until = self._clock.monotonic() + CACHE_SECONDS
 
 
 def _dump(keys: Sequence[SigningKey]) -> str:

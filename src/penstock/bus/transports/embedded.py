@@ -1,8 +1,8 @@
 """The embedded bus: the store as a transport.
 
-One instance serves one customer (0 is the house). Every call is one durable transaction; a pull
-that waits holds no connection, only a place among the waiters for hints. Delayed messages become
-ready and lapsed ones are given back also without the courier, by whoever pulls.
+One instance serves one customer (0 is the system). Every call is one durable transaction; a waiting
+pull holds no connection and only listens for hints. A pull also makes delayed messages ready and
+releases lapsed ones, so this works without the courier.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class EmbeddedBus:
         jitter: Callable[[], float] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """A bus over `store`; a customer's transactions are confined to its rows.
+        """Build a bus over `store`; a customer's transactions are confined to its rows.
 
-        `is_confined`: the store is a view for that customer already.
+        `is_confined`: the store is already a view for that customer.
         """
         self._store = store if customer == HOUSE or is_confined else store.scoped(customer)
         self._customer = customer
@@ -82,13 +82,13 @@ class EmbeddedBus:
 
     @property
     def capabilities(self) -> TransportCapabilities:
-        """What this transport keeps to: everything."""
+        """The transport's guarantees; this one provides all of them."""
         return CAPABILITIES
 
     def declare(
         self, topics: Sequence[TopicSpec], subscriptions: Sequence[SubscriptionSpec]
     ) -> None:
-        """Make topics and subscriptions as described, all or none."""
+        """Create or update topics and subscriptions as described, all or none."""
 
         def body(tx: Tx) -> None:
             for topic in topics:
@@ -99,7 +99,7 @@ class EmbeddedBus:
         self._store.write(body)
 
     def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
-        """Accept messages durably, all or none; answers their ids in order."""
+        """Store messages durably, all or none; return their ids in order."""
         done = self._store.write(lambda tx: message_publish(tx, topic, messages, self._customer))
         self._wake(done.wake)
         return [str(message_id) for message_id in done.message_ids]
@@ -107,7 +107,7 @@ class EmbeddedBus:
     def pull(
         self, subscription: str, *, max_messages: int = 100, wait_seconds: float = 0.0
     ) -> list[Delivery]:
-        """Take up to `max_messages` under lease, waiting for the first if there is none."""
+        """Lease up to `max_messages`, waiting up to `wait_seconds` for the first."""
         if not 1 <= max_messages <= PULL_MAX:
             raise InvalidInput("max_messages", f"1 to {PULL_MAX}", max_messages)
         sub, handed = self._store.write(lambda tx: self._take(tx, subscription, max_messages))
@@ -117,7 +117,7 @@ class EmbeddedBus:
         return [self._delivery(sub, one) for one in handed]
 
     def _await(self, sub: Subscription, n: int, until: float) -> tuple[Subscription, list[Handed]]:
-        """Look again at every hint and every second until there is something or time is up."""
+        """Try again on every hint and every second until there is a message or time is up."""
         name = sub.name
         waiter = self._store.listen([channel(sub.subscription)])
         try:
@@ -154,32 +154,32 @@ class EmbeddedBus:
         )
 
     def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> list[Settling]:
-        """Move the deadline to `seconds` from now; 0 gives the message back."""
+        """Move the deadline to `seconds` from now; 0 nacks the message."""
         if rules.check_extension(seconds) == 0:
             return self.nack(subscription, [Nack(ack_id=ack_id) for ack_id in ack_ids])
 
         def body(tx: Tx) -> list[Settling]:
             sub = subscription_get(tx, subscription, self._customer)
             mine = _tickets(sub, tickets)
-            return _told(sub, tickets, delivery_extend(tx, sub, mine, seconds * SECOND))
+            return _results(sub, tickets, delivery_extend(tx, sub, mine, seconds * SECOND))
 
         tickets = _decoded(ack_ids)
         return self._store.write(body)
 
     def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
-        """Settle deliveries; a stale ack id changes nothing and is told so."""
+        """Ack deliveries; a stale ack id changes nothing and is reported as STALE."""
 
         def body(tx: Tx) -> list[Settling]:
             sub = subscription_get(tx, subscription, self._customer)
             if sub.is_ordered:
                 tx.after_commit(lambda: self._wake({channel(sub.subscription)}))
-            return _told(sub, tickets, delivery_ack(tx, sub, _tickets(sub, tickets)))
+            return _results(sub, tickets, delivery_ack(tx, sub, _tickets(sub, tickets)))
 
         tickets = _decoded(ack_ids)
         return self._store.write(body)
 
     def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[Settling]:
-        """Give deliveries back, each with its reason; counts towards the dead letter."""
+        """Nack deliveries, each with its reason; every nack counts as an attempt."""
 
         def body(tx: Tx) -> list[Settling]:
             sub = subscription_get(tx, subscription, self._customer)
@@ -190,7 +190,7 @@ class EmbeddedBus:
             ]
             refused = delivery_nack(tx, sub, refusals, self._jitter)
             tx.after_commit(lambda: self._wake(refused.wake))
-            return _told(sub, tickets, refused.tickets)
+            return _results(sub, tickets, refused.tickets)
 
         tickets = _decoded([nack.ack_id for nack in nacks])
         for nack in nacks:
@@ -198,18 +198,18 @@ class EmbeddedBus:
         return self._store.write(body)
 
     def release(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
-        """Give back what no handler has seen: ready at once, and no attempt is counted."""
+        """Release deliveries no handler has seen: ready at once, no attempt counted."""
 
         def body(tx: Tx) -> list[Settling]:
             sub = subscription_get(tx, subscription, self._customer)
             tx.after_commit(lambda: self._wake({channel(sub.subscription)}))
-            return _told(sub, tickets, delivery_release(tx, sub, _tickets(sub, tickets)))
+            return _results(sub, tickets, delivery_release(tx, sub, _tickets(sub, tickets)))
 
         tickets = _decoded(ack_ids)
         return self._store.write(body)
 
     def close(self) -> None:
-        """Nothing is held: the store belongs to whoever built it."""
+        """Do nothing: the caller that built the store closes it."""
 
     def _wake(self, names: set[str]) -> None:
         if names:
@@ -219,24 +219,26 @@ class EmbeddedBus:
 def _decoded(ack_ids: Sequence[str]) -> list[ackid.Ticket]:
     if len(ack_ids) > rules.BATCH_MAX:
         raise InvalidInput("ack_ids", f"at most {rules.BATCH_MAX} at once", len(ack_ids))
-    return [ackid.decode(text, f"ack_ids[{place}]") for place, text in enumerate(ack_ids)]
+    return [ackid.decode(text, f"ack_ids[{index}]") for index, text in enumerate(ack_ids)]
 
 
 def _tickets(sub: Subscription, tickets: Sequence[ackid.Ticket]) -> list[Ticket]:
-    """Those of this subscription; the others are stale whatever they name."""
+    """Select the tickets of this subscription; tickets of others are stale."""
     return [(t.message_id, t.epoch) for t in tickets if t.subscription == sub.subscription]
 
 
-def _told(sub: Subscription, tickets: Sequence[ackid.Ticket], done: set[Ticket]) -> list[Settling]:
-    """One answer per ack id; of one that was given twice the first is told it was done."""
+def _results(
+    sub: Subscription, tickets: Sequence[ackid.Ticket], done: set[Ticket]
+) -> list[Settling]:
+    """Return one result per ack id; of a repeated ack id only the first is DONE."""
     left = set(done)
-    told: list[Settling] = []
+    results: list[Settling] = []
     for ticket in tickets:
         key = (ticket.message_id, ticket.epoch)
         is_done = ticket.subscription == sub.subscription and key in left
         left.discard(key if is_done else (-1, -1))
-        told.append(Settling.DONE if is_done else Settling.STALE)
-    return told
+        results.append(Settling.DONE if is_done else Settling.STALE)
+    return results
 
 
 def _check_reason(nack: Nack) -> None:
@@ -244,4 +246,4 @@ def _check_reason(nack: Nack) -> None:
     rules.check_text(nack.error, "error", rules.MESSAGE_MAX)
     delay = nack.delay_us
     if delay is not None and delay < 0:
-        raise InvalidInput("delay", "a length of time, not negative", delay)
+        raise InvalidInput("delay", "a duration of at least 0", delay)

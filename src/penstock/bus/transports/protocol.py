@@ -1,8 +1,8 @@
-"""The seam between consumers and whatever carries their messages.
+"""The interface between consumers and the transport that carries their messages.
 
-The embedded bus implements it over the store; other brokers plug in here. Calls are synchronous
-and batched; what a transport cannot do it says in its capabilities, and the conformance suite holds
-it to the rest.
+The embedded bus implements it over the store; other brokers plug in here. Calls are synchronous and
+batched. A transport declares in its capabilities what it cannot do; the conformance suite checks
+the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.bus.message import Delivery, Nack, Outgoing, Settling, Subscriptio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportCapabilities:
-    """What a transport keeps to, beyond at-least-once."""
+    """Guarantees of a transport beyond at-least-once delivery."""
 
     name: str
     exact_attempts: bool
@@ -32,49 +32,49 @@ class TransportCapabilities:
 
 
 class Transport(Protocol):
-    """Publishes messages and hands them over, at least once, under ack ids."""
+    """Message transport with at-least-once delivery under ack ids."""
 
     @property
     def capabilities(self) -> TransportCapabilities:
-        """What this transport keeps to."""
+        """The transport's guarantees."""
         ...
 
     def declare(
         self, topics: Sequence[TopicSpec], subscriptions: Sequence[SubscriptionSpec]
     ) -> None:
-        """Make topics and subscriptions as described; again is a no-op, a change is applied."""
+        """Create or update topics and subscriptions as described; idempotent."""
         ...
 
     def publish(self, topic: str, messages: Sequence[Outgoing]) -> list[str]:
-        """Accept messages durably; answers their ids in order."""
+        """Store messages durably; return their ids in order."""
         ...
 
     def pull(
         self, subscription: str, *, max_messages: int = 100, wait_seconds: float = 0.0
     ) -> list[Delivery]:
-        """Take up to `max_messages` under lease, waiting for the first if there is none."""
+        """Lease up to `max_messages`, waiting up to `wait_seconds` for the first."""
         ...
 
     def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> list[Settling]:
-        """Move the deadline to `seconds` from now; 0 gives the message back at once."""
+        """Move the deadline to `seconds` from now; 0 nacks the message."""
         ...
 
     def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
-        """Settle deliveries; a stale ack id changes nothing and is told so."""
+        """Ack deliveries; a stale ack id changes nothing and is reported as STALE."""
         ...
 
     def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[Settling]:
-        """Give deliveries back, each with its reason; counts towards the dead letter."""
+        """Nack deliveries, each with its reason; every nack counts as an attempt."""
         ...
 
     def release(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
-        """Give back what no handler has seen: ready at once, for whoever pulls.
+        """Release deliveries that no handler has seen: ready at once for any consumer.
 
-        It costs no attempt; with a transport that cannot say so (`release_without_attempt`) it is
-        an extension by 0 seconds, which does.
+        No attempt is counted. A transport without `release_without_attempt` extends the deadline by
+        0 seconds instead, which counts one.
         """
         ...
 
     def close(self) -> None:
-        """Release what this transport holds; idempotent."""
+        """Release the transport's resources; idempotent."""
         ...

@@ -1,8 +1,8 @@
-"""Calling a processor where it is asked for: in the thread that calls.
+"""Calling a processor in the current thread.
 
-The thread lane and the simulation use `call_inline`; child processes have their own end of it in
-`child`. Whatever a processor does, the answer is an Outcome: nothing a user's function raises, not
-even SystemExit, may end a worker's thread.
+The thread lane and the simulation use `call_inline`; child processes have their own version in
+`child`. The result is always an Outcome: no exception from a user's function, not even SystemExit,
+may end a worker's thread.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from penstock.worker.outcome import Outcome, outcome_of_error, outcome_of_value
 
 
 def call_inline(context: RunContext) -> Outcome:
-    """Run a processor to its end in this thread (an async one on a loop of its own).
+    """Run a processor to its end in this thread (an async one on its own event loop).
 
-    One that collects gets this run alone.
+    A collecting processor receives this run alone.
     """
     body = context.declared.body
     assert body is not None, context.declared.path
@@ -43,7 +43,7 @@ def call_inline(context: RunContext) -> Outcome:
 
 
 def body_of(reference: str) -> Body:
-    """The function behind `module:qualname`; what goes wrong is the import system's own error."""
+    """Return the function named by `module:qualname`; import errors are raised unchanged."""
     module, _, qualname = reference.partition(":")
     found: object = importlib.import_module(module)
     for part in qualname.split("."):
@@ -61,18 +61,18 @@ def check_importable(processor: Processor) -> None:
     module, _, qualname = reference.partition(":")
     if module == "__main__" or "<" in qualname:
         raise DeclarationError(
-            f"processor {processor.path} runs in a process of its own, which cannot import "
+            f"processor {processor.path} runs in a separate process, which cannot import "
             f"{reference}. {fix}"
         )
     try:
         found = body_of(reference)
     except (ImportError, AttributeError) as error:
         raise DeclarationError(
-            f"processor {processor.path} runs in a process of its own, which cannot import "
+            f"processor {processor.path} runs in a separate process, which cannot import "
             f"{reference}: {error}. {fix}"
         ) from None
     if found is not processor.body:
         raise DeclarationError(
-            f"processor {processor.path} runs in a process of its own, and {reference} is "
-            f"something else there (replaced by another decorator?). {fix}"
+            f"processor {processor.path} runs in a separate process, where {reference} is a "
+            f"different object (replaced by another decorator?). {fix}"
         )

@@ -1,10 +1,11 @@
-"""The child's end of a process run: one run at a time, told over a pipe.
+"""The child side of a process run: executes one run at a time, received over a pipe.
 
     parent to child   ("run", Job) · ("stop", signal)
     child to parent   ("progress", Progress) · ("done", Outcome)
 
-The main thread executes; a second one listens, passes signals on and ships progress. When the
-parent is gone the pipe ends and so does the child, whatever it is doing: its result has no taker.
+The main thread executes; a second thread receives messages, delivers signals and sends progress.
+When the parent exits, the pipe closes and the child exits at once, because its result would be
+lost.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PROGRESS_SECONDS: Final = 0.5
 
 
 class Job(NamedTuple):
-    """A run as it is told to a child; the processor travels without its body."""
+    """A run as sent to a child; the processor is sent without its function."""
 
     reference: str
     held: HeldRun
@@ -39,8 +40,8 @@ class Job(NamedTuple):
 
 
 def main(connection: Connection) -> None:
-    """Serve runs until the pipe ends; the target of the child process."""
-    # Ctrl-C reaches the whole group; the parent decides when its children stop.
+    """Serve runs until the pipe closes; the entry point of the child process."""
+    # Ctrl-C reaches the whole process group; the parent decides when its children stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _Child(connection).serve()
 
@@ -54,7 +55,7 @@ class _Child:
         self._clock = SystemClock()
 
     def serve(self) -> None:
-        threading.Thread(target=self._listen, name="penstock-child", daemon=True).start()
+        threading.Thread(target=self._receive, name="penstock-child", daemon=True).start()
         while True:
             outcome = self._execute(*self._jobs.get())
             self._context = None
@@ -68,16 +69,16 @@ class _Child:
             return outcome_of_error(error)
 
     def _accept(self, job: Job) -> None:
-        # Built by the listening thread: a signal right behind the run must find its context.
+        # Built by the receiving thread: a signal that follows the run must find its context.
         known = Known(job.held.processor, job.processor, job.defaults, job.secrets)
         self._context = RunContext(job.held, known, self._clock, self._clock.monotonic())
         self._jobs.put((job.reference, self._context))
 
-    def _listen(self) -> None:
+    def _receive(self) -> None:
         try:
             while True:
                 if not self._connection.poll(PROGRESS_SECONDS if self._context else None):
-                    self._ship()
+                    self._send_progress()
                     continue
                 kind, value = self._connection.recv()
                 if kind == "run":
@@ -87,7 +88,7 @@ class _Child:
         except (EOFError, OSError):
             os._exit(0 if self._context is None else 1)
 
-    def _ship(self) -> None:
+    def _send_progress(self) -> None:
         context = self._context
         progress = None if context is None else context.progress_taken()
         if progress is not None:

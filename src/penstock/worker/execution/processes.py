@@ -1,9 +1,9 @@
-"""Child processes for processors that keep a core busy: a small pool, one run at a time per child.
+"""Child processes for CPU-bound processors: a small pool, one run at a time per child.
 
-Children are spawned (never forked: the worker has threads), started when first needed and kept. A
-child is killed when its run exceeds its time, or did not heed a signal within the grace; it may
-also die by itself (crash, out of memory). Either way the run ends with a clear outcome and the next
-run gets a new child. A death nobody asked for is PROCESS_DIED.
+Children are spawned (never forked: the worker has threads), started when first needed and reused. A
+child is killed when its run exceeds its time, or ignores a signal for longer than the grace; it may
+also exit on its own (crash, out of memory). Either way the run ends with a clear outcome and the
+next run gets a new child. An unrequested exit is PROCESS_DIED.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.worker.outcome import Outcome, outcome_of_death, outcome_of_error
 
 
 class ChildPool:
-    """Calls processors in child processes; thread-safe."""
+    """Pool of child processes that call processors; thread-safe."""
 
     def __init__(self) -> None:
         self._idle: list[_Child] = []
@@ -33,7 +33,7 @@ class ChildPool:
         """Execute a run in a child and wait for its outcome."""
         try:
             made = self._take()
-        except Exception as error:  # no memory or no processes left
+        except Exception as error:  # out of memory or of processes
             return outcome_of_error(error)
         try:
             outcome = made.call(context)
@@ -77,11 +77,11 @@ class _Child:
     def __init__(self) -> None:
         spawn = multiprocessing.get_context("spawn")
         self._connection: Connection
-        self._connection, theirs = spawn.Pipe()
+        self._connection, child_end = spawn.Pipe()
         self._sending = threading.Lock()
         self._is_killed = False
         self._process: SpawnProcess = spawn.Process(
-            target=child.main, args=(theirs,), name="penstock-child", daemon=True
+            target=child.main, args=(child_end,), name="penstock-child", daemon=True
         )
         try:
             self._process.start()
@@ -89,26 +89,26 @@ class _Child:
             self._connection.close()
             raise
         finally:
-            theirs.close()
+            child_end.close()
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can take another run."""
+        """Whether the child can take another run."""
         return not self._is_killed and self._process.is_alive()
 
     def call(self, context: RunContext) -> Outcome:
-        """Execute one run; a death becomes an outcome."""
+        """Execute one run; return an outcome even if the process dies."""
         declared = context.declared
         job = child.Job(
             declared.reference, context.held, replace(declared, body=None),
             dict(context.known.defaults), context.known.secrets,
         )  # fmt: skip
-        context.interrupt = self._tell
+        context.interrupt = self._forward
         try:
             self._send("run", job)
             if context.signal is not None:
-                self._tell(context.signal)
-            return self._listen(context)
+                self._forward(context.signal)
+            return self._receive(context)
         except (EOFError, OSError):
             self._process.join(5.0)
             death = outcome_of_death(self._process.exitcode)
@@ -117,15 +117,15 @@ class _Child:
             context.interrupt = None
 
     def end(self) -> None:
-        """Kill the process and free what it held; idempotent."""
+        """Kill the process and free its resources; idempotent."""
         self._is_killed = True
-        with contextlib.suppress(ValueError):  # closed before
+        with contextlib.suppress(ValueError):  # already closed
             self._process.kill()
             self._process.join(5.0)
             self._process.close()
         self._connection.close()
 
-    def _listen(self, context: RunContext) -> Outcome:
+    def _receive(self, context: RunContext) -> Outcome:
         while True:
             ready = wait([self._connection, self._process.sentinel])
             if self._connection not in ready:
@@ -136,8 +136,8 @@ class _Child:
                 return value
             context.progress_put(value)
 
-    def _tell(self, signal: Signal) -> None:
-        """Pass a signal on; time that is up and ignored signals end the process."""
+    def _forward(self, signal: Signal) -> None:
+        """Forward a signal; TIMEOUT and KILL kill the process."""
         if signal in (Signal.TIMEOUT, Signal.KILL):
             self._is_killed = True
             with contextlib.suppress(ValueError):

@@ -1,8 +1,8 @@
-"""The async lane: an event loop on a thread of its own, one task per run, at most `slots` at once.
+"""The async lane: an event loop on its own thread, one task per run, up to `concurrency` at once.
 
-The loop is started by the first async run. A signal cancels the task; what the processor makes of
-the cancellation is its outcome. Nothing here may block the loop: suspects are marked before they
-come here, ends are only queued.
+The first async run starts the loop. A signal cancels the task; how the processor handles the
+cancellation determines its outcome. Nothing here may block the loop: suspects are marked before
+they are put here, and ends are only queued.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.worker.worker_core import WorkerSteps
 
 
 class LoopLane:
-    """Executes async processors."""
+    """Executor of async processors."""
 
     def __init__(self, steps: WorkerSteps, pace: Pace, *, on_ends: Callable[[], None]) -> None:
         self._steps = steps
@@ -35,16 +35,16 @@ class LoopLane:
 
     @property
     def waiting(self) -> int:
-        """Runs that have not begun."""
+        """Number of runs that have not started."""
         return len(self._pending)
 
     def put(self, runs: Sequence[HeldRun], now: float) -> None:
-        """Execute runs, as slots allow."""
+        """Queue runs for execution."""
         self._pending.extend((now, run) for run in runs)
         self._started().call_soon_threadsafe(self._fill)
 
     def expire(self, before: float) -> list[HeldRun]:
-        """Take out what was put before the given moment and has not begun."""
+        """Remove runs that were put before the given monotonic time and have not started."""
         out: list[HeldRun] = []
         with contextlib.suppress(IndexError):
             while self._pending[0][0] < before:
@@ -52,11 +52,11 @@ class LoopLane:
         return out
 
     def clear(self) -> list[HeldRun]:
-        """Take back everything that has not begun."""
+        """Remove and return all runs that have not started."""
         return self.expire(float("inf"))
 
     def close(self, seconds: float) -> bool:
-        """Cancel what still runs and end the loop; True when its thread ended in time."""
+        """Cancel running tasks and end the loop; return True when its thread ended in time."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return True
@@ -89,7 +89,7 @@ class LoopLane:
             loop.close()
 
     def _fill(self) -> None:
-        """Start tasks for waiting runs; on the loop's thread only."""
+        """Start tasks for waiting runs; call on the loop's thread only."""
         steps = self._steps
         while self._pending and len(self._tasks) < steps.options.slots:
             now = steps.clock.monotonic()
@@ -115,7 +115,7 @@ class LoopLane:
         loop = asyncio.get_running_loop()
 
         def cancel(_: Signal) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: so is the task
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so the task has ended
                 loop.call_soon_threadsafe(task.cancel)
 
         return cancel
@@ -123,7 +123,7 @@ class LoopLane:
     async def _run(self, context: RunContext) -> None:
         body = context.declared.body
         assert body is not None, context.declared.path
-        PRESENT.set(context)  # of this task alone
+        PRESENT.set(context)  # context variables are local to this task
         try:
             outcome = outcome_of_value(context, await body(context))
         except BaseException as error:

@@ -1,9 +1,10 @@
-"""The collecting lane: runs of a processor that takes many at once wait here for each other.
+"""The collecting lane: gathers runs of processors that take many runs in one call.
 
-A call begins when its group is full, or when its first run has waited long enough; at most as many
-calls as slots at a time. Each run of a call keeps its own context, token and end: a cancel ends one
-of them, a time-out ends those whose time is up, and whatever the call answers later for them counts
-no more. Suspects (runs that may have killed a worker) are called alone.
+A call starts when its group is full, or when its first run has waited long enough; the number of
+concurrent calls is bounded by the worker's concurrency. Each run of a call keeps its own context,
+token and end: a cancel ends one of them, a timeout ends those whose time is up, and what the call
+returns later for an ended run is ignored. Suspects (runs that may have killed a worker) are called
+alone.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from penstock.worker.worker_core import WorkerSteps
 
 
 class CollectLane:
-    """Gathers runs by processor and executes them together; `tick` is called by the watch."""
+    """Executor of processors that take many runs per call; the watch calls `tick`."""
 
     def __init__(self, steps: WorkerSteps, *, on_ends: Callable[[], None]) -> None:
         self._steps = steps
@@ -38,7 +39,7 @@ class CollectLane:
 
     @property
     def processors(self) -> frozenset[int]:
-        """The processors that take many runs at once."""
+        """Keys of the processors that take many runs at once."""
         known = self._steps.known
         if known is not self._known:
             collecting = (n for n, one in known.items() if one.processor.terms.collect is not None)
@@ -46,17 +47,17 @@ class CollectLane:
         return self._processors
 
     def wants(self, processor: int) -> Collect | None:
-        """How a processor collects; None when it takes one run at a time."""
+        """Return how a processor collects; None when it takes one run at a time."""
         return self._steps.known[processor].processor.terms.collect
 
     @property
     def waiting(self) -> int:
-        """Runs that have not begun."""
+        """Number of runs that have not started."""
         return sum(len(group) for group in list(self._groups.values()))
 
     @property
     def beside(self) -> int:
-        """Runs in hand that take no slot of their own: gathered ones, and all but one of a call."""
+        """Held runs beyond the concurrency in use: gathered runs, and all but one per call."""
         gathered = 0
         for processor, group in list(self._groups.items()):
             collect = self.wants(processor)
@@ -64,14 +65,14 @@ class CollectLane:
         return gathered + sum(len(call.contexts) - 1 for call in list(self._calls))
 
     def put(self, runs: Sequence[HeldRun], now: float) -> None:
-        """Gather runs claimed at `now`; full groups begin at once."""
+        """Gather runs claimed at `now`; full groups start at once."""
         with self._lock:
             for run in runs:
                 self._groups.setdefault(run.processor, deque()).append((now, run))
         self.tick(now)
 
     def tick(self, now: float) -> float | None:
-        """Begin what is full or has waited long enough; returns when the next group has."""
+        """Start groups that are full or have waited long enough; return when the next one will."""
         for group in self._due(now):
             self._begin(group, now)
         waits = [
@@ -82,15 +83,15 @@ class CollectLane:
         return min(waits, default=None)
 
     def expire(self, seconds: float, now: float) -> list[HeldRun]:
-        """Take out what found no slot so long after it should have begun."""
+        """Remove runs that could not start within `seconds` after they should have."""
         return self._taken(lambda collect: now - seconds - collect.wait_us / SECOND)
 
     def clear(self) -> list[HeldRun]:
-        """Take back everything that has not begun."""
+        """Remove and return all runs that have not started."""
         return self._taken(lambda _: float("inf"))
 
     def close(self, seconds: float) -> bool:
-        """Begin no more calls, and wait for those that run; True when all ended."""
+        """Start no more calls and wait for the current ones; return True when all ended."""
         self._is_stopping = True
         until = self._steps.clock.monotonic() + seconds
         for call in list(self._calls):
@@ -98,7 +99,7 @@ class CollectLane:
         return not any(call.thread.is_alive() for call in list(self._calls))
 
     def _due(self, now: float) -> Iterator[list[HeldRun]]:
-        """Groups whose time has come, as slots allow."""
+        """Yield groups that are ready to start, within the worker's concurrency."""
         while not self._is_stopping and now < self._steps.session.safe_until:
             with self._lock:
                 if self._busy() >= self._steps.options.slots:
@@ -111,7 +112,7 @@ class CollectLane:
             yield found
 
     def _busy(self) -> int:
-        """Calls that hold a slot: one whose runs were all ended without it holds none."""
+        """Count calls that use concurrency; a call whose runs have all been ended uses none."""
         running = self._steps.running
         return sum(1 for c in self._calls if any(x.held.token in running for x in c.contexts))
 
@@ -135,7 +136,7 @@ class CollectLane:
         for held in group:
             try:
                 context = self._steps.begin(held, now)
-            except Exception as error:  # the store is away: a suspect could not be marked
+            except Exception as error:  # the store is unavailable: a suspect could not be marked
                 self._steps.events.emit(ServiceError("worker.collector", str(error), 0.0))
                 with self._lock:
                     self._groups.setdefault(held.processor, deque()).appendleft((now, held))
@@ -152,7 +153,7 @@ class CollectLane:
 
     def _run(self, call: _Call) -> None:
         try:
-            for context, value in zip(call.contexts, answers(call.contexts), strict=True):
+            for context, value in zip(call.contexts, _call_once(call.contexts), strict=True):
                 if isinstance(value, BaseException):
                     outcome = outcome_of_error(value)
                 else:
@@ -177,7 +178,7 @@ class CollectLane:
 
 
 class _Call:
-    """One call of a processor, on a thread of its own."""
+    """One call of a processor, on its own thread."""
 
     __slots__ = ("contexts", "thread")
 
@@ -187,8 +188,8 @@ class _Call:
         self.thread = threading.Thread(target=run, args=(self,), name=name, daemon=True)
 
 
-def answers(contexts: Sequence[RunContext]) -> list[object]:
-    """Call a collecting processor once; what each run came to: a value, or why it failed."""
+def _call_once(contexts: Sequence[RunContext]) -> list[object]:
+    """Call a collecting processor once; return each run's value, or the exception it raised."""
     declared = contexts[0].declared
     body = declared.body
     assert body is not None, declared.path

@@ -1,10 +1,10 @@
-"""The thread lane: as many threads as slots, started when needed, each taking chunks of runs.
+"""The thread lane: up to `concurrency` threads, started when needed, each taking chunks of runs.
 
-A seat is one thread with its current run and the rest of its chunk. The rest stays in reach of
-others: `steal` puts it back when the current run turns out long. A run that exceeds its time is
-ended by the watch at once; its thread is then a zombie, which no longer counts as a slot, is
-replaced, and leaves when the processor finally returns. A run's end belongs to whoever takes it out
-of `steps.running`, so that it is reported once.
+Each thread has its current run and the rest of its chunk. Other threads can reach the rest:
+`steal` puts it back into the buffer when the current run takes long. The watch ends a run that
+exceeds its time at once; its thread is then a zombie, which no longer counts toward the
+concurrency, is replaced, and exits when the processor finally returns. Removing a run from
+`steps.running` gives the right to end it, so its end is reported once.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ PUSH_SECONDS: Final = 0.005
 STUCK_SECONDS: Final = 0.050
 
 
-class Seat:
-    """One thread: what it executes and what it took along."""
+class _ThreadState:
+    """One thread: the run it executes, and the rest of the chunk it took."""
 
     __slots__ = ("context", "local")
 
@@ -38,7 +38,7 @@ class Seat:
 
 
 class ThreadLane:
-    """Executes sync processors, and process ones by waiting for their child."""
+    """Executor of sync processors; for process ones, its threads wait for the child."""
 
     def __init__(
         self,
@@ -52,52 +52,52 @@ class ThreadLane:
         self._pace = pace
         self._call_process = call_process
         self._on_ends = on_ends
-        self._seats: dict[int, Seat] = {}
+        self._active: dict[int, _ThreadState] = {}
         self._threads: set[threading.Thread] = set()
         self._zombies: set[int] = set()
-        self._made = 0
+        self._started_count = 0
         self._is_stopping = False
         self.buffer = RunBuffer(self._grow)
 
     @property
     def zombies(self) -> int:
-        """Threads whose run was ended without them."""
+        """Number of threads whose run was ended while its processor kept running."""
         return len(self._zombies)
 
     def steal(self, now: float) -> None:
-        """Put back what waits behind a run that takes long."""
-        for seat in list(self._seats.values()):
-            context = seat.context
-            if context is None or not seat.local or now - context.began < STUCK_SECONDS:
+        """Put runs that wait behind a long run back into the buffer."""
+        for state in list(self._active.values()):
+            context = state.context
+            if context is None or not state.local or now - context.began < STUCK_SECONDS:
                 continue
-            rest = _emptied(seat.local)
+            rest = _drain(state.local)
             if rest:
                 self.buffer.put(rest, now, first=True)
 
     def abandon(self, context: RunContext) -> None:
-        """Count the thread of an ended run as a zombie and let another take its slot."""
-        for number, seat in list(self._seats.items()):
-            if seat.context is context:
-                rest = _emptied(seat.local)
+        """Count the thread of an ended run as a zombie and allow another thread to replace it."""
+        for number, state in list(self._active.items()):
+            if state.context is context:
+                rest = _drain(state.local)
                 self._zombies.add(number)
-                self._seats.pop(number, None)
+                self._active.pop(number, None)
                 if rest:
                     self.buffer.put(rest, self._steps.clock.monotonic(), first=True)
 
     def clear(self) -> list[HeldRun]:
-        """Take back everything that has not begun."""
+        """Remove and return all runs that have not started."""
         rest = self.buffer.clear()
-        for seat in list(self._seats.values()):
-            rest.extend(_emptied(seat.local))
+        for state in list(self._active.values()):
+            rest.extend(_drain(state.local))
         return rest
 
     def stop(self) -> None:
-        """Begin no more runs; what a thread took along goes back to the buffer."""
+        """Start no more runs; runs a thread had taken go back to the buffer."""
         self._is_stopping = True
         self.buffer.close()
 
     def close(self, seconds: float) -> bool:
-        """Send the threads home and wait for those that are no zombies; True when all left."""
+        """Stop, and wait up to `seconds` for the threads; return True when all have exited."""
         self.stop()
         until = self._steps.clock.monotonic() + seconds
         for thread in list(self._threads):
@@ -105,33 +105,33 @@ class ThreadLane:
         return not any(thread.is_alive() for thread in list(self._threads))
 
     def _grow(self) -> None:
-        """Called under the buffer's lock when runs wait and no thread does."""
-        if len(self._seats) >= self._steps.options.slots or self._is_stopping:
+        """Start a thread; called under the buffer's lock when runs wait and no thread is idle."""
+        if len(self._active) >= self._steps.options.slots or self._is_stopping:
             return
-        self._made += 1
-        number, seat = self._made, Seat()
-        self._seats[number] = seat
+        self._started_count += 1
+        number, state = self._started_count, _ThreadState()
+        self._active[number] = state
         thread = threading.Thread(
-            target=self._work, args=(number, seat), name=f"penstock-run-{number}", daemon=True
+            target=self._work, args=(number, state), name=f"penstock-run-{number}", daemon=True
         )
         self._threads.add(thread)
         thread.start()
 
-    def _work(self, number: int, seat: Seat) -> None:
+    def _work(self, number: int, state: _ThreadState) -> None:
         try:
             while (local := self.buffer.take(self._pace.chunk)) is not None:
-                seat.local = local
-                self._execute(seat, local)
-                if number not in self._seats:
+                state.local = local
+                self._execute(state, local)
+                if number not in self._active:
                     break
         finally:
-            self._seats.pop(number, None)
+            self._active.pop(number, None)
             self._zombies.discard(number)
             self._on_ends()
             self._threads.discard(threading.current_thread())
 
-    def _execute(self, seat: Seat, local: deque[HeldRun]) -> None:
-        """Run a chunk; results are handed over at its end, or every few milliseconds."""
+    def _execute(self, state: _ThreadState, local: deque[HeldRun]) -> None:
+        """Execute a chunk; results are queued at its end, or every few milliseconds."""
         steps, running, session = self._steps, self._steps.running, self._steps.session
         monotonic = steps.clock.monotonic
         began = pushed = now = monotonic()
@@ -155,12 +155,12 @@ class ThreadLane:
                 break
             if context is None:
                 continue
-            seat.context = context
+            state.context = context
             finish = self._call(context)
             now = monotonic()
-            seat.context = None
+            state.context = None
             if running.pop(held.token, None) is None:
-                break  # ended by the watch, and this thread with it
+                break  # the watch ended the run, and this thread has been replaced
             out.append(finish)
             count += 1
             if now - pushed > PUSH_SECONDS:
@@ -188,8 +188,8 @@ class ThreadLane:
         return steps.conclude_value(context, value, steps.clock.monotonic())
 
     def _pause(self, now: float, local: deque[HeldRun]) -> None:
-        """The lease is unsure or the store is away: put the rest back and wait a moment."""
-        rest = _emptied(local)
+        """Put the rest back and wait briefly: the lease is uncertain or the store unavailable."""
+        rest = _drain(local)
         if self._is_stopping:
             self.buffer.put(rest, now, first=True)
             return
@@ -197,8 +197,8 @@ class ThreadLane:
         self.buffer.put(rest, now, first=True)
 
 
-def _emptied(local: deque[HeldRun]) -> list[HeldRun]:
-    """Take everything out of a deque that its owner may be taking from at the same time."""
+def _drain(local: deque[HeldRun]) -> list[HeldRun]:
+    """Empty a deque that its owner may be popping from at the same time."""
     out: list[HeldRun] = []
     while True:
         try:
