@@ -1,7 +1,8 @@
-"""Recorded decisions under other thresholds: what would have changed, and what would not.
+"""Backtests: recorded gate decisions evaluated again under other thresholds.
 
-Each record is decided again as it was, which proves that the rules still say what they said, and
-once more with the changes. Pure; `gate what-if` and the backtest command hand in what they stored.
+Each record is evaluated twice: with its original settings, which shows whether the current rules
+still produce the recorded decision, and with the changed settings. The functions are pure;
+`gate what-if` and the backtest command pass in stored decisions.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.core.verdict import Decision, GateInput, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A decision as it was stored, with everything it was made from."""
+    """A stored decision and the input it was made from."""
 
     given: GateInput
     decision: Decision
@@ -26,7 +27,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A gate that would have decided otherwise."""
+    """A gate whose verdict would have been different."""
 
     phase: str
     processor: str | None
@@ -39,13 +40,17 @@ class Change:
 
     @property
     def is_better(self) -> bool:
-        """Whether the work would have started sooner or more fully."""
+        """Whether the new verdict ranks higher, so that work starts earlier or less degraded."""
         return self.after.rank > self.before.rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backtest:
-    """The outcome over all records; diverged: records that today's rules decide differently."""
+    """The result over all records.
+
+    before, after: the number of decisions by verdict. diverged: the number of records for which the
+    current rules no longer produce the recorded decision.
+    """
 
     total: int
     before: Mapping[str, int]
@@ -57,39 +62,40 @@ class Backtest:
 def backtest(
     records: Iterable[Recorded], changes: ModeOptions, modes: Iterable[str] | None = None
 ) -> Backtest:
-    """Decide every record again under the changes; modes: only in these, others stay as they were.
+    """Evaluate every record again with the changes applied.
 
-    Each record is judged on the evidence of its own moment: data that was looked at again later is
-    a record of its own.
+    modes: apply the changes only to records of these modes; None means all modes. Each record is
+    evaluated with the evidence recorded at its time; a later probe of the same data is a separate
+    record.
     """
-    chosen = None if modes is None else frozenset(modes)
+    selected = None if modes is None else frozenset(modes)
     before, after = Counter[str](), Counter[str]()
-    found: list[Change] = []
+    changed: list[Change] = []
     total = diverged = 0
     for record in records:
-        given, was = record.given, record.decision
+        given, recorded = record.given, record.decision
         total += 1
-        again = decide(given)
-        diverged += again != was
-        touched = chosen is None or given.mode.name in chosen
-        now = what_if(given, changes) if touched else again
-        before[was.verdict.value] += 1
-        after[now.verdict.value] += 1
-        if now.verdict is not was.verdict:
-            found.append(_change(given, was, now))
+        unchanged = decide(given)
+        diverged += unchanged != recorded
+        affected = selected is None or given.mode.name in selected
+        revised = what_if(given, changes) if affected else unchanged
+        before[recorded.verdict.value] += 1
+        after[revised.verdict.value] += 1
+        if revised.verdict is not recorded.verdict:
+            changed.append(_change(given, recorded, revised))
     return Backtest(
-        total=total, before=before, after=after, changes=tuple(found), diverged=diverged
+        total=total, before=before, after=after, changes=tuple(changed), diverged=diverged
     )
 
 
-def _change(given: GateInput, was: Decision, now: Decision) -> Change:
+def _change(given: GateInput, recorded: Decision, revised: Decision) -> Change:
     return Change(
         phase=given.phase,
         processor=given.processor,
         partition=given.partition,
         mode=given.mode.name,
         at=given.now,
-        before=was.verdict,
-        after=now.verdict,
-        reasons=now.reasons,
+        before=recorded.verdict,
+        after=revised.verdict,
+        reasons=revised.reasons,
     )

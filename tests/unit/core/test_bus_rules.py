@@ -78,7 +78,7 @@ def test_refused_batches() -> None:
     """Too many, too large, and which one of them is wrong."""
     with pytest.raises(InvalidInput, match="messages: expected at most 1000"):
         busrules.check_batch([Outgoing(data=b"x")] * 1001)
-    with pytest.raises(InvalidInput, match="bytes at once"):
+    with pytest.raises(InvalidInput, match="bytes per batch"):
         busrules.check_batch([Outgoing(data=b"x" * 8_000_000)] * 3)
     with pytest.raises(InvalidInput, match=r"messages\[1\]: expected data or"):
         busrules.check_batch([Outgoing(data=b"x"), Outgoing()])

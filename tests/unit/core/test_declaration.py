@@ -164,18 +164,18 @@ class TestWhole:
         [
             (
                 {"modes": ["nightly"]},
-                "processor p/b/x: modes: 'nightly' is not a mode here; modes:",
+                "processor p/b/x: modes: 'nightly' is not a mode of this pipeline; modes:",
             ),
             (
                 {"needs": [same_day("t", modes=["nope"])]},
-                "needs t: modes: 'nope' is not a mode here",
+                "needs t: modes: 'nope' is not a mode of this pipeline",
             ),
             ({"needs": [same_day("t"), same_day("t")]}, r"needs t \(same_day\) twice"),
             ({"needs": [same_day("made_c")]}, "which only the later phase 'c' produces"),
             ({"needs": [same_day("made_b")]}, "which only p/b/y of the same phase produces"),
             (
                 {"needs": [same_day("own")], "produces": "own"},
-                r"which it produces itself; is it historical\(",
+                r"which it produces itself; declare it with historical\(",
             ),
         ],
     )
@@ -213,13 +213,16 @@ class TestWhole:
         pipeline.phase("a").external("x", needs=[same_day("t", partition="day")])
         pipeline.check()
         pipeline.phase("b").external("y", needs=[same_day("t")])
-        with pytest.raises(DeclarationError, match="no column holds the partition"):
+        with pytest.raises(DeclarationError, match="no partition column is set"):
             pipeline.check()
 
     @pytest.mark.parametrize(
         ("phase", "text"),
         [
-            ({"expects": {"nope": ["x"]}}, "phase p/a: expects: 'nope' is not a mode here"),
+            (
+                {"expects": {"nope": ["x"]}},
+                "phase p/a: expects: 'nope' is not a mode of this pipeline",
+            ),
             ({"expects": {"manual": ["q"]}}, "mode 'manual' expects 'q', which is not a processor"),
             ({"expects": {"manual": ["y"]}}, "expects 'y', which runs only in overnight"),
             ({"fallback": {"nope": "06:00"}}, "phase p/a: fallback: 'nope' is not a mode"),
@@ -236,8 +239,8 @@ class TestWhole:
     @pytest.mark.parametrize(
         ("options", "text"),
         [
-            ({"slos": {"nope": "1h"}}, "slos: 'nope' is not a mode here"),
-            ({"fallback": {"nope": "06:00"}}, "fallback: 'nope' is not a mode here"),
+            ({"slos": {"nope": "1h"}}, "slos: 'nope' is not a mode of this pipeline"),
+            ({"fallback": {"nope": "06:00"}}, "fallback: 'nope' is not a mode of this pipeline"),
             ({"modes": [Mode("m"), Mode("m")]}, "mode 'm' is declared twice"),
             ({"modes": [Mode("m", until="zz")]}, "mode 'm' names 'zz', which is not a phase"),
             ({"modes": [Mode("m", phases=["zz"])]}, "mode 'm' names 'zz', which is not a phase"),
