@@ -1,8 +1,8 @@
-"""Config drafts: what a caller says a config should be, checked field by field.
+"""Config drafts: the validation of a config's fields as a caller submits them.
 
-Pure. Field names are the API's (`schedule_cron`, `max_execution_duration_minutes` …); what comes
-out is in the store's units. Every refusal names the field, what was expected, what was got and,
-where it helps, the fix. Nothing here knows whether the pipeline exists; the client checks that.
+Pure. Input fields have the API's names (`schedule_cron`, `max_execution_duration_minutes` …); the
+resulting draft is in the store's units. Every error names the field, the expected and the given
+value and, where it helps, a fix. Whether the pipeline exists is checked by the client, not here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigDraft:
-    """A checked config, in the store's units."""
+    """A validated config, in the store's units."""
 
     pipeline: str
     provider: str = ""
@@ -61,7 +61,7 @@ FIELDS = (
 
 
 def parse_draft(given: Mapping[str, Any], base: ConfigDraft | None = None) -> ConfigDraft:
-    """Check what a caller gave; with `base` (an update) fields that are absent keep their value."""
+    """Validate submitted fields; with `base` (an update), absent fields keep their values."""
     if not isinstance(given, Mapping):
         raise InvalidInput("config", "an object of fields", given)
     for name in given:
@@ -71,9 +71,9 @@ def parse_draft(given: Mapping[str, Any], base: ConfigDraft | None = None) -> Co
     if base is not None and given.get("pipeline_template", base.pipeline) != base.pipeline:
         raise InvalidInput(
             "pipeline_template",
-            f"{base.pipeline!r} (a config keeps its pipeline)",
+            f"{base.pipeline!r} (the pipeline of a config cannot change)",
             given["pipeline_template"],
-            "Create another config for another pipeline.",
+            "Create a new config for another pipeline.",
         )
     draft = replace(
         draft,
@@ -98,7 +98,7 @@ def parse_draft(given: Mapping[str, Any], base: ConfigDraft | None = None) -> Co
 
 
 def check_customer(value: object, field: str = "customer_id") -> str:
-    """A customer id, or InvalidInput."""
+    """Validate a customer id and return it."""
     if not isinstance(value, str) or not CUSTOMER.fullmatch(value):
         raise InvalidInput(
             field, "1 to 128 letters, digits or . _ : @ -, starting with a letter or digit", value
@@ -107,7 +107,7 @@ def check_customer(value: object, field: str = "customer_id") -> str:
 
 
 def _with_schedule(given: Mapping[str, Any], draft: ConfigDraft) -> ConfigDraft:
-    """Settle type, cadence, zone and topic together: they only make sense as a whole."""
+    """Validate type, cadence, time zone and topic together, because they depend on each other."""
     timezone = check_timezone(given.get("timezone", draft.timezone))
     old = draft.cadence or Cadence()
     expression = given.get("schedule_cron", old.cron)
@@ -116,20 +116,20 @@ def _with_schedule(given: Mapping[str, Any], draft: ConfigDraft) -> ConfigDraft:
     )
     topic = given.get("event_topic", draft.event_topic)
     kind = _schedule_type(given, draft)
-    wanted = {
+    sources = {
         ScheduleType.CRON: ("schedule_cron", expression),
         ScheduleType.INTERVAL: ("schedule_interval_minutes", minutes),
         ScheduleType.EVENT_DRIVEN: ("event_topic", topic),
     }
-    field, value = wanted[kind]
+    field, value = sources[kind]
     if value is None:
         raise InvalidInput(field, f"a value, because schedule_type is {kind}", None)
-    for other, (name, _) in wanted.items():
+    for other, (name, _) in sources.items():
         if other is not kind and given.get(name) is not None:
-            raise InvalidInput(name, f"nothing, because schedule_type is {kind}", given[name])
+            raise InvalidInput(name, f"no value, because schedule_type is {kind}", given[name])
     is_event = kind is ScheduleType.EVENT_DRIVEN
     if given.get("event_filter") is not None and not is_event:
-        expected = f"nothing, because schedule_type is {kind}"
+        expected = f"no value, because schedule_type is {kind}"
         raise InvalidInput("event_filter", expected, given["event_filter"])
     cadence: Cadence | None = None
     if kind is ScheduleType.CRON:
@@ -176,7 +176,7 @@ def _minutes_us(value: Any) -> int:
 
 
 def _topic(value: Any) -> str:
-    # Room is left for the names of what listens to it: <topic>.configs and its dead letters.
+    # Shorter than a topic name may be, because subscription and dead-letter names extend it.
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9._~%+-]{2,242}", value):
         raise InvalidInput("event_topic", "a topic name of 3 to 243 characters", value)
     return value
@@ -189,7 +189,7 @@ def _text(
     if value is None and not required:
         return ""
     if not isinstance(value, str) or (required and not value):
-        raise InvalidInput(field, "a text", value)
+        raise InvalidInput(field, "a string", value)
     if len(value) > TEXT_MAX or not value.isprintable():
         raise InvalidInput(field, f"at most {TEXT_MAX} printable characters", value)
     return value
@@ -253,21 +253,21 @@ def _parameters(given: Mapping[str, Any], default: str) -> str:
 
 
 def parameters_text(value: object, field: str = "parameters") -> str:
-    """The canonical text of parameters; secrets in them are references, never literals."""
+    """Return the canonical JSON of parameters; reject literal secrets, allow references to them."""
     text = json_object(value, field)
     refuse_secrets(value, field)
     return text
 
 
 def json_object(value: object, field: str = "parameters") -> str:
-    """The canonical text of a JSON object that both engines and the audit can hold."""
+    """Return the canonical text of a JSON object that both engines and the audit can store."""
     if not isinstance(value, Mapping):
         raise InvalidInput(field, "an object", value)
     _check_json(value, field, 1)
     try:
         text = json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False)
         size = len(text.encode("utf-8"))
-    except (TypeError, ValueError) as error:  # also text that is no UTF-8 (lone surrogates)
+    except (TypeError, ValueError) as error:  # also lone surrogates
         raise InvalidInput(field, "plain JSON values", type(value).__name__, str(error)) from None
     if size > JSON_BYTES_MAX:
         raise InvalidInput(field, "at most 64 KiB of JSON", f"{size} bytes")
@@ -275,13 +275,13 @@ def json_object(value: object, field: str = "parameters") -> str:
 
 
 def _check_json(value: object, field: str, depth: int) -> None:
-    """Refuse what JSON, PostgreSQL or a 64-bit reader cannot hold, naming the place."""
+    """Reject values that JSON, PostgreSQL or 64-bit readers cannot hold; errors name the path."""
     if depth > JSON_DEPTH_MAX:
         raise InvalidInput(field[:TEXT_MAX], f"at most {JSON_DEPTH_MAX} levels", "more")
     if isinstance(value, Mapping):
         for name, part in value.items():
             if not isinstance(name, str):
-                raise InvalidInput(field[:TEXT_MAX], "names that are text", name)
+                raise InvalidInput(field[:TEXT_MAX], "string keys", name)
             _check_json(name, field, depth)
             _check_json(part, f"{field}.{name}", depth + 1)
     elif isinstance(value, list | tuple):

@@ -35,27 +35,27 @@ def test_the_example() -> None:
         " · strict · cascade observe",
         "  ■ raw  (stragglers 20m)",
         "  │  • boxscores  pool external  timeout 1h  external  retry max_attempts 5",
-        "  │      tells which players changed",
+        "  │      reports changed players",
         "  ▼",
-        "  ■ analytics  (slo 15m, late data runs again)",
+        "  ■ analytics  (slo 15m, reruns on late data)",
         "  │  • summary  pool external  timeout 1h  external  only backfill, overnight",
-        "  │      needs raw.box  (20 rows per raw.schedule; not older than 1h; points filled;"
-        " check: no twins; fails without it)",
+        "  │      needs raw.box  (20 rows per raw.schedule; not older than 1h; points not null;"
+        " check: no twins; fails if missing)",
         "  │      needs analytics.summary  (10 of the last 10 days, degraded from 5)",
         "  │      needs raw.odds  (optional; only overnight)",
-        "  │      makes analytics.summary",
+        "  │      produces analytics.summary",
         "  │      limit bq:analytics.summary",
         "  ▼",
         "  ■ predict",
         "  │  • points  pool external  timeout 1h  external",
-        "  │    in manual: nobody",
+        "  │    in manual: none",
         "  ├ after raw",
-        "  ■ grading  (each by itself, fallback 06:30 in overnight)",
+        "  ■ grading  (processors start individually, fallback 06:30 in overnight)",
         "  │  • grades  pool external  timeout 1h  external",
         "  modes",
     ]
     assert lines[lines.index("  modes") + 1] == (
-        "    overnight  23:00–06:00, at 100 % and 0.95, else waits up to 6h; "
+        "    overnight  23:00–06:00, proceeds at 100 % and quality 0.95, else waits up to 6h; "
         "raw 1 → analytics 1 → grading 1 → predict 1"
     )
 
@@ -69,7 +69,7 @@ def test_a_plain_pipeline_is_drawn_plainly() -> None:
         "plain · UTC",
         "  ■ a",
         "  │  • x  pool external  timeout 1h  external",
-        "  ┌ from the start",
+        "  ┌ starts with the flow",
         "  ■ b",
         "  │  • y  pool external  timeout 1h  external",
     ]
@@ -81,5 +81,6 @@ def test_modes_of_ones_own_come_first() -> None:
     mine.phase("a").external("x")
     lines = draw(mine.definition())
     assert lines[4] == (
-        "    evening    21:00–23:00, at 100 % and 0.90, degraded at 40 %, else fails; a 1"
+        "    evening    21:00–23:00, proceeds at 100 % and quality 0.90, degraded at 40 %, "
+        "else fails; a 1"
     )
