@@ -181,9 +181,9 @@ class TestPhases:
         ("given", "line"),
         [
             (phase("x", "COMPLETE", ended_at=ago(1)), "complete|11:10"),
-            (phase("x", "PENDING"), "not triggered|its gate has not been asked yet"),
+            (phase("x", "PENDING"), "not triggered|its gate has not been evaluated yet"),
             (phase("x", "SKIPPED", expected=()), "skipped|same_day does not run it"),
-            (phase("x", "SKIPPED"), "skipped|left out of this flow"),
+            (phase("x", "SKIPPED"), "skipped|not part of this flow"),
             (phase("x", "WAITING"), "waiting|since 11:02 for more data"),
             (
                 phase("x", "BLOCKED", breaker=BreakerFact(failures=5, again_at=NOW + HOUR,
@@ -250,7 +250,7 @@ class TestEvidence:
              "t (optional) 0/1 rows (0 %)"),
             ({"kind": "historical", "days_present": 10, "days_needed": 10},
              "t (historical) 10 of 10 days"),
-            ({"error": "timeout"}, "t could not be looked at (timeout)"),
+            ({"error": "timeout"}, "t could not be probed (timeout)"),
         ],
     )  # fmt: skip
     def test_table(self, fields: dict[str, Any], words: str) -> None:
@@ -289,7 +289,8 @@ class TestOffers:
             "penstock why flow_1",
         ]
         assert told.phases[0].sentences[-1] == (
-            "Only a person can mend this (int_1, filed at 11:08 after 3 tries): an.days missing."
+            "Manual intervention is required (int_1, opened at 11:08 after 3 tries): "
+            "an.days missing."
         )
 
     def test_required_data_cannot_be_waived(self) -> None:

@@ -87,7 +87,7 @@ def test_errors_name_the_position(text: str, position: int) -> None:
 def test_bounds() -> None:
     """Empty, long and deep filters are refused."""
     for text in ("", "   "):
-        with pytest.raises(InvalidInput, match="Leave it out"):
+        with pytest.raises(InvalidInput, match="Omit the filter"):
             parse(text)
     fits = 'attributes.a = "' + "x" * (FILTER_MAX - 17) + '"'
     assert parse(fits)({"a": "x" * (FILTER_MAX - 17)})

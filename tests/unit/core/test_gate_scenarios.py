@@ -73,7 +73,7 @@ class TestHistoricalMissing:
     def test_the_words_name_the_days_and_the_way_out(self) -> None:
         (reason,) = decide(gate("same_day", table(), history(3), historical_tries=3)).reasons
         assert reason == (
-            "History is short: analytics.summary (3/10 days, missing 2025-11-05 to 2025-11-11). "
+            "Too little history: analytics.summary (3/10 days, missing 2025-11-05 to 2025-11-11). "
             "Backfill the missing days or approve an override."
         )
 
@@ -168,7 +168,7 @@ class TestValidation:
         assert found.issues == ("100 % of required cells empty", "check failed: negative minutes")
         decision = decide(gate("same_day", found))
         assert (decision.verdict, decision.alert) == (Verdict.FAIL, AlertLevel.ERROR)
-        assert decision.reasons[0].startswith("The data is too bad: completeness 100 %")
+        assert decision.reasons[0].startswith("The data quality is too low: completeness 100 %")
 
     def test_an_error_during_processing_is_not_retried(self) -> None:
         """What a gate cannot see is the processor's to say: the run becomes a dead letter."""

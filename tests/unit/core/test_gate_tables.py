@@ -124,7 +124,7 @@ class TestMaxWait:
         assert decide(early).status is GateStatus.WAITING_SAME_DAY
         late = decide(gate("same_day", absent(), waited_us=2 * HOUR))
         assert (late.verdict, late.status) == (FAIL, GateStatus.MISSING_SAME_DAY)
-        assert late.reasons[0].endswith("Waited 2h, the longest is 2h.")
+        assert late.reasons[0].endswith("Waited 2h; the maximum is 2h.")
 
     @pytest.mark.parametrize("mode", ["manual", "backfill"])
     def test_modes_without_a_max_wait_fail_at_once(self, mode: str) -> None:
