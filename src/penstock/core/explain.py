@@ -82,7 +82,7 @@ def explain_nothing(pipeline: str, partition: str, customer: str, mode: str | No
     more = ("--mode", mode) if mode else ()
     return Explanation(
         title=where,
-        summary="There is no flow: it was never triggered, or it was deleted after its retention period.",
+        summary="There is no flow: it was never triggered, or its retention period has passed.",
         offers=(
             commands.trigger(
                 pipeline, partition, customer, *more, "--dry-run", does="see what would start"

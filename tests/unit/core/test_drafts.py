@@ -1,4 +1,4 @@
-"""Config drafts: what is refused and how, what an update keeps, and what comes back."""
+"""Config drafts: rejected fields and their errors, updates, and round trips."""
 
 from types import MappingProxyType
 from typing import Any
@@ -25,14 +25,14 @@ def nested(depth: int) -> dict[str, Any]:
     return value
 
 
-def refusal(fields: Any, base: ConfigDraft | None = None) -> InvalidInput:
+def rejection(fields: Any, base: ConfigDraft | None = None) -> InvalidInput:
     with pytest.raises(InvalidInput) as caught:
         parse_draft(fields, base)
     return caught.value
 
 
 BAD: list[tuple[str, Any, str]] = [
-    # field, value, what the refusal says was expected
+    # field, value, part of the expected value in the error
     ("pipeline_template", None, "a string"),
     ("pipeline_template", "", "a string"),
     ("pipeline_template", 5, "a string"),
@@ -133,10 +133,10 @@ BAD: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize("case", BAD, ids=[f"{i}-{c[0]}" for i, c in enumerate(BAD)])
-def test_a_malformed_field_is_refused_by_name(case: tuple[str, Any, str]) -> None:
-    """Every malformed field is refused with its name, what was expected and a short picture."""
+def test_an_invalid_field_is_rejected_by_name(case: tuple[str, Any, str]) -> None:
+    """Every invalid field is rejected with its name, the expected and the shortened value."""
     field, value, expected = case
-    error = refusal({**GOOD, field: value})
+    error = rejection({**GOOD, field: value})
     assert error.field.startswith(field)
     assert expected in error.message
     assert len(error.message) < 1000
@@ -151,34 +151,34 @@ def test_a_malformed_field_is_refused_by_name(case: tuple[str, Any, str]) -> Non
         (10**400, "below"),
     ],
 )  # fmt: skip
-def test_a_malformed_interval(value: Any, expected: str) -> None:
-    """An interval that is no length of time between a second and ten years is refused."""
-    error = refusal({"pipeline_template": "p", "schedule_interval_minutes": value})
+def test_an_invalid_interval(value: Any, expected: str) -> None:
+    """An interval outside one second to ten years is rejected."""
+    error = rejection({"pipeline_template": "p", "schedule_interval_minutes": value})
     assert error.field == "schedule_interval_minutes"
     assert expected in error.message
 
 
 @pytest.mark.parametrize("value", ["", "ab", "1abc", "a b c", "x" * 256, 5, "abc\n", "a\x00bc"])
-def test_a_malformed_topic(value: Any) -> None:
-    """A topic is a name of 3 to 255 plain characters."""
-    error = refusal(
+def test_an_invalid_topic(value: Any) -> None:
+    """A topic is a name of 3 to 243 plain characters."""
+    error = rejection(
         {"pipeline_template": "p", "schedule_type": "EVENT_DRIVEN", "event_topic": value}
     )
     assert error.field == "event_topic"
 
 
 @pytest.mark.parametrize("given", [None, [], "x", 5, [("pipeline_template", "p")]])
-def test_a_config_that_is_no_object(given: Any) -> None:
-    """A config that is no object at all is refused as such."""
-    assert refusal(given).field == "config"
+def test_a_config_must_be_an_object(given: Any) -> None:
+    """A config that is not an object is rejected."""
+    assert rejection(given).field == "config"
 
 
-class TestWhole:
-    """Fields that only make sense together."""
+class TestSchedule:
+    """Fields that depend on each other, and defaults."""
 
-    def test_a_schedule_is_needed(self) -> None:
-        """Without cron, interval and topic there is nothing to fire by; the fix shows one."""
-        error = refusal({"pipeline_template": "p"})
+    def test_a_schedule_is_required(self) -> None:
+        """One of cron, interval and topic is required; the error shows an example."""
+        error = rejection({"pipeline_template": "p"})
         assert error.field == "schedule_cron"
         assert "0 2 * * *" in error.message
 
@@ -190,14 +190,14 @@ class TestWhole:
             ("EVENT_DRIVEN", "event_topic"),
         ],
     )
-    def test_a_type_needs_its_field(self, kind: str, field: str) -> None:
-        """Each schedule type needs its own field, and says which."""
-        error = refusal({"pipeline_template": "p", "schedule_type": kind})
+    def test_a_type_requires_its_field(self, kind: str, field: str) -> None:
+        """Each schedule type requires its own field, which the error names."""
+        error = rejection({"pipeline_template": "p", "schedule_type": kind})
         assert error.field == field
         assert kind in error.message
 
     def test_defaults(self) -> None:
-        """What is not said is what the specification says."""
+        """Omitted fields have the defaults of the specification."""
         draft = parse_draft(GOOD)
         assert draft.schedule_type is ScheduleType.CRON
         assert (draft.timezone, draft.priority) == ("UTC", 5)
@@ -207,7 +207,7 @@ class TestWhole:
         assert (draft.parameters, draft.retry, draft.is_active) == ("{}", None, True)
 
     def test_the_type_follows_from_the_fields(self) -> None:
-        """Giving an interval or a topic is enough to say which type is meant."""
+        """An interval or a topic implies the schedule type."""
         interval = parse_draft({"pipeline_template": "p", "schedule_interval_minutes": 0.5})
         assert interval.schedule_type is ScheduleType.INTERVAL
         assert interval.cadence is not None
@@ -215,8 +215,8 @@ class TestWhole:
         event = parse_draft({"pipeline_template": "p", "event_topic": "orders"})
         assert (event.schedule_type, event.cadence) == (ScheduleType.EVENT_DRIVEN, None)
 
-    def test_read_only_mappings_are_welcome(self) -> None:
-        """Any mapping will do, also for retry settings; cron is put into one spelling."""
+    def test_read_only_mappings_are_accepted(self) -> None:
+        """Any mapping is accepted, also for retry settings; cron is normalised."""
         retry = MappingProxyType({"max_attempts": 2})
         given = MappingProxyType({**GOOD, "schedule_cron": " @daily ", "retry_config": retry})
         draft = parse_draft(given)
@@ -224,8 +224,8 @@ class TestWhole:
         assert draft.cadence.cron == "0 0 * * *"
         assert draft.retry == '{"max_attempts": 2}'
 
-    def test_text_that_looks_like_nul_is_text(self) -> None:
-        """A backslash, a u and four zeros are six characters and no NUL."""
+    def test_an_escaped_nul_is_plain_text(self) -> None:
+        """A backslash, a u and four zeros are six characters, not a NUL."""
         assert json_object({"a": "\\u0000"}) == '{"a": "\\\\u0000"}'
 
 
@@ -263,13 +263,13 @@ class TestUpdate:
         assert parse_draft({"retry_config": None}, base).retry is None
 
     def test_a_config_keeps_its_pipeline(self) -> None:
-        """Another pipeline is another config; naming the same one is fine."""
+        """The pipeline cannot be changed; naming the same one is accepted."""
         base = parse_draft(GOOD)
         assert parse_draft({"pipeline_template": "nightly"}, base) == base
-        assert refusal({"pipeline_template": "other"}, base).field == "pipeline_template"
+        assert rejection({"pipeline_template": "other"}, base).field == "pipeline_template"
 
-    def test_switching_round(self) -> None:
-        """Cron to interval to event and back: only the new kind's fields remain."""
+    def test_switching_the_schedule_type(self) -> None:
+        """Switching cron to interval to event and back keeps only the fields of the new type."""
         base = parse_draft({**GOOD, "timezone": "Asia/Tokyo"})
         interval = parse_draft({"schedule_interval_minutes": 15}, base)
         assert interval.schedule_type is ScheduleType.INTERVAL
@@ -282,11 +282,11 @@ class TestUpdate:
         assert back == base
 
     def test_a_type_alone_is_not_enough(self) -> None:
-        """Switching the type without its field is refused, and clearing the field too."""
+        """Switching the type without its field is rejected, and so is clearing the field."""
         base = parse_draft(GOOD)
-        assert refusal({"schedule_type": "INTERVAL"}, base).field == "schedule_interval_minutes"
-        assert refusal({"schedule_cron": None}, base).field == "schedule_cron"
-        assert refusal({"timezone": "Mars"}, base).field == "timezone"
+        assert rejection({"schedule_type": "INTERVAL"}, base).field == "schedule_interval_minutes"
+        assert rejection({"schedule_cron": None}, base).field == "schedule_cron"
+        assert rejection({"timezone": "Mars"}, base).field == "timezone"
 
     def test_a_new_zone_is_a_new_cadence(self) -> None:
         """The zone of a cron schedule is part of its cadence."""
@@ -344,7 +344,7 @@ options = st.fixed_dictionaries(
 def test_a_described_draft_is_the_same_draft(
     schedule: dict[str, Any], more: dict[str, Any]
 ) -> None:
-    """What a draft describes itself as is read back as the same draft, new and as an update."""
+    """The description of a draft parses to the same draft, as a new config and as an update."""
     draft = parse_draft({"pipeline_template": "p", **schedule, **more})
     described = describe_draft(draft)
     assert set(described) == set(FIELDS)
@@ -354,8 +354,8 @@ def test_a_described_draft_is_the_same_draft(
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), json_values | st.binary(max_size=3)))
-def test_any_nonsense_is_a_draft_or_a_refusal(given_fields: dict[str, Any]) -> None:
-    """Whatever is given, the answer is a draft or an InvalidInput that names a known field."""
+def test_any_fields_yield_a_draft_or_an_error(given_fields: dict[str, Any]) -> None:
+    """Any input yields a draft or an InvalidInput that names a known field."""
     field = "priority"
     try:
         parse_draft(given_fields)

@@ -1,4 +1,4 @@
-"""A pipeline as text: what stands on the whiteboard, line by line."""
+"""Text drawings of pipelines, line by line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock.core.draw import draw
 
 
 def test_the_example() -> None:
-    """Phases in a chain and beside it, with needs, modes and terms in words."""
+    """A chain of phases and a branch, with needs, modes and options."""
     nba = Pipeline("nba", partition="game_date", timezone="America/New_York", leniency="strict",
                    warehouse="postgresql://ann:secret@db/season", cascade="observe")  # fmt: skip
     raw = nba.phase("raw", stragglers="20m")
@@ -60,8 +60,8 @@ def test_the_example() -> None:
     )
 
 
-def test_a_plain_pipeline_is_drawn_plainly() -> None:
-    """Without gates and modes there is no word of them."""
+def test_a_pipeline_without_gates_and_modes() -> None:
+    """Gates and modes are not mentioned if there are none."""
     plain = Pipeline("plain")
     plain.phase("a").external("x")
     plain.phase("b").external("y")
@@ -75,8 +75,8 @@ def test_a_plain_pipeline_is_drawn_plainly() -> None:
     ]
 
 
-def test_modes_of_ones_own_come_first() -> None:
-    """They are what the clock asks first."""
+def test_declared_modes_come_first() -> None:
+    """Declared modes precede built-in ones, as in the choice by time of day."""
     mine = Pipeline("mine", modes=[Mode("evening", window="21:00-23:00", degraded_at=40)])
     mine.phase("a").external("x")
     lines = draw(mine.definition())
