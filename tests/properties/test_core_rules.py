@@ -60,7 +60,9 @@ def test_backoff_is_bounded_and_grows(
     st.none() | st.integers(0, 365 * DAY),
 )  # fmt: skip
 def test_a_chain_of_failures_ends(
-    failures: list[tuple[str, bool | None, float]], config: RetryConfig | None, asked: int | None
+    failures: list[tuple[str, bool | None, float]],
+    config: RetryConfig | None,
+    requested: int | None,
 ) -> None:
     """No chain exceeds its attempts; delays honour retry_after and stay within 30 days."""
     stale_before = False
@@ -72,7 +74,7 @@ def test_a_chain_of_failures_ends(
             stale_before=stale_before,
             insist=insist,
             jitter=jitter,
-            retry_after_us=asked,
+            retry_after_us=requested,
         )
         if isinstance(decision, Dead):
             assert decision.reason
@@ -81,7 +83,7 @@ def test_a_chain_of_failures_ends(
         assert attempt < decision.max_attempts <= ATTEMPTS_MAX
         if config is not None and config.max_attempts is not None:
             assert decision.max_attempts == config.max_attempts
-        assert min(asked or 0, 30 * DAY) <= decision.delay_us <= 30 * DAY
+        assert min(requested or 0, 30 * DAY) <= decision.delay_us <= 30 * DAY
         assert decision.timeout_multiplier >= 1
         stale_before = stale_before or error_type == ErrorType.STALE_EXECUTION
     raise AssertionError("the chain of failures did not end")

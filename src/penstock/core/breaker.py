@@ -2,8 +2,9 @@
 
 CLOSED allows all work and OPEN allows none. After an hour, HALF_OPEN allows a single probe: success
 closes the breaker, failure opens it for another hour. A probe that never reports a result is
-discarded after an hour. A WAIT decision is neutral. The store keeps one record per customer,
-pipeline, partition and phase; the orchestrator calls `ask` and `report`. No clock is read here.
+discarded after an hour. A neutral effect, such as that of a WAIT decision, only ends the probe. The
+store keeps one record per customer, pipeline, partition and phase; the orchestrator calls `ask` and
+`report`. Nothing here reads a clock.
 """
 
 from __future__ import annotations

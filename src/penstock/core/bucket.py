@@ -1,10 +1,10 @@
 """The token bucket of a rate limit, in integer arithmetic, so that rounding errors do not add up.
 
-A token is 10**12 parts, and a rate is an integer of millionths of a token per second, which equals
-that number of parts per microsecond. A bucket may be overdrawn: a caller that takes a token before
-it is available receives the time to wait for it. Callers therefore start in the order in which they
-took tokens, need one call each, and no window of length t contains more than burst + rate × t
-starts, to microsecond precision.
+A token is 10**12 parts, and a rate is an integer number of millionths of a token per second, which
+equals that number of parts per microsecond. A bucket may be overdrawn: a caller that takes a token
+before it is available receives the time to wait for it. Callers therefore start in the order in
+which they took tokens, need one call each, and no window of length t contains more than
+burst + rate × t starts, to microsecond precision.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Time: the only module that reads a clock, and conversions between microseconds and text.
 
-Internally a time is an integer of microseconds since the Unix epoch in UTC (``Micros``), and a
-duration is an integer of microseconds. Datetimes appear only at the edges and must be aware. No
-other module may call ``time`` or ``datetime.now``; services receive a ``Clock``, pure code receives
-``now``.
+Internally a time is an integer number of microseconds since the Unix epoch in UTC (``Micros``), and
+a duration is an integer number of microseconds. Datetimes appear only at the edges and must be
+aware. No other module may call ``time`` or ``datetime.now``; services receive a ``Clock``, pure
+code receives ``now``.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ SHOWN: Final = (
     "pipeline", "phase", "partition", "mode", "status", "verdict", "severity", "rule", "customer",
     "customer_id", "correlation_id",
 )  # fmt: skip
-"""Payload fields that are copied into attributes if their text is at most VALUE_MAX bytes."""
+"""Payload fields that are copied into attributes if they are short text or integers."""
 
 
 def event_attributes(

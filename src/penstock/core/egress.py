@@ -4,7 +4,7 @@ Pure. A URL is parsed with one narrow grammar (ASCII, no userinfo, no unusual sp
 addresses), so that two parsers cannot disagree about it. An address must be public, and so must
 every IPv4 address embedded in it. The HTTP client (`penstock.egress.pinned`) resolves a host once,
 passes every resolved address to `judge_all`, and connects only to an address that was checked.
-Rejections raise InvalidInput, which never quotes more than the URL itself.
+Rejections raise InvalidInput, which quotes nothing but the URL.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ HTTP_FIX: Final = "For development: egress_http=allowed (PENSTOCK_EGRESS_HTTP)."
 PRIVATE_FIX: Final = "For development: egress_private=allowed (PENSTOCK_EGRESS_PRIVATE)."
 STRICT: Final = EgressRules()
 ANYWHERE: Final = EgressRules(allow_http=True, allow_private=True)
-"""For reading stored URLs; they are checked again, strictly, when they are used."""
+"""For reading stored URLs; the configured rules apply when they are used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +141,7 @@ def parse_target(url: object, rules: EgressRules = STRICT, field: str = "url") -
 def judge_all(addresses: Sequence[str], rules: EgressRules = STRICT) -> list[Address]:
     """Check all addresses of a host; raise InvalidInput if there is none or one is not allowed.
 
-    One disallowed address rejects the host, because which address is used must not depend on
-    chance.
+    One disallowed address rejects the host: the outcome must not depend on which address is used.
     """
     if not addresses:
         raise InvalidInput("host", "a name that resolves", "no address")

@@ -225,7 +225,7 @@ def test_backoff_table() -> None:
     st.one_of(st.none(), st.integers(0, 2 * DELAY_MAX)),
 )
 def test_backoff_properties(
-    least: int, more: int, attempt: int, jitter: float, asked: int | None
+    least: int, more: int, attempt: int, jitter: float, requested: int | None
 ) -> None:
     """The backoff is at least the minimum, grows with attempts and jitter, and is bounded."""
     policy = replace(POLICY, min_backoff_us=least, max_backoff_us=least + more)
@@ -233,9 +233,9 @@ def test_backoff_properties(
     assert wait >= backoff(policy, attempt, 0.0) >= least > 0
     assert wait <= (least + more) * (1 + JITTER_SHARE)
     assert backoff(policy, attempt + 1, 0.0) >= backoff(policy, attempt, 0.0)
-    assert delay(policy, attempt, jitter, asked) >= wait
-    assert delay(policy, attempt, jitter, asked) >= min(asked or 0, DELAY_MAX)
-    assert delay(policy, attempt, jitter, asked) <= max(wait, DELAY_MAX)
+    assert delay(policy, attempt, jitter, requested) >= wait
+    assert delay(policy, attempt, jitter, requested) >= min(requested or 0, DELAY_MAX)
+    assert delay(policy, attempt, jitter, requested) <= max(wait, DELAY_MAX)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from penstock.core.clock import DAY, HOUR, MINUTE, SECOND
 from penstock.core.drafts import FIELDS, ConfigDraft, check_customer, json_object, parse_draft
 from penstock.core.errors import InvalidInput
 
-GOOD: dict[str, Any] = {"pipeline_template": "nightly", "schedule_cron": "0 2 * * *"}
+VALID: dict[str, Any] = {"pipeline_template": "nightly", "schedule_cron": "0 2 * * *"}
 NAN = float("nan")
 INF = float("inf")
 
@@ -31,7 +31,7 @@ def rejection(fields: Any, base: ConfigDraft | None = None) -> InvalidInput:
     return caught.value
 
 
-BAD: list[tuple[str, Any, str]] = [
+INVALID: list[tuple[str, Any, str]] = [
     # field, value, part of the expected value in the error
     ("pipeline_template", None, "a string"),
     ("pipeline_template", "", "a string"),
@@ -132,11 +132,11 @@ BAD: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize("case", BAD, ids=[f"{i}-{c[0]}" for i, c in enumerate(BAD)])
+@pytest.mark.parametrize("case", INVALID, ids=[f"{i}-{c[0]}" for i, c in enumerate(INVALID)])
 def test_an_invalid_field_is_rejected_by_name(case: tuple[str, Any, str]) -> None:
     """Every invalid field is rejected with its name, the expected and the shortened value."""
     field, value, expected = case
-    error = rejection({**GOOD, field: value})
+    error = rejection({**VALID, field: value})
     assert error.field.startswith(field)
     assert expected in error.message
     assert len(error.message) < 1000
@@ -198,7 +198,7 @@ class TestSchedule:
 
     def test_defaults(self) -> None:
         """Omitted fields have the defaults of the specification."""
-        draft = parse_draft(GOOD)
+        draft = parse_draft(VALID)
         assert draft.schedule_type is ScheduleType.CRON
         assert (draft.timezone, draft.priority) == ("UTC", 5)
         assert (draft.max_execution_us, draft.sla_us) == (HOUR, 30 * MINUTE)
@@ -218,7 +218,7 @@ class TestSchedule:
     def test_read_only_mappings_are_accepted(self) -> None:
         """Any mapping is accepted, also for retry settings; cron is normalised."""
         retry = MappingProxyType({"max_attempts": 2})
-        given = MappingProxyType({**GOOD, "schedule_cron": " @daily ", "retry_config": retry})
+        given = MappingProxyType({**VALID, "schedule_cron": " @daily ", "retry_config": retry})
         draft = parse_draft(given)
         assert draft.cadence is not None
         assert draft.cadence.cron == "0 0 * * *"
@@ -233,15 +233,15 @@ class TestCustomer:
     """Customer ids."""
 
     @pytest.mark.parametrize("value", ["acme", "A", "a.b_c:d@e-f", "1", "x" * 128])
-    def test_good(self, value: str) -> None:
-        """Letters, digits and some marks make a customer id."""
+    def test_valid(self, value: str) -> None:
+        """A customer id consists of letters, digits and some punctuation."""
         assert check_customer(value) == value
 
     @pytest.mark.parametrize(
         "value", ["", "x" * 129, "-a", "a b", "a/b", "acme\n", "ä", "a\x00", None, 5, ["a"], True]
     )
-    def test_bad(self, value: Any) -> None:
-        """Anything else is refused by name, a trailing newline included."""
+    def test_invalid(self, value: Any) -> None:
+        """Anything else is rejected, including a trailing newline."""
         with pytest.raises(InvalidInput) as caught:
             check_customer(value)
         assert caught.value.field == "customer_id"
@@ -251,9 +251,9 @@ class TestUpdate:
     """A change to an existing config."""
 
     def test_absent_fields_keep_their_value(self) -> None:
-        """An update changes what it names and nothing else."""
+        """An update changes only the fields it names."""
         base = parse_draft(
-            {**GOOD, "timezone": "Europe/Paris", "parameters": {"a": 1}, "priority": 8,
+            {**VALID, "timezone": "Europe/Paris", "parameters": {"a": 1}, "priority": 8,
              "retry_config": {"max_attempts": 2}, "jitter_seconds": 9, "overlap": "queue"}
         )  # fmt: skip
         assert parse_draft({}, base) == base
@@ -264,13 +264,13 @@ class TestUpdate:
 
     def test_a_config_keeps_its_pipeline(self) -> None:
         """The pipeline cannot be changed; naming the same one is accepted."""
-        base = parse_draft(GOOD)
+        base = parse_draft(VALID)
         assert parse_draft({"pipeline_template": "nightly"}, base) == base
         assert rejection({"pipeline_template": "other"}, base).field == "pipeline_template"
 
     def test_switching_the_schedule_type(self) -> None:
         """Switching cron to interval to event and back keeps only the fields of the new type."""
-        base = parse_draft({**GOOD, "timezone": "Asia/Tokyo"})
+        base = parse_draft({**VALID, "timezone": "Asia/Tokyo"})
         interval = parse_draft({"schedule_interval_minutes": 15}, base)
         assert interval.schedule_type is ScheduleType.INTERVAL
         assert interval.cadence is not None
@@ -283,14 +283,14 @@ class TestUpdate:
 
     def test_a_type_alone_is_not_enough(self) -> None:
         """Switching the type without its field is rejected, and so is clearing the field."""
-        base = parse_draft(GOOD)
+        base = parse_draft(VALID)
         assert rejection({"schedule_type": "INTERVAL"}, base).field == "schedule_interval_minutes"
         assert rejection({"schedule_cron": None}, base).field == "schedule_cron"
         assert rejection({"timezone": "Mars"}, base).field == "timezone"
 
     def test_a_new_zone_is_a_new_cadence(self) -> None:
         """The zone of a cron schedule is part of its cadence."""
-        changed = parse_draft({"timezone": "Asia/Tokyo"}, parse_draft(GOOD))
+        changed = parse_draft({"timezone": "Asia/Tokyo"}, parse_draft(VALID))
         assert changed.cadence is not None
         assert changed.cadence.timezone == "Asia/Tokyo"
 

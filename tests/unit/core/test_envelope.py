@@ -31,7 +31,7 @@ def body(*, envelope: dict[str, Any] | None = None, **message: Any) -> bytes:
     return json.dumps({n: v for n, v in whole.items() if v is not OMIT}).encode()
 
 
-GOOD = {
+VALID = {
     "camel": (body(), b'{"a":1}'),
     "snake": (body(messageId=OMIT, message_id="7"), b'{"a":1}'),
     "both agree": (body(message_id="7", publishTime="2025-11-17T00:00:00Z"), b'{"a":1}'),
@@ -54,7 +54,7 @@ GOOD = {
     "attempt": (body(envelope={"deliveryAttempt": 5}), b'{"a":1}'),
     "no brackets confuse": (body(attributes={"k": "[{" * 500}), b'{"a":1}'),
 }
-BAD: dict[str, tuple[bytes, str]] = {
+INVALID: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "envelope"),
     "text": (b"hello", "envelope"),
     "batch": (b"[" + body() + b"]", "envelope"),
@@ -135,18 +135,18 @@ BAD: dict[str, tuple[bytes, str]] = {
 class TestCorpus:
     """A corpus of valid and invalid bodies."""
 
-    @pytest.mark.parametrize("name", GOOD)
-    def test_good(self, name: str) -> None:
+    @pytest.mark.parametrize("name", VALID)
+    def test_valid(self, name: str) -> None:
         """All spellings that Google and others use are accepted."""
-        given_body, data = GOOD[name]
+        given_body, data = VALID[name]
         decoded = decode(given_body, subscription="s")
         assert isinstance(decoded, Pushed), decoded
         assert (decoded.message_id, decoded.data) == ("7", data)
 
-    @pytest.mark.parametrize("name", BAD)
-    def test_bad(self, name: str) -> None:
+    @pytest.mark.parametrize("name", INVALID)
+    def test_invalid(self, name: str) -> None:
         """The poison names the field, and its reason is short."""
-        given_body, field = BAD[name]
+        given_body, field = INVALID[name]
         decoded = decode(given_body, subscription="s")
         assert isinstance(decoded, Poison)
         assert decoded.field == field
@@ -231,7 +231,7 @@ class TestUnwrapped:
             ({"k": "v" * 1025}, "message.attributes.k"),
         ],
     )
-    def test_bad(self, change: dict[str, str | None], field: str) -> None:
+    def test_invalid(self, change: dict[str, str | None], field: str) -> None:
         """The same rules apply to headers."""
         changed = {n: v for n, v in {**self.HEADERS, **change}.items() if v is not None}
         decoded = decode_unwrapped(b"x", changed, subscription="s")
