@@ -176,7 +176,7 @@ def _minutes_us(value: Any) -> int:
 
 
 def _topic(value: Any) -> str:
-    # Shorter than a topic name may be, because subscription and dead-letter names extend it.
+    # 243 characters leave space for the suffixes of <topic>.configs and its dead-letter topic.
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9._~%+-]{2,242}", value):
         raise InvalidInput("event_topic", "a topic name of 3 to 243 characters", value)
     return value
