@@ -26,7 +26,7 @@ class Origin(NamedTuple):
 
 
 class Bound(StrEnum):
-    """What the messages of a bound subscription do."""
+    """The effect of a bound subscription's messages."""
 
     CONFIGS = "configs"
     RUNS = "runs"
@@ -35,7 +35,7 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """What a subscription is bound to.
+    """The binding of a subscription.
 
     `pipeline` is required except for configs. `processor` is optional, and for runs only.
     """

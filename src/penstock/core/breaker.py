@@ -21,7 +21,7 @@ OPEN_FOR: Final = HOUR
 
 
 class BreakerState(StrEnum):
-    """Whether the breaker allows work."""
+    """The state of a breaker."""
 
     CLOSED = "CLOSED"
     OPEN = "OPEN"

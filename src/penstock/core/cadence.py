@@ -41,7 +41,7 @@ _ANCHOR = datetime(2000, 1, 1, tzinfo=UTC)  # cronsim requires a start time; onl
 
 
 class ScheduleType(StrEnum):
-    """What makes a config due."""
+    """The kind of a config's schedule."""
 
     CRON = "CRON"
     INTERVAL = "INTERVAL"
@@ -49,7 +49,10 @@ class ScheduleType(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """Which missed occurrences run after downtime."""
+    """The policy for occurrences missed during downtime.
+
+    ONE runs the latest, ALL runs every one within the catch-up window, NONE runs none of them.
+    """
 
     ONE = "one"
     ALL = "all"
@@ -57,7 +60,7 @@ class CatchUp(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What happens when an occurrence is due while the previous run has not finished."""
+    """The policy for an occurrence that is due while the previous run has not finished."""
 
     ALLOW = "allow"
     SKIP = "skip"

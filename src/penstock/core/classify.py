@@ -26,7 +26,7 @@ Matcher: TypeAlias = type[BaseException] | tuple[type[BaseException], ...] | Pre
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an exception means for the retry decision.
+    """The error type and retry instructions of an exception.
 
     insist: True forces a retry, False forbids one, None leaves it to the retry policy.
     retry_after_us: the delay the remote service asked for, if any.

@@ -20,7 +20,7 @@ Counter: TypeAlias = Callable[[str], int]
 
 
 class Kind(StrEnum):
-    """How a processor depends on a table."""
+    """The kind of a dependency."""
 
     SAME_DAY = "same_day"
     """Rows of the partition itself, which are expected to arrive without intervention."""
@@ -31,7 +31,7 @@ class Kind(StrEnum):
 
 
 class ExpectKind(StrEnum):
-    """Where the number of expected rows comes from."""
+    """The source of the expected number of rows."""
 
     NUMBER = "number"
     QUERY = "query"
@@ -41,7 +41,7 @@ class ExpectKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
-    """How many rows a partition should have; only the fields of its kind are set.
+    """The expected number of rows of a partition; only the fields of its kind are set.
 
     NUMBER: `number`. QUERY: `sql`, which returns one number; `:partition` is bound. CALLABLE:
     `body`, called with the partition, and `reference`, its name. PER: `each` rows per unit; the

@@ -36,7 +36,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """What a probe observed; `error` is set only if the probe failed.
+    """The observation of a probe; `error` is set only if the probe failed.
 
     not_null_share: the share of non-null cells in the required columns, None if there are no such
     cells. days_present and days_missing are set for historical dependencies; days_missing holds

@@ -66,7 +66,7 @@ class Explanation:
 
 
 def explain(flow: FlowFact, now: Micros) -> Explanation:
-    """Explain a flow."""
+    """Return the explanation of a flow at time `now`."""
     wall = Wall(now, flow.timezone)
     return Explanation(
         title=title_of(flow),

@@ -183,7 +183,7 @@ class InterventionFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerFact:
-    """What started a phase."""
+    """The trigger that started a phase."""
 
     at: Micros
     verdict: str
