@@ -31,7 +31,7 @@ def body(*, envelope: dict[str, Any] | None = None, **message: Any) -> bytes:
     return json.dumps({n: v for n, v in whole.items() if v is not OMIT}).encode()
 
 
-VALID = {
+GOOD = {
     "camel": (body(), b'{"a":1}'),
     "snake": (body(messageId=OMIT, message_id="7"), b'{"a":1}'),
     "both agree": (body(message_id="7", publishTime="2025-11-17T00:00:00Z"), b'{"a":1}'),
@@ -54,7 +54,7 @@ VALID = {
     "attempt": (body(envelope={"deliveryAttempt": 5}), b'{"a":1}'),
     "no brackets confuse": (body(attributes={"k": "[{" * 500}), b'{"a":1}'),
 }
-INVALID: dict[str, tuple[bytes, str]] = {
+BAD: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "envelope"),
     "text": (b"hello", "envelope"),
     "batch": (b"[" + body() + b"]", "envelope"),
@@ -135,18 +135,18 @@ INVALID: dict[str, tuple[bytes, str]] = {
 class TestCorpus:
     """A corpus of valid and invalid bodies."""
 
-    @pytest.mark.parametrize("name", VALID)
+    @pytest.mark.parametrize("name", GOOD)
     def test_valid(self, name: str) -> None:
         """All spellings that Google and others use are accepted."""
-        given_body, data = VALID[name]
+        given_body, data = GOOD[name]
         decoded = decode(given_body, subscription="s")
         assert isinstance(decoded, Pushed), decoded
         assert (decoded.message_id, decoded.data) == ("7", data)
 
-    @pytest.mark.parametrize("name", INVALID)
+    @pytest.mark.parametrize("name", BAD)
     def test_invalid(self, name: str) -> None:
         """The poison names the field, and its reason is short."""
-        given_body, field = INVALID[name]
+        given_body, field = BAD[name]
         decoded = decode(given_body, subscription="s")
         assert isinstance(decoded, Poison)
         assert decoded.field == field
