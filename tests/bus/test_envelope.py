@@ -1,4 +1,4 @@
-"""Push envelopes: every body is a message or poison with a short reason, and never an error."""
+"""Push envelopes: every body yields a message or a poison with a short reason, never an error."""
 
 import base64
 import json
@@ -20,34 +20,34 @@ from penstock.bus.envelope import (
 )
 
 DATA = base64.b64encode(b'{"a":1}').decode()
-LEAVE_OUT = object()
+OMIT = object()
 
 
 def body(*, envelope: dict[str, Any] | None = None, **message: Any) -> bytes:
-    """A good envelope with some parts replaced."""
+    """Return a valid envelope with some parts replaced."""
     parts = {"data": DATA, "messageId": "7", "attributes": {"k": "v"}} | message
-    kept = {name: value for name, value in parts.items() if value is not LEAVE_OUT}
-    whole = {"message": kept, "subscription": "projects/p/subscriptions/s"} | (envelope or {})
-    return json.dumps({n: v for n, v in whole.items() if v is not LEAVE_OUT}).encode()
+    present = {name: value for name, value in parts.items() if value is not OMIT}
+    whole = {"message": present, "subscription": "projects/p/subscriptions/s"} | (envelope or {})
+    return json.dumps({n: v for n, v in whole.items() if v is not OMIT}).encode()
 
 
 GOOD = {
     "camel": (body(), b'{"a":1}'),
-    "snake": (body(messageId=LEAVE_OUT, message_id="7"), b'{"a":1}'),
+    "snake": (body(messageId=OMIT, message_id="7"), b'{"a":1}'),
     "both agree": (body(message_id="7", publishTime="2025-11-17T00:00:00Z"), b'{"a":1}'),
-    "no data": (body(data=LEAVE_OUT), b""),
+    "no data": (body(data=OMIT), b""),
     "empty data": (body(data=""), b""),
     "not utf-8": (body(data=base64.b64encode(b"\xff\xfe").decode()), b"\xff\xfe"),
-    "no attributes": (body(attributes=LEAVE_OUT), b'{"a":1}'),
-    "no subscription": (body(envelope={"subscription": LEAVE_OUT}), b'{"a":1}'),
+    "no attributes": (body(attributes=OMIT), b'{"a":1}'),
+    "no subscription": (body(envelope={"subscription": OMIT}), b'{"a":1}'),
     "unknown names": (body(envelope={"news": [1]}, more={}), b'{"a":1}'),
     "nanoseconds": (body(publishTime="2025-11-17T00:00:00.123456789Z"), b'{"a":1}'),
     "dead letter": (
-        body(attributes={"CloudPubSubDeadLetterSourceDeliveryCount": "5"}, data=LEAVE_OUT),
+        body(attributes={"CloudPubSubDeadLetterSourceDeliveryCount": "5"}, data=OMIT),
         b"",
     ),
     "a hundred attributes": (body(attributes={f"k{n}": "v" for n in range(100)}), b'{"a":1}'),
-    "a hundred and those added": (
+    "a hundred and broker attributes": (
         body(attributes={f"k{n}": "v" for n in range(100)} | {"penstock-error": "x"}),
         b'{"a":1}',
     ),
@@ -62,7 +62,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "no message": (b"{}", "message"),
     "message null": (b'{"message":null}', "message"),
     "message list": (b'{"message":[]}', "message"),
-    "no id": (body(messageId=LEAVE_OUT), "message.messageId"),
+    "no id": (body(messageId=OMIT), "message.messageId"),
     "empty id": (body(messageId=""), "message.messageId"),
     "id null": (body(messageId=None), "message.messageId"),
     "id a number": (body(messageId=2**53 + 1), "message.messageId"),
@@ -80,7 +80,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "no padding": (body(data="YQ"), "message.data"),
     "url-safe": (body(data="_-8="), "message.data"),
     "line breaks": (body(data="YWJj\nYWJj"), "message.data"),
-    "stray bits": (body(data="YR=="), "message.data"),
+    "non-zero padding bits": (body(data="YR=="), "message.data"),
     "not ascii": (body(data="ÿÿÿÿ"), "message.data"),
     "neither data nor attributes": (body(data="", attributes={}), "message.data"),
     "attributes null": (body(attributes=None), "message.attributes"),
@@ -128,32 +128,32 @@ BAD: dict[str, tuple[bytes, str]] = {
     "million names": (b"{" + b",".join(b'"%d":0' % n for n in range(1_000_000)) + b"}", "envelope"),
     "ten megabytes": (b'{"message":{"data":"' + b"!" * 10_000_000 + b'"}}', "message.messageId"),
     "ten megabytes of lists": (b"[" + b"[]," * 3_300_000 + b"1]", "envelope"),
-    "a text without an end": (b'{"a":"' + b'\\"' * 2_000_000, "envelope"),
+    "unterminated string": (b'{"a":"' + b'\\"' * 2_000_000, "envelope"),
 }  # fmt: skip
 
 
 class TestCorpus:
-    """Each row of the bad-input corpus has its verdict."""
+    """A corpus of valid and invalid bodies."""
 
     @pytest.mark.parametrize("name", GOOD)
-    def test_good(self, name: str) -> None:
-        """Messages, in all the ways Google and others spell them."""
+    def test_valid(self, name: str) -> None:
+        """All spellings that Google and others use are accepted."""
         given_body, data = GOOD[name]
-        read = decode(given_body, subscription="s")
-        assert isinstance(read, Pushed), read
-        assert (read.message_id, read.data) == ("7", data)
+        decoded = decode(given_body, subscription="s")
+        assert isinstance(decoded, Pushed), decoded
+        assert (decoded.message_id, decoded.data) == ("7", data)
 
     @pytest.mark.parametrize("name", BAD)
-    def test_bad(self, name: str) -> None:
-        """Poison that names the field, shortly, and quotes nothing."""
+    def test_invalid(self, name: str) -> None:
+        """The poison names the field, and its reason is short."""
         given_body, field = BAD[name]
-        read = decode(given_body, subscription="s")
-        assert isinstance(read, Poison)
-        assert read.field == field
-        assert 0 < len(read.reason) <= REASON_MAX
+        decoded = decode(given_body, subscription="s")
+        assert isinstance(decoded, Poison)
+        assert decoded.field == field
+        assert 0 < len(decoded.reason) <= REASON_MAX
 
-    def test_all_parts_are_read(self) -> None:
-        """Everything the envelope says is in the message."""
+    def test_all_fields_are_decoded(self) -> None:
+        """Every field of the envelope is in the message."""
         whole = body(
             envelope={"deliveryAttempt": 3}, orderingKey="o", publishTime="2025-11-17T00:00:00.5Z"
         )
@@ -167,32 +167,32 @@ class TestCorpus:
             attempt=3,
         )
 
-    def test_what_is_sound_is_kept_of_poison(self) -> None:
-        """The record of a poison message has the ids that could be read."""
-        read = decode(body(envelope={"deliveryAttempt": 4}, data="!"))
-        assert isinstance(read, Poison)
-        assert (read.message_id, read.attempt) == ("7", 4)
-        assert read.subscription == "projects/p/subscriptions/s"
+    def test_poison_keeps_readable_fields(self) -> None:
+        """A poison keeps the ids that could be read."""
+        decoded = decode(body(envelope={"deliveryAttempt": 4}, data="!"))
+        assert isinstance(decoded, Poison)
+        assert (decoded.message_id, decoded.attempt) == ("7", 4)
+        assert decoded.subscription == "projects/p/subscriptions/s"
 
     @pytest.mark.parametrize(
-        ("expected", "is_taken"),
+        ("expected", "is_accepted"),
         [(None, True), ("s", True), ("projects/p/subscriptions/s", True), ("t", False),
          ("projects/q/subscriptions/s", False), ("S", False), ("", False)],
     )  # fmt: skip
-    def test_subscriptions(self, expected: str | None, is_taken: bool) -> None:
-        """A subscription is expected by name or by its full path."""
-        assert isinstance(decode(body(), subscription=expected), Pushed) is is_taken
+    def test_subscriptions(self, expected: str | None, is_accepted: bool) -> None:
+        """The expected subscription is a name or a full path."""
+        assert isinstance(decode(body(), subscription=expected), Pushed) is is_accepted
 
     def test_reasons_quote_no_values(self) -> None:
-        """What was sent is not repeated in the reason."""
+        """The reason never quotes the input."""
         for whole in (body(data="hunter2!"), body(messageId=None, attributes={"k": ["hunter2!"]})):
-            read = decode(whole)
-            assert isinstance(read, Poison)
-            assert "hunter2" not in read.reason
+            decoded = decode(whole)
+            assert isinstance(decoded, Poison)
+            assert "hunter2" not in decoded.reason
 
 
 class TestUnwrapped:
-    """The body is the data, headers are the rest."""
+    """The body is the data, and headers carry the rest."""
 
     HEADERS: ClassVar = {
         "x-goog-pubsub-message-id": "7",
@@ -207,8 +207,8 @@ class TestUnwrapped:
         "host": "h",
     }
 
-    def test_read(self) -> None:
-        """Metadata and attributes are read, the headers of HTTP are no attributes."""
+    def test_decode(self) -> None:
+        """Metadata and attributes are decoded; standard HTTP headers are not attributes."""
         assert decode_unwrapped(b"\xff", self.HEADERS, subscription="s") == Pushed(
             message_id="7",
             data=b"\xff",
@@ -231,12 +231,12 @@ class TestUnwrapped:
             ({"k": "v" * 1025}, "message.attributes.k"),
         ],
     )
-    def test_bad(self, change: dict[str, str | None], field: str) -> None:
-        """The same rules hold for headers."""
+    def test_invalid(self, change: dict[str, str | None], field: str) -> None:
+        """The same rules apply to headers."""
         changed = {n: v for n, v in {**self.HEADERS, **change}.items() if v is not None}
-        read = decode_unwrapped(b"x", changed, subscription="s")
-        assert isinstance(read, Poison)
-        assert read.field == field
+        decoded = decode_unwrapped(b"x", changed, subscription="s")
+        assert isinstance(decoded, Poison)
+        assert decoded.field == field
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
@@ -256,24 +256,24 @@ NAMES = st.sampled_from(
 
 
 class TestProperties:
-    """For every body."""
+    """Properties of all bodies."""
 
     @settings(deadline=None)
     @given(st.binary(max_size=300) | st.builds(lambda v: json.dumps(v).encode(), JSON))
     def test_any_bytes(self, given_body: bytes) -> None:
-        """Bytes of any kind have a verdict."""
-        read = decode(given_body)
-        assert isinstance(read, Poison)
-        assert len(read.reason) <= REASON_MAX
+        """Arbitrary bytes are poison."""
+        decoded = decode(given_body)
+        assert isinstance(decoded, Poison)
+        assert len(decoded.reason) <= REASON_MAX
 
     @settings(max_examples=60, deadline=None)
     @given(st.dictionaries(NAMES, JSON, max_size=4), st.dictionaries(NAMES, JSON, max_size=6))
     def test_any_parts(self, envelope: dict[str, Any], message: dict[str, Any]) -> None:
-        """An envelope with any values in any places has a verdict, the same every time."""
+        """An envelope with arbitrary values yields a message or a poison, deterministically."""
         whole = json.dumps({**envelope, "message": message}).encode()
-        read = decode(whole)
-        assert isinstance(read, Pushed | Poison)
-        assert decode(whole) == read
+        decoded = decode(whole)
+        assert isinstance(decoded, Pushed | Poison)
+        assert decode(whole) == decoded
 
     @settings(max_examples=40, deadline=None)
     @given(
@@ -291,10 +291,10 @@ class TestProperties:
         )
     )
     def test_round_trip(self, pushed: Pushed) -> None:
-        """What is encoded is decoded as it was."""
+        """Decoding reverses encoding."""
         assert decode(encode(pushed)) == pushed
 
 
 def test_the_limit_of_attributes_is_googles() -> None:
-    """A hundred, to which brokers may add."""
+    """A publisher may set up to a hundred attributes."""
     assert len(check_attributes({f"k{n}": "" for n in range(ATTRIBUTES_MAX)})) == 100

@@ -1,4 +1,4 @@
-"""Attribute filters: Google's grammar as a table, errors with positions, no text that crashes."""
+"""Attribute filters: tables of matches, error positions, and arbitrary text."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ EU = {"region": "eu-west", "kind": "order"}
         ("attributes:NOTE", {"NOTE": ""}, True),
     ],
 )  # fmt: skip
-def test_verdicts(text: str, attributes: dict[str, str], verdict: bool) -> None:
-    """What each form says of given attributes."""
+def test_matches(text: str, attributes: dict[str, str], verdict: bool) -> None:
+    """Each form of a filter matches as expected."""
     assert parse(text)(attributes) is verdict
 
 
@@ -79,15 +79,15 @@ def test_verdicts(text: str, attributes: dict[str, str], verdict: bool) -> None:
     ],
 )  # fmt: skip
 def test_errors_name_the_position(text: str, position: int) -> None:
-    """What is no filter is refused, and where it stops being one."""
+    """An invalid filter is rejected with the position of the error."""
     with pytest.raises(InvalidInput, match=rf"filter: .*position {position} "):
         parse(text)
 
 
 def test_bounds() -> None:
-    """Empty, long and deep filters are refused."""
+    """Empty, overlong and deeply nested filters are rejected."""
     for text in ("", "   "):
-        with pytest.raises(InvalidInput, match="Leave it out"):
+        with pytest.raises(InvalidInput, match="Omit the filter"):
             parse(text)
     fits = 'attributes.a = "' + "x" * (FILTER_MAX - 17) + '"'
     assert parse(fits)({"a": "x" * (FILTER_MAX - 17)})
@@ -106,14 +106,14 @@ tokens = st.sampled_from(
 
 
 @given(st.one_of(st.text(max_size=60), st.lists(tokens, max_size=14).map(" ".join)))
-def test_any_text_is_a_filter_or_refused(text: str) -> None:
-    """No text does anything but parse or be refused, and a filter always answers."""
+def test_any_text_is_a_filter_or_rejected(text: str) -> None:
+    """Any text parses or is rejected, and a filter always returns a bool."""
     try:
-        judge = parse(text)
+        matches = parse(text)
     except InvalidInput:
         return
-    assert judge({"a": "v"}) in (True, False)
-    assert judge({}) in (True, False)
+    assert matches({"a": "v"}) in (True, False)
+    assert matches({}) in (True, False)
 
 
 @given(
@@ -121,11 +121,11 @@ def test_any_text_is_a_filter_or_refused(text: str) -> None:
     st.sampled_from("abc"),
     st.sampled_from(["x", "xy", "z"]),
 )
-def test_laws(attributes: dict[str, str], key: str, value: str) -> None:
-    """Negation, absence and prefix agree with each other for all attributes."""
+def test_consistency(attributes: dict[str, str], key: str, value: str) -> None:
+    """Negation, absence and prefix are consistent for all attributes."""
     equal = parse(f'attributes.{key} = "{value}"')(attributes)
     assert parse(f'attributes.{key} != "{value}"')(attributes) is not equal
     assert parse(f'NOT attributes.{key} = "{value}"')(attributes) is not equal
-    there = parse(f"attributes:{key}")(attributes)
-    assert there is (key in attributes)
+    exists = parse(f"attributes:{key}")(attributes)
+    assert exists is (key in attributes)
     assert not equal or parse(f'hasPrefix(attributes.{key}, "{value}")')(attributes)

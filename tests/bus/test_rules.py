@@ -1,4 +1,4 @@
-"""What may be published and declared, ack ids, and what becomes of refused deliveries."""
+"""Validation of messages and subscriptions, ack ids, redelivery and dead-letter rules."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ from penstock.core.errors import InvalidInput
         (Outgoing(data=b"x", dedupe_id="d" * 256), "message.dedupe_id"),
     ],
 )  # fmt: skip
-def test_refused_messages(message: Outgoing, field: str) -> None:
-    """A message out of bounds is refused by the name of the field."""
+def test_invalid_messages_are_rejected(message: Outgoing, field: str) -> None:
+    """A message that exceeds a limit is rejected with the name of the field."""
     with pytest.raises(InvalidInput, match=field.replace(".", r"\.")):
         rules.check_outgoing(message)
 
 
-def test_bounds_themselves_are_allowed() -> None:
-    """What is exactly as large as it may be passes."""
+def test_values_at_the_limits_are_accepted() -> None:
+    """Values exactly at their limits are valid."""
     attributes = {f"{'k' * 250}{n:03}": "v" for n in range(99)} | {"k" * 256: "x" * 1024}
     rules.check_outgoing(
         Outgoing(
@@ -74,11 +74,11 @@ def test_bounds_themselves_are_allowed() -> None:
     rules.check_batch([Outgoing(data=b"x")] * rules.BATCH_MAX)
 
 
-def test_refused_batches() -> None:
-    """Too many, too large, and which one of them is wrong."""
+def test_invalid_batches_are_rejected() -> None:
+    """Too many messages, too many bytes, or one invalid message, which the error names."""
     with pytest.raises(InvalidInput, match="messages: expected at most 1000"):
         rules.check_batch([Outgoing(data=b"x")] * 1001)
-    with pytest.raises(InvalidInput, match="bytes at once"):
+    with pytest.raises(InvalidInput, match="bytes per batch"):
         rules.check_batch([Outgoing(data=b"x" * 8_000_000)] * 3)
     with pytest.raises(InvalidInput, match=r"messages\[1\]: expected data or"):
         rules.check_batch([Outgoing(data=b"x"), Outgoing()])
@@ -89,15 +89,15 @@ def test_refused_batches() -> None:
     ["", "ab", "1abc", "-abc", "a b", "a/b", "abc\n", "goog-topic", "GOOGtopic", "a" * 256, "é" * 5,
      "_deleted_1", None, 7],
 )  # fmt: skip
-def test_refused_names(name: object) -> None:
-    """Names are Google's: a letter, then a few signs, 3 to 255 of them."""
+def test_invalid_names_are_rejected(name: object) -> None:
+    """Names follow Google's rule: a letter first, then allowed characters, 3 to 255 in all."""
     with pytest.raises(InvalidInput, match=r"^topic: "):
         rules.check_name(name, "topic")
 
 
 @pytest.mark.parametrize("name", ["abc", "etl.raw.complete", "A-b_c.d~e+f%g", "a" * 255])
-def test_allowed_names(name: str) -> None:
-    """Names of built-in topics are among them."""
+def test_valid_names(name: str) -> None:
+    """Names of built-in topics are valid."""
     assert rules.check_name(name, "topic") == name
 
 
@@ -124,14 +124,14 @@ SPEC = SubscriptionSpec(name="sub", topic="top")
         ({"topic": "t"}, "topic"),
     ],
 )
-def test_refused_subscriptions(changes: dict[str, object], field: str) -> None:
-    """Bounds of a subscription, each by its name."""
+def test_invalid_subscriptions_are_rejected(changes: dict[str, object], field: str) -> None:
+    """Each limit of a subscription is checked, and the error names the field."""
     with pytest.raises(InvalidInput, match=f"^{field}: "):
         rules.check_subscription(replace(SPEC, **changes))  # type: ignore[arg-type]
 
 
-def test_allowed_declarations() -> None:
-    """Defaults and the bounds themselves."""
+def test_valid_declarations() -> None:
+    """Defaults and values at the limits are valid."""
     rules.check_subscription(SPEC)
     rules.check_subscription(
         replace(SPEC, ack_deadline_us=600 * SECOND, max_attempts=100, retention_us=31 * DAY)
@@ -142,15 +142,15 @@ def test_allowed_declarations() -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1, 601, True, 1.5, "5", None])
-def test_refused_extensions(seconds: object) -> None:
-    """A deadline is moved by 0 to 600 whole seconds."""
+def test_invalid_extensions_are_rejected(seconds: object) -> None:
+    """A deadline extension is a whole number of seconds from 0 to 600."""
     with pytest.raises(InvalidInput, match="seconds"):
         rules.check_extension(seconds)
     assert [rules.check_extension(n) for n in (0, 1, 600)] == [0, 1, 600]
 
 
 def test_body_hash() -> None:
-    """The same body has the same hash whatever the order of attributes; anything else another."""
+    """The hash ignores the order of attributes and changes with any other difference."""
     one = Outgoing(data=b"ab", attributes={"k": "v", "l": "w"})
     assert rules.body_hash(one) == rules.body_hash(
         Outgoing(data=b"ab", attributes={"l": "w", "k": "v"}, dedupe_id="x")
@@ -170,8 +170,8 @@ numbers = st.integers(0, 2**63 - 1)
 
 
 @given(numbers, numbers, st.integers(0, 2**31 - 1))
-def test_ack_ids_come_back(subscription: int, message_id: int, epoch: int) -> None:
-    """An ack id is 32 characters and names what it was made from."""
+def test_ack_ids_round_trip(subscription: int, message_id: int, epoch: int) -> None:
+    """An ack id has 32 characters and decodes to its parts."""
     text = ack_id.encode(subscription, message_id, epoch)
     assert len(text) == 32
     assert ack_id.decode(text) == (subscription, message_id, epoch)
@@ -179,8 +179,8 @@ def test_ack_ids_come_back(subscription: int, message_id: int, epoch: int) -> No
 
 @given(st.one_of(st.text(max_size=40), st.binary(min_size=24, max_size=24).map(
     lambda raw: base64.urlsafe_b64encode(raw).decode())))  # fmt: skip
-def test_any_other_text_is_no_ack_id(text: str) -> None:
-    """Whatever is not spelled as an ack id is refused, and nothing else happens."""
+def test_other_text_is_not_an_ack_id(text: str) -> None:
+    """Any text is either a canonical ack id or rejected."""
     try:
         ticket = ack_id.decode(text)
     except InvalidInput:
@@ -190,16 +190,16 @@ def test_any_other_text_is_no_ack_id(text: str) -> None:
 
 @pytest.mark.parametrize("value", [None, 5, b"A" * 32, "A" * 32, "é" * 32, "!" * 32, "", "=" * 32])
 def test_malformed_ack_ids(value: object) -> None:
-    """Wrong types, signs and checksums."""
+    """Wrong types, characters and checksums are rejected."""
     with pytest.raises(InvalidInput, match=r"ack_ids\[3\]"):
         ack_id.decode(value, "ack_ids[3]")
 
 
-def test_ack_ids_with_one_letter_changed_are_refused() -> None:
-    """The checksum notices every single change."""
+def test_ack_ids_with_one_character_changed_are_rejected() -> None:
+    """The checksum detects a change of any single character."""
     text = ack_id.encode(3, 12345, 2)
-    for place in range(len(text)):
-        changed = text[:place] + ("A" if text[place] != "A" else "B") + text[place + 1 :]
+    for index in range(len(text)):
+        changed = text[:index] + ("A" if text[index] != "A" else "B") + text[index + 1 :]
         with pytest.raises(InvalidInput):
             ack_id.decode(changed)
 
@@ -210,7 +210,7 @@ POLICY = Policy(
 
 
 def test_backoff_table() -> None:
-    """Doubles from the shortest to the longest, without jitter exactly."""
+    """The backoff doubles from the minimum to the maximum; values without jitter are exact."""
     seconds = [backoff(POLICY, n, 0.0) // SECOND for n in range(1, 9)]
     assert seconds == [10, 20, 40, 80, 160, 320, 600, 600]
     assert backoff(POLICY, 10**6, 0.0) == 600 * SECOND
@@ -224,18 +224,18 @@ def test_backoff_table() -> None:
     st.floats(-1, 2),
     st.one_of(st.none(), st.integers(0, 2 * DELAY_MAX)),
 )
-def test_backoff_laws(
-    least: int, more: int, attempt: int, jitter: float, asked: int | None
+def test_backoff_properties(
+    least: int, more: int, attempt: int, jitter: float, requested: int | None
 ) -> None:
-    """Never shorter than the shortest, grows with attempts, jitter only lengthens, bounded."""
+    """The backoff is at least the minimum, grows with attempts and jitter, and is bounded."""
     policy = replace(POLICY, min_backoff_us=least, max_backoff_us=least + more)
     wait = backoff(policy, attempt, jitter)
     assert wait >= backoff(policy, attempt, 0.0) >= least > 0
     assert wait <= (least + more) * (1 + JITTER_SHARE)
     assert backoff(policy, attempt + 1, 0.0) >= backoff(policy, attempt, 0.0)
-    assert delay(policy, attempt, jitter, asked) >= wait
-    assert delay(policy, attempt, jitter, asked) >= min(asked or 0, DELAY_MAX)
-    assert delay(policy, attempt, jitter, asked) <= max(wait, DELAY_MAX)
+    assert delay(policy, attempt, jitter, requested) >= wait
+    assert delay(policy, attempt, jitter, requested) >= min(requested or 0, DELAY_MAX)
+    assert delay(policy, attempt, jitter, requested) <= max(wait, DELAY_MAX)
 
 
 @pytest.mark.parametrize(
@@ -251,14 +251,16 @@ def test_backoff_laws(
         (ErrorKind.POISON, 5, True, False),
     ],
 )
-def test_death(kind: ErrorKind, attempt: int, with_policy: bool, without: bool) -> None:
-    """Poison dies at once, the rest when attempts are used up, nothing without a policy."""
+def test_when_a_delivery_is_dead(
+    kind: ErrorKind, attempt: int, with_policy: bool, without: bool
+) -> None:
+    """Poison is dead at once, other errors after all attempts, nothing without a policy."""
     assert is_dead(POLICY, attempt, kind) is with_policy
     assert is_dead(replace(POLICY, has_dead_letters=False), attempt, kind) is without
 
 
 def test_dead_letter_attributes() -> None:
-    """Google's four names, and ours; error text is bounded."""
+    """Google's four attributes and our own are set; the error text is truncated."""
     death = Death(
         message_id=7, subscription="sub", attempts=5, replays=1, published_at=1_763_337_600_000_000,
         kind=ErrorKind.POISON, error_type="ValueError", error="x" * 5_000,
@@ -277,7 +279,7 @@ def test_dead_letter_attributes() -> None:
 
 
 def test_event_attributes() -> None:
-    """CloudEvents 1.0, and the short fields of the payload a filter may ask for."""
+    """CloudEvents 1.0 attributes, and short payload fields for filters."""
     payload = {
         "pipeline": "etl",
         "customer": 7,

@@ -1,4 +1,4 @@
-"""Time: conversions between micros, datetimes and text."""
+"""Time: conversions between microseconds, datetimes and text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.core.errors import InvalidInput
     ],
 )
 def test_parse_iso(text: str, micros: int) -> None:
-    """ISO 8601 with an offset is read exactly."""
+    """ISO 8601 times with an offset are parsed exactly."""
     assert clock.parse_iso(text) == micros
 
 
@@ -33,25 +33,25 @@ def test_parse_iso(text: str, micros: int) -> None:
     "text",
     ["", "now", "2025-11-17", "2025-11-17T02:00:00", "2025-02-30T00:00:00Z", 5, None, "9" * 100],
 )
-def test_parse_iso_refuses(text: object) -> None:
-    """Bad and zoneless times are refused by the name of their field."""
+def test_parse_iso_rejects(text: object) -> None:
+    """Invalid times and times without an offset are rejected with the name of the field."""
     with pytest.raises(InvalidInput, match="scheduled_time"):
         clock.parse_iso(text, "scheduled_time")
 
 
 def test_iso_has_a_fraction_only_when_there_is_one() -> None:
-    """The common case stays short."""
+    """The fraction is omitted if it is zero."""
     assert clock.iso(1_763_344_800 * SECOND) == "2025-11-17T02:00:00Z"
     assert clock.iso(1_763_344_800 * SECOND + 5) == "2025-11-17T02:00:00.000005Z"
 
 
-def test_datetimes_need_a_zone_and_may_have_any() -> None:
-    """A naive datetime is refused, an aware one converted."""
+def test_datetimes_must_be_aware_in_any_zone() -> None:
+    """A naive datetime is rejected, an aware one converted."""
     moment = datetime(2025, 11, 17, 3, tzinfo=timezone(timedelta(hours=1)))
     assert clock.to_datetime(clock.from_datetime(moment)) == moment
     assert clock.to_datetime(0).tzinfo is UTC
     with pytest.raises(InvalidInput, match="zone"):
-        clock.from_datetime(datetime(2025, 11, 17))  # noqa: DTZ001 - the refused form
+        clock.from_datetime(datetime(2025, 11, 17))  # noqa: DTZ001 - the rejected form
     with pytest.raises(InvalidInput, match="years 1 to 9999"):
         clock.to_datetime(10**20)
 
@@ -75,7 +75,7 @@ def test_datetimes_need_a_zone_and_may_have_any() -> None:
     ],
 )
 def test_parse_duration(value: str | int | float | timedelta, micros: int) -> None:
-    """Durations are read in every form the settings use."""
+    """Durations are parsed in every form that settings use."""
     assert clock.parse_duration(value) == micros
 
 
@@ -87,8 +87,8 @@ def test_parse_duration(value: str | int | float | timedelta, micros: int) -> No
     ],
     ids=lambda value: str(type(value).__name__),
 )  # fmt: skip
-def test_parse_duration_refuses(value: object) -> None:
-    """Nonsense, negative and endless durations are refused by field."""
+def test_parse_duration_rejects(value: object) -> None:
+    """Invalid, negative and infinite durations are rejected with the name of the field."""
     with pytest.raises(InvalidInput, match="slo: expected a duration"):
         clock.parse_duration(value, "slo")  # type: ignore[arg-type] # wrong on purpose
 
@@ -98,12 +98,12 @@ def test_parse_duration_refuses(value: object) -> None:
     [(0, "0s"), (90 * SECOND, "1m30s"), (90 * MINUTE, "1h30m"), (DAY + 1, "1d1us"), (-HOUR, "-1h")],
 )
 def test_format_duration(micros: int, text: str) -> None:
-    """The largest units come first and nothing is rounded."""
+    """The largest units come first, and nothing is rounded."""
     assert clock.format_duration(micros) == text
 
 
 def test_system_clock_moves_forward_and_waits_for_events() -> None:
-    """The real clock shows this century, and waiting reports whether the event came."""
+    """The system clock returns plausible times, and wait returns whether the event is set."""
     system = SystemClock()
     assert clock.iso(system.now()) > "2025"
     before = system.monotonic()

@@ -1,4 +1,4 @@
-"""Classification: the known families by look-alikes of their classes, and users' own rules."""
+"""Error classification: built-in families, tested with fake classes, and user-defined rules."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from penstock.core.retry import ErrorType as T
 
 
 def fake(name: str, package: str = "vendor", base: type = Exception, **attributes: Any) -> Any:
-    """Return an instance of a class that looks like a library's."""
+    """Return an instance of a fake library exception."""
     cls = type(name, (base,), {"__module__": package})
     error = cls("boom")
     for key, value in attributes.items():
@@ -43,7 +43,7 @@ def fake(name: str, package: str = "vendor", base: type = Exception, **attribute
 
 
 class Response:
-    """The part of an HTTP response that clients hang on their errors."""
+    """The part of an HTTP response that clients attach to their errors."""
 
     def __init__(self, status_code: int, **headers: str) -> None:
         self.status_code = status_code
@@ -122,12 +122,12 @@ BOTO_403 = {"ResponseMetadata": {"HTTPStatusCode": 403}}
     ],
 )  # fmt: skip
 def test_families(exc: BaseException, expected: str) -> None:
-    """Each family is recognised by what its exceptions look like."""
+    """Each family is recognised by class names and attributes."""
     assert classify(exc) == expected
 
 
 def test_urllib_errors_carry_status_and_retry_after() -> None:
-    """The standard library's own HTTP error is understood."""
+    """The HTTP error of the standard library is classified by its status."""
     with http_error(429) as error:
         assert verdict(error) == Verdict(T.RATE_LIMIT_EXCEEDED, None, 7 * SECOND)
 
@@ -139,8 +139,8 @@ def _wrapped(cause: BaseException, *, hidden: bool) -> BaseException:
     return outer
 
 
-def test_causes_are_looked_at() -> None:
-    """A wrapper that says nothing is judged by what caused it, unless the cause was hidden."""
+def test_causes_are_inspected() -> None:
+    """An unknown wrapper is classified by its cause, unless the cause is suppressed."""
     assert classify(_wrapped(ConnectionResetError(), hidden=False)) == T.TRANSIENT_NETWORK
     assert classify(_wrapped(ConnectionResetError(), hidden=True)) == T.UNKNOWN
     outer = RuntimeError("load failed")
@@ -149,16 +149,16 @@ def test_causes_are_looked_at() -> None:
 
 
 def test_cycles_and_long_chains_end() -> None:
-    """A chain that bites its tail, or one without end, is cut off."""
+    """Cyclic and very long chains are cut off."""
     first, second = RuntimeError(), RuntimeError()
     first.__cause__, second.__cause__ = second, first
     assert classify(first) == T.UNKNOWN
-    link: BaseException = ConnectionError()
+    error: BaseException = ConnectionError()
     for _ in range(1000):
         outer = RuntimeError()
-        outer.__cause__ = link
-        link = outer
-    assert classify(link) == T.UNKNOWN
+        outer.__cause__ = error
+        error = outer
+    assert classify(error) == T.UNKNOWN
 
 
 class _Hostile(Exception):
@@ -168,12 +168,12 @@ class _Hostile(Exception):
 
 
 def test_hostile_attributes_do_not_break_the_verdict() -> None:
-    """An exception whose attributes raise is unknown, not a crash of the worker."""
+    """An exception whose attributes raise is UNKNOWN and does not crash the worker."""
     assert verdict(_Hostile()) == Verdict(T.UNKNOWN)
 
 
-def test_users_rules_come_first_and_the_newest_wins() -> None:
-    """A rule may be a class, a tuple of classes or a predicate, and may overrule the families."""
+def test_user_rules_come_first_and_the_newest_wins() -> None:
+    """A rule is a class, a tuple of classes or a predicate, and may override the families."""
     registry = ErrorRegistry()
     registry.register((ValueError, KeyError), "bad data")
     registry.register(lambda exc: "asleep" in str(exc), "WAREHOUSE_ASLEEP")
@@ -186,7 +186,7 @@ def test_users_rules_come_first_and_the_newest_wins() -> None:
     assert classify(KeyError("x")) == T.UNKNOWN
 
 
-def test_register_extends_the_registry_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_register_extends_the_process_wide_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """The module-level functions share one registry."""
     monkeypatch.setattr(module, "DEFAULT", ErrorRegistry())
     module.register(LookupError, "lookup")
@@ -210,12 +210,12 @@ def test_register_extends_the_registry_of_the_process(monkeypatch: pytest.Monkey
     ],
 )
 def test_retry_after(exc: BaseException, micros: int | None) -> None:
-    """Retry-After is read in seconds; anything else says nothing."""
+    """Retry-After is read in seconds; any other form is ignored."""
     assert retry_after(exc) == micros
 
 
-def test_verdict_carries_what_processors_say() -> None:
-    """Permanent forbids a retry, transient insists on one, others leave it to the type."""
+def test_verdict_of_processor_errors() -> None:
+    """PermanentError forbids a retry, TransientError forces one, others depend on the type."""
     assert verdict(PermanentError("x", error_type="A")) == Verdict("A", False)
     assert verdict(TransientError("x", error_type="A")) == Verdict("A", True)
     assert verdict(ConnectionError()) == Verdict(T.TRANSIENT_NETWORK)

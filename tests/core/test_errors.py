@@ -1,4 +1,4 @@
-"""Errors: what they tell people and machines."""
+"""Errors: messages, codes, statuses and pickling."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SAMPLES: list[PenstockError] = [
 
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
-def test_every_error_says_something_and_crosses_process_borders(
+def test_every_error_has_a_message_and_can_be_pickled(
     error: PenstockError,
 ) -> None:
     """An error has a message and survives pickling with its attributes."""
@@ -46,7 +46,7 @@ def test_every_error_says_something_and_crosses_process_borders(
 
 
 def test_codes_are_unique_and_statuses_are_http() -> None:
-    """A code names one class, so clients may rely on it."""
+    """A code identifies one class, so that clients can rely on it."""
     classes = {type(error) for error in SAMPLES}
     assert len({cls.code for cls in classes}) == len(classes)
     assert all(400 <= cls.http_status <= 599 and 1 <= cls.exit_code <= 125 for cls in classes)
@@ -63,12 +63,12 @@ def test_codes_are_unique_and_statuses_are_http() -> None:
     ],
 )
 def test_statuses(error: PenstockError, status: int, retryable: bool) -> None:
-    """The HTTP status and the retry hint are those the API promises."""
+    """The HTTP status and the retry hint are those documented by the API."""
     assert (error.http_status, error.retryable) == (status, retryable)
 
 
 def test_invalid_input_names_field_expected_got_and_fix() -> None:
-    """All four parts stand in the sentence and in the detail."""
+    """All four parts are in the message and in the detail."""
     error = InvalidInput("priority", "a number from 1 to 10", "high", "Use 5.")
     for part in ("priority", "a number from 1 to 10", "'high'", "Use 5."):
         assert part in error.message
@@ -80,22 +80,22 @@ def test_invalid_input_names_field_expected_got_and_fix() -> None:
     }
 
 
-class _Rude:
+class _BrokenRepr:
     def __repr__(self) -> str:
         raise RuntimeError("no")
 
 
 @pytest.mark.parametrize(
     "value",
-    ["x" * 10**6, 10**5000, [0] * 10**5, _Rude(), "\ud800", b"\xff"],
-    ids=["long", "huge", "list", "rude", "surrogate", "bytes"],
+    ["x" * 10**6, 10**5000, [0] * 10**5, _BrokenRepr(), "\ud800", b"\xff"],
+    ids=["long", "huge", "list", "broken repr", "surrogate", "bytes"],
 )
-def test_rejected_values_are_shown_short(value: object) -> None:
-    """However large or hostile a value is, its picture is short and printing it cannot fail."""
+def test_rejected_values_are_shortened(value: object) -> None:
+    """Large or hostile values are shortened, and printing them cannot fail."""
     assert len(InvalidInput("f", "e", value).message) < 250
     str(InvalidInput("f", "e", value)).encode()
 
 
-def test_schema_mismatch_says_what_to_do() -> None:
-    """The fatal error names the command that mends it."""
+def test_schema_mismatch_names_the_fix() -> None:
+    """The error names the command that fixes it."""
     assert "penstock db migrate" in errors.SchemaMismatch().message

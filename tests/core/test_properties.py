@@ -1,4 +1,4 @@
-"""Properties of the small rules: states, retries, ids, durations and service levels."""
+"""Properties of small rules: states, retries, ids, durations and service levels."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ERROR_TYPES = st.sampled_from(list(ErrorType)) | st.text(max_size=20)
 
 
 @given(st.lists(st.sampled_from(list(RunState)), max_size=12))
-def test_every_walk_stays_in_the_table_and_ends_in_a_final_state(wishes: list[RunState]) -> None:
-    """Whatever is asked for, only edges are walked, and nothing leaves a final state."""
+def test_every_path_uses_legal_transitions_only(targets: list[RunState]) -> None:
+    """Any sequence of legal transitions is a legal path, and no path leaves a final state."""
     path = [RunState.PENDING]
-    for wish in wishes:
-        if wish in states.TRANSITIONS[path[-1]]:
+    for target in targets:
+        if target in states.TRANSITIONS[path[-1]]:
             assert path[-1] not in states.TERMINAL
-            states.check(path[-1], wish, 1)
-            path.append(wish)
+            states.check(path[-1], target, 1)
+            path.append(target)
     assert states.path_is_legal(path)
     assert all(state in states.LIVE for state in path[:-1])
 
@@ -45,7 +45,7 @@ def test_every_walk_stays_in_the_table_and_ends_in_a_final_state(wishes: list[Ru
 def test_backoff_is_bounded_and_grows(
     attempt: int, base: int, multiplier: float, cap: int, jitter: float
 ) -> None:
-    """A delay lies between 0 and the cap, grows with the attempt and with the jitter."""
+    """A delay is between 0 and the cap, and grows with the attempt and the jitter."""
     delay = retry.backoff(attempt, base, multiplier, cap, jitter)
     assert 0 <= delay <= cap
     assert delay >= min(base, cap)
@@ -61,9 +61,11 @@ def test_backoff_is_bounded_and_grows(
     st.none() | st.integers(0, 365 * DAY),
 )  # fmt: skip
 def test_a_chain_of_failures_ends(
-    failures: list[tuple[str, bool | None, float]], config: RetryConfig | None, asked: int | None
+    failures: list[tuple[str, bool | None, float]],
+    config: RetryConfig | None,
+    requested: int | None,
 ) -> None:
-    """No chain exceeds its attempts, no delay falls below what was asked, all within 30 days."""
+    """No chain exceeds its attempts; delays honour retry_after and stay within 30 days."""
     stale_before = False
     for attempt, (error_type, insist, jitter) in enumerate(failures, start=1):
         decision = retry.decide(
@@ -73,7 +75,7 @@ def test_a_chain_of_failures_ends(
             stale_before=stale_before,
             insist=insist,
             jitter=jitter,
-            retry_after_us=asked,
+            retry_after_us=requested,
         )
         if isinstance(decision, Dead):
             assert decision.reason
@@ -82,7 +84,7 @@ def test_a_chain_of_failures_ends(
         assert attempt < decision.max_attempts <= ATTEMPTS_MAX
         if config is not None and config.max_attempts is not None:
             assert decision.max_attempts == config.max_attempts
-        assert min(asked or 0, 30 * DAY) <= decision.delay_us <= 30 * DAY
+        assert min(requested or 0, 30 * DAY) <= decision.delay_us <= 30 * DAY
         assert decision.timeout_multiplier >= 1
         stale_before = stale_before or error_type == ErrorType.STALE_EXECUTION
     raise AssertionError("the chain of failures did not end")
@@ -90,7 +92,7 @@ def test_a_chain_of_failures_ends(
 
 @given(st.text())
 def test_error_types_are_stable_under_normalisation(text: str) -> None:
-    """Normalising twice changes nothing, and the result is always usable."""
+    """Normalising twice changes nothing, and the result is always valid."""
     name = retry.normalise_error_type(text)
     assert 1 <= len(name) <= 64
     assert retry.normalise_error_type(name) == name
@@ -104,7 +106,7 @@ NUMBERS = st.integers(0, ids.ID_MAX) | st.integers(0, 2**40 + 10) | st.integers(
 @example("run", 2**40 - 1)
 @example("run", 2**40)
 def test_ids_are_bijective(kind: str, n: int) -> None:
-    """Decoding undoes encoding, in either case of letters."""
+    """Decoding reverses encoding, in lower and upper case."""
     text = ids.encode(kind, n)
     assert len(text) == len(kind) + 1 + (8 if n < 2**40 else 13)
     assert ids.decode(kind, text) == ids.decode(kind, text.upper()) == n
@@ -117,8 +119,8 @@ def test_different_numbers_have_different_ids(kind: str, one: int, other: int) -
 
 
 @given(KINDS, st.text("0123456789abcdefghjkmnpqrstvwxyz", min_size=7, max_size=14))
-def test_whatever_decodes_is_canonical(kind: str, body: str) -> None:
-    """An id that is accepted is the one spelling of its number."""
+def test_every_accepted_id_is_canonical(kind: str, body: str) -> None:
+    """Each number has exactly one accepted id."""
     text = f"{kind}_{body}"
     try:
         n = ids.decode(kind, text)
@@ -129,8 +131,8 @@ def test_whatever_decodes_is_canonical(kind: str, body: str) -> None:
 
 
 @given(st.text() | st.integers() | st.none())
-def test_no_text_breaks_the_decoder(text: object) -> None:
-    """Anything but an id is refused with an error of ours."""
+def test_any_text_is_decoded_or_rejected(text: object) -> None:
+    """Anything but an id is rejected with InvalidInput."""
     try:
         ids.decode("run", text)
     except InvalidInput as error:
@@ -140,7 +142,7 @@ def test_no_text_breaks_the_decoder(text: object) -> None:
 
 @given(st.integers() | st.text())
 def test_stable_fraction_is_a_fraction(key: int | str) -> None:
-    """Any key gives a number in [0, 1), the same each time."""
+    """Any key yields the same number in [0, 1) each time."""
     if isinstance(key, str):
         key = key.encode(errors="replace").decode()
     assert 0 <= ids.stable_fraction(key) < 1
@@ -148,21 +150,21 @@ def test_stable_fraction_is_a_fraction(key: int | str) -> None:
 
 
 @given(st.integers(0, clock.DURATION_MAX))
-def test_durations_survive_being_written(micros: int) -> None:
-    """What is formatted is read back exactly."""
+def test_durations_round_trip(micros: int) -> None:
+    """A formatted duration parses to the same value."""
     assert clock.parse_duration(clock.format_duration(micros)) == micros
 
 
 @given(st.integers(-(10**15), 10**17))
-def test_times_survive_being_written(micros: int) -> None:
+def test_times_round_trip(micros: int) -> None:
     """ISO text and datetimes lose nothing."""
     assert clock.parse_iso(clock.iso(micros)) == micros
     assert clock.from_datetime(clock.to_datetime(micros)) == micros
 
 
 @given(st.text(max_size=80))
-def test_no_text_breaks_the_readers(text: str) -> None:
-    """Times and durations are read or refused, nothing else."""
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
+    """Text is parsed as a time or duration, or rejected with InvalidInput."""
     for reader in (clock.parse_iso, clock.parse_duration):
         try:
             reader(text)

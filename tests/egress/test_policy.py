@@ -1,4 +1,4 @@
-"""What the rules of egress refuse: every known way of spelling an address that is not public."""
+"""Egress rules: known spellings of non-public addresses and unsafe URLs are rejected."""
 
 import ipaddress
 
@@ -17,7 +17,7 @@ from penstock.egress.policy import (
     unwrap,
 )
 
-OPEN = EgressRules(allow_http=True, allow_private=True)
+PERMISSIVE = EgressRules(allow_http=True, allow_private=True)
 
 PRIVATE = (
     "0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.0.9",
@@ -28,12 +28,12 @@ PRIVATE = (
 PUBLIC = ("1.1.1.1", "8.8.8.8", "93.184.215.14", "172.32.0.1", "100.128.0.1", "192.169.0.1")
 
 
-def hidden_in(four: str) -> list[str]:
-    """Every IPv6 address that stands for an IPv4 one."""
-    n = int(ipaddress.IPv4Address(four))
+def embedded_in(ipv4: str) -> list[str]:
+    """Return the IPv6 forms that embed an IPv4 address."""
+    n = int(ipaddress.IPv4Address(ipv4))
     high, low = n >> 16, n & 0xFFFF
     return [
-        f"::ffff:{four}",
+        f"::ffff:{ipv4}",
         f"::ffff:{high:x}:{low:x}",
         f"::ffff:0:{high:x}:{low:x}",
         f"64:ff9b::{high:x}:{low:x}",
@@ -44,19 +44,19 @@ def hidden_in(four: str) -> list[str]:
 
 
 class TestAddresses:
-    """Addresses, once they are addresses."""
+    """Parsed IP addresses."""
 
     @pytest.mark.parametrize("address", PRIVATE)
-    def test_what_is_not_public_is_refused_in_every_disguise(self, address: str) -> None:
-        for spelled in [address, *hidden_in(address), f"::{address}"]:
-            with pytest.raises(InvalidInput) as refused:
+    def test_private_addresses_are_rejected_in_every_form(self, address: str) -> None:
+        for spelled in [address, *embedded_in(address), f"::{address}"]:
+            with pytest.raises(InvalidInput) as caught:
                 judge(spelled)
-            assert "public" in refused.value.message
-            assert str(judge(spelled, OPEN)) == str(ipaddress.ip_address(spelled))
+            assert "public" in caught.value.message
+            assert str(judge(spelled, PERMISSIVE)) == str(ipaddress.ip_address(spelled))
 
     @pytest.mark.parametrize("address", PUBLIC)
-    def test_what_is_public_is_allowed(self, address: str) -> None:
-        for spelled in [address, *hidden_in(address)]:
+    def test_public_addresses_are_allowed(self, address: str) -> None:
+        for spelled in [address, *embedded_in(address)]:
             assert judge(spelled) == ipaddress.ip_address(spelled)
 
     @pytest.mark.parametrize(
@@ -68,42 +68,42 @@ class TestAddresses:
             "2606:4700::200:5efe:a00:1", "2001:0:a00:1:0:0:f7f7:f7f7",
         ],
     )  # fmt: skip
-    def test_six(self, address: str) -> None:
-        """Loopback, link, site, unique local, documentation, tunnels to private hosts."""
+    def test_private_ipv6(self, address: str) -> None:
+        """Loopback, link-local, site-local, unique local, documentation, private tunnels."""
         with pytest.raises(InvalidInput):
             judge(address)
 
     @pytest.mark.parametrize("address", ["2606:4700:4700::1111", "2a00:1450:4001::200e"])
-    def test_public_six(self, address: str) -> None:
+    def test_public_ipv6(self, address: str) -> None:
         assert judge(address) == ipaddress.ip_address(address)
 
     @pytest.mark.parametrize("address", ["fe80::1%eth0", "1.2.3", "", "example.com", "127.0.0.01"])
-    def test_what_is_no_address(self, address: str) -> None:
-        """A resolver that answers nonsense is not believed, even where all is allowed."""
+    def test_invalid_addresses(self, address: str) -> None:
+        """Invalid addresses from a resolver are rejected even under permissive rules."""
         with pytest.raises(InvalidInput):
-            judge(address, OPEN)
+            judge(address, PERMISSIVE)
 
-    def test_one_bad_address_refuses_the_host(self) -> None:
+    def test_one_disallowed_address_rejects_the_host(self) -> None:
         assert len(judge_all(["1.1.1.1", "8.8.8.8"])) == 2
         for wrong in (["1.1.1.1", "10.0.0.1"], ["10.0.0.1", "1.1.1.1"], []):
             with pytest.raises(InvalidInput):
                 judge_all(wrong)
 
     @given(st.ip_addresses(v=6))
-    def test_hidden_addresses_decide(self, address: ipaddress.IPv6Address) -> None:
-        """No address is public that hides one that is not."""
+    def test_embedded_addresses_must_be_public(self, address: ipaddress.IPv6Address) -> None:
+        """No address that embeds a non-public address is public."""
         if is_public(address):
             assert all(is_public(inner) for inner in unwrap(address))
 
     @given(st.ip_addresses(v=4))
-    def test_never_more_than_the_standard_library_allows(
+    def test_never_more_permissive_than_the_standard_library(
         self, address: ipaddress.IPv4Address
     ) -> None:
         assert not is_public(address) or (address.is_global and not address.is_multicast)
 
 
 class TestUrls:
-    """URLs, before any lookup."""
+    """URLs, checked before any DNS lookup."""
 
     @pytest.mark.parametrize(
         "url",
@@ -122,10 +122,10 @@ class TestUrls:
             "https://example.com/" + "a" * 2100, "https://" + "a." * 130 + "com/",
         ],
     )  # fmt: skip
-    def test_not_of_the_grammar(self, url: str) -> None:
-        with pytest.raises(InvalidInput) as refused:
+    def test_invalid_urls(self, url: str) -> None:
+        with pytest.raises(InvalidInput) as caught:
             parse_target(url)
-        assert "user:pass" not in refused.value.message
+        assert "user:pass" not in caught.value.message
 
     @pytest.mark.parametrize(
         "host",
@@ -140,51 +140,51 @@ class TestUrls:
             "[2002:7f00:1::]", "[::127.0.0.1]",
         ],
     )  # fmt: skip
-    def test_hosts(self, host: str) -> None:
-        """Addresses in disguise, homographs, names of the inside: refused without a lookup."""
+    def test_invalid_hosts(self, host: str) -> None:
+        """Unusual spellings, homographs and internal names are rejected before a lookup."""
         with pytest.raises(InvalidInput):
             parse_target(f"https://{host}/")
 
     @pytest.mark.parametrize(
         "port", [0, 1, 21, 22, 25, 80, 110, 587, 1023, 6379, 5432, 65536, 99999]
     )
-    def test_ports(self, port: int) -> None:
-        with pytest.raises(InvalidInput) as refused:
+    def test_disallowed_ports(self, port: int) -> None:
+        with pytest.raises(InvalidInput) as caught:
             parse_target(f"https://example.com:{port}/")
-        assert "port 443" in refused.value.message
+        assert "port 443" in caught.value.message
 
     @pytest.mark.parametrize("port", ["", "443", "8443", "1024", "65535"])
-    def test_right_ports(self, port: str) -> None:
+    def test_allowed_ports(self, port: str) -> None:
         colon = ":" if port else ""
         assert parse_target(f"https://example.com{colon}{port}/x").port == int(port or 443)
 
-    def test_refused_ports_hold_where_all_else_is_allowed(self) -> None:
+    def test_refused_ports_apply_under_permissive_rules(self) -> None:
         for port in (22, 25, *sorted(REFUSED_PORTS)[:3]):
             with pytest.raises(InvalidInput):
-                parse_target(f"http://10.0.0.1:{port}/", OPEN)
+                parse_target(f"http://10.0.0.1:{port}/", PERMISSIVE)
 
     def test_parts(self) -> None:
-        """Case of the host does not matter, the path is kept as it is."""
+        """The host is lower-cased, the path is unchanged."""
         found = parse_target("HTTPS://Hooks.Example.COM:8443/a/B%20c?d=e&f")
         assert (found.scheme, found.host, found.port) == ("https", "hooks.example.com", 8443)
         assert found.path == "/a/B%20c?d=e&f"
         assert found.host_header == "hooks.example.com:8443"
         assert parse_target("https://xn--exmple-cua.com").path == "/"
         assert parse_target("https://example.com?q").path == "/?q"
-        six = parse_target("https://[2606:4700:4700::1111]/")
-        assert (six.host, six.host_header) == ("2606:4700:4700::1111", "[2606:4700:4700::1111]")
+        ipv6 = parse_target("https://[2606:4700:4700::1111]/")
+        assert (ipv6.host, ipv6.host_header) == ("2606:4700:4700::1111", "[2606:4700:4700::1111]")
 
     def test_relaxed(self) -> None:
-        """For development: http and the inside, each by its own switch."""
-        assert parse_target("http://localhost:8080/x", OPEN).origin == "http://localhost:8080"
+        """Settings allow http and private hosts separately, for development."""
+        assert parse_target("http://localhost:8080/x", PERMISSIVE).origin == "http://localhost:8080"
         with pytest.raises(InvalidInput, match="egress_http"):
             parse_target("http://example.com/", EgressRules(allow_private=True))
         with pytest.raises(InvalidInput, match="egress_private"):
             parse_target("http://localhost/", EgressRules(allow_http=True))
 
     @given(st.text(max_size=60))
-    def test_never_anything_but_a_verdict(self, text: str) -> None:
-        """Whatever is given, it is a target or InvalidInput; a target never has an odd host."""
+    def test_any_text_is_parsed_or_rejected(self, text: str) -> None:
+        """Any text yields a target with a safe host, or InvalidInput."""
         for url in (text, f"https://{text}", f"https://{text}.com/"):
             try:
                 found = parse_target(url)

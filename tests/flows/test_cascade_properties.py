@@ -1,4 +1,4 @@
-"""Properties of cascades: any graph, any order of completions, every phase starts once and ends."""
+"""Cascade properties: for any graph and any order of completions, phases start once and end."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ MODES = sorted(BUILT_IN)
 
 @st.composite
 def pipelines(draw: st.DrawFn) -> Pipeline:
-    """A graph of up to six phases, with processors that run in some modes."""
-    made = Pipeline("p")
+    """Generate a graph of up to six phases, with processors that run in some modes."""
+    pipeline = Pipeline("p")
     names: list[str] = []
     for n in range(draw(st.integers(1, 6))):
         after = draw(st.lists(st.sampled_from(names), max_size=3)) if names else []
         on = draw(st.sampled_from(["set", "set", "each"]))
         stragglers = draw(st.sampled_from([None, "20m"]))
         options = {} if stragglers is None else {"stragglers": stragglers}
-        phase = made.phase(f"ph{n}", after=after, on=on, **options)  # type: ignore[arg-type]
+        phase = pipeline.phase(f"ph{n}", after=after, on=on, **options)  # type: ignore[arg-type]
         for k in range(draw(st.integers(1, 3))):
             modes = draw(st.none() | st.sets(st.sampled_from(MODES), min_size=1))
             if modes is None:
@@ -48,35 +48,35 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
             else:
                 phase.external(f"x{n}{k}", modes=modes)
         names.append(phase.name)
-    made.check()
-    return made
+    pipeline.check()
+    return pipeline
 
 
 def start(plan: Plan, known: dict[str, Progress], now: int, started: list[str]) -> None:
-    """Let every gate that may be judged say yes."""
-    for ask in evaluable(plan, known, now):
-        own, planned = known.get(ask.phase, Progress()), plan.phase(ask.phase)
-        names = planned.expected if ask.processor is None else (ask.processor,)
+    """Start every phase and processor whose gate may be evaluated."""
+    for gate in evaluable(plan, known, now):
+        own, planned = known.get(gate.phase, Progress()), plan.phase(gate.phase)
+        names = planned.expected if gate.processor is None else (gate.processor,)
         if own.state is not PhaseState.IN_PROGRESS:
-            phases.check(own.state, PhaseState.IN_PROGRESS, ask.phase)
+            phases.check(own.state, PhaseState.IN_PROGRESS, gate.phase)
             own = replace(own, state=PhaseState.IN_PROGRESS, started_at=now)
-        known[ask.phase] = replace(own, triggered=own.triggered | set(names))
-        started += [f"{ask.phase}/{name}" for name in names]
+        known[gate.phase] = replace(own, triggered=own.triggered | set(names))
+        started += [f"{gate.phase}/{name}" for name in names]
 
 
 @given(pipelines(), st.sampled_from(MODES), st.randoms(use_true_random=False), st.booleans())
 def test_every_order_of_completions_ends_the_flow(
-    made: Pipeline, mode: str, chance: object, partial: bool
+    pipeline: Pipeline, mode: str, rng: object, partial: bool
 ) -> None:
-    """Each expected processor is started exactly once, and the flow ends with its last phase."""
-    plan, known, now = made.plan(mode), dict[str, Progress](), 0
+    """Each expected processor starts exactly once, and the flow ends with its last phase."""
+    plan, known, now = pipeline.plan(mode), dict[str, Progress](), 0
     started: list[str] = []
     start(plan, known, now, started)
     finished: set[str] = set()
     while len(finished) < len(started):
         now += MINUTE
         waiting = sorted(set(started) - finished)
-        pick = waiting[chance.randrange(len(waiting))]  # type: ignore[attr-defined]
+        pick = waiting[rng.randrange(len(waiting))]  # type: ignore[attr-defined]
         finished.add(pick)
         phase, name = pick.split("/")
         seen = {**known[phase].seen, name: Completion.PARTIAL if partial else Completion.SUCCESS}
@@ -97,54 +97,54 @@ def test_every_order_of_completions_ends_the_flow(
 
 
 @given(pipelines(), st.sampled_from(MODES))
-def test_a_plan_is_a_graph_of_what_runs(made: Pipeline, mode: str) -> None:
-    """Phases follow only earlier ones of the plan; run and skipped are all there are."""
-    plan = made.plan(mode)
-    before: set[str] = set()
+def test_a_plan_is_a_graph_of_its_active_phases(pipeline: Pipeline, mode: str) -> None:
+    """Phases follow only earlier phases of the plan; each phase either runs or is skipped."""
+    plan = pipeline.plan(mode)
+    earlier: set[str] = set()
     for phase in plan.phases:
-        assert set(phase.after) <= before
+        assert set(phase.after) <= earlier
         assert phase.expected
-        before.add(phase.name)
+        earlier.add(phase.name)
         assert phase.name not in plan.downstream(phase.name)
-        assert set(inherited(plan, [phase.name])) == before_or_beside(plan, phase.name)
-    assert before | set(plan.skipped) == {phase.name for phase in made.phases}
-    assert not before & set(plan.skipped)
+        assert set(inherited(plan, [phase.name])) == not_downstream(plan, phase.name)
+    assert earlier | set(plan.skipped) == {phase.name for phase in pipeline.phases}
+    assert not earlier & set(plan.skipped)
 
 
-def before_or_beside(plan: Plan, name: str) -> set[str]:
-    """Everything that does not follow a phase."""
+def not_downstream(plan: Plan, name: str) -> set[str]:
+    """Return all phases that are not downstream of a phase, and not the phase itself."""
     return {p.name for p in plan.phases} - {name, *plan.downstream(name)}
 
 
 @given(pipelines(), st.dictionaries(st.sampled_from(["x00", "x01", "x02"]),
                                     st.sampled_from(Completion)), st.integers(0, HOUR))  # fmt: skip
-def test_settled_stays_settled(made: Pipeline, seen: dict[str, Completion], now: int) -> None:
-    """Neither time nor further completions take back that what follows may be judged."""
-    plan = made.plan("manual")
+def test_settled_stays_settled(pipeline: Pipeline, seen: dict[str, Completion], now: int) -> None:
+    """Neither time nor further completions make a settled phase unsettled."""
+    plan = pipeline.plan("manual")
     for phase in plan.phases[:1]:
         progress = Progress(state=PhaseState.IN_PROGRESS, started_at=0, seen=seen)
-        whole = replace(
+        complete = replace(
             progress, seen={**seen, **dict.fromkeys(phase.expected, Completion.SUCCESS)}
         )
         if is_settled(phase, progress, now):
             assert is_settled(phase, progress, now + MINUTE)
             assert phase_end(phase, progress, now) is not None
-        assert is_settled(phase, whole, now)
+        assert is_settled(phase, complete, now)
 
 
 @given(st.lists(st.tuples(st.sampled_from(Effect), st.integers(0, 90 * MINUTE)), max_size=40))
-def test_an_open_breaker_lets_one_probe_through_per_hour(steps: list[tuple[Effect, int]]) -> None:
-    """It opens only after five failures, and then lets no two through at once."""
-    kept, now, failures = Breaker(), 0, 0
+def test_an_open_breaker_allows_one_probe_per_hour(steps: list[tuple[Effect, int]]) -> None:
+    """It opens only after five failures, and then allows no two probes at a time."""
+    current, now, failures = Breaker(), 0, 0
     for effect, passed in steps:
         now += passed
-        allowed, kept = breaker.ask(kept, now)
-        assert allowed == (kept.state(now) is BreakerState.CLOSED or kept.probe_at == now)
+        allowed, current = breaker.ask(current, now)
+        assert allowed == (current.state(now) is BreakerState.CLOSED or current.probe_at == now)
         if not allowed:
             assert failures >= breaker.FAILURES_MAX
             continue
-        if kept.probe_at is not None:
-            assert breaker.ask(kept, now) == (False, kept)
-        kept = breaker.report(kept, effect, now)
+        if current.probe_at is not None:
+            assert breaker.ask(current, now) == (False, current)
+        current = breaker.report(current, effect, now)
         failures = 0 if effect is Effect.SUCCESS else failures + (effect is Effect.FAILURE)
-        assert kept.failures == failures
+        assert current.failures == failures

@@ -159,7 +159,7 @@ def test_historical(store: Store, clock: VirtualClock) -> None:
     assert status == "open"
     assert day.gate_log() == [("WAIT", "missing_historical")] * 3 + [("FAIL", "missing_historical")]
     assert day.messages[1] == (
-        "nba 2025-11-16 analytics must not start: History is short: t.past (3/10 days, missing "
+        "nba 2025-11-16 analytics must not start: Too little history: t.past (3/10 days, missing "
         "2025-11-06 to 2025-11-12). Backfill the missing days or approve an override."
     )
     details = day.stage.sql("SELECT detail FROM alerts")
@@ -210,7 +210,7 @@ def test_one_table_that_never_arrives(store: Store, clock: VirtualClock) -> None
     assert [verdict for verdict, _ in day.gate_log()] == ["WAIT", "WAIT", "FAIL"]
     assert day.checks() == [("t.box", 0, "MISSING", "WAIT")], "it did not change"
     assert day.messages[1].endswith(
-        "must not start: Absent: t.box (0/1 rows (0 %)). Waited 6h30m, the longest is 6h."
+        "must not start: Absent: t.box (0/1 rows (0 %)). Waited 6h30m; the maximum is 6h."
     )
     word, headline, offered = day.shown()
     assert (word, headline) == ("blocked", "since 06:30: its gate failed, t.box missing")
@@ -246,7 +246,7 @@ def test_a_deadlock(store: Store, clock: VirtualClock) -> None:
     assert (row.verdict, row.status, str(found.acknowledgement)) == ("FAIL", "cycle", "ack")
     ((rule, severity, message),) = stage.sql("SELECT rule, severity, message FROM alerts")
     assert (rule, severity) == ("gate_fail", "HIGH")
-    reason = f"These processors wait for each other and never start: {cycle}."
+    reason = f"These processors wait for each other and can never start: {cycle}."
     assert message == f"nba {DAY} right must not start: {reason}"
     explained = stage.client.explaining.explain("nba", DAY, customer="acme").explanation
     (story,) = [s for s in explained.phases if s.phase == "right"]
@@ -295,7 +295,7 @@ def test_partial_backfill(store: Store, clock: VirtualClock) -> None:
     lacking = "t.past: 6/10 days, missing 2025-11-06 to 2025-11-09"
     assert day.outcome == ("PROCEED_DEGRADED", "ready_degraded", "ack")
     assert day.alerts == [("gate_proceed_degraded", "INFO", "open")]
-    assert day.messages[0].startswith("nba 2025-11-16 analytics starts degraded: Enough is there")
+    assert day.messages[0].startswith("nba 2025-11-16 analytics starts degraded: Enough data, but")
     assert day.messages[0].endswith(f" {lacking}.")
     (held,) = day.stage.claim("players").values()
     context = json.loads(held.gate or "{}")

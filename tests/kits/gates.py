@@ -1,4 +1,4 @@
-"""Small makers of evidence for tests of gates: tables in a condition, history by days."""
+"""Factories of evidence for gate tests: tables in a given state, history by days."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOW: Micros = parse_iso("2025-11-15T22:05:00Z")
 def table(
     completeness: float = 100.0, quality: float = 1.0, name: str = "raw.box", **fields: Any
 ) -> Assessment:
-    """A same-day table in this condition."""
+    """Return the assessment of a same-day table with this completeness and quality."""
     rows = round(completeness * 10)
     return Assessment(
         **{
@@ -38,29 +38,31 @@ def table(
 
 
 def absent(name: str = "raw.box", **fields: Any) -> Assessment:
-    """A table without a row."""
+    """Return the assessment of an empty table."""
     return table(0.0, 0.0, name, **fields)
 
 
 def odds(present: bool) -> Assessment:
-    """An optional table."""
-    made = table(100.0 if present else 0.0, 1.0 if present else 0.0, "raw.odds")
-    fields = {name: getattr(made, name) for name in ("completeness", "quality", "status", "absent")}
+    """Return the assessment of an optional table."""
+    odds_table = table(100.0 if present else 0.0, 1.0 if present else 0.0, "raw.odds")
+    fields = {
+        name: getattr(odds_table, name) for name in ("completeness", "quality", "status", "absent")
+    }
     return Assessment(
         key="optional:raw.odds", table="raw.odds", kind=Kind.OPTIONAL, critical=False, **fields
     )
 
 
 def history(days: int, degraded_at: int | None = 5) -> Assessment:
-    """Ten days of history of which so many are there."""
+    """Return the assessment of ten days of history of which `days` are present."""
     need = historical("analytics.summary", days=10, degraded_at=degraded_at)
     missing = tuple(f"2025-11-{day:02}" for day in range(5, 15 - days))
-    seen = Sighting(key=need.key, looked_at=NOW, days_present=days, days_missing=missing)
-    return assess(need, seen, judged_at=NOW)
+    observation = Sighting(key=need.key, looked_at=NOW, days_present=days, days_missing=missing)
+    return assess(need, observation, judged_at=NOW)
 
 
 def override(dependency: str | None = None, **fields: Any) -> Override:
-    """A live approval."""
+    """Return an active override."""
     given = {
         "id": "ovr_1",
         "customer": "default",
@@ -76,5 +78,5 @@ def override(dependency: str | None = None, **fields: Any) -> Override:
 
 
 def gate(mode: str, *assessments: Assessment, **fields: Any) -> GateInput:
-    """A gate in a built-in mode that sees these assessments."""
+    """Return the input of a gate in a built-in mode with these assessments."""
     return GateInput(mode=BUILT_IN[mode], now=NOW, assessments=assessments, **fields)

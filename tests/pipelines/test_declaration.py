@@ -1,4 +1,4 @@
-"""Declaring needs, modes and cascades: the whiteboard example, and a mistake for every row."""
+"""Declarations of needs, modes and cascades: a complete example, and one test per error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.pipelines.plan import definition_needs, judging_mode, modes_of, pl
 
 
 def season() -> Pipeline:
-    """The example of the design, with the two phases it leaves empty filled in."""
+    """Return the example pipeline of the design, with all phases filled in."""
     nba = Pipeline(
         "nba",
         partition="game_date",
@@ -51,9 +51,9 @@ def season() -> Pipeline:
 
 
 class TestExample:
-    """What the example says."""
+    """The example pipeline."""
 
-    def test_it_is_whole(self) -> None:
+    def test_the_definition_is_valid_and_stable(self) -> None:
         nba = season()
         nba.check()
         assert json.loads(json.dumps(nba.definition())) == nba.definition()
@@ -87,7 +87,7 @@ class TestExample:
         assert [p.name for p in overnight.phases] == ["raw", "analytics", "precompute"]
         assert overnight.skipped == ("predict",)
         assert overnight.last == ("precompute",)
-        # Nobody runs in analytics: precompute follows raw instead.
+        # No processor runs in analytics, so precompute follows raw.
         assert [(p.name, p.after) for p in same.phases] == [
             ("raw", ()),
             ("precompute", ("raw",)),
@@ -96,13 +96,13 @@ class TestExample:
         assert same.skipped == ("analytics",)
         assert same.downstream("raw") == ("precompute", "predict")
 
-    def test_a_gate_makes_a_flow_of_a_single_processor(self) -> None:
+    def test_a_single_processor_with_a_gate_has_a_flow(self) -> None:
         plain, gated = Pipeline("p"), Pipeline("p", partition="day")
         plain.phase("a").external("x")
         gated.phase("a").external("x", needs=[same_day("t")])
         assert (plain.has_flow, gated.has_flow) == (False, True)
 
-    def test_a_pipeline_that_uses_nothing_of_this_keeps_its_digest(self) -> None:
+    def test_a_pipeline_without_needs_and_modes_keeps_its_digest(self) -> None:
         """The digest of a plain declaration, as it was before needs and modes existed."""
         nba = Pipeline("nba", timezone="America/New_York", rate_second=0.5)
         raw = nba.phase("raw")
@@ -110,7 +110,7 @@ class TestExample:
         nba.phase("publish", after=raw).external("push", timeout=90)
         assert nba.digest == DIGEST
 
-    def test_everything_that_can_be_said(self) -> None:
+    def test_all_options(self) -> None:
         nba = Pipeline(
             "nba",
             modes=[Mode("evening", window="21:00-23:00", otherwise="WAIT", max_wait="90m")],
@@ -140,7 +140,7 @@ class TestExample:
         assert nba.plan("same_day").skipped == ("b",)
         assert plan.mode.slo_us == HOUR
 
-    def test_needs_of_several_processors_are_looked_at_once(self) -> None:
+    def test_needs_of_several_processors_are_probed_once(self) -> None:
         nba = Pipeline("nba", partition="day")
         a = nba.phase("a")
         a.external("x", needs=[same_day("t"), optional("u", modes=["manual"])])
@@ -156,26 +156,26 @@ class TestExample:
 DIGEST = "efebf019207a349c8e8e2ff5e69a050007253374f2219e104e07560639336696"
 
 
-class TestWhole:
-    """Mistakes that only the whole shows; each message names the culprit."""
+class TestPipelineErrors:
+    """Errors that only the whole pipeline shows; each message names the declaration."""
 
     @pytest.mark.parametrize(
         ("options", "text"),
         [
             (
                 {"modes": ["nightly"]},
-                "processor p/b/x: modes: 'nightly' is not a mode here; modes:",
+                "processor p/b/x: modes: 'nightly' is not a mode of this pipeline; modes:",
             ),
             (
                 {"needs": [same_day("t", modes=["nope"])]},
-                "needs t: modes: 'nope' is not a mode here",
+                "needs t: modes: 'nope' is not a mode of this pipeline",
             ),
             ({"needs": [same_day("t"), same_day("t")]}, r"needs t \(same_day\) twice"),
             ({"needs": [same_day("made_c")]}, "which only the later phase 'c' produces"),
             ({"needs": [same_day("made_b")]}, "which only p/b/y of the same phase produces"),
             (
                 {"needs": [same_day("own")], "produces": "own"},
-                r"which it produces itself; is it historical\(",
+                r"which it produces itself; declare it with historical\(",
             ),
         ],
     )
@@ -189,8 +189,8 @@ class TestWhole:
         with pytest.raises(DeclarationError, match=text):
             pipeline.check()
 
-    def test_what_is_fine(self) -> None:
-        """Raw data, earlier products, one's own history, and neighbours in on="each"."""
+    def test_valid_needs(self) -> None:
+        """Raw data, earlier products, own history, and tables of the same phase with on="each"."""
         pipeline = Pipeline("p", partition="day")
         pipeline.phase("a").external("w", produces=["made_a", "twice"])
         b = pipeline.phase("b", after="a", on="each")
@@ -213,13 +213,16 @@ class TestWhole:
         pipeline.phase("a").external("x", needs=[same_day("t", partition="day")])
         pipeline.check()
         pipeline.phase("b").external("y", needs=[same_day("t")])
-        with pytest.raises(DeclarationError, match="no column holds the partition"):
+        with pytest.raises(DeclarationError, match="no partition column is set"):
             pipeline.check()
 
     @pytest.mark.parametrize(
         ("phase", "text"),
         [
-            ({"expects": {"nope": ["x"]}}, "phase p/a: expects: 'nope' is not a mode here"),
+            (
+                {"expects": {"nope": ["x"]}},
+                "phase p/a: expects: 'nope' is not a mode of this pipeline",
+            ),
             ({"expects": {"manual": ["q"]}}, "mode 'manual' expects 'q', which is not a processor"),
             ({"expects": {"manual": ["y"]}}, "expects 'y', which runs only in overnight"),
             ({"fallback": {"nope": "06:00"}}, "phase p/a: fallback: 'nope' is not a mode"),
@@ -236,8 +239,8 @@ class TestWhole:
     @pytest.mark.parametrize(
         ("options", "text"),
         [
-            ({"slos": {"nope": "1h"}}, "slos: 'nope' is not a mode here"),
-            ({"fallback": {"nope": "06:00"}}, "fallback: 'nope' is not a mode here"),
+            ({"slos": {"nope": "1h"}}, "slos: 'nope' is not a mode of this pipeline"),
+            ({"fallback": {"nope": "06:00"}}, "fallback: 'nope' is not a mode of this pipeline"),
             ({"modes": [Mode("m"), Mode("m")]}, "mode 'm' is declared twice"),
             ({"modes": [Mode("m", until="zz")]}, "mode 'm' names 'zz', which is not a phase"),
             ({"modes": [Mode("m", phases=["zz"])]}, "mode 'm' names 'zz', which is not a phase"),
@@ -253,8 +256,8 @@ class TestWhole:
         with pytest.raises(DeclarationError, match=text):
             pipeline.check()
 
-    def test_a_changed_built_in_mode_is_fine(self) -> None:
-        """Overnight ends at precompute, also where there is no such phase."""
+    def test_a_modified_built_in_mode_is_valid(self) -> None:
+        """Mode overnight ends at precompute, even if the pipeline has no such phase."""
         night = BUILT_IN["overnight"].but(max_wait="3h")
         pipeline = Pipeline("p", modes=[night])
         pipeline.phase("a").external("x")
@@ -266,8 +269,8 @@ def external(**options: Any) -> Callable[[], Any]:
     return lambda: Pipeline("p").phase("a").external("x", **options)
 
 
-class TestValues:
-    """Mistakes that show at once, in the line that makes them."""
+class TestValueErrors:
+    """Errors raised by the declaration itself."""
 
     @pytest.mark.parametrize(
         ("make", "text"),
@@ -305,7 +308,7 @@ class TestValues:
         with pytest.raises(DeclarationError, match=text):
             make()
 
-    def test_a_misspelt_option(self) -> None:
+    def test_an_unknown_option(self) -> None:
         with pytest.raises(TypeError, match="'need' is not an option; known: collect, concurrency"):
             external(need=[])()
 
@@ -334,5 +337,5 @@ class TestValues:
         with pytest.raises(DeclarationError, match=text):
             make()
 
-    def test_a_waiting_mode_looks_every_five_minutes(self) -> None:
+    def test_a_waiting_mode_rechecks_every_five_minutes(self) -> None:
         assert Mode("m", otherwise="wait", max_wait="1h").recheck_us == 5 * MINUTE

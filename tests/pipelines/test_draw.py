@@ -1,4 +1,4 @@
-"""A pipeline as text: what stands on the whiteboard, line by line."""
+"""Text drawings of pipelines, line by line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock.pipelines.draw import draw
 
 
 def test_the_example() -> None:
-    """Phases in a chain and beside it, with needs, modes and terms in words."""
+    """A chain of phases and a branch, with needs, modes and options."""
     nba = Pipeline("nba", partition="game_date", timezone="America/New_York", leniency="strict",
                    warehouse="postgresql://ann:secret@db/season", cascade="observe")  # fmt: skip
     raw = nba.phase("raw", stragglers="20m")
@@ -35,33 +35,33 @@ def test_the_example() -> None:
         " · strict · cascade observe",
         "  ■ raw  (stragglers 20m)",
         "  │  • boxscores  pool external  timeout 1h  external  retry max_attempts 5",
-        "  │      tells which players changed",
+        "  │      reports changed players",
         "  ▼",
-        "  ■ analytics  (slo 15m, late data runs again)",
+        "  ■ analytics  (slo 15m, reruns on late data)",
         "  │  • summary  pool external  timeout 1h  external  only backfill, overnight",
-        "  │      needs raw.box  (20 rows per raw.schedule; not older than 1h; points filled;"
-        " check: no twins; fails without it)",
+        "  │      needs raw.box  (20 rows per raw.schedule; not older than 1h; points not null;"
+        " check: no twins; fails if missing)",
         "  │      needs analytics.summary  (10 of the last 10 days, degraded from 5)",
         "  │      needs raw.odds  (optional; only overnight)",
-        "  │      makes analytics.summary",
+        "  │      produces analytics.summary",
         "  │      limit bq:analytics.summary",
         "  ▼",
         "  ■ predict",
         "  │  • points  pool external  timeout 1h  external",
-        "  │    in manual: nobody",
+        "  │    in manual: none",
         "  ├ after raw",
-        "  ■ grading  (each by itself, fallback 06:30 in overnight)",
+        "  ■ grading  (processors start individually, fallback 06:30 in overnight)",
         "  │  • grades  pool external  timeout 1h  external",
         "  modes",
     ]
     assert lines[lines.index("  modes") + 1] == (
-        "    overnight  23:00–06:00, at 100 % and 0.95, else waits up to 6h; "
+        "    overnight  23:00–06:00, proceeds at 100 % and quality 0.95, else waits up to 6h; "
         "raw 1 → analytics 1 → grading 1 → predict 1"
     )
 
 
-def test_a_plain_pipeline_is_drawn_plainly() -> None:
-    """Without gates and modes there is no word of them."""
+def test_a_pipeline_without_gates_and_modes() -> None:
+    """Gates and modes are not mentioned if there are none."""
     plain = Pipeline("plain")
     plain.phase("a").external("x")
     plain.phase("b").external("y")
@@ -69,17 +69,18 @@ def test_a_plain_pipeline_is_drawn_plainly() -> None:
         "plain · UTC",
         "  ■ a",
         "  │  • x  pool external  timeout 1h  external",
-        "  ┌ from the start",
+        "  ┌ starts with the flow",
         "  ■ b",
         "  │  • y  pool external  timeout 1h  external",
     ]
 
 
-def test_modes_of_ones_own_come_first() -> None:
-    """They are what the clock asks first."""
+def test_declared_modes_come_first() -> None:
+    """Declared modes precede built-in ones, as in the choice by time of day."""
     mine = Pipeline("mine", modes=[Mode("evening", window="21:00-23:00", degraded_at=40)])
     mine.phase("a").external("x")
     lines = draw(mine.definition())
     assert lines[4] == (
-        "    evening    21:00–23:00, at 100 % and 0.90, degraded at 40 %, else fails; a 1"
+        "    evening    21:00–23:00, proceeds at 100 % and quality 0.90, degraded at 40 %, "
+        "else fails; a 1"
     )

@@ -9,14 +9,14 @@ DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 
 
 def _range(low: int, high: int) -> st.SearchStrategy[str]:
-    # Wide ones only: croniter reads "0-0" as every weekday, cronsim "7-7/2" as 7, 9, 11 and so on.
+    # Never one value wide: croniter reads "0-0" as every weekday, cronsim "7-7/2" as 7, 9, 11, …
     return st.tuples(st.integers(low, high - 1), st.integers(1, high)).map(
         lambda pair: f"{pair[0]}-{min(high, pair[0] + pair[1])}"
     )
 
 
 def field(low: int, high: int, names: list[str] | None = None) -> st.SearchStrategy[str]:
-    """Return terms of one field: stars, numbers, names, ranges, steps and lists of them."""
+    """Return terms of one field: wildcards, numbers, names, ranges, steps and lists of them."""
     # croniter and cronsim read "6/2" as a weekday differently, and croniter "12/1" as every month.
     open_steps = high != 6
     numbers = st.integers(low, high).map(str)
@@ -40,7 +40,7 @@ EXPRESSIONS = st.builds(
     field(1, 12, MONTHS),
     field(0, 6, DAYS),
 )
-"""Valid fields; the date they name may still be impossible."""
+"""Valid fields; the date they describe may not exist."""
 
 FIXED_HOURS = st.builds(
     "{} {} {} {} {}".format,
@@ -52,4 +52,4 @@ FIXED_HOURS = st.builds(
     st.just("*"),
     st.sampled_from(["*", "*", "1-5", "0"]),
 )
-"""Expressions with fixed hours, dense enough in days to meet every change of the clocks."""
+"""Expressions with fixed hours on enough days to hit every daylight saving change."""

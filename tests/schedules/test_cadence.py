@@ -1,4 +1,4 @@
-"""Cadences: fires by table, the bad-input corpus, daylight saving case by case."""
+"""Cadences: tables of expected times, a corpus of invalid input, daylight saving cases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NY, LORD_HOWE = "America/New_York", "Australia/Lord_Howe"
 
 def fires(expr: str, zone: str, after: str, n: int) -> list[str]:
     found = cadence.slots_between(cron(expr, zone), parse_iso(after), 10**18, n)
-    return [iso(slot)[:16] for slot in found]
+    return [iso(scheduled)[:16] for scheduled in found]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def fires(expr: str, zone: str, after: str, n: int) -> list[str]:
     ],
 )
 def test_fires(expr: str, expected: list[str]) -> None:
-    """The next two fires after Monday, 17 November 2025, 02:00 UTC."""
+    """The next two times after Monday, 17 November 2025, 02:00 UTC."""
     assert fires(expr, "UTC", "2025-11-17T02:00:00Z", 2) == expected
 
 
@@ -80,8 +80,8 @@ def test_daylight_saving(expr: str, zone: str, after: str, expected: list[str]) 
     assert [text[5:] for text in fires(expr, zone, after, 2)] == expected
 
 
-def test_a_year_away_is_found_where_it_is() -> None:
-    """A day that did not exist is skipped to the next year that has it."""
+def test_a_day_skipped_by_a_zone_is_found_in_the_next_year() -> None:
+    """If a day did not exist in one year, the next year that has it is found."""
     assert fires("0 0 30 12 *", "Pacific/Apia", "2011-12-01T00:00:00Z", 1) == ["2012-12-29T10:00"]
 
 
@@ -101,8 +101,8 @@ BAD_CRON: list[object] = [
 
 
 @pytest.mark.parametrize("expr", BAD_CRON, ids=range(len(BAD_CRON)))
-def test_bad_expressions_are_refused(expr: object) -> None:
-    """Every malformed or impossible expression gets an error that names the field."""
+def test_invalid_expressions_are_rejected(expr: object) -> None:
+    """Every malformed or impossible expression is rejected with the name of the field."""
     with pytest.raises(InvalidInput) as caught:
         cron(expr, "UTC")
     assert caught.value.field == "schedule_cron"
@@ -122,8 +122,8 @@ def test_bad_expressions_are_refused(expr: object) -> None:
         ("@every 5m", "schedule_type INTERVAL"),
     ],
 )
-def test_errors_say_what_would_be_right(expr: str, hint: str) -> None:
-    """The message names the part and the way out."""
+def test_errors_suggest_a_fix(expr: str, hint: str) -> None:
+    """The message names the invalid part and a fix."""
     with pytest.raises(InvalidInput, match="schedule_cron") as caught:
         cron(expr)
     assert hint in caught.value.message
@@ -137,8 +137,8 @@ BAD_ZONES: list[object] = [
 
 
 @pytest.mark.parametrize("zone", BAD_ZONES, ids=range(len(BAD_ZONES)))
-def test_unknown_zones_are_refused(zone: object) -> None:
-    """Only IANA names are zones; no path is ever opened for anything else."""
+def test_unknown_zones_are_rejected(zone: object) -> None:
+    """Only IANA names are accepted; no file is opened for any other text."""
     with pytest.raises(InvalidInput) as caught:
         cron("@daily", zone)
     assert caught.value.field == "timezone"
@@ -155,13 +155,13 @@ def test_unknown_zones_are_refused(zone: object) -> None:
     ],
 )
 def test_close_zones_are_suggested(zone: str, meant: str) -> None:
-    """A slip of the pen is answered with the likely name first."""
+    """For a misspelled zone, the most likely name is suggested first."""
     with pytest.raises(InvalidInput, match=f"Did you mean {meant}"):
         cron("@daily", zone)
 
 
-def test_equal_cadences_are_equal() -> None:
-    """Spelling does not make two cadences out of one."""
+def test_spelling_does_not_affect_equality() -> None:
+    """Different spellings of one expression are equal cadences."""
     assert cron(" 0  2 * JAN  mon ") == cron("00 02\t* jan MON") == Cadence("0 2 * JAN MON")
     assert cron("@daily") == cron("0 0 * * *")
     assert hash(cron("@daily")) == hash(cron("0 0 * * *"))
@@ -169,7 +169,7 @@ def test_equal_cadences_are_equal() -> None:
 
 
 def test_intervals_are_elapsed_time_from_their_anchor() -> None:
-    """Slots are anchor + k·interval, whatever the calendar says."""
+    """Scheduled times are anchor + k·interval, independent of the calendar."""
     rule = every(90 * MINUTE)
     anchor = parse_iso("2026-03-08T00:10:00Z")
     assert cadence.next_after(rule, anchor, anchor) == anchor + 90 * MINUTE
@@ -177,27 +177,27 @@ def test_intervals_are_elapsed_time_from_their_anchor() -> None:
     assert cadence.latest_until(rule, anchor + HOUR, anchor=anchor) == anchor
     assert cadence.latest_until(rule, anchor + HOUR, anchor + 1, anchor) is None
     assert cadence.count_between(rule, anchor, anchor + DAY, anchor=anchor) == 16
-    slots = cadence.slots_between(rule, anchor, anchor + DAY, 3, anchor)
-    assert slots == [anchor + k * 90 * MINUTE for k in (1, 2, 3)]
+    times = cadence.slots_between(rule, anchor, anchor + DAY, 3, anchor)
+    assert times == [anchor + k * 90 * MINUTE for k in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("interval", [0, -MINUTE, SECOND - 1, 4000 * DAY, True, 1.5, "5m", None])
-def test_bad_intervals_are_refused(interval: object) -> None:
-    """An interval lies between a second and ten years."""
+def test_invalid_intervals_are_rejected(interval: object) -> None:
+    """An interval must be between one second and ten years."""
     with pytest.raises(InvalidInput, match="schedule_interval_minutes"):
         every(interval)  # type: ignore[arg-type] # wrong on purpose
 
 
 def test_far_years() -> None:
-    """2038 is no border; the end of the calendar is refused with an error, not a crash."""
+    """The year 2038 is no limit, and the end of the calendar raises InvalidInput."""
     assert fires("@daily", "UTC", "2038-01-19T03:14:08Z", 1) == ["2038-01-20T00:00"]
     assert fires("0 3 * * *", "America/New_York", "9980-06-01T00:00:00Z", 1) == ["9980-06-01T07:00"]
     last = parse_iso("9999-12-31T00:00:00Z")
     rule = cron("0 0 29 2 *")
     for late in (last, parse_iso("9989-12-31T23:59:59Z")):
-        for ask in (cadence.next_after, cadence.latest_until):
+        for search in (cadence.next_after, cadence.latest_until):
             try:
-                assert ask(rule, late) is not None
+                assert search(rule, late) is not None
             except InvalidInput as error:
                 assert error.field in ("time", "schedule_cron")  # noqa: PT017 - either is right
     with pytest.raises(InvalidInput, match="1900"):
@@ -205,32 +205,32 @@ def test_far_years() -> None:
 
 
 def test_latest_until_respects_its_bound() -> None:
-    """Nothing before not_before is found, the bound itself is."""
-    rule, slot = cron("0 2 * * *"), parse_iso("2026-01-05T02:00:00Z")
-    assert cadence.latest_until(rule, slot) == slot
-    assert cadence.latest_until(rule, slot - 1) == slot - DAY
-    assert cadence.latest_until(rule, slot + HOUR, slot) == slot
-    assert cadence.latest_until(rule, slot + HOUR, slot + 1) is None
+    """Times before not_before are ignored; not_before itself is included."""
+    rule, scheduled = cron("0 2 * * *"), parse_iso("2026-01-05T02:00:00Z")
+    assert cadence.latest_until(rule, scheduled) == scheduled
+    assert cadence.latest_until(rule, scheduled - 1) == scheduled - DAY
+    assert cadence.latest_until(rule, scheduled + HOUR, scheduled) == scheduled
+    assert cadence.latest_until(rule, scheduled + HOUR, scheduled + 1) is None
     leap = cron("0 0 29 2 *", "Europe/Paris")
-    found = cadence.latest_until(leap, slot)
+    found = cadence.latest_until(leap, scheduled)
     assert found is not None
     assert iso(found) == "2024-02-28T23:00:00Z"
 
 
 def test_counting_a_year_of_minutes_is_exact_and_capped() -> None:
-    """Counting needs no enumeration and stops at the cap."""
+    """Counting is exact up to the cap and stops there."""
     rule, start = cron("* * * * *", "America/New_York"), parse_iso("2026-01-01T00:00:00Z")
     assert cadence.count_between(rule, start, start + 365 * DAY) == 365 * 1440
     assert cadence.count_between(rule, start, start + 365 * DAY, 1000) == 1000
     assert cadence.count_between(rule, start, start) == 0
 
 
-def test_a_cadence_without_a_rule_is_refused() -> None:
-    """EVENT_DRIVEN configs have no cadence to ask."""
+def test_a_cadence_without_a_rule_is_rejected() -> None:
+    """The empty cadence of an EVENT_DRIVEN config has no times."""
     with pytest.raises(InvalidInput, match="schedule_cron"):
         cadence.next_after(Cadence(), 0)
 
 
 def test_zone_names_are_many() -> None:
-    """The tests over every zone have something to run over."""
+    """The tests over all zones run over more than 400 zones."""
     assert len(names()) > 400

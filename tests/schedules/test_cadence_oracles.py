@@ -1,9 +1,9 @@
-"""Cadences against other implementations, and the laws every cadence obeys in every zone.
+"""Cadences compared with other implementations, and invariants of all cadences in all zones.
 
-Known differences to croniter 6, kept out of the comparison on purpose: it fires twice in a repeated
-hour, invents 03:00 for ``30 */2`` in a gap, ORs ``*/2`` with a weekday unless told otherwise, gives
-up on ``0 0 30 2 1`` (an impossible day OR a weekday), counts the weekdays ``6/2`` past Saturday,
-takes the weekdays ``0-0`` and the months ``12/1`` for all, and knows other letters and six fields.
+Known differences from croniter 6, deliberately excluded from the comparison: it fires twice in a
+repeated hour, fires at 03:00 for ``30 */2`` in a gap, ORs ``*/2`` with a weekday by default,
+rejects ``0 0 30 2 1`` (an impossible day OR a weekday), counts the weekdays ``6/2`` past Saturday,
+reads the weekdays ``0-0`` and the months ``12/1`` as all, and accepts other letters and six fields.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CADENCES = st.one_of(
 @given(EXPRESSIONS, TIMES)
 @settings(max_examples=300, deadline=None)
 def test_croniter_agrees_in_utc(expr: str, t: int) -> None:
-    """An implementation that shares no code with ours names the same fires."""
+    """An independent implementation yields the same times."""
     ours = _cron_or_skip(expr)
     theirs = croniter(expr, to_datetime(t), ret_type=datetime, implement_cron_bug=True)
     for _ in range(3):
@@ -63,7 +63,7 @@ def test_croniter_agrees_in_utc(expr: str, t: int) -> None:
 @given(EXPRESSIONS, TIMES)
 @settings(max_examples=300, deadline=None)
 def test_cronsim_agrees_in_utc(expr: str, t: int) -> None:
-    """The search of the library whose parser we use names the same fires."""
+    """The search of cronsim, whose parser we use, yields the same times."""
     ours = _cron_or_skip(expr)
     theirs = CronSim(expr, to_datetime(t).astimezone(UTC))
     for _ in range(3):
@@ -73,31 +73,31 @@ def test_cronsim_agrees_in_utc(expr: str, t: int) -> None:
 
 @given(CADENCES, TIMES, TIMES)
 @settings(max_examples=300, deadline=None)
-def test_slots_lie_in_order_and_backward_agrees_with_forward(
+def test_times_are_ordered_and_backward_search_agrees_with_forward(
     rule: Cadence, t: int, anchor: int
 ) -> None:
-    """Next is after, latest is not, nothing lies between, and counting agrees with listing."""
-    slots = cadence.slots_between(rule, t, END + 80 * 366 * DAY, 20, anchor)
-    assert slots
-    assert t < slots[0]
-    assert all(a < b for a, b in pairwise(slots))
-    for before, slot in pairwise(slots):
-        assert cadence.latest_until(rule, slot, anchor=anchor) == slot
-        assert cadence.latest_until(rule, slot - 1, anchor=anchor) == before
-        assert cadence.next_after(rule, before, anchor) == slot
-        assert cadence.next_after(rule, slot - 1, anchor) == slot
-    for n, slot in enumerate(slots, start=1):
-        assert cadence.count_between(rule, t, slot, anchor=anchor) == n
-        assert cadence.count_between(rule, t, slot - 1, anchor=anchor) == n - 1
-    assert cadence.count_between(rule, t, slots[-1], 5, anchor) == min(5, len(slots))
+    """next_after is strictly later, latest_until is not, and counting agrees with listing."""
+    times = cadence.slots_between(rule, t, END + 80 * 366 * DAY, 20, anchor)
+    assert times
+    assert t < times[0]
+    assert all(a < b for a, b in pairwise(times))
+    for before, scheduled in pairwise(times):
+        assert cadence.latest_until(rule, scheduled, anchor=anchor) == scheduled
+        assert cadence.latest_until(rule, scheduled - 1, anchor=anchor) == before
+        assert cadence.next_after(rule, before, anchor) == scheduled
+        assert cadence.next_after(rule, scheduled - 1, anchor) == scheduled
+    for n, scheduled in enumerate(times, start=1):
+        assert cadence.count_between(rule, t, scheduled, anchor=anchor) == n
+        assert cadence.count_between(rule, t, scheduled - 1, anchor=anchor) == n - 1
+    assert cadence.count_between(rule, t, times[-1], 5, anchor) == min(5, len(times))
     earlier = cadence.latest_until(rule, t, START - 50 * 366 * DAY, anchor)
-    assert earlier is None or cadence.next_after(rule, earlier, anchor) == slots[0]
+    assert earlier is None or cadence.next_after(rule, earlier, anchor) == times[0]
 
 
 @given(CADENCES, TIMES, st.integers(0, 3 * DAY))
 @settings(max_examples=300, deadline=None)
-def test_slots_do_not_depend_on_where_the_search_begins(rule: Cadence, t: int, ahead: int) -> None:
-    """The slots after a later moment are those after an earlier one, minus what lies between."""
+def test_times_do_not_depend_on_the_start_of_the_search(rule: Cadence, t: int, ahead: int) -> None:
+    """The times after a later start are a suffix of those after an earlier start."""
     listed = cadence.slots_between(rule, t, t + 4 * DAY, 500)
     assume(len(listed) < 500)
     later = t + ahead
@@ -114,36 +114,36 @@ def test_slots_do_not_depend_on_where_the_search_begins(rule: Cadence, t: int, a
     st.booleans(),
 )
 @settings(max_examples=500, deadline=None)
-def test_every_slot_is_started_or_missed_exactly_once(
+def test_every_occurrence_is_started_or_missed_exactly_once(
     rule: Cadence, t: int, late: int, catch_up: CatchUp, limits: tuple[int, int], on_grid: bool
 ) -> None:
-    """I20: the plan covers [slot, next_slot) without a hole and without an overlap."""
-    slot = cadence.next_after(rule, t) if on_grid else t
-    now = slot + late
+    """I20: the plan covers [slot, next_slot) with no gap and no overlap."""
+    scheduled = cadence.next_after(rule, t) if on_grid else t
+    now = scheduled + late
     window, grace = limits
     anchor = None if not on_grid else 0
-    found = plan(rule, slot, now, catch_up, window, grace, anchor=anchor)
-    base = slot if anchor is None else anchor
-    assert found.next_slot > slot
-    assert found.run_slot is None or slot <= found.run_slot <= now
+    found = plan(rule, scheduled, now, catch_up, window, grace, anchor=anchor)
+    base = scheduled if anchor is None else anchor
+    assert found.next_slot > scheduled
+    assert found.run_slot is None or scheduled <= found.run_slot <= now
     assert found.next_slot > now or catch_up is CatchUp.ALL
-    slots = [slot, *cadence.slots_between(rule, slot, found.next_slot - 1, 2000, base)]
-    assume(len(slots) <= 2000)
-    missed = [s for s in slots if s != found.run_slot]
+    times = [scheduled, *cadence.slots_between(rule, scheduled, found.next_slot - 1, 2000, base)]
+    assume(len(times) <= 2000)
+    missed = [s for s in times if s != found.run_slot]
     assert len(missed) == found.missed_count
     if missed:
         assert (found.missed_from, found.missed_to) == (missed[0], missed[-1])
         assert found.run_slot is None or missed[-1] < found.run_slot
     else:
         assert found.missed_from is found.missed_to is None
-    _check_policy(found.run_slot, slots, now, catch_up, limits)
+    _check_policy(found.run_slot, times, now, catch_up, limits)
 
 
 def _check_policy(
-    run_slot: int | None, slots: list[int], now: int, catch_up: CatchUp, limits: tuple[int, int]
+    run_slot: int | None, times: list[int], now: int, catch_up: CatchUp, limits: tuple[int, int]
 ) -> None:
     window, grace = limits
-    due = [s for s in slots if s <= now]
+    due = [s for s in times if s <= now]
     if catch_up is CatchUp.ONE:
         assert run_slot == due[-1]
     elif catch_up is CatchUp.NONE:
@@ -156,8 +156,8 @@ def _check_policy(
     st.text(max_size=40) | st.text("0123456789*/-,LW#@ \tMONJA", max_size=30), st.text(max_size=20)
 )
 @settings(max_examples=250, deadline=None)
-def test_no_text_breaks_the_parser(expr: str, zone: str) -> None:
-    """Any text is a cadence that fires or is refused by field, quickly."""
+def test_any_text_is_parsed_or_rejected(expr: str, zone: str) -> None:
+    """Any text yields a cadence that fires, or an error that names the field."""
     for pair in ((expr, "UTC"), ("@daily", zone)):
         try:
             rule = cron(*pair)
@@ -171,7 +171,7 @@ def test_no_text_breaks_the_parser(expr: str, zone: str) -> None:
 
 @given(st.integers(SECOND, 400 * DAY), TIMES, TIMES)
 def test_intervals_are_a_grid(interval: int, anchor: int, t: int) -> None:
-    """Each slot lies a whole number of intervals from the anchor."""
-    slot = cadence.next_after(every(interval), t, anchor)
-    assert t < slot <= t + interval
-    assert (slot - anchor) % interval == 0
+    """Each scheduled time is a whole number of intervals after the anchor."""
+    scheduled = cadence.next_after(every(interval), t, anchor)
+    assert t < scheduled <= t + interval
+    assert (scheduled - anchor) % interval == 0

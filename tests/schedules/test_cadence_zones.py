@@ -1,7 +1,7 @@
-"""Daylight saving over every IANA zone, against an oracle that only asks zoneinfo.
+"""Daylight saving in every IANA zone, compared with an oracle based only on zoneinfo.
 
-Each change of offset from 2024 to 2027 is examined, and some historical oddities: whole days that
-were skipped, half-hour changes, changes at midnight and across it.
+Each change of offset from 2024 to 2027 is tested, and some historical special cases: skipped days,
+half-hour changes, changes at and across midnight.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.schedules import cadence
 from penstock.schedules.cadence import cron
 
 AREAS = sorted({name.partition("/")[0] if "/" in name else "(none)" for name in names()})
-ODDITIES = {
+SPECIAL_CASES = {
     "Australia/Lord_Howe": (1981, 1986, 2001),
     "Pacific/Apia": (2010, 2012),
     "Pacific/Kwajalein": (1993,),
@@ -50,7 +50,7 @@ def zones_of(area: str) -> list[str]:
 
 @cache
 def changes(zone: str, first: int, last: int) -> tuple[datetime, ...]:
-    """Return the UTC moments at which the offset of a zone changes, by bisection."""
+    """Return the UTC times at which the offset of a zone changes, by bisection."""
     info = ZoneInfo(zone)
     found = []
     left, end = datetime(first, 1, 1, tzinfo=UTC), datetime(last + 1, 1, 1, tzinfo=UTC)
@@ -78,7 +78,7 @@ def wall(zone: ZoneInfo, moment: datetime) -> datetime:
 
 
 def first_moment(zone: ZoneInfo, local: datetime) -> datetime:
-    """Return the first moment at which the wall clock shows ``local`` or, failing that, later."""
+    """Return the first instant at which the wall clock shows ``local`` or a later time."""
     early = local.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if wall(zone, early) == local:
         return early
@@ -98,7 +98,7 @@ def exists(zone: ZoneInfo, day: date) -> bool:
 
 
 def expected_daily(zone: ZoneInfo, at: list[time], low: datetime, high: datetime) -> list[int]:
-    """Return the moments in (low, high] for which a schedule at fixed times is due."""
+    """Return the instants in (low, high] at which a schedule with fixed times is due."""
     due = set()
     day = wall(zone, low).date() - timedelta(days=3)
     while day <= wall(zone, high).date() + timedelta(days=3):
@@ -108,9 +108,9 @@ def expected_daily(zone: ZoneInfo, at: list[time], low: datetime, high: datetime
     return sorted(from_datetime(moment) for moment in due if low < moment <= high)
 
 
-def windows() -> Iterator[tuple[str, datetime]]:
-    """Yield each historical oddity as a zone and the moment of a change."""
-    for zone, years in ODDITIES.items():
+def special_cases() -> Iterator[tuple[str, datetime]]:
+    """Yield each historical special case as a zone and the instant of a change."""
+    for zone, years in SPECIAL_CASES.items():
         for year in years:
             for moment in changes(zone, year, year):
                 yield zone, moment
@@ -120,8 +120,8 @@ def check_fixed_hours(zone: str, change: datetime) -> None:
     info = ZoneInfo(zone)
     low, high = change - timedelta(days=3), change + timedelta(days=3)
     after, until = from_datetime(low), from_datetime(high)
-    before, behind = wall(info, change - SECOND), wall(info, change)
-    near = [time(hour, 20) for hour in sorted({before.hour, behind.hour})]
+    before_change, after_change = wall(info, change - SECOND), wall(info, change)
+    near = [time(hour, 20) for hour in sorted({before_change.hour, after_change.hour})]
     for moments in ([TIMES[0]], *([moment] for moment in TIMES[1:]), *([m] for m in near), near):
         hours = ",".join(str(moment.hour) for moment in moments)
         rule = cron(f"{moments[0].minute} {hours} * * *", zone)
@@ -129,13 +129,13 @@ def check_fixed_hours(zone: str, change: datetime) -> None:
         found = cadence.slots_between(rule, after, until, 100)
         assert found == expected, (zone, change, rule)
         assert cadence.count_between(rule, after, until) == len(expected), (zone, change, rule)
-        for previous, slot in pairwise(expected):
-            assert cadence.latest_until(rule, slot) == slot, (zone, slot)
-            assert cadence.latest_until(rule, slot - 1) == previous, (zone, slot)
+        for previous, scheduled in pairwise(expected):
+            assert cadence.latest_until(rule, scheduled) == scheduled, (zone, scheduled)
+            assert cadence.latest_until(rule, scheduled - 1) == previous, (zone, scheduled)
 
 
 def check_every_minute(zone: str, change: datetime) -> None:
-    """A fixed hour with every minute: each minute shown fires once, skipped ones fire together."""
+    """Check a fixed hour with many minutes: each fires once, skipped ones fire together."""
     info = ZoneInfo(zone)
     low, high = change - timedelta(hours=5), change + timedelta(hours=5)
     for hour in {wall(info, change - SECOND).hour, wall(info, change).hour}:
@@ -146,7 +146,7 @@ def check_every_minute(zone: str, change: datetime) -> None:
 
 
 def check_elapsed(zone: str, change: datetime) -> None:
-    """Wildcard and stepped hours fire at each minute whose wall clock matches, and at no other."""
+    """Check that wildcard and stepped hours fire exactly when the wall clock matches."""
     info = ZoneInfo(zone)
     low = change.replace(second=0) - timedelta(hours=4)
     # Monrovia was 44 minutes and 30 seconds behind until 1972.
@@ -175,7 +175,7 @@ def check_elapsed(zone: str, change: datetime) -> None:
 
 @pytest.mark.parametrize("area", AREAS)
 def test_fixed_hours_fire_once_per_day_that_exists(area: str) -> None:
-    """I21: around every change, each local day that exists has each of its times exactly once."""
+    """I21: around every change, each time fires exactly once per local day that exists."""
     for zone in zones_of(area):
         for change in changes(zone, 2024, 2027) or (datetime(2025, 3, 30, 1, tzinfo=UTC),):
             check_fixed_hours(zone, change)
@@ -184,29 +184,31 @@ def test_fixed_hours_fire_once_per_day_that_exists(area: str) -> None:
 
 @pytest.mark.parametrize("area", AREAS)
 def test_wildcard_hours_follow_elapsed_time(area: str) -> None:
-    """Around every change, a five-minute rhythm stays even and other wildcards match the clock."""
+    """Around every change, a five-minute cadence stays even and wildcards match the clock."""
     for zone in zones_of(area):
         rule = cron("*/5 * * * *", zone)
         for change in changes(zone, 2024, 2027) or (datetime(2025, 3, 30, 1, tzinfo=UTC),):
             start = from_datetime(change - timedelta(hours=3))
-            slots = cadence.slots_between(rule, start, start + 360 * MINUTE, 100)
-            assert {b - a for a, b in pairwise(slots)} == {5 * MINUTE}, (zone, change)
-            assert len(slots) == 72
+            times = cadence.slots_between(rule, start, start + 360 * MINUTE, 100)
+            assert {b - a for a, b in pairwise(times)} == {5 * MINUTE}, (zone, change)
+            assert len(times) == 72
             check_elapsed(zone, change)
 
 
 @pytest.mark.parametrize(
-    ("zone", "change"), list(windows()), ids=lambda v: v if isinstance(v, str) else f"{v:%Y-%m-%d}"
+    ("zone", "change"),
+    list(special_cases()),
+    ids=lambda v: v if isinstance(v, str) else f"{v:%Y-%m-%d}",
 )
-def test_historical_oddities(zone: str, change: datetime) -> None:
-    """Skipped days, half hours, changes at and across midnight: the same laws hold."""
+def test_historical_special_cases(zone: str, change: datetime) -> None:
+    """Skipped days, half hours, changes at and across midnight follow the same rules."""
     check_fixed_hours(zone, change)
     check_every_minute(zone, change)
     check_elapsed(zone, change)
 
 
-def test_stretches_join_and_show_the_offset_of_zoneinfo() -> None:
-    """Stretches tile time without holes, and their offset is the one zoneinfo gives."""
+def test_stretches_are_contiguous_and_match_zoneinfo() -> None:
+    """Stretches cover time with no gaps, and their offset equals that of zoneinfo."""
     moment = datetime(2025, 1, 1, tzinfo=UTC)
     for zone in sorted(names()):
         info, t = ZoneInfo(zone), from_datetime(moment)

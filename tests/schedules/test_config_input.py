@@ -1,4 +1,4 @@
-"""Config drafts: what is refused and how, what an update keeps, and what comes back."""
+"""Config drafts: rejected fields and their errors, updates, and round trips."""
 
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +14,7 @@ from penstock.schedules.cadence import CatchUp, Overlap, ScheduleType
 from penstock.schedules.config_input import FIELDS, ConfigDraft, parse_draft
 from penstock.schedules.description import describe_draft
 
-GOOD: dict[str, Any] = {"pipeline_template": "nightly", "schedule_cron": "0 2 * * *"}
+VALID: dict[str, Any] = {"pipeline_template": "nightly", "schedule_cron": "0 2 * * *"}
 NAN = float("nan")
 INF = float("inf")
 
@@ -26,24 +26,24 @@ def nested(depth: int) -> dict[str, Any]:
     return value
 
 
-def refusal(fields: Any, base: ConfigDraft | None = None) -> InvalidInput:
+def rejection(fields: Any, base: ConfigDraft | None = None) -> InvalidInput:
     with pytest.raises(InvalidInput) as caught:
         parse_draft(fields, base)
     return caught.value
 
 
-BAD: list[tuple[str, Any, str]] = [
-    # field, value, what the refusal says was expected
-    ("pipeline_template", None, "a text"),
-    ("pipeline_template", "", "a text"),
-    ("pipeline_template", 5, "a text"),
+INVALID: list[tuple[str, Any, str]] = [
+    # field, value, part of the expected value in the error
+    ("pipeline_template", None, "a string"),
+    ("pipeline_template", "", "a string"),
+    ("pipeline_template", 5, "a string"),
     ("pipeline_template", "x" * 201, "at most 200"),
     ("pipeline_template", "a\x00b", "printable"),
-    ("provider", 5, "a text"),
-    ("provider", ["GCP"], "a text"),
+    ("provider", 5, "a string"),
+    ("provider", ["GCP"], "a string"),
     ("provider", "a\nb", "printable"),
     ("provider", "\ud800", "printable"),
-    ("domain", True, "a text"),
+    ("domain", True, "a string"),
     ("domain", "x" * 201, "at most 200"),
     ("schedule_type", "cron", "one of CRON, INTERVAL, EVENT_DRIVEN"),
     ("schedule_type", 1, "one of CRON"),
@@ -78,7 +78,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("parameters", {"a": "\ud800"}, "plain JSON"),
     ("parameters", {"\ud800": 1}, "plain JSON"),
     ("parameters", {"a": b"x"}, "plain JSON"),
-    ("parameters", {1: "a"}, "names that are text"),
+    ("parameters", {1: "a"}, "string keys"),
     ("parameters", {"a": "x\x00"}, "NUL"),
     ("parameters", {"a\x00": 1}, "NUL"),
     ("parameters", {"a": 2**63}, "64 bits"),
@@ -126,18 +126,18 @@ BAD: list[tuple[str, Any, str]] = [
     ("is_active", 1, "true or false"),
     ("is_active", "yes", "true or false"),
     ("is_active", None, "true or false"),
-    ("event_filter", "a = 1", "nothing, because schedule_type is CRON"),
-    ("schedule_interval_minutes", 5, "nothing, because schedule_type is CRON"),
-    ("event_topic", "orders", "nothing, because schedule_type is CRON"),
+    ("event_filter", "a = 1", "no value, because schedule_type is CRON"),
+    ("schedule_interval_minutes", 5, "no value, because schedule_type is CRON"),
+    ("event_topic", "orders", "no value, because schedule_type is CRON"),
     ("priorty", 5, "one of: pipeline_template"),
 ]
 
 
-@pytest.mark.parametrize("case", BAD, ids=[f"{i}-{c[0]}" for i, c in enumerate(BAD)])
-def test_a_malformed_field_is_refused_by_name(case: tuple[str, Any, str]) -> None:
-    """Every malformed field is refused with its name, what was expected and a short picture."""
+@pytest.mark.parametrize("case", INVALID, ids=[f"{i}-{c[0]}" for i, c in enumerate(INVALID)])
+def test_an_invalid_field_is_rejected_by_name(case: tuple[str, Any, str]) -> None:
+    """Every invalid field is rejected with its name, the expected and the shortened value."""
     field, value, expected = case
-    error = refusal({**GOOD, field: value})
+    error = rejection({**VALID, field: value})
     assert error.field.startswith(field)
     assert expected in error.message
     assert len(error.message) < 1000
@@ -152,34 +152,34 @@ def test_a_malformed_field_is_refused_by_name(case: tuple[str, Any, str]) -> Non
         (10**400, "below"),
     ],
 )  # fmt: skip
-def test_a_malformed_interval(value: Any, expected: str) -> None:
-    """An interval that is no length of time between a second and ten years is refused."""
-    error = refusal({"pipeline_template": "p", "schedule_interval_minutes": value})
+def test_an_invalid_interval(value: Any, expected: str) -> None:
+    """An interval outside one second to ten years is rejected."""
+    error = rejection({"pipeline_template": "p", "schedule_interval_minutes": value})
     assert error.field == "schedule_interval_minutes"
     assert expected in error.message
 
 
 @pytest.mark.parametrize("value", ["", "ab", "1abc", "a b c", "x" * 256, 5, "abc\n", "a\x00bc"])
-def test_a_malformed_topic(value: Any) -> None:
-    """A topic is a name of 3 to 255 plain characters."""
-    error = refusal(
+def test_an_invalid_topic(value: Any) -> None:
+    """A topic is a name of 3 to 243 plain characters."""
+    error = rejection(
         {"pipeline_template": "p", "schedule_type": "EVENT_DRIVEN", "event_topic": value}
     )
     assert error.field == "event_topic"
 
 
 @pytest.mark.parametrize("given", [None, [], "x", 5, [("pipeline_template", "p")]])
-def test_a_config_that_is_no_object(given: Any) -> None:
-    """A config that is no object at all is refused as such."""
-    assert refusal(given).field == "config"
+def test_a_config_must_be_an_object(given: Any) -> None:
+    """A config that is not an object is rejected."""
+    assert rejection(given).field == "config"
 
 
-class TestWhole:
-    """Fields that only make sense together."""
+class TestSchedule:
+    """Fields that depend on each other, and defaults."""
 
-    def test_a_schedule_is_needed(self) -> None:
-        """Without cron, interval and topic there is nothing to fire by; the fix shows one."""
-        error = refusal({"pipeline_template": "p"})
+    def test_a_schedule_is_required(self) -> None:
+        """One of cron, interval and topic is required; the error shows an example."""
+        error = rejection({"pipeline_template": "p"})
         assert error.field == "schedule_cron"
         assert "0 2 * * *" in error.message
 
@@ -191,15 +191,15 @@ class TestWhole:
             ("EVENT_DRIVEN", "event_topic"),
         ],
     )
-    def test_a_type_needs_its_field(self, kind: str, field: str) -> None:
-        """Each schedule type needs its own field, and says which."""
-        error = refusal({"pipeline_template": "p", "schedule_type": kind})
+    def test_a_type_requires_its_field(self, kind: str, field: str) -> None:
+        """Each schedule type requires its own field, which the error names."""
+        error = rejection({"pipeline_template": "p", "schedule_type": kind})
         assert error.field == field
         assert kind in error.message
 
     def test_defaults(self) -> None:
-        """What is not said is what the specification says."""
-        draft = parse_draft(GOOD)
+        """Omitted fields have the defaults of the specification."""
+        draft = parse_draft(VALID)
         assert draft.schedule_type is ScheduleType.CRON
         assert (draft.timezone, draft.priority) == ("UTC", 5)
         assert (draft.max_execution_us, draft.sla_us) == (HOUR, 30 * MINUTE)
@@ -208,7 +208,7 @@ class TestWhole:
         assert (draft.parameters, draft.retry, draft.is_active) == ("{}", None, True)
 
     def test_the_type_follows_from_the_fields(self) -> None:
-        """Giving an interval or a topic is enough to say which type is meant."""
+        """An interval or a topic implies the schedule type."""
         interval = parse_draft({"pipeline_template": "p", "schedule_interval_minutes": 0.5})
         assert interval.schedule_type is ScheduleType.INTERVAL
         assert interval.cadence is not None
@@ -216,17 +216,17 @@ class TestWhole:
         event = parse_draft({"pipeline_template": "p", "event_topic": "orders"})
         assert (event.schedule_type, event.cadence) == (ScheduleType.EVENT_DRIVEN, None)
 
-    def test_read_only_mappings_are_welcome(self) -> None:
-        """Any mapping will do, also for retry settings; cron is put into one spelling."""
+    def test_read_only_mappings_are_accepted(self) -> None:
+        """Any mapping is accepted, also for retry settings; cron is normalised."""
         retry = MappingProxyType({"max_attempts": 2})
-        given = MappingProxyType({**GOOD, "schedule_cron": " @daily ", "retry_config": retry})
+        given = MappingProxyType({**VALID, "schedule_cron": " @daily ", "retry_config": retry})
         draft = parse_draft(given)
         assert draft.cadence is not None
         assert draft.cadence.cron == "0 0 * * *"
         assert draft.retry == '{"max_attempts": 2}'
 
-    def test_text_that_looks_like_nul_is_text(self) -> None:
-        """A backslash, a u and four zeros are six characters and no NUL."""
+    def test_an_escaped_nul_is_plain_text(self) -> None:
+        """A backslash, a u and four zeros are six characters, not a NUL."""
         assert json_object({"a": "\\u0000"}) == '{"a": "\\\\u0000"}'
 
 
@@ -234,15 +234,15 @@ class TestCustomer:
     """Customer ids."""
 
     @pytest.mark.parametrize("value", ["acme", "A", "a.b_c:d@e-f", "1", "x" * 128])
-    def test_good(self, value: str) -> None:
-        """Letters, digits and some marks make a customer id."""
+    def test_valid(self, value: str) -> None:
+        """A customer id consists of letters, digits and some punctuation."""
         assert check_customer(value) == value
 
     @pytest.mark.parametrize(
         "value", ["", "x" * 129, "-a", "a b", "a/b", "acme\n", "ä", "a\x00", None, 5, ["a"], True]
     )
-    def test_bad(self, value: Any) -> None:
-        """Anything else is refused by name, a trailing newline included."""
+    def test_invalid(self, value: Any) -> None:
+        """Anything else is rejected, including a trailing newline."""
         with pytest.raises(InvalidInput) as caught:
             check_customer(value)
         assert caught.value.field == "customer_id"
@@ -252,9 +252,9 @@ class TestUpdate:
     """A change to an existing config."""
 
     def test_absent_fields_keep_their_value(self) -> None:
-        """An update changes what it names and nothing else."""
+        """An update changes only the fields it names."""
         base = parse_draft(
-            {**GOOD, "timezone": "Europe/Paris", "parameters": {"a": 1}, "priority": 8,
+            {**VALID, "timezone": "Europe/Paris", "parameters": {"a": 1}, "priority": 8,
              "retry_config": {"max_attempts": 2}, "jitter_seconds": 9, "overlap": "queue"}
         )  # fmt: skip
         assert parse_draft({}, base) == base
@@ -264,14 +264,14 @@ class TestUpdate:
         assert parse_draft({"retry_config": None}, base).retry is None
 
     def test_a_config_keeps_its_pipeline(self) -> None:
-        """Another pipeline is another config; naming the same one is fine."""
-        base = parse_draft(GOOD)
+        """The pipeline cannot be changed; naming the same one is accepted."""
+        base = parse_draft(VALID)
         assert parse_draft({"pipeline_template": "nightly"}, base) == base
-        assert refusal({"pipeline_template": "other"}, base).field == "pipeline_template"
+        assert rejection({"pipeline_template": "other"}, base).field == "pipeline_template"
 
-    def test_switching_round(self) -> None:
-        """Cron to interval to event and back: only the new kind's fields remain."""
-        base = parse_draft({**GOOD, "timezone": "Asia/Tokyo"})
+    def test_switching_the_schedule_type(self) -> None:
+        """Switching cron to interval to event and back keeps only the fields of the new type."""
+        base = parse_draft({**VALID, "timezone": "Asia/Tokyo"})
         interval = parse_draft({"schedule_interval_minutes": 15}, base)
         assert interval.schedule_type is ScheduleType.INTERVAL
         assert interval.cadence is not None
@@ -283,15 +283,15 @@ class TestUpdate:
         assert back == base
 
     def test_a_type_alone_is_not_enough(self) -> None:
-        """Switching the type without its field is refused, and clearing the field too."""
-        base = parse_draft(GOOD)
-        assert refusal({"schedule_type": "INTERVAL"}, base).field == "schedule_interval_minutes"
-        assert refusal({"schedule_cron": None}, base).field == "schedule_cron"
-        assert refusal({"timezone": "Mars"}, base).field == "timezone"
+        """Switching the type without its field is rejected, and so is clearing the field."""
+        base = parse_draft(VALID)
+        assert rejection({"schedule_type": "INTERVAL"}, base).field == "schedule_interval_minutes"
+        assert rejection({"schedule_cron": None}, base).field == "schedule_cron"
+        assert rejection({"timezone": "Mars"}, base).field == "timezone"
 
     def test_a_new_zone_is_a_new_cadence(self) -> None:
         """The zone of a cron schedule is part of its cadence."""
-        changed = parse_draft({"timezone": "Asia/Tokyo"}, parse_draft(GOOD))
+        changed = parse_draft({"timezone": "Asia/Tokyo"}, parse_draft(VALID))
         assert changed.cadence is not None
         assert changed.cadence.timezone == "Asia/Tokyo"
 
@@ -345,7 +345,7 @@ options = st.fixed_dictionaries(
 def test_a_described_draft_is_the_same_draft(
     schedule: dict[str, Any], more: dict[str, Any]
 ) -> None:
-    """What a draft describes itself as is read back as the same draft, new and as an update."""
+    """The description of a draft parses to the same draft, as a new config and as an update."""
     draft = parse_draft({"pipeline_template": "p", **schedule, **more})
     described = describe_draft(draft)
     assert set(described) == set(FIELDS)
@@ -355,8 +355,8 @@ def test_a_described_draft_is_the_same_draft(
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), json_values | st.binary(max_size=3)))
-def test_any_nonsense_is_a_draft_or_a_refusal(given_fields: dict[str, Any]) -> None:
-    """Whatever is given, the answer is a draft or an InvalidInput that names a known field."""
+def test_any_fields_yield_a_draft_or_an_error(given_fields: dict[str, Any]) -> None:
+    """Any input yields a draft or an InvalidInput that names a known field."""
     field = "priority"
     try:
         parse_draft(given_fields)

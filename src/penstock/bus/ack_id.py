@@ -1,8 +1,8 @@
-"""Ack ids: which handing-over of which message, in opaque text.
+"""Ack ids: opaque text that identifies one delivery attempt of one message.
 
-An ack id names (subscription, message, epoch) with a checksum against typing errors. It is no
-authorisation: whoever presents it must be allowed to use the subscription, and only the latest
-epoch is worth anything.
+An ack id encodes (subscription, message, epoch) and a checksum that catches typing errors. It does
+not authorise anything: the caller needs access to the subscription, and only the ack id of the
+message's latest epoch has an effect.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 
 from penstock.core.errors import InvalidInput
 
-_FORM: Final = struct.Struct(">QQI")
-_CHECK: Final = struct.Struct(">I")
+_LAYOUT: Final = struct.Struct(">QQI")
+_CHECKSUM: Final = struct.Struct(">I")
 _CHARS: Final = 32
 
 
 class Ticket(NamedTuple):
-    """What an ack id names."""
+    """The delivery attempt that an ack id identifies."""
 
     subscription: int
     message_id: int
@@ -28,24 +28,24 @@ class Ticket(NamedTuple):
 
 
 def encode(subscription: int, message_id: int, epoch: int) -> str:
-    """The ack id of one handing-over."""
-    body = _FORM.pack(subscription, message_id, epoch)
-    return urlsafe_b64encode(body + _CHECK.pack(binascii.crc32(body))).decode("ascii")
+    """Return the ack id of a delivery attempt."""
+    body = _LAYOUT.pack(subscription, message_id, epoch)
+    return urlsafe_b64encode(body + _CHECKSUM.pack(binascii.crc32(body))).decode("ascii")
 
 
 def decode(ack_id: object, field: str = "ack_id") -> Ticket:
-    """What an ack id names; InvalidInput unless it is spelled as one."""
-    expected = "an ack id as it was delivered"
+    """Return the contents of an ack id; raise InvalidInput if it is malformed."""
+    expected = "an ack id exactly as it was delivered"
     if not isinstance(ack_id, str) or len(ack_id) != _CHARS or not ack_id.isascii():
         raise InvalidInput(field, expected, ack_id)
     try:
         raw = urlsafe_b64decode(ack_id)
     except (ValueError, binascii.Error):
         raise InvalidInput(field, expected, ack_id) from None
-    body, check = raw[: _FORM.size], raw[_FORM.size :]
-    if len(raw) != _FORM.size + _CHECK.size or _CHECK.pack(binascii.crc32(body)) != check:
+    body, check = raw[: _LAYOUT.size], raw[_LAYOUT.size :]
+    if len(raw) != _LAYOUT.size + _CHECKSUM.size or _CHECKSUM.pack(binascii.crc32(body)) != check:
         raise InvalidInput(field, expected, ack_id)
-    ticket = Ticket._make(_FORM.unpack(body))
+    ticket = Ticket._make(_LAYOUT.unpack(body))
     if ticket.subscription >= 2**63 or ticket.message_id >= 2**63 or ticket.epoch >= 2**31:
         raise InvalidInput(field, expected, ack_id)
     return ticket

@@ -1,6 +1,6 @@
-"""What a bound subscription's messages do: start configs, become runs, or report completions.
+"""Bindings: a bound subscription's messages start configs, create runs or report completions.
 
-Pure: reading and checking what a subscription says, and a message as what it is bound to.
+Pure: parses and validates bindings, and reads message data as a JSON object.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from penstock.core import json_profile
 from penstock.core.errors import InvalidInput
 
 CONFIGS_SUFFIX: Final = ".configs"
-"""How the subscription is called that lets a topic start configs."""
+"""Suffix of the subscription that starts a topic's configs: `<topic>.configs`."""
 
 
 class Bound(StrEnum):
-    """What messages do."""
+    """The effect of a bound subscription's messages."""
 
     CONFIGS = "configs"
     RUNS = "runs"
@@ -28,23 +28,26 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """A binding; `pipeline` and `processor` say of what, except for configs."""
+    """The binding of a subscription.
+
+    `pipeline` is required except for configs. `processor` is optional, and for runs only.
+    """
 
     bound: Bound
     pipeline: str | None = None
     processor: str | None = None
 
     def dump(self) -> str:
-        """As a subscription keeps it."""
-        said = {"to": self.bound.value, "pipeline": self.pipeline, "processor": self.processor}
-        return json.dumps({k: v for k, v in said.items() if v is not None}, sort_keys=True)
+        """Return the binding as the JSON text stored with the subscription."""
+        fields = {"to": self.bound.value, "pipeline": self.pipeline, "processor": self.processor}
+        return json.dumps({k: v for k, v in fields.items() if v is not None}, sort_keys=True)
 
 
 TO_CONFIGS: Final = Binding(bound=Bound.CONFIGS)
 
 
 def parse_binding(value: object, field: str = "binding") -> Binding:
-    """A binding as somebody says it: {"to": "runs", "pipeline": "nba", "processor": "raw.box"}."""
+    """Validate a binding such as {"to": "runs", "pipeline": "nba", "processor": "raw.box"}."""
     if not isinstance(value, Mapping):
         raise InvalidInput(field, 'an object such as {"to": "runs", "pipeline": "nba"}', value)
     unknown = sorted(set(value) - {"to", "pipeline", "processor"})
@@ -60,18 +63,19 @@ def parse_binding(value: object, field: str = "binding") -> Binding:
         if given is not None and (not isinstance(given, str) or not given):
             raise InvalidInput(f"{field}.{name}", "a name", given)
     if bound is Bound.CONFIGS and (pipeline or processor):
-        fix = "Configs say themselves which topic starts them."
-        raise InvalidInput(f"{field}.pipeline", "nothing for configs", pipeline, fix)
+        fix = "Each config names the topic that starts it."
+        expected = "no pipeline or processor for configs"
+        raise InvalidInput(f"{field}.pipeline", expected, pipeline, fix)
     if bound is not Bound.CONFIGS and pipeline is None:
-        raise InvalidInput(f"{field}.pipeline", "the pipeline", None)
+        raise InvalidInput(f"{field}.pipeline", "the name of a pipeline", None)
     if bound is Bound.COMPLETIONS and processor is not None:
-        fix = "Each message names its own (processor_name)."
-        raise InvalidInput(f"{field}.processor", "nothing for completions", processor, fix)
+        fix = "Each message names its processor (processor_name)."
+        raise InvalidInput(f"{field}.processor", "no processor for completions", processor, fix)
     return Binding(bound=bound, pipeline=pipeline, processor=processor)
 
 
 def message_object(data: bytes) -> dict[str, Any]:
-    """A message's data as the JSON object it must be; nothing is an empty one."""
+    """Parse a message's data, which must be a JSON object; empty data is an empty object."""
     if not data.strip():
         return {}
     found = json_profile.parse(data)

@@ -1,8 +1,8 @@
-"""CloudEvents 1.0 attributes of the messages Penstock itself publishes.
+"""CloudEvents 1.0 attributes of the messages that Penstock publishes itself.
 
-In the binding for Pub/Sub: the event's attributes are message attributes that begin with "ce-", its
-data is the message's data. A few fields of the payload are attributes too, so that subscriptions
-can filter by them.
+They follow the Pub/Sub protocol binding: event attributes become message attributes with the prefix
+"ce-", and event data becomes message data. A few payload fields are copied into attributes, so that
+subscriptions can filter by them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ SHOWN: Final = (
     "pipeline", "phase", "partition", "mode", "status", "verdict", "severity", "rule", "customer",
     "customer_id", "correlation_id",
 )  # fmt: skip
-"""Fields of payloads that are also attributes, where they are short text."""
+"""Payload fields that are copied into attributes if they are short text or integers."""
 
 
 def event_attributes(
     topic: str, number: int, at: Micros, payload: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The attributes of the message a topic gets; `number` names it among all of them."""
+    """Return the attributes of an event message; `number` is its unique id."""
     shown = {
         name: str(payload[name])
         for name in SHOWN

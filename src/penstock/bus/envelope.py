@@ -1,10 +1,10 @@
-"""Google's push envelope, read strictly: whatever arrives is a message or poison, never an error.
+"""Google's push envelope, parsed strictly: any body yields a message or a `Poison`, never an error.
 
-Pure. The wrapped form is the JSON body that Pub/Sub posts (camelCase names, snake_case accepted,
-and refused where both are given and disagree); the unwrapped form is the data as the body, with
-the rest in headers. Reasons of poison are short, name the field, and never quote what was sent.
-Names that nobody knows are passed over, because Google adds some. Attributes that speak of dead
-letters are data like any other: nothing is concluded from them.
+Pure. The wrapped form is the JSON body that Pub/Sub posts (camelCase names; snake_case is accepted,
+and conflicting values under both names are rejected). The unwrapped form has the data as the body
+and everything else in headers. The reason of a poison is short, names the field and never quotes
+the input. Unknown names are ignored, because Google may add some. Dead-letter attributes are
+ordinary data: nothing is inferred from them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEY_BYTES_MAX: Final = 256
 VALUE_BYTES_MAX: Final = 1_024
 ATTEMPT_MAX: Final = 2**31 - 1
 ADDED: Final = ("CloudPubSubDeadLetterSource", "penstock-", "googclient_")
-"""Attributes that a broker adds on the way; they do not count towards the publisher's hundred."""
+"""Prefixes of attributes that brokers add; these do not count towards ATTRIBUTES_MAX."""
 ADDED_MAX: Final = 32
 
 HEADER: Final = "x-goog-pubsub-"
@@ -46,7 +46,7 @@ _NOT_ATTRIBUTE_STARTS: Final = ("x-forwarded-", "x-cloud-", "x-serverless-", "se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
-    """A message as an envelope carried it. `attempt` is there when a dead-letter policy is."""
+    """A message from a push envelope; `attempt` is set only under a dead-letter policy."""
 
     message_id: str
     data: bytes
@@ -59,7 +59,7 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poison:
-    """A body that is no message. The ids are what could be read all the same, for the record."""
+    """A body that is not a valid message; the other fields are kept, if readable, for diagnosis."""
 
     reason: str
     field: str
@@ -70,14 +70,14 @@ class Poison:
 
 
 def decode(body: bytes, *, subscription: str | None = None) -> Pushed | Poison:
-    """Read a wrapped body. `subscription` is the one expected: its name, or its full path."""
+    """Parse a wrapped body. `subscription`: the expected subscription, by name or full path."""
     try:
         envelope = parse(body, "envelope", names_max=NAMES_MAX)
     except InvalidInput as error:
         return _poison(error, {})
     if not isinstance(envelope, dict):
-        # Pub/Sub never pushes several messages at once.
-        return _poison(_wrong("envelope", "one object with `message`", envelope), {})
+        # Pub/Sub never pushes several messages in one request.
+        return _poison(_type_error("envelope", "one object with `message`", envelope), {})
     try:
         return _pushed(envelope, subscription)
     except InvalidInput as error:
@@ -87,7 +87,7 @@ def decode(body: bytes, *, subscription: str | None = None) -> Pushed | Poison:
 def decode_unwrapped(
     body: bytes, headers: Mapping[str, str], *, subscription: str | None = None
 ) -> Pushed | Poison:
-    """Read an unwrapped body with its headers (names in small letters), metadata written."""
+    """Parse an unwrapped body; `headers` have lower-case names and carry the metadata."""
     attempt = headers.get(f"{HEADER}delivery-attempt")
     envelope: dict[str, Any] = {
         "subscription": headers.get(f"{HEADER}subscription-name"),
@@ -108,7 +108,7 @@ def decode_unwrapped(
 
 
 def encode(pushed: Pushed) -> bytes:
-    """The wrapped body of a message, as Pub/Sub spells it, with both names of id and time."""
+    """Return the wrapped body of a message; id and time appear under both names, as in Pub/Sub."""
     message: dict[str, Any] = {"messageId": pushed.message_id, "message_id": pushed.message_id}
     if pushed.data:
         message["data"] = base64.b64encode(pushed.data).decode("ascii")
@@ -127,15 +127,17 @@ def encode(pushed: Pushed) -> bytes:
 
 
 def check_attributes(attributes: object, name: str = "message.attributes") -> dict[str, str]:
-    """Attributes as Pub/Sub allows them: text to text, a hundred at most, of bounded lengths."""
+    """Validate attributes by Pub/Sub's rules: text to text, at most 100, of bounded length."""
     if not isinstance(attributes, dict):
-        raise _wrong(name, "an object of texts", attributes)
+        raise _type_error(name, "an object with string values", attributes)
     own = 0
     for key, value in attributes.items():
         if not isinstance(key, str) or not 1 <= len(key.encode()) <= KEY_BYTES_MAX:
-            raise InvalidInput(name, f"names of 1 to {KEY_BYTES_MAX} bytes", "a longer or none")
+            raise InvalidInput(
+                name, f"names of 1 to {KEY_BYTES_MAX} bytes", "an empty or longer name"
+            )
         if not isinstance(value, str):
-            raise _wrong(f"{name}.{key[:60]}", "a text", value)
+            raise _type_error(f"{name}.{key[:60]}", "a string", value)
         if len(value.encode()) > VALUE_BYTES_MAX:
             got = f"{len(value.encode())} bytes"
             raise InvalidInput(f"{name}.{key[:60]}", f"at most {VALUE_BYTES_MAX} bytes", got)
@@ -148,11 +150,11 @@ def check_attributes(attributes: object, name: str = "message.attributes") -> di
 def _pushed(envelope: dict[str, Any], expected: str | None, *, data: bytes | None = None) -> Pushed:
     message = envelope.get("message")
     if not isinstance(message, dict):
-        got = "nothing" if "message" not in envelope else _kind(message)
+        got = "no value" if "message" not in envelope else _json_type(message)
         raise InvalidInput("message", "an object", got)
     message_id = _text(message, "messageId", "message_id", ID_BYTES_MAX)
     if not message_id:
-        raise InvalidInput("message.messageId", "the id of the message", "nothing")
+        raise InvalidInput("message.messageId", "the id of the message", "no value")
     attributes = check_attributes(message.get("attributes", {}))
     data = _data(message) if data is None else data
     if not data and not attributes:
@@ -169,19 +171,19 @@ def _pushed(envelope: dict[str, Any], expected: str | None, *, data: bytes | Non
     )
 
 
-def _both(owner: dict[str, Any], camel: str, snake: str, place: str) -> Any:
-    """The value under either name; None when there is neither."""
+def _either(owner: dict[str, Any], camel: str, snake: str, prefix: str) -> Any:
+    """Return the value under either name; None if neither is present."""
     if camel in owner and snake in owner and owner[camel] != owner[snake]:
-        raise InvalidInput(f"{place}{camel}", f"the same as {snake}", "another value")
+        raise InvalidInput(f"{prefix}{camel}", f"the same as {snake}", "another value")
     return owner.get(camel, owner.get(snake))
 
 
 def _text(message: dict[str, Any], camel: str, snake: str, bytes_max: int) -> str | None:
-    value = _both(message, camel, snake, "message.")
+    value = _either(message, camel, snake, "message.")
     if value is None and camel not in message and snake not in message:
         return None
     if not isinstance(value, str):
-        raise _wrong(f"message.{camel}", "a text", value)
+        raise _type_error(f"message.{camel}", "a string", value)
     if len(value.encode()) > bytes_max:
         raise InvalidInput(f"message.{camel}", f"at most {bytes_max} bytes", "more")
     return value
@@ -190,14 +192,14 @@ def _text(message: dict[str, Any], camel: str, snake: str, bytes_max: int) -> st
 def _data(message: dict[str, Any]) -> bytes:
     text = message.get("data", "")
     if not isinstance(text, str):
-        raise _wrong("message.data", "base64 text", text)
+        raise _type_error("message.data", "base64 text", text)
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        got = "the URL-safe alphabet" if set(text) & {"-", "_"} else "something else"
+        got = "the URL-safe alphabet" if set(text) & {"-", "_"} else "other text"
         raise InvalidInput("message.data", "standard base64 with padding", got) from None
     if base64.b64encode(data) != text.encode():
-        raise InvalidInput("message.data", "standard base64 with padding", "stray bits at the end")
+        raise InvalidInput("message.data", "standard base64 with padding", "non-zero padding bits")
     return data
 
 
@@ -208,17 +210,17 @@ def _time(message: dict[str, Any]) -> Micros | None:
     try:
         return parse_iso(text, "message.publishTime")
     except InvalidInput:
-        raise InvalidInput("message.publishTime", "an RFC 3339 time", "another text") from None
+        raise InvalidInput("message.publishTime", "an RFC 3339 time", "other text") from None
 
 
 def _attempt(envelope: dict[str, Any]) -> int | None:
-    value = _both(envelope, "deliveryAttempt", "delivery_attempt", "")
+    value = _either(envelope, "deliveryAttempt", "delivery_attempt", "")
     if value is None and not {"deliveryAttempt", "delivery_attempt"} & envelope.keys():
         return None
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong("deliveryAttempt", "a whole number from 1", value)
+        raise _type_error("deliveryAttempt", "a whole number from 1", value)
     if not 1 <= value <= ATTEMPT_MAX:
-        raise InvalidInput("deliveryAttempt", "a whole number from 1", "one out of range")
+        raise InvalidInput("deliveryAttempt", "a whole number from 1", "a number out of range")
     return value
 
 
@@ -227,9 +229,11 @@ def _subscription(envelope: dict[str, Any], expected: str | None) -> str | None:
         return None
     value = envelope["subscription"]
     if not isinstance(value, str):
-        raise _wrong("subscription", "a text", value)
+        raise _type_error("subscription", "a string", value)
     if not 1 <= len(value.encode()) <= VALUE_BYTES_MAX:
-        raise InvalidInput("subscription", f"1 to {VALUE_BYTES_MAX} bytes", "more or none")
+        raise InvalidInput(
+            "subscription", f"1 to {VALUE_BYTES_MAX} bytes", "an empty or longer name"
+        )
     named = value if expected is not None and "/" in expected else value.rpartition("/")[2]
     if expected is not None and named != expected:
         raise InvalidInput("subscription", f"{expected[:100]}", "another subscription")
@@ -237,36 +241,37 @@ def _subscription(envelope: dict[str, Any], expected: str | None) -> str | None:
 
 
 def _poison(error: InvalidInput, envelope: dict[str, Any]) -> Poison:
-    """What is known of a body that is no message; each part only where it is sound by itself."""
+    """Build the poison record of an invalid body; fields that cannot be read are None."""
     found = envelope.get("message")
     message = found if isinstance(found, dict) else {}
     return Poison(
         reason=error.message[:REASON_MAX],
         field=error.field[:100],
-        message_id=_tried(lambda: _text(message, "messageId", "message_id", ID_BYTES_MAX)) or None,
-        subscription=_tried(lambda: _subscription(envelope, None)),
-        publish_time=_tried(lambda: _time(message)),
-        attempt=_tried(lambda: _attempt(envelope)),
+        message_id=_or_none(lambda: _text(message, "messageId", "message_id", ID_BYTES_MAX))
+        or None,
+        subscription=_or_none(lambda: _subscription(envelope, None)),
+        publish_time=_or_none(lambda: _time(message)),
+        attempt=_or_none(lambda: _attempt(envelope)),
     )
 
 
-def _tried(read: Any) -> Any:
+def _or_none(read: Any) -> Any:
     try:
         return read()
     except InvalidInput:
         return None
 
 
-def _wrong(place: str, expected: str, value: object) -> InvalidInput:
-    return InvalidInput(place, expected, _kind(value))
+def _type_error(path: str, expected: str, value: object) -> InvalidInput:
+    return InvalidInput(path, expected, _json_type(value))
 
 
-def _kind(value: object) -> str:
-    """What a JSON value is, in a word; never the value."""
+def _json_type(value: object) -> str:
+    """Return the JSON type of a value, for error messages that must not quote it."""
     if value is None:
         return "null"
     names: dict[type, str] = {
-        bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list",
+        bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list",
         dict: "an object",
     }  # fmt: skip
     return names.get(type(value), "something else")

@@ -1,12 +1,12 @@
-"""Attribute filters of subscriptions: Google Pub/Sub's grammar, parsed strictly, judged purely.
+"""Attribute filters of subscriptions: a strict parser of Google Pub/Sub's filter grammar.
 
-    attributes:region                      the attribute is there
-    attributes.region = "eu"               and has this value; != is true also when it is not there
+    attributes:region                      the attribute exists
+    attributes.region = "eu"               it has this value; != also matches if it does not exist
     hasPrefix(attributes.region, "eu-")
     NOT x · x AND y · x OR y · parentheses
 
-AND and OR may not be mixed without parentheses; NOT binds tightest ("-" is the same). A parse error
-names the position. `parse` answers a function from attributes to bool.
+Mixing AND and OR requires parentheses; NOT binds tightest ("-" means NOT). A parse error names the
+position. `parse` returns a pure function from attributes to bool.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_WORDS = frozenset({"AND", "OR", "NOT"})
+_OPERATORS = frozenset({"AND", "OR", "NOT"})
 
 
 class _Token(NamedTuple):
@@ -44,15 +44,15 @@ class _Token(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def parse(text: str, field: str = "filter") -> Filter:
-    """The filter as a function; InvalidInput, naming the position, unless it is well formed."""
+    """Parse a filter into a function; InvalidInput names the position of a syntax error."""
     if not text.strip():
-        raise InvalidInput(field, "a filter", text, "Leave it out to take every message.")
+        raise InvalidInput(field, "a filter", text, "Omit the filter to receive every message.")
     if len(text.encode("utf-8", "replace")) > FILTER_MAX:
         raise InvalidInput(field, f"at most {FILTER_MAX} bytes", text)
     parser = _Parser(text, field)
-    judged = parser.expression(0)
+    matches = parser.expression(0)
     parser.end()
-    return judged
+    return matches
 
 
 def _tokens(text: str, field: str) -> list[_Token]:
@@ -75,40 +75,40 @@ def _error(field: str, expected: str, text: str, at: int, got: str) -> InvalidIn
 
 
 class _Parser:
-    """Reads tokens from left to right; every method leaves the position after what it read."""
+    """A recursive-descent parser; every method leaves the position after what it parsed."""
 
     def __init__(self, text: str, field: str) -> None:
         self._text = text
         self._field = field
         self._tokens = _tokens(text, field)
-        self._place = 0
+        self._position = 0
 
     def expression(self, depth: int) -> Filter:
-        """Terms joined by AND, or by OR, not by both."""
+        """Parse terms joined by AND or by OR, but not by both."""
         if depth > DEPTH_MAX:
-            raise self._wrong(f"at most {DEPTH_MAX} levels of parentheses")
+            raise self._unexpected(f"at most {DEPTH_MAX} levels of parentheses")
         terms = [self._term(depth)]
         joined = ""
         while (word := self._peek()).text in ("AND", "OR") and word.kind == "word":
             if joined and word.text != joined:
-                raise self._wrong("parentheses around AND or OR where both are used")
+                raise self._unexpected("parentheses where AND and OR are combined")
             joined = word.text
-            self._place += 1
+            self._position += 1
             terms.append(self._term(depth))
         if len(terms) == 1:
             return terms[0]
-        judge = all if joined == "AND" else any
-        return lambda attributes: judge(term(attributes) for term in terms)
+        combine = all if joined == "AND" else any
+        return lambda attributes: combine(term(attributes) for term in terms)
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Check that no input is left."""
         if self._peek().kind:
-            raise self._wrong("AND, OR or the end")
+            raise self._unexpected("AND, OR or the end")
 
     def _term(self, depth: int) -> Filter:
         token = self._peek()
         if (token.kind, token.text) in (("word", "NOT"), ("sign", "-")):
-            self._place += 1
+            self._position += 1
             negated = self._simple(depth)
             return lambda attributes: not negated(attributes)
         return self._simple(depth)
@@ -116,7 +116,7 @@ class _Parser:
     def _simple(self, depth: int) -> Filter:
         token = self._peek()
         if token.text == "(" and token.kind == "sign":
-            self._place += 1
+            self._position += 1
             inner = self.expression(depth + 1)
             self._take("sign", ")", '")"')
             return inner
@@ -124,27 +124,27 @@ class _Parser:
             return self._prefix()
         if token.kind == "word" and token.text == "attributes":
             return self._comparison()
-        raise self._wrong("attributes, hasPrefix, NOT or a parenthesis")
+        raise self._unexpected("attributes, hasPrefix, NOT or a parenthesis")
 
     def _comparison(self) -> Filter:
-        self._place += 1
+        self._position += 1
         sign = self._peek()
         if sign.text == ":" and sign.kind == "sign":
-            self._place += 1
+            self._position += 1
             wanted = self._key()
             return lambda attributes: wanted in attributes
         key = self._member()
         sign = self._peek()
         if sign.kind != "sign" or sign.text not in ("=", "!="):
-            raise self._wrong('"=" or "!="')
-        self._place += 1
+            raise self._unexpected('"=" or "!="')
+        self._position += 1
         value = self._value()
         if sign.text == "=":
             return lambda attributes: attributes.get(key) == value
         return lambda attributes: attributes.get(key) != value
 
     def _prefix(self) -> Filter:
-        self._place += 1
+        self._position += 1
         self._take("sign", "(", '"("')
         self._take("word", "attributes", "attributes")
         key = self._member()
@@ -161,29 +161,29 @@ class _Parser:
         token = self._peek()
         if token.kind == "text":
             return self._value()
-        if token.kind != "word" or token.text in _WORDS:
-            raise self._wrong("an attribute's name")
-        self._place += 1
+        if token.kind != "word" or token.text in _OPERATORS:
+            raise self._unexpected("an attribute's name")
+        self._position += 1
         return token.text
 
     def _value(self) -> str:
         token = self._peek()
         if token.kind != "text":
-            raise self._wrong('a value in double quotes, such as "eu"')
-        self._place += 1
+            raise self._unexpected('a value in double quotes, such as "eu"')
+        self._position += 1
         return _ESCAPE.sub(r"\1", token.text[1:-1])
 
     def _take(self, kind: str, text: str, expected: str) -> None:
         token = self._peek()
         if (token.kind, token.text) != (kind, text):
-            raise self._wrong(expected)
-        self._place += 1
+            raise self._unexpected(expected)
+        self._position += 1
 
     def _peek(self) -> _Token:
-        if self._place < len(self._tokens):
-            return self._tokens[self._place]
+        if self._position < len(self._tokens):
+            return self._tokens[self._position]
         return _Token("", "the end", len(self._text))
 
-    def _wrong(self, expected: str) -> InvalidInput:
+    def _unexpected(self, expected: str) -> InvalidInput:
         token = self._peek()
         return _error(self._field, expected, self._text, token.at, token.text)

@@ -1,4 +1,4 @@
-"""When dead letters of a subscription are replayed without a person: what may be said about it."""
+"""Automatic replay of a subscription's dead letters: the policy and its validation."""
 
 from __future__ import annotations
 
@@ -20,26 +20,30 @@ RATE_MAX: Final = 1_000.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoReplay:
-    """Letters at least `after_us` old are replayed while a GET of `health_url` answers 2xx."""
+    """A policy for replaying dead letters automatically.
+
+    Dead letters at least `after_us` old are replayed, at most `rate` per second, while a GET of
+    `health_url` returns 2xx.
+    """
 
     health_url: str
     after_us: Micros = AFTER_DEFAULT
     rate: float = RATE_DEFAULT
 
     def dump(self) -> str:
-        """As a subscription keeps it."""
-        said = {
+        """Return the policy as the JSON text stored with the subscription."""
+        fields = {
             "health_url": self.health_url,
             "after": f"{self.after_us // SECOND}s",
             "rate": self.rate,
         }
-        return json.dumps(said, sort_keys=True, separators=(",", ":"))
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
 def parse_auto_replay(
     value: object, rules: EgressRules = STRICT, field: str = "auto_replay"
 ) -> AutoReplay:
-    """What somebody asks for, checked; InvalidInput names the field."""
+    """Validate an auto-replay object; InvalidInput names the invalid field."""
     if not isinstance(value, Mapping):
         raise InvalidInput(field, 'an object such as {"health_url": "https://…"}', value)
     unknown = sorted(set(value) - {"health_url", "after", "rate"})
@@ -58,5 +62,5 @@ def parse_auto_replay(
         or not isinstance(rate, int | float)
         or not RATE_MIN <= rate <= RATE_MAX
     ):
-        raise InvalidInput(f"{field}.rate", f"{RATE_MIN:g} to {RATE_MAX:g} a second", rate)
+        raise InvalidInput(f"{field}.rate", f"{RATE_MIN:g} to {RATE_MAX:g} per second", rate)
     return AutoReplay(health_url=str(url), after_us=after, rate=float(rate))

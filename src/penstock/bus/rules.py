@@ -1,8 +1,8 @@
-"""What may be published and declared: names, sizes, attributes, the bounds of a subscription.
+"""Validation of topics, subscriptions and published messages: names, sizes, attributes, durations.
 
-Pure checks with Google Pub/Sub's bounds; an error names the field and what would do. Attributes of
-Google's and our own dead letters are refused at the door, so that nobody can forge where a message
-came from.
+Pure checks with the limits of Google Pub/Sub; an error names the field and what was expected. The
+attributes that Google and Penstock set on dead letters are reserved and rejected on publish, so
+that a publisher cannot forge the origin of a message.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ EXTEND_MAX: Final = 600
 REPLAYS_MAX: Final = 100
 
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.~+%-]{2,254}", re.ASCII)
-_NAME_WORDS = "3 to 255 letters, digits, '-', '_', '.', '~', '+' or '%', a letter first"
+_NAME_RULE = "3 to 255 letters, digits, '-', '_', '.', '~', '+' or '%', a letter first"
 _RESERVED = ("cloudpubsub", "goog", "penstock-")
 
 
 def check_name(name: object, field: str) -> str:
-    """A topic's or a subscription's name."""
+    """Validate the name of a topic or subscription and return it."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise InvalidInput(field, _NAME_WORDS, name)
+        raise InvalidInput(field, _NAME_RULE, name)
     if name.lower().startswith("goog"):
         raise InvalidInput(field, 'a name that does not begin with "goog"', name)
     return name
 
 
 def check_text(value: object, field: str, most: int, *, least: int = 0) -> str:
-    """Text of a bounded number of bytes that both engines can hold."""
+    """Validate text of `least` to `most` bytes that both database engines can store; return it."""
     if not isinstance(value, str):
         raise InvalidInput(field, "text", value)
     try:
@@ -60,7 +60,7 @@ def check_text(value: object, field: str, most: int, *, least: int = 0) -> str:
 
 
 def check_attributes(attributes: Mapping[str, str], field: str = "attributes") -> None:
-    """At most 100 attributes, text to text, none of them reserved."""
+    """Validate attributes: at most 100, text to text, no reserved names."""
     if len(attributes) > ATTRIBUTES_MAX:
         raise InvalidInput(field, f"at most {ATTRIBUTES_MAX} attributes", len(attributes))
     for key, value in attributes.items():
@@ -68,13 +68,13 @@ def check_attributes(attributes: Mapping[str, str], field: str = "attributes") -
         if key.lower().startswith(_RESERVED):
             raise InvalidInput(
                 f"{field}.{key}", "a name that is not reserved", key,
-                "Names beginning with CloudPubSub, goog or penstock- are set by the bus.",
+                "Only the bus sets names that begin with CloudPubSub, goog or penstock-.",
             )  # fmt: skip
         check_text(value, f"{field}.{key}", VALUE_MAX)
 
 
 def check_outgoing(message: Outgoing, field: str = "message") -> None:
-    """A message that may be published."""
+    """Validate a message to publish."""
     if not isinstance(message.data, bytes):
         raise InvalidInput(f"{field}.data", "bytes", type(message.data).__name__)
     if len(message.data) > MESSAGE_MAX:
@@ -92,18 +92,19 @@ def check_outgoing(message: Outgoing, field: str = "message") -> None:
 
 
 def check_batch(messages: list[Outgoing]) -> None:
-    """A batch that may be published in one transaction."""
+    """Validate a batch of messages to publish in one transaction."""
     if len(messages) > BATCH_MAX:
-        raise InvalidInput("messages", f"at most {BATCH_MAX} at once", len(messages))
-    for place, message in enumerate(messages):
-        check_outgoing(message, f"messages[{place}]")
+        raise InvalidInput("messages", f"at most {BATCH_MAX} messages per batch", len(messages))
+    for index, message in enumerate(messages):
+        check_outgoing(message, f"messages[{index}]")
     size = sum(len(message.data) for message in messages)
     if size > BATCH_BYTES_MAX:
-        raise InvalidInput("messages", f"at most {BATCH_BYTES_MAX} bytes at once", f"{size} bytes")
+        expected = f"at most {BATCH_BYTES_MAX} bytes per batch"
+        raise InvalidInput("messages", expected, f"{size} bytes")
 
 
 def body_hash(message: Outgoing) -> str:
-    """What makes two messages the same under one dedupe id."""
+    """Return the hash that decides whether two messages with one dedupe id are the same."""
     digest = hashlib.sha256()
     parts = [message.data, (message.ordering_key or "").encode()]
     for key, value in sorted(message.attributes.items()):
@@ -114,20 +115,20 @@ def body_hash(message: Outgoing) -> str:
 
 
 def check_topic(spec: TopicSpec) -> None:
-    """A topic that may be declared."""
+    """Validate the declaration of a topic."""
     check_name(spec.name, "topic")
     _between(spec.retention_us, RETENTION_MIN, RETENTION_MAX, "retention")
 
 
 def check_subscription(spec: SubscriptionSpec) -> None:
-    """A subscription that may be declared."""
+    """Validate the declaration of a subscription."""
     check_name(spec.name, "subscription")
     check_name(spec.topic, "topic")
     if spec.dead_letter_topic is not None:
         check_name(spec.dead_letter_topic, "dead_letter_topic")
         if spec.dead_letter_topic == spec.topic:
             raise InvalidInput(
-                "dead_letter_topic", "another topic than the subscription's own",
+                "dead_letter_topic", "a topic other than the subscription's own",
                 spec.dead_letter_topic,
             )  # fmt: skip
     _between(spec.ack_deadline_us, 10 * SECOND, 600 * SECOND, "ack_deadline")
@@ -142,7 +143,7 @@ def check_subscription(spec: SubscriptionSpec) -> None:
 
 
 def check_extension(seconds: object) -> int:
-    """How long a deadline may be moved: 0 (give back) to 600 seconds."""
+    """Validate an ack deadline extension in seconds: 0 (return the message now) to 600."""
     if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= EXTEND_MAX:
         raise InvalidInput("seconds", f"a whole number from 0 to {EXTEND_MAX}", seconds)
     return seconds

@@ -1,8 +1,9 @@
-"""Time: the one module that reads a clock, and the conversions between micros and text.
+"""Time: the only module that reads a clock, and conversions between microseconds and text.
 
-Inside the product a time is an integer of microseconds since the Unix epoch, UTC (``Micros``), and
-so is a duration. Datetimes appear only at the edges and must carry a zone. No other module may call
-``time`` or ``datetime.now``; services receive a ``Clock``, pure code receives ``now``.
+Internally a time is an integer number of microseconds since the Unix epoch in UTC (``Micros``), and
+a duration is an integer number of microseconds. Datetimes appear only at the edges and must be
+aware. No other module may call ``time`` or ``datetime.now``; services receive a ``Clock``, pure
+code receives ``now``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ DAY: Final = 24 * HOUR
 WEEK: Final = 7 * DAY
 
 DURATION_MAX: Final = 36_525 * DAY
-"""A hundred years: longer durations are mistakes of unit."""
+"""A hundred years: a longer duration is most likely given in the wrong unit."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ONE = timedelta(microseconds=1)
@@ -43,49 +44,49 @@ _PART = re.compile(r"([0-9]+)(?:\.([0-9]+))?(us|ms|[wdhms])", re.ASCII)
 
 
 class Clock(Protocol):
-    """The passage of time as services see it."""
+    """The time source of services; tests substitute a virtual clock."""
 
     def now(self) -> Micros:
-        """Return the time of day."""
+        """Return the current time in microseconds since the Unix epoch."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds from an arbitrary start, never going back."""
+        """Return seconds since an arbitrary start; the value never decreases."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let the given seconds pass."""
+        """Sleep for the given number of seconds."""
         ...
 
     def wait(self, event: threading.Event, timeout: float | None) -> bool:
-        """Wait until the event is set or the timeout (seconds) passed; tell whether it is set."""
+        """Wait at most `timeout` seconds for the event; return whether it is set."""
         ...
 
 
 class SystemClock:
-    """The clock of the machine."""
+    """The system clock."""
 
     __slots__ = ()
 
     def now(self) -> Micros:
-        """Return the time of day."""
+        """Return the current time in microseconds since the Unix epoch."""
         return time.time_ns() // 1_000
 
     def monotonic(self) -> float:
-        """Return seconds from an arbitrary start, never going back."""
+        """Return seconds since an arbitrary start; the value never decreases."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Let the given seconds pass."""
+        """Sleep for the given number of seconds."""
         time.sleep(max(0.0, seconds))
 
     def wait(self, event: threading.Event, timeout: float | None) -> bool:
-        """Wait until the event is set or the timeout (seconds) passed; tell whether it is set."""
+        """Wait at most `timeout` seconds for the event; return whether it is set."""
         return event.wait(timeout)
 
 
 def to_datetime(us: Micros) -> datetime:
-    """Return the aware UTC datetime of a time; InvalidInput outside the years 1 to 9999."""
+    """Return a time as an aware UTC datetime; raise InvalidInput outside the years 1 to 9999."""
     try:
         return _EPOCH + timedelta(microseconds=us)
     except OverflowError:
@@ -93,7 +94,7 @@ def to_datetime(us: Micros) -> datetime:
 
 
 def from_datetime(dt: datetime) -> Micros:
-    """Return the micros of an aware datetime; InvalidInput when it has no zone."""
+    """Return an aware datetime as microseconds; raise InvalidInput if it is naive."""
     if dt.utcoffset() is None:
         raise InvalidInput(
             "time", "a datetime with a zone", dt.isoformat(), "Add tzinfo, for example UTC."
@@ -102,12 +103,12 @@ def from_datetime(dt: datetime) -> Micros:
 
 
 def iso(us: Micros) -> str:
-    """Return the time as ISO 8601 in UTC, with a fraction only when there is one."""
+    """Return the time as ISO 8601 in UTC; the fraction is omitted if it is zero."""
     return to_datetime(us).isoformat().replace("+00:00", "Z")
 
 
 def parse_iso(text: object, field: str = "time") -> Micros:
-    """Return the micros of an ISO 8601 time that names its offset; InvalidInput otherwise."""
+    """Parse an ISO 8601 time with an offset; raise InvalidInput if it is not one."""
     expected = 'an ISO 8601 time with offset, such as "2025-11-17T02:00:00Z"'
     if not isinstance(text, str) or len(text) > 64:
         raise InvalidInput(field, expected, text)
@@ -122,7 +123,7 @@ def parse_iso(text: object, field: str = "time") -> Micros:
 
 
 def parse_duration(value: str | int | float | timedelta, field: str = "duration") -> Micros:
-    """Return the micros of "5m", "1h30m", "90s", "2d", "250ms", a timedelta or plain seconds."""
+    """Parse "5m", "1h30m", "90s", "2d", "250ms", a timedelta or a number of seconds to micros."""
     expected = 'a duration such as "90s", "5m", "1h30m" or "2d", or a number of seconds'
     micros: int | None = None
     if isinstance(value, timedelta):
@@ -153,7 +154,7 @@ def _parse_duration_text(text: str) -> Micros | None:
 
 
 def format_duration(us: Micros) -> str:
-    """Return the duration in the form ``parse_duration`` reads, such as "1h30m"; exact."""
+    """Return the exact duration as text that ``parse_duration`` accepts, such as "1h30m"."""
     if us == 0:
         return "0s"
     sign, rest = ("-", -us) if us < 0 else ("", us)

@@ -1,8 +1,8 @@
-"""Cursors: where a list goes on, as an opaque text that its reader can neither make nor bend.
+"""Pagination cursors: signed, opaque positions in a list that clients cannot forge or modify.
 
-Pure. A cursor is a position and a signature over (what list, for whom, under which filters, where);
-anything else than the exact text that was handed out for the same question is refused in the same
-words. The secret comes from the store, so that every replica reads every cursor.
+Pure. A cursor is a position and a signature over the list, the customer, the filters and the
+position. Anything but the exact cursor that was issued for the same query is rejected, always with
+the same message. The secret comes from the store, so that every replica accepts every cursor.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _MAC_BYTES = 16
 
 
 def seal(secret: bytes, question: Mapping[str, Any], place: Sequence[Any]) -> str:
-    """The cursor for going on behind `place` in the answer to `question`."""
+    """Return the cursor that continues the list `question` after the position `place`."""
     body = json.dumps(list(place), separators=(",", ":")).encode()
     return _text(_mac(secret, question, body) + body)
 
 
 def unseal(secret: bytes, question: Mapping[str, Any], cursor: object) -> list[Any]:
-    """The place behind which to go on; InvalidInput unless it was sealed for this very question."""
+    """Return the position in a cursor; raise InvalidInput unless it was issued for `question`."""
     expected = "the next_cursor of an earlier page of this same list"
     if not isinstance(cursor, str) or not 0 < len(cursor) <= CURSOR_MAX:
         raise InvalidInput("cursor", expected, "something else")
@@ -46,8 +46,8 @@ def unseal(secret: bytes, question: Mapping[str, Any], cursor: object) -> list[A
 
 
 def _mac(secret: bytes, question: Mapping[str, Any], body: bytes) -> bytes:
-    asked = json.dumps(question, sort_keys=True, separators=(",", ":")).encode()
-    return hmac.digest(secret, b"%d:%b%b" % (len(asked), asked, body), hashlib.sha256)[:_MAC_BYTES]
+    text = json.dumps(question, sort_keys=True, separators=(",", ":")).encode()
+    return hmac.digest(secret, b"%d:%b%b" % (len(text), text, body), hashlib.sha256)[:_MAC_BYTES]
 
 
 def _text(raw: bytes) -> str:

@@ -1,8 +1,8 @@
-"""From an exception to an error type, through a registry that users extend.
+"""Classification of exceptions into error types, with a registry that users can extend.
 
-Libraries are recognised by class names and attributes, never by importing them. ``verdict`` is what
-the worker asks after a processor raised; it must not raise itself, whatever the exception's own
-attributes do. The families known out of the box are in ``core.families``.
+Library exceptions are recognised by class names and attributes, never by importing the library. The
+worker calls ``verdict`` after a processor raises; it never raises itself, even if reading the
+exception's attributes does. The built-in exception families are in ``core.families``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.core.exception_families import known_error_type, retry_after_heade
 from penstock.core.retry import DELAY_CAP_MAX, ErrorType, normalise_error_type
 
 CHAIN_MAX: Final = 16
-"""How many causes of an exception are looked at."""
+"""Maximum number of exceptions inspected in a chain of causes and group members."""
 
 Predicate: TypeAlias = Callable[[BaseException], bool]
 Matcher: TypeAlias = type[BaseException] | tuple[type[BaseException], ...] | Predicate
@@ -26,7 +26,11 @@ Matcher: TypeAlias = type[BaseException] | tuple[type[BaseException], ...] | Pre
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an exception means for the retry decision."""
+    """The error type and retry instructions of an exception.
+
+    insist: True forces a retry, False forbids one, None leaves it to the retry policy.
+    retry_after_us: the delay the remote service asked for, if any.
+    """
 
     error_type: str
     insist: bool | None = None
@@ -34,7 +38,7 @@ class Verdict:
 
 
 class ErrorRegistry:
-    """Rules from exceptions to error types: the newest first, then the known families."""
+    """Rules from exceptions to error types: the newest rule first, then the built-in families."""
 
     __slots__ = ("_rules",)
 
@@ -42,20 +46,20 @@ class ErrorRegistry:
         self._rules: tuple[tuple[Matcher, str], ...] = ()
 
     def register(self, matcher: Matcher, error_type: str) -> None:
-        """Let an exception class (with its subclasses) or a predicate mean this error type."""
-        # Replaced as a whole, so that a worker thread never sees half a change.
+        """Map an exception class (with its subclasses) or a predicate to an error type."""
+        # The tuple is replaced as a whole, so that worker threads never see a partial change.
         self._rules = ((matcher, normalise_error_type(error_type)), *self._rules)
 
     def classify(self, exc: BaseException) -> str:
-        """Return the error type of an exception, looking at its causes when it says nothing."""
-        for link in _chain(exc):
-            found = self._one(link)
+        """Return the error type of an exception, or of the first of its causes that has one."""
+        for error in _chain(exc):
+            found = self._classify_one(error)
             if found is not None:
                 return found
         return ErrorType.UNKNOWN.value
 
     def verdict(self, exc: BaseException) -> Verdict:
-        """Return the error type, whether the exception insists on or forbids a retry, and when."""
+        """Return the error type, whether the exception forces or forbids a retry, and its delay."""
         insist: bool | None = None
         if isinstance(exc, PermanentError):
             insist = False
@@ -63,7 +67,7 @@ class ErrorRegistry:
             insist = True
         return Verdict(self.classify(exc), insist, retry_after(exc))
 
-    def _one(self, exc: BaseException) -> str | None:
+    def _classify_one(self, exc: BaseException) -> str | None:
         for matcher, error_type in self._rules:
             if _matches(matcher, exc):
                 return error_type
@@ -71,17 +75,17 @@ class ErrorRegistry:
             return normalise_error_type(exc.error_type)
         try:
             found = known_error_type(exc)
-        except Exception:  # attributes of foreign exceptions may be properties that raise
+        except Exception:  # attributes of third-party exceptions may be properties that raise
             return None
         return None if found is None else found.value
 
 
 DEFAULT: Final = ErrorRegistry()
-"""The registry of the process, which ``register``, ``classify`` and ``verdict`` use."""
+"""The process-wide registry that ``register``, ``classify`` and ``verdict`` use."""
 
 
 def register(matcher: Matcher, error_type: str) -> None:
-    """Add a rule to the registry of the process; the newest rule wins."""
+    """Add a rule to the process-wide registry; the newest rule wins."""
     DEFAULT.register(matcher, error_type)
 
 
@@ -91,22 +95,22 @@ def classify(exc: BaseException) -> str:
 
 
 def verdict(exc: BaseException) -> Verdict:
-    """Return all that an exception says about retrying."""
+    """Return the error type and the retry instructions of an exception."""
     return DEFAULT.verdict(exc)
 
 
 def retry_after(exc: BaseException) -> Micros | None:
-    """Return the delay the other side asked for, None when it asked for none."""
-    for link in _chain(exc):
+    """Return the delay the remote service asked for; None if it asked for none."""
+    for error in _chain(exc):
         try:
-            if isinstance(link, ProcessorError):
-                seconds = link.retry_after_seconds
+            if isinstance(error, ProcessorError):
+                seconds = error.retry_after_seconds
             else:
-                seconds = retry_after_header(link)
-            # Not a number and negative values say nothing; a silly one must not overflow.
+                seconds = retry_after_header(error)
+            # NaN and negative values are ignored; an absurdly large value must not overflow.
             if seconds is not None and seconds >= 0:
                 return round(min(seconds, DELAY_CAP_MAX / SECOND) * SECOND)
-        except Exception:  # noqa: S112 - as above: a foreign exception may answer with anything
+        except Exception:  # noqa: S112 - as above: third-party attributes may raise
             continue
     return None
 
@@ -116,23 +120,23 @@ def _matches(matcher: Matcher, exc: BaseException) -> bool:
         return isinstance(exc, matcher)
     try:
         return bool(matcher(exc))
-    except Exception:  # a user's predicate that fails has not recognised the exception
+    except Exception:  # a predicate that raises does not match
         return False
 
 
 def _chain(exc: BaseException) -> Iterator[BaseException]:
-    """Yield the exception, the members of a group and all causes, bounded and none twice."""
+    """Yield the exception, its group members and its causes, each once, at most CHAIN_MAX."""
     seen: set[int] = set()
-    waiting: deque[BaseException] = deque([exc])
-    while waiting and len(seen) < CHAIN_MAX:
-        link = waiting.popleft()
-        if id(link) in seen:
+    pending: deque[BaseException] = deque([exc])
+    while pending and len(seen) < CHAIN_MAX:
+        error = pending.popleft()
+        if id(error) in seen:
             continue
-        seen.add(id(link))
-        yield link
-        if isinstance(link, BaseExceptionGroup):
-            waiting.extend(link.exceptions[:CHAIN_MAX])
-        if link.__cause__ is not None:
-            waiting.append(link.__cause__)
-        elif link.__context__ is not None and not link.__suppress_context__:
-            waiting.append(link.__context__)
+        seen.add(id(error))
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            pending.extend(error.exceptions[:CHAIN_MAX])
+        if error.__cause__ is not None:
+            pending.append(error.__cause__)
+        elif error.__context__ is not None and not error.__suppress_context__:
+            pending.append(error.__context__)

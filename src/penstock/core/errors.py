@@ -1,8 +1,8 @@
-"""Every error Penstock raises on purpose, with what the API and the command line make of it.
+"""The errors that Penstock raises, with their API status and command-line exit code.
 
-A class carries a stable ``code``, an HTTP status, an exit code and whether trying again may help;
-its docstring is the message used when none is given. Nothing here formats for a terminal or logs.
-All rooms raise these; ``http`` and ``cli`` translate them in one place each.
+Each class has a stable ``code``, an HTTP status, an exit code and a flag that says whether a retry
+may help; its docstring is the default message. Nothing here formats for a terminal or logs. All
+packages raise these errors; ``http`` and ``cli`` each translate them in one place.
 
     PenstockError
     ├── InvalidInput ── SettingsError
@@ -28,7 +28,7 @@ SHOWN_MAX = 120
 
 
 class PenstockError(Exception):
-    """Something went wrong inside Penstock."""
+    """An internal error occurred in Penstock."""
 
     code: ClassVar[str] = "internal"
     http_status: ClassVar[int] = 500
@@ -44,11 +44,11 @@ class PenstockError(Exception):
 
     @property
     def message(self) -> str:
-        """The sentence shown to people."""
+        """The message shown to users."""
         return str(self.args[0]) if self.args else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Constructors differ from class to class; errors still have to cross process borders.
+        # Constructors differ between classes, but errors must be picklable across processes.
         return _rebuild, (type(self), self.args, dict(self.__dict__))
 
 
@@ -62,9 +62,9 @@ def _rebuild(
 
 
 def shown(value: object) -> str:
-    """Return a short, printable picture of a rejected value."""
+    """Return a short, printable representation of a rejected value."""
     try:
-        # A slice first: the repr of a huge string is as costly as the string itself.
+        # Slice first: the repr of a huge string costs as much as the string itself.
         text = repr(value[:SHOWN_MAX] if isinstance(value, str | bytes) else value)
     except Exception:  # a broken __repr__, or an int with too many digits to print
         text = f"<{type(value).__name__}>"
@@ -75,7 +75,7 @@ def shown(value: object) -> str:
 
 
 class InvalidInput(PenstockError):
-    """A value given to Penstock cannot be used."""
+    """An input value is invalid."""
 
     code = "input.invalid"
     http_status = 400
@@ -94,14 +94,14 @@ class InvalidInput(PenstockError):
 
 
 class SettingsError(InvalidInput):
-    """A setting of the process cannot be used."""
+    """A setting of the process is invalid."""
 
     code = "settings.invalid"
     http_status = 500
 
 
 class DeclarationError(PenstockError):
-    """A pipeline declaration contradicts itself."""
+    """A pipeline declaration is invalid."""
 
     code = "pipeline.declaration"
     http_status = 400
@@ -109,7 +109,7 @@ class DeclarationError(PenstockError):
 
 
 class NotFound(PenstockError):
-    """There is no such thing."""
+    """The resource does not exist."""
 
     code = "not_found"
     http_status = 404
@@ -122,7 +122,7 @@ class NotFound(PenstockError):
 
 
 class Forbidden(PenstockError):
-    """The caller may not do this."""
+    """The caller is not allowed to do this."""
 
     code = "auth.forbidden"
     http_status = 403
@@ -130,7 +130,7 @@ class Forbidden(PenstockError):
 
 
 class Conflict(PenstockError):
-    """The thing is not in a condition that allows this."""
+    """The state of the resource does not allow this operation."""
 
     code = "conflict"
     http_status = 409
@@ -138,7 +138,7 @@ class Conflict(PenstockError):
 
 
 class IllegalTransition(Conflict):
-    """The state machine has no such edge."""
+    """The state machine does not allow this transition."""
 
     code = "run.illegal_transition"
 
@@ -159,7 +159,7 @@ class IllegalTransition(Conflict):
 
 
 class StaleVersion(Conflict):
-    """Somebody else changed it in the meantime."""
+    """The resource was changed by another request in the meantime."""
 
     code = "stale_version"
 
@@ -177,7 +177,7 @@ class StaleVersion(Conflict):
 
 
 class StaleToken(Conflict):
-    """The run is held by somebody else now; this result was refused."""
+    """The run has another holder now; this result was rejected."""
 
     code = "run.stale_token"
 
@@ -198,7 +198,7 @@ class NotHolder(Conflict):
         self.run_id = run_id
         super().__init__(
             f"run {run_id} is not held by this worker and key; nothing was changed. "
-            "Give the fencing token that the claim was answered with.",
+            "Send the fencing token that the claim returned.",
             detail={"run_id": str(run_id)},
         )
 
@@ -212,7 +212,7 @@ class DuplicateRequest(PenstockError):
 
 
 class StoreError(PenstockError):
-    """The store could not do what was asked."""
+    """The store could not complete the operation."""
 
     code = "store"
     http_status = 503
@@ -238,14 +238,14 @@ class StoreUnavailable(StoreError):
 
 
 class StoreBusy(StoreError):
-    """The store is busy; the statement lost against another one and may be repeated."""
+    """The store is busy; the statement conflicted with another one and may be retried."""
 
     code = "store.busy"
     retryable = True
 
 
 class SchemaMismatch(StoreError):
-    """The database schema does not fit this version of Penstock; run `penstock db migrate`."""
+    """The database schema does not match this version of Penstock; run `penstock db migrate`."""
 
     code = "store.schema_mismatch"
     http_status = 500
@@ -253,7 +253,7 @@ class SchemaMismatch(StoreError):
 
 
 class ApiError(PenstockError):
-    """The API refused a request."""
+    """The API rejected the request."""
 
     code = "refused"
 
@@ -266,7 +266,7 @@ class ApiError(PenstockError):
     ) -> None:
         super().__init__(message, detail=detail)
         if code is not None:
-            # A code that this version does not know is still told.
+            # Keep error codes that this version does not know.
             vars(self)["code"] = code
 
 
@@ -280,7 +280,7 @@ class ApiUnavailable(ApiError):
 
 
 class Unauthorised(ApiError):
-    """The API wants a valid key."""
+    """The API requires a valid API key."""
 
     code = "auth.required"
     http_status = 401
@@ -288,7 +288,7 @@ class Unauthorised(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """The key makes more requests than it may."""
+    """The API key exceeded its request rate."""
 
     code = "rate.exceeded"
     http_status = 429
@@ -297,7 +297,7 @@ class TooManyRequests(ApiError):
 
 
 class Overloaded(ApiError):
-    """The API is overloaded; it accepted nothing."""
+    """The API is overloaded and did not accept the request."""
 
     code = "overloaded"
     http_status = 503
@@ -306,7 +306,7 @@ class Overloaded(ApiError):
 
 
 class RunInterrupted(PenstockError):
-    """The run has to stop."""
+    """The run must stop."""
 
     code = "run.interrupted"
     http_status = 409
@@ -326,13 +326,13 @@ class RunTimedOut(RunInterrupted):
 
 
 class LeaseLost(RunInterrupted):
-    """The lease on the run is lost; whatever it still does will be refused."""
+    """The lease on the run is lost; any result that it reports is rejected."""
 
     code = "run.lease_lost"
 
 
 class RunSnoozed(RunInterrupted):
-    """The run waits for a limit without its worker and starts again; let this error pass."""
+    """The run left its worker to wait for a limit and starts again later; do not catch this."""
 
     code = "run.snoozed"
 
@@ -342,7 +342,7 @@ class RunSnoozed(RunInterrupted):
 
 
 class SlotLost(PenstockError):
-    """The slot of the limit was not renewed in time, or taken away; others may hold it by now."""
+    """The slot of the limit was not renewed in time or was revoked; it may have a new holder."""
 
     code = "limit.slot_lost"
     http_status = 409
@@ -360,7 +360,7 @@ class LimitTimeout(PenstockError):
 
 
 class ProcessorError(PenstockError):
-    """A processor reports that its work failed."""
+    """A processor reported a failure."""
 
     code = "processor.failed"
     error_type_default: ClassVar[str] = "UNKNOWN"
@@ -379,14 +379,14 @@ class ProcessorError(PenstockError):
 
 
 class PermanentError(ProcessorError):
-    """The work failed and trying again cannot help."""
+    """The work failed, and retrying cannot help."""
 
     code = "processor.permanent"
     error_type_default = "PERMANENT_ERROR"
 
 
 class TransientError(ProcessorError):
-    """The work failed and trying again may help."""
+    """The work failed, and retrying may help."""
 
     code = "processor.transient"
     error_type_default = "TRANSIENT_ERROR"

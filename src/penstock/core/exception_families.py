@@ -1,8 +1,9 @@
-"""The exception families recognised out of the box: sockets, HTTP, google-api-core, DB-API.
+"""The built-in exception families: sockets, HTTP clients, google-api-core and DB-API drivers.
 
-Only ``core.classify`` asks here. Foreign classes are known by the names in their ancestry and by
-attributes such as ``status_code`` and ``sqlstate``; nothing is imported for it. The order matters:
-a precise class first, then a status, then the general families of the standard library.
+Only ``core.classify`` uses this module. Third-party exceptions are recognised by the class names in
+their MRO and by attributes such as ``status_code`` and ``sqlstate``; no third-party library is
+imported. The order matters: specific classes first, then an HTTP status, then database errors, and
+last the general classes of the standard library and of common clients.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ _SQLSTATE_CLASS: Final[Mapping[str, ErrorType]] = {
     "22": T.VALIDATION_ERROR,
     "23": T.VALIDATION_ERROR,
     "28": T.AUTHENTICATION_FAILED,
-    "40": T.TRANSIENT_NETWORK,  # serialization failure and deadlock: repeating helps
+    "40": T.TRANSIENT_NETWORK,  # serialization failure and deadlock: a retry helps
     "42": T.INVALID_CONFIGURATION,
     "53": T.SERVICE_UNAVAILABLE,
     "55": T.SERVICE_UNAVAILABLE,
@@ -116,10 +117,10 @@ _QUOTA_WORDS: Final = ("quotaexceeded", "quota exceeded", "ratelimitexceeded", "
 
 
 def known_error_type(exc: BaseException) -> ErrorType | None:
-    """Return the error type of an exception of a known family, None for any other."""
+    """Return the error type of an exception of a known family; None for any other."""
     names = [cls.__name__ for cls in type(exc).__mro__]
     if isinstance(exc, PenstockError):
-        return _ours(exc)
+        return _penstock(exc)
     google = any(cls.__module__.startswith("google.") for cls in type(exc).__mro__)
     return (
         (_google(exc, names) if google else None)
@@ -131,9 +132,9 @@ def known_error_type(exc: BaseException) -> ErrorType | None:
 
 
 def retry_after_header(exc: BaseException) -> float | None:
-    """Return the seconds of a Retry-After answer that came with the exception, None if none did.
+    """Return the seconds of the Retry-After header of the exception's response; None if absent.
 
-    The form with a date is left alone: it would need a clock.
+    The date form is ignored, because it would require a clock.
     """
     direct = getattr(exc, "retry_after", None)
     if isinstance(direct, int | float) and not isinstance(direct, bool):
@@ -149,7 +150,7 @@ def retry_after_header(exc: BaseException) -> float | None:
     return None
 
 
-def _ours(exc: PenstockError) -> ErrorType | None:
+def _penstock(exc: PenstockError) -> ErrorType | None:
     if isinstance(exc, InvalidInput):
         return T.VALIDATION_ERROR
     if isinstance(exc, LimitTimeout):
@@ -159,12 +160,12 @@ def _ours(exc: PenstockError) -> ErrorType | None:
 
 def _google(exc: BaseException, names: list[str]) -> ErrorType | None:
     found = next((_GOOGLE[name] for name in names if name in _GOOGLE), None)
-    if found in (T.AUTHORIZATION_FAILED, T.RATE_LIMIT_EXCEEDED) and _speaks_of_quota(exc):
+    if found in (T.AUTHORIZATION_FAILED, T.RATE_LIMIT_EXCEEDED) and _mentions_quota(exc):
         return T.QUOTA_EXCEEDED
     return found
 
 
-def _speaks_of_quota(exc: BaseException) -> bool:
+def _mentions_quota(exc: BaseException) -> bool:
     reasons = [str(getattr(exc, "reason", "")), str(exc)[:2000]]
     errors = getattr(exc, "errors", None)
     if isinstance(errors, list | tuple):
@@ -177,7 +178,7 @@ def _http(exc: BaseException) -> ErrorType | None:
     status = _http_status(exc)
     if status is None:
         return None
-    if status in (403, 429) and _speaks_of_quota(exc):
+    if status in (403, 429) and _mentions_quota(exc):
         return T.QUOTA_EXCEEDED
     if status in _STATUS:
         return _STATUS[status]
@@ -185,7 +186,7 @@ def _http(exc: BaseException) -> ErrorType | None:
 
 
 def _http_status(exc: BaseException) -> int | None:
-    """Return the HTTP status an exception carries, looking where the usual clients put it."""
+    """Return the HTTP status of an exception, from the attributes that common clients use."""
     response: Any = getattr(exc, "response", None)
     if isinstance(response, Mapping):  # botocore
         response_status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -209,7 +210,7 @@ def _database(exc: BaseException, names: list[str]) -> ErrorType | None:
 
 
 def _standard(exc: BaseException) -> ErrorType | None:
-    if isinstance(exc, TimeoutError):  # also asyncio's, socket's and concurrent.futures'
+    if isinstance(exc, TimeoutError):  # also the one of asyncio, socket and concurrent.futures
         return T.TIMEOUT
     if isinstance(exc, ConnectionError | socket.gaierror | socket.herror):
         return T.TRANSIENT_NETWORK

@@ -23,7 +23,7 @@ CUSTOMER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 
 
 def check_customer(value: object, field: str = "customer_id") -> str:
-    """A customer id, or InvalidInput."""
+    """Validate a customer id and return it."""
     if not isinstance(value, str) or not CUSTOMER.fullmatch(value):
         raise InvalidInput(
             field, "1 to 128 letters, digits or . _ : @ -, starting with a letter or digit", value
@@ -32,21 +32,21 @@ def check_customer(value: object, field: str = "customer_id") -> str:
 
 
 def parameters_text(value: object, field: str = "parameters") -> str:
-    """The canonical text of parameters; secrets in them are references, never literals."""
+    """Return the canonical JSON of parameters; reject literal secrets, allow references to them."""
     text = json_object(value, field)
     refuse_secrets(value, field)
     return text
 
 
 def json_object(value: object, field: str = "parameters") -> str:
-    """The canonical text of a JSON object that both engines and the audit can hold."""
+    """Return the canonical text of a JSON object that both engines and the audit can store."""
     if not isinstance(value, Mapping):
         raise InvalidInput(field, "an object", value)
     _check_json(value, field, 1)
     try:
         text = json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False)
         size = len(text.encode("utf-8"))
-    except (TypeError, ValueError) as error:  # also text that is no UTF-8 (lone surrogates)
+    except (TypeError, ValueError) as error:  # also lone surrogates
         raise InvalidInput(field, "plain JSON values", type(value).__name__, str(error)) from None
     if size > JSON_BYTES_MAX:
         raise InvalidInput(field, "at most 64 KiB of JSON", f"{size} bytes")
@@ -54,13 +54,13 @@ def json_object(value: object, field: str = "parameters") -> str:
 
 
 def _check_json(value: object, field: str, depth: int) -> None:
-    """Refuse what JSON, PostgreSQL or a 64-bit reader cannot hold, naming the place."""
+    """Reject values that JSON, PostgreSQL or 64-bit readers cannot hold; errors name the path."""
     if depth > JSON_DEPTH_MAX:
         raise InvalidInput(field[:TEXT_MAX], f"at most {JSON_DEPTH_MAX} levels", "more")
     if isinstance(value, Mapping):
         for name, part in value.items():
             if not isinstance(name, str):
-                raise InvalidInput(field[:TEXT_MAX], "names that are text", name)
+                raise InvalidInput(field[:TEXT_MAX], "string keys", name)
             _check_json(name, field, depth)
             _check_json(part, f"{field}.{name}", depth + 1)
     elif isinstance(value, list | tuple):

@@ -30,6 +30,6 @@ def parsed(text: str | None) -> Any:
 
 
 def percent(value: float) -> str:
-    """Return a percentage as people write it: "97.5 %", "100 %", never rounded up to 100."""
+    """Format a percentage, rounded down to one digit: "97.5 %", "100 %"."""
     shown = int(value * 10 + 1e-9) / 10
     return f"{shown:.1f} %" if shown % 1 else f"{shown:.0f} %"

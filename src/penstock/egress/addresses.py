@@ -1,4 +1,4 @@
-"""Addresses: whether one can only be this machine, and names for those that settings give."""
+"""Addresses: loopback detection, and NAME=ADDRESS pairs from settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Return whether an address can be reached only from this machine."""
     if host.lower() == "localhost":
         return True
     try:
@@ -23,7 +23,10 @@ def is_loopback(host: str) -> bool:
 
 
 def named_addresses(items: Iterable[str], field: str) -> dict[str, str]:
-    """Read NAME=ADDRESS items; a refusal shows no address, because it may hold a password."""
+    """Parse NAME=ADDRESS items into a mapping.
+
+    Error messages leave the address out, because it may contain a password.
+    """
     found: dict[str, str] = {}
     for item in items:
         name, _, address = item.partition("=")

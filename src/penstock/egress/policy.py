@@ -1,10 +1,10 @@
-"""Where the house may send requests that somebody else chose: URLs and addresses, judged strictly.
+"""Egress rules: strict checks of URLs and addresses that users choose and Penstock connects to.
 
-Pure. A URL is read by one narrow grammar (ASCII, no userinfo, no odd spellings of addresses), so
-that there is nothing for two parsers to disagree about. An address must be a public one after every
-IPv4 address hidden in it was unwrapped. Whoever connects (`penstock.egress.pinned`) resolves once,
-asks `judge_all` about every answer, and connects to what was judged. What is refused is
-InvalidInput, which never quotes more than the URL itself.
+Pure. A URL is parsed with one narrow grammar (ASCII, no userinfo, no unusual spellings of
+addresses), so that two parsers cannot disagree about it. An address must be public, and so must
+every IPv4 address embedded in it. The HTTP client (`penstock.egress.pinned`) resolves a host once,
+passes every resolved address to `judge_all`, and connects only to an address that was checked.
+Rejections raise InvalidInput, which quotes nothing but the URL.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _URL = re.compile(r"(https?)://([^/?#]+)(/[^?#]*)?(\?[^#]*)?", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::([0-9]{1,5}))?")
 _LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_PLAIN_PORTS: Final = {"https": 443, "http": 80}
+_DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 
-HOUSE_SUFFIXES: Final = (
+INTERNAL_SUFFIXES: Final = (
     ".localhost", ".local", ".localdomain", ".internal", ".intranet", ".lan", ".home.arpa",
     ".corp", ".private", ".svc", ".test", ".invalid", ".onion",
 )  # fmt: skip
-"""Names that only mean something inside a network."""
+"""Suffixes of host names that are only valid inside a private network."""
 
 REFUSED_PORTS: Final = frozenset(
     {
@@ -39,9 +39,9 @@ REFUSED_PORTS: Final = frozenset(
         9300, 10080, 10250, 11211, 27017,
     }
 )  # fmt: skip
-"""Above 1023, other services than HTTP: databases, brokers, and what browsers refuse."""
+"""Ports above 1023 of services other than HTTP: databases, brokers, and ports browsers block."""
 
-_FOUR_REFUSED = tuple(
+_IPV4_REFUSED = tuple(
     ipaddress.IPv4Network(net)
     for net in (
         "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16",
@@ -50,16 +50,16 @@ _FOUR_REFUSED = tuple(
         "168.63.129.16/32",
     )
 )  # fmt: skip
-"""Named here as well as by the standard library, whose table differs from version to version. The
-last is a cloud's metadata service on a public address.
+"""Listed here in addition to the standard library's table, which differs between Python versions.
+The last one is a cloud provider's metadata service on a public address.
 """
-_SIX_PUBLIC = ipaddress.IPv6Network("2000::/3")
-_SIX_REFUSED = tuple(
+_IPV6_PUBLIC = ipaddress.IPv6Network("2000::/3")
+_IPV6_REFUSED = tuple(
     ipaddress.IPv6Network(net) for net in ("2001::/23", "2001:db8::/32", "3ffe::/16", "3fff::/20")
 )
 _TEREDO = ipaddress.IPv6Network("2001::/32")
-_HIDING = (
-    # (network, how many bits to shift the embedded IPv4 address down by)
+_EMBEDDING = (
+    # (network, number of bits to shift right to get the embedded IPv4 address)
     (ipaddress.IPv6Network("::ffff:0:0/96"), 0),
     (ipaddress.IPv6Network("::ffff:0:0:0/96"), 0),
     (ipaddress.IPv6Network("::/96"), 0),
@@ -70,7 +70,7 @@ _HIDING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressRules:
-    """What may be relaxed, for development and for closed networks."""
+    """Checks that may be relaxed, for development and for closed networks."""
 
     allow_http: bool = False
     allow_private: bool = False
@@ -80,12 +80,12 @@ HTTP_FIX: Final = "For development: egress_http=allowed (PENSTOCK_EGRESS_HTTP)."
 PRIVATE_FIX: Final = "For development: egress_private=allowed (PENSTOCK_EGRESS_PRIVATE)."
 STRICT: Final = EgressRules()
 ANYWHERE: Final = EgressRules(allow_http=True, allow_private=True)
-"""For reading what is stored: where it may point is judged again when it is used."""
+"""For reading stored URLs; the configured rules apply when they are used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A URL that may be asked for, in parts."""
+    """The parts of a URL that passed the checks."""
 
     scheme: str
     host: str
@@ -99,18 +99,18 @@ class Target:
 
     @property
     def host_header(self) -> str:
-        """What the Host header says."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PLAIN_PORTS[self.scheme] else f"{host}:{self.port}"
+        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port."""
+        """Scheme, host and port as text; the default port is omitted."""
         return f"{self.scheme}://{self.host_header}"
 
 
 def parse_target(url: object, rules: EgressRules = STRICT, field: str = "url") -> Target:
-    """The parts of a URL that the rules allow; InvalidInput says which part is wrong."""
+    """Parse a URL and check it against the rules; InvalidInput names the invalid part."""
     expected = "https://host/path" if not rules.allow_http else "http(s)://host/path"
     if not isinstance(url, str) or not url:
         raise InvalidInput(field, expected, url)
@@ -123,25 +123,25 @@ def parse_target(url: object, rules: EgressRules = STRICT, field: str = "url") -
         raise InvalidInput(field, "no spaces, backslashes or control characters", url)
     found = _URL.fullmatch(url)
     if found is None:
-        raise InvalidInput(field, f"{expected}, without a fragment", url)
+        raise InvalidInput(field, f"{expected} with no fragment", url)
     scheme = found[1].lower()
     if scheme == "http" and not rules.allow_http:
         raise InvalidInput(field, "https", url, HTTP_FIX)
     if "@" in found[2]:
-        raise InvalidInput(field, "no user or password in it", f"{scheme}://…@…")
+        raise InvalidInput(field, "a URL without user and password", f"{scheme}://…@…")
     authority = _AUTHORITY.fullmatch(found[2])
     if authority is None:
-        raise InvalidInput(field, "a host name or an address, and perhaps a port", url)
+        raise InvalidInput(field, "a host name or IP address, optionally with a port", url)
     host = _host(authority[1].lower(), rules, field)
-    port = _PLAIN_PORTS[scheme] if authority[2] is None else int(authority[2])
+    port = _DEFAULT_PORTS[scheme] if authority[2] is None else int(authority[2])
     _check_port(port, scheme, rules, field)
     return Target(scheme=scheme, host=host, port=port, path=(found[3] or "/") + (found[4] or ""))
 
 
 def judge_all(addresses: Sequence[str], rules: EgressRules = STRICT) -> list[Address]:
-    """The addresses of a host, all of them allowed; InvalidInput when one is not or there is none.
+    """Check all addresses of a host; raise InvalidInput if there is none or one is not allowed.
 
-    One bad address refuses the host: which one is used must not depend on chance.
+    One disallowed address rejects the host: the outcome must not depend on which address is used.
     """
     if not addresses:
         raise InvalidInput("host", "a name that resolves", "no address")
@@ -149,7 +149,7 @@ def judge_all(addresses: Sequence[str], rules: EgressRules = STRICT) -> list[Add
 
 
 def judge(address: str, rules: EgressRules = STRICT, field: str = "address") -> Address:
-    """The address, when requests may go there; InvalidInput otherwise."""
+    """Parse an address and check it against the rules; raise InvalidInput if it is not allowed."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
@@ -162,27 +162,27 @@ def judge(address: str, rules: EgressRules = STRICT, field: str = "address") -> 
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address, and every IPv4 address hidden in it, belongs to the open internet."""
+    """Return whether an address, and every IPv4 address embedded in it, is public."""
     if isinstance(address, ipaddress.IPv4Address):
-        return address.is_global and not any(address in net for net in _FOUR_REFUSED)
+        return address.is_global and not any(address in net for net in _IPV4_REFUSED)
     if not all(is_public(inner) for inner in unwrap(address)):
         return False
-    if address in _TEREDO or any(address in net for net, _ in _HIDING):
+    if address in _TEREDO or any(address in net for net, _ in _EMBEDDING):
         return True
     return (
         address.is_global
-        and address in _SIX_PUBLIC
-        and not any(address in net for net in _SIX_REFUSED)
+        and address in _IPV6_PUBLIC
+        and not any(address in net for net in _IPV6_REFUSED)
     )
 
 
 def unwrap(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
-    """IPv4 addresses that an IPv6 address stands for: mapped, 6to4, NAT64, Teredo, ISATAP."""
+    """Return IPv4 addresses embedded in an IPv6 address: mapped, 6to4, NAT64, Teredo, ISATAP."""
     number = int(address)
     if address in _TEREDO:
         server, client = number >> 64, ~number
         return [ipaddress.IPv4Address(part & 0xFFFF_FFFF) for part in (server, client)]
-    for net, shift in _HIDING:
+    for net, shift in _EMBEDDING:
         if address in net:
             return [ipaddress.IPv4Address((number >> shift) & 0xFFFF_FFFF)]
     if (number >> 32) & 0xFDFF_FFFF == 0x0000_5EFE:
@@ -191,7 +191,7 @@ def unwrap(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
 
 
 def _host(text: str, rules: EgressRules, field: str) -> str:
-    """A host name or a literal address, checked and spelled in its one way."""
+    """Check a host name or literal address; return its canonical form."""
     if text.startswith("["):
         try:
             literal = ipaddress.IPv6Address(text[1:-1])
@@ -200,27 +200,27 @@ def _host(text: str, rules: EgressRules, field: str) -> str:
         return str(judge(str(literal), rules, field))
     labels = text.split(".")
     if _NUMBER.fullmatch(labels[-1] or "."):
-        return _four(text, rules, field)
+        return _ipv4(text, rules, field)
     if len(text) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        fix = "No trailing dot, no empty or overlong part, no underscore."
+        fix = "Remove trailing dots, empty or overlong labels, and underscores."
         raise InvalidInput(field, "a host name", text, fix)
-    if not rules.allow_private and (len(labels) == 1 or text.endswith(HOUSE_SUFFIXES)):
+    if not rules.allow_private and (len(labels) == 1 or text.endswith(INTERNAL_SUFFIXES)):
         raise InvalidInput(field, "the name of a public host", text, PRIVATE_FIX)
     return text
 
 
-def _four(text: str, rules: EgressRules, field: str) -> str:
-    """A host that ends in a number is an IPv4 address in plain decimal, or refused."""
+def _ipv4(text: str, rules: EgressRules, field: str) -> str:
+    """Check a host that ends in a number, which must be a dotted-decimal IPv4 address."""
     try:
         literal = ipaddress.IPv4Address(text)
     except ValueError:
-        fix = "Decimal, octal, hexadecimal and short spellings of addresses are refused."
+        fix = "Octal, hexadecimal, abbreviated and single-number forms are not accepted."
         raise InvalidInput(field, "an IPv4 address of four decimal numbers", text, fix) from None
     return str(judge(str(literal), rules, field))
 
 
 def _check_port(port: int, scheme: str, rules: EgressRules, field: str) -> None:
-    is_plain = port == _PLAIN_PORTS[scheme] or (rules.allow_http and port in (80, 443))
-    if not is_plain and (not 1_024 <= port <= 65_535 or port in REFUSED_PORTS):
-        expected = "port 443, or one above 1023 that is not known for another service"
+    is_default = port == _DEFAULT_PORTS[scheme] or (rules.allow_http and port in (80, 443))
+    if not is_default and (not 1_024 <= port <= 65_535 or port in REFUSED_PORTS):
+        expected = "port 443, or a port above 1023 that is not used by another well-known service"
         raise InvalidInput(field, expected, port)

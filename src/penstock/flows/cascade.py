@@ -1,9 +1,10 @@
-"""How one phase leads to the next: sets of completions, what may be judged now, and when it ends.
+"""The cascade: when a phase is complete, which gates to evaluate next, and when a flow ends.
 
-Pure rules over a `Plan` and what is known of each phase. A phase's set is complete when every
-expected processor completed, and settled when it is complete or its straggler deadline passed; only
-then the gate of the next phase is asked, or at every event where a phase says on="each". Nothing
-here locks, writes or reads a clock: the orchestrator does, with the flow's row locked.
+Pure rules over a `Plan` and the progress of each phase. A phase's set is complete when every
+expected processor has completed, and settled when it is complete or its straggler deadline has
+passed. Only then is the gate of the next phase evaluated; a phase declared with on="each" is
+evaluated at every event. Nothing here locks, writes or reads a clock: the orchestrator does, with
+the flow's row locked.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from penstock.pipelines.mode import Mode
 from penstock.pipelines.plan import PhasePlan, Plan
 
 DEADLINE_DEFAULT: Final = DAY
-"""A flow whose mode has no service level ends by then."""
+"""Time after which a flow fails if its mode sets no deadline and no service level."""
 LATE_RERUNS_MAX: Final = 3
 
 
 class Completion(StrEnum):
-    """How a processor reported; partial counts as completed, failed does not."""
+    """The result a processor reported; partial counts as completed, failed does not."""
 
     SUCCESS = "success"
     PARTIAL = "partial"
@@ -33,7 +34,7 @@ class Completion(StrEnum):
 
 
 class FlowState(StrEnum):
-    """Where a flow stands."""
+    """The state of a flow."""
 
     OPEN = "OPEN"
     COMPLETE = "COMPLETE"
@@ -44,10 +45,10 @@ class FlowState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What is known of a phase in a flow.
+    """The progress of a phase in a flow.
 
     seen: the latest report of each processor, FAILED once its attempts are used up. triggered: the
-    processors that were started one by one (on="each"). degraded: it was started degraded.
+    processors that were started individually (on="each"). degraded: the phase was started degraded.
     """
 
     state: PhaseState = PhaseState.PENDING
@@ -60,9 +61,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """A gate that may be judged now: of a phase, or of one processor in it.
+    """A gate to evaluate now, of a phase or of one processor in it.
 
-    judged_at: when the phases before it ended, the moment at which the age of data is taken.
+    processor: None for the gate of the phase. judged_at: when the preceding phases ended, which is
+    the time at which the age of data is measured; None if they have not all ended.
     """
 
     phase: str
@@ -74,45 +76,46 @@ class Ask:
 
 
 def is_set_complete(phase: PhasePlan, progress: Progress) -> bool:
-    """Whether every expected processor completed."""
-    return not _lacking(phase, progress)
+    """Return whether every expected processor has completed."""
+    return not _incomplete(phase, progress)
 
 
 def straggler_deadline(phase: PhasePlan, progress: Progress) -> Micros | None:
-    """Return when the next phase stops waiting for this one's missing processors; None: never."""
+    """Return when the next phase stops waiting for missing processors; None if it never does."""
     if progress.started_at is None or phase.terms.stragglers_us is None:
         return None
     return progress.started_at + phase.terms.stragglers_us
 
 
 def is_settled(phase: PhasePlan, progress: Progress, now: Micros) -> bool:
-    """Whether what follows may be judged: the set is complete, or nobody waits any longer."""
+    """Return whether the set is complete or its straggler deadline has passed."""
     deadline = straggler_deadline(phase, progress)
     return is_set_complete(phase, progress) or (deadline is not None and now >= deadline)
 
 
 def phase_end(phase: PhasePlan, progress: Progress, now: Micros) -> PhaseState | None:
-    """Return the state in which a phase that is in progress ends now; None while it goes on.
+    """Return the state in which a phase in progress ends now; None while it continues.
 
-    With somebody missing it ends at the straggler deadline, DEGRADED if anybody completed; without
-    such a deadline it ends FAILED once everybody reported and somebody failed for good.
+    A phase with missing processors ends at its straggler deadline: DEGRADED if any processor has
+    completed, else FAILED. Without such a deadline it ends FAILED once every processor has reported
+    and at least one has failed permanently.
     """
     if is_set_complete(phase, progress):
         reports = {progress.seen.get(name, Completion.SUCCESS) for name in phase.expected}
-        whole = not progress.degraded and reports <= {Completion.SUCCESS}
-        return PhaseState.COMPLETE if whole else PhaseState.DEGRADED
-    lacking = _lacking(phase, progress)
+        all_succeeded = not progress.degraded and reports <= {Completion.SUCCESS}
+        return PhaseState.COMPLETE if all_succeeded else PhaseState.DEGRADED
+    incomplete = _incomplete(phase, progress)
     if is_settled(phase, progress, now):
-        some = len(lacking) < len(phase.expected)
+        some = len(incomplete) < len(phase.expected)
         return PhaseState.DEGRADED if some else PhaseState.FAILED
-    if phase.terms.stragglers_us is None and all(name in progress.seen for name in lacking):
+    if phase.terms.stragglers_us is None and all(name in progress.seen for name in incomplete):
         return PhaseState.FAILED
     return None
 
 
 def evaluable(plan: Plan, known: Mapping[str, Progress], now: Micros) -> tuple[Ask, ...]:
-    """Return the gates that may be judged now, in the order of the plan."""
-    found: list[Ask] = []
+    """Return the gates to evaluate now, in the order of the plan."""
+    gates: list[Ask] = []
     for phase in plan.phases:
         own = known.get(phase.name, Progress())
         earlier = [(plan.phase(name), known.get(name, Progress())) for name in phase.after]
@@ -121,56 +124,57 @@ def evaluable(plan: Plan, known: Mapping[str, Progress], now: Micros) -> tuple[A
             continue
         if not each and own.state not in WAITS_FOR_GATE:
             continue
-        ready = all(_is_passed(before, progress, now) for before, progress in earlier)
-        stirred = any(progress.seen for _, progress in earlier)
-        if not ready and not (each and stirred):
+        ready = all(_is_over(before, progress, now) for before, progress in earlier)
+        has_reports = any(progress.seen for _, progress in earlier)
+        if not ready and not (each and has_reports):
             continue
         names = [n for n in phase.expected if n not in own.triggered] if each else [None]
-        found += [_ask(phase.name, name, earlier, now) for name in names]
-    return tuple(found)
+        gates += [_ask(phase.name, name, earlier, now) for name in names]
+    return tuple(gates)
 
 
 def may_trigger(plan: Plan, cause: str, phase: str) -> bool:
-    """Whether a phase may start another one: never itself, and never one before it."""
+    """Return whether phase `cause` may start `phase`: only if `phase` is downstream of it."""
     return phase in plan.downstream(cause)
 
 
 def flow_state(
     plan: Plan, known: Mapping[str, Progress], *, now: Micros, opened_at: Micros
 ) -> FlowState:
-    """Return where a flow stands: it ends with its last phases, or fails at its deadline."""
+    """Return the state of a flow: it ends with its last phases, or fails at its deadline."""
     states = [known.get(phase.name, Progress()).state for phase in plan.phases]
     if all(state in DONE or state is PhaseState.SKIPPED for state in states):
-        whole = PhaseState.DEGRADED not in states
-        return FlowState.COMPLETE if whole else FlowState.DEGRADED
+        all_succeeded = PhaseState.DEGRADED not in states
+        return FlowState.COMPLETE if all_succeeded else FlowState.DEGRADED
     return FlowState.FAILED if now >= flow_deadline(plan.mode, opened_at) else FlowState.OPEN
 
 
 def flow_deadline(mode: Mode, opened_at: Micros) -> Micros:
-    """Return when a flow that has not ended fails: twice its service level, unless set."""
+    """Return when an open flow fails: the mode's deadline, by default twice its service level."""
     after = mode.deadline_after_us
     return opened_at + (DEADLINE_DEFAULT if after is None else after)
 
 
 def deadline_states(known: Mapping[str, Progress]) -> dict[str, PhaseState]:
-    """Return the states that open phases take when their flow fails at its deadline."""
-    ends = {
+    """Return the new states of open phases when their flow fails at its deadline."""
+    after = {
         PhaseState.PENDING: PhaseState.SKIPPED,
         PhaseState.WAITING: PhaseState.FAILED,
         PhaseState.BLOCKED: PhaseState.FAILED,
         PhaseState.IN_PROGRESS: PhaseState.FAILED,
     }
-    return {name: ends[given.state] for name, given in known.items() if given.state in ends}
+    return {name: after[given.state] for name, given in known.items() if given.state in after}
 
 
 def late_start(
     plan: Plan, source: str, known: Mapping[str, Progress], reruns: int
 ) -> tuple[str, ...]:
-    """Return the phases that late data of `source` starts anew in a further generation.
+    """Return the phases that late data of `source` restarts in a new generation.
 
-    Only phases that follow it, were started degraded and asked for it (on_late_data="rerun"), and
-    of those the first ones: what follows them comes along. reruns: generations that late data
-    already started for this partition.
+    These are downstream phases that were started degraded and are declared with
+    on_late_data="rerun". Only the first of a chain are returned, because restarting a phase also
+    restarts the phases downstream of it. reruns: generations that late data has already started
+    for this partition, at most `LATE_RERUNS_MAX`.
     """
     if reruns >= LATE_RERUNS_MAX:
         return ()
@@ -186,20 +190,20 @@ def late_start(
 
 
 def inherited(plan: Plan, starts: Collection[str]) -> tuple[str, ...]:
-    """Return the phases whose completions a new generation takes over from its parent."""
-    anew = {*starts, *(later for name in starts for later in plan.downstream(name))}
-    return tuple(phase.name for phase in plan.phases if phase.name not in anew)
+    """Return the phases whose completions a new generation inherits from its parent."""
+    restarted = {*starts, *(later for name in starts for later in plan.downstream(name))}
+    return tuple(phase.name for phase in plan.phases if phase.name not in restarted)
 
 
-def _lacking(phase: PhasePlan, progress: Progress) -> list[str]:
-    if progress.state is PhaseState.COMPLETE:  # also one that a new generation took over
+def _incomplete(phase: PhasePlan, progress: Progress) -> list[str]:
+    if progress.state is PhaseState.COMPLETE:  # including one that a new generation inherited
         return []
     done = (Completion.SUCCESS, Completion.PARTIAL)
     return [name for name in phase.expected if progress.seen.get(name) not in done]
 
 
-def _is_passed(phase: PhasePlan, progress: Progress, now: Micros) -> bool:
-    """Whether a phase stands in the way of what follows no longer."""
+def _is_over(phase: PhasePlan, progress: Progress, now: Micros) -> bool:
+    """Return whether a phase no longer holds up the phases after it."""
     return progress.state in DONE or is_settled(phase, progress, now)
 
 
@@ -209,14 +213,14 @@ def _ask(
     earlier: Collection[tuple[PhasePlan, Progress]],
     now: Micros,
 ) -> Ask:
-    lacking = [(before, name, p) for before, p in earlier for name in _lacking(before, p)]
-    failed = [name for _, name, p in lacking if p.seen.get(name) is Completion.FAILED]
+    incomplete = [(before, name, p) for before, p in earlier for name in _incomplete(before, p)]
+    failed = [name for _, name, p in incomplete if p.seen.get(name) is Completion.FAILED]
     total = sum(len(before.expected) for before, _ in earlier)
-    ends = [p.ended_at for _, p in earlier if p.ended_at is not None]
+    ended = [p.ended_at for _, p in earlier if p.ended_at is not None]
     upstream = Upstream(
-        completed=total - len(lacking),
+        completed=total - len(incomplete),
         expected=total,
-        outstanding=tuple(name for _, name, _ in lacking if name not in failed),
+        outstanding=tuple(name for _, name, _ in incomplete if name not in failed),
         failed=tuple(failed),
     )
     late = [before for before, p in earlier if not is_set_complete(before, p)]
@@ -225,6 +229,6 @@ def _ask(
         processor=processor,
         upstream=upstream if earlier else None,
         set_complete=not late,
-        stragglers_passed=bool(late) and all(_is_passed(b, p, now) for b, p in earlier),
-        judged_at=max(ends) if ends and len(ends) == len(earlier) else None,
+        stragglers_passed=bool(late) and all(_is_over(b, p, now) for b, p in earlier),
+        judged_at=max(ended) if ended and len(ended) == len(earlier) else None,
     )

@@ -1,7 +1,7 @@
-"""Dependencies as records: what a gate looks at, and how many rows it expects there.
+"""Dependency records: which data a gate probes, and how many rows it expects there.
 
-Plain data without rules of its own: `core.needs` makes and checks them, probes read them, and
-`core.evidence` judges what was found. Every record reads back from its own JSON.
+Plain data without rules: `core.needs` builds and validates the records, probes read them, and
+`core.evidence` assesses what the probes found. Every record can be read back from its own JSON.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ Counter: TypeAlias = Callable[[str], int]
 
 
 class Kind(StrEnum):
-    """What a dependency is to its processor."""
+    """The kind of a dependency."""
 
     SAME_DAY = "same_day"
-    """Rows of the partition itself; they arrive by themselves."""
+    """Rows of the partition itself, which are expected to arrive without intervention."""
     HISTORICAL = "historical"
-    """Days before the partition; what is missing needs a backfill."""
+    """Rows of the days before the partition; missing days need a backfill."""
     OPTIONAL = "optional"
-    """Without it the work is done, with less."""
+    """Data that improves the result but is not required."""
 
 
 class ExpectKind(StrEnum):
-    """Where the number of expected rows comes from."""
+    """The source of the expected number of rows."""
 
     NUMBER = "number"
     QUERY = "query"
@@ -41,11 +41,12 @@ class ExpectKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expect:
-    """How many rows a partition should have; only the fields of its kind are set.
+    """The expected number of rows of a partition; only the fields of its kind are set.
 
-    NUMBER: `number`. QUERY: `sql`, one number, `:partition` is bound. CALLABLE: `body`, called with
-    the partition, and `reference`, its name. PER: `each` rows per unit; units are the rows of
-    `table` in the partition (column `partition`, or the pipeline's), or the distinct `of` there.
+    NUMBER: `number`. QUERY: `sql`, which returns one number; `:partition` is bound. CALLABLE:
+    `body`, called with the partition, and `reference`, its name. PER: `each` rows per unit; the
+    units are the rows of `table` in the partition (by column `partition`, default the pipeline's),
+    or the distinct values of column `of` among them.
     """
 
     kind: ExpectKind = ExpectKind.NUMBER
@@ -59,18 +60,18 @@ class Expect:
     body: Counter | None = field(default=None, compare=False, repr=False, metadata=KEEP_OUT)
 
     def rows(self, units: int) -> int:
-        """Return the rows expected of that many units."""
+        """Return the number of rows expected for `units` units."""
         return math.ceil(self.each * max(0, units) - 1e-9)
 
     @property
     def words(self) -> str:
-        """The expectation as people say it."""
+        """The expectation as text for messages, such as "12 rows per nba.games"."""
         if self.kind is ExpectKind.NUMBER:
             return f"{self.number} rows" if self.number != 1 else "at least one row"
         if self.kind is ExpectKind.PER:
             units = self.table if self.of is None else f"{self.of} of {self.table}"
             return f"{self.each:g} rows per {units}"
-        return "as a query counts" if self.kind is ExpectKind.QUERY else f"by {self.reference}"
+        return "as counted by a query" if self.kind is ExpectKind.QUERY else f"by {self.reference}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityWeights:
-    """How much each part of quality counts; parts that do not apply are left out."""
+    """The weights of the quality components; components that do not apply are ignored."""
 
     freshness: float = 0.4
     validity: float = 0.4
@@ -92,10 +93,11 @@ class QualityWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:
-    """Something a gate looks at, as declared; made by `same_day`, `historical` and `optional`.
+    """A declared dependency of a gate; built by `same_day`, `historical` and `optional`.
 
-    `partition` and `warehouse` are the pipeline's when None; `modes` None means every mode. The
-    days are set for historical dependencies only.
+    If `partition` or `warehouse` is None, the pipeline's value applies; if `modes` is None, the
+    dependency applies in every mode. The fields ending in `_days` are set only for historical
+    dependencies.
     """
 
     table: str
@@ -118,11 +120,11 @@ class Dependency:
 
     @property
     def key(self) -> str:
-        """Tells dependencies of one gate apart, such as `historical:nba_analytics.summary`."""
+        """The key of the dependency within a gate, such as `historical:nba_analytics.summary`."""
         return f"{self.kind}:{self.table}"
 
     def in_mode(self, mode: str) -> bool:
-        """Whether the dependency is looked at in this mode."""
+        """Return whether the dependency applies in this mode."""
         return self.modes is None or mode in self.modes
 
     def resolved(self, partition: str | None, warehouse: str | None) -> Dependency:
@@ -138,5 +140,5 @@ class Dependency:
         )
 
     def definition(self) -> dict[str, Any]:
-        """The dependency as JSON, defaults left out; `core.record.read` reads it back."""
+        """Return the dependency as JSON without defaults; `core.record.read` reads it back."""
         return plain(self)

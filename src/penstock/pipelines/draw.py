@@ -1,7 +1,8 @@
-"""A pipeline as text: phases as a chain or a graph, with processors, needs and modes.
+"""Text drawings of pipelines: phases as a chain or a graph, with processors, needs and modes.
 
-Reads the JSON of a definition, so that what a database knows can be drawn without the code. Returns
-lines without colour; passwords in addresses never reach them. `penstock pipelines show` prints it.
+The drawing is made from the JSON of a definition, so that a registered pipeline can be drawn
+without its code. Lines have no colour, and passwords in addresses are removed. `penstock pipelines
+show` prints the lines.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _PASSWORD = re.compile(r"://[^/\s]*@")
 
 
 def draw(definition: Json) -> list[str]:
-    """Return the drawing of a pipeline, phases in the order in which they can run."""
+    """Return the lines of the drawing, with phases in the order in which they can run."""
     lines = [_title(definition)]
     phases = {phase["name"]: phase for phase in definition["phases"]}
     order = _order(phases)
-    for place, name in enumerate(order):
-        phase, previous = phases[name], order[place - 1] if place else None
+    for index, name in enumerate(order):
+        phase, previous = phases[name], order[index - 1] if index else None
         lines += _joint(phase["after"], previous)
         lines += _phase(phase)
     return [*lines, *_modes(definition)]
@@ -52,21 +53,23 @@ def _title(definition: Json) -> str:
 
 
 def _order(phases: Mapping[str, Json]) -> list[str]:
-    """Return the phases so that each follows what it is after, and chains stay together."""
-    left, order = dict(phases), list[str]()
-    while left:
-        ready = [name for name, phase in left.items() if not set(phase["after"]) & set(left)]
-        # A phase right behind the last one keeps the chain; a ring, though refused, is drawn too.
-        chained = [n for n in ready if order and order[-1] in left[n]["after"]]
-        name = (chained or ready or list(left))[0]
+    """Return the phases in topological order, keeping chains together."""
+    remaining, order = dict(phases), list[str]()
+    while remaining:
+        ready = [
+            name for name, phase in remaining.items() if not set(phase["after"]) & set(remaining)
+        ]
+        # Prefer a phase that directly follows the last one. Cycles are invalid but still drawn.
+        chained = [n for n in ready if order and order[-1] in remaining[n]["after"]]
+        name = (chained or ready or list(remaining))[0]
         order.append(name)
-        del left[name]
+        del remaining[name]
     return order
 
 
 def _joint(after: Sequence[str], previous: str | None) -> list[str]:
     if not after:
-        return [] if previous is None else ["  ┌ from the start"]
+        return [] if previous is None else ["  ┌ starts with the flow"]
     return ["  ▼"] if list(after) == [previous] else [f"  ├ after {' and '.join(after)}"]
 
 
@@ -74,19 +77,19 @@ def _phase(phase: Json) -> Iterator[str]:
     terms = read(PhaseTerms, phase)
     notes = []
     if terms.on == "each":
-        notes.append("each by itself")
+        notes.append("processors start individually")
     if terms.stragglers_us is not None:
         notes.append(f"stragglers {format_duration(terms.stragglers_us)}")
     if terms.slo_us is not None:
         notes.append(f"slo {format_duration(terms.slo_us)}")
     if terms.on_late_data == "rerun":
-        notes.append("late data runs again")
+        notes.append("reruns on late data")
     notes += [f"fallback {text}" for text in _times(terms.fallback)]
     yield f"  ■ {phase['name']}" + (f"  ({', '.join(notes)})" if notes else "")
     for processor in phase["processors"]:
         yield from _processor(processor)
     for mode, names in (terms.expects or {}).items():
-        yield f"  │    in {mode}: {', '.join(names) or 'nobody'}"
+        yield f"  │    in {mode}: {', '.join(names) or 'none'}"
 
 
 def _times(fallback: Mapping[str, int] | None) -> list[str]:
@@ -109,14 +112,14 @@ def _processor(processor: Json) -> Iterator[str]:
     for need in terms.needs:
         yield f"  │      needs {_need(need)}"
     for table in terms.produces:
-        yield f"  │      makes {table}"
+        yield f"  │      produces {table}"
     for limit in limit_needs.needs_of(terms):
         yield f"  │      limit {limit_needs.words(limit)}"
     if terms.collect is not None:
         wait = format_duration(terms.collect.wait_us)
-        yield f"  │      collects up to {terms.collect.max} runs for {wait}"
+        yield f"  │      collects up to {terms.collect.max} runs, waits up to {wait}"
     if terms.entities:
-        yield f"  │      tells which {', '.join(terms.entities)} changed"
+        yield f"  │      reports changed {', '.join(terms.entities)}"
 
 
 def _need(need: Dependency) -> str:
@@ -132,17 +135,17 @@ def _need(need: Dependency) -> str:
     if need.max_age_us is not None:
         notes.append(f"not older than {format_duration(need.max_age_us)}")
     if need.not_null:
-        notes.append(f"{', '.join(need.not_null)} filled")
+        notes.append(f"{', '.join(need.not_null)} not null")
     notes += [f"check: {check.name}" for check in need.checks]
     if need.fail_if_missing:
-        notes.append("fails without it")
+        notes.append("fails if missing")
     if need.modes is not None:
         notes.append(f"only {', '.join(sorted(need.modes))}")
     return f"{need.table}  ({'; '.join(notes)})"
 
 
 def _modes(definition: Json) -> Iterator[str]:
-    """Return a line per mode, where modes matter: there are gates, own modes or expectations."""
+    """Yield a line per mode if the pipeline has gates, declared modes or expectations."""
     terms = read(PipelineTerms, definition)
     gated = any(p.get("needs") or p.get("modes") for ph in definition["phases"]
                 for p in ph["processors"])  # fmt: skip
@@ -166,4 +169,5 @@ def _mode(mode: Mode) -> str:
     waits = "else fails"
     if mode.waits and mode.max_wait_us is not None:
         waits = f"else waits up to {format_duration(mode.max_wait_us)}"
-    return f"{when}at {percent(mode.proceed_at)} and {mode.min_quality:.2f}{degraded}, {waits}"
+    full = f"{percent(mode.proceed_at)} and quality {mode.min_quality:.2f}"
+    return f"{when}proceeds at {full}{degraded}, {waits}"

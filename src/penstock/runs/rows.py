@@ -189,7 +189,7 @@ def shown_key(stored: str | None) -> str | None:
 
 
 class Origin(NamedTuple):
-    """The message that something came from, and the subscription that brought it, if it was one."""
+    """The message that caused a run or a flow, and the subscription that delivered it, if any."""
 
     message_id: str
     subscription: str | None = None

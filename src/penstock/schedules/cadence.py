@@ -1,11 +1,11 @@
-"""Cadences: when a config is due, by cron in a time zone or by an elapsed interval.
+"""Cadences: when a config is due, by cron expression in a time zone or by elapsed interval.
 
 Daylight saving, for cron with fixed hours (``0 2 * * *``, ``*/15 9-17 * * *``): a time that does
-not exist fires at the next moment that does, a time that occurs twice fires the first time only.
-Wildcard and stepped hours (``*``, ``*/2``) follow elapsed time: they fire whenever the wall clock
-matches, also twice. cronsim parses; day-of-month and day-of-week combine as in Vixie cron. The
-functions are pure, quick (2 to 50 µs) and bounded; the scheduler, the API and ``core.misfire`` call
-them. Nothing here knows what "now" is.
+not exist fires at the next moment that does, and a time that occurs twice fires only the first
+time. Wildcard and stepped hours (``*``, ``*/2``) follow elapsed time: they fire whenever the wall
+clock matches, which may be twice. cronsim parses the expressions; day-of-month and day-of-week
+combine as in Vixie cron. The functions are pure, fast (2 to 50 µs) and bounded; the scheduler, the
+API and ``core.misfire`` call them. Nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.schedules.cron.expression import CronExpression, normalise
 INTERVAL_MIN: Final = SECOND
 INTERVAL_MAX: Final = 3650 * DAY
 COUNT_CAP: Final = 1_000_000
-"""Counts of slots stop here (almost two years of minutes)."""
+"""Counting stops at this number of occurrences (almost two years of minutes)."""
 
 _FIELDS = (
     ("minute", 59, "minutes 0-59"),
@@ -36,12 +36,12 @@ _FIELDS = (
     ("month", 12, "months 1-12 or JAN-DEC"),
     ("day-of-week", 7, "weekdays 0-7 or SUN-SAT, such as 5L (last Friday) or 5#3 (third Friday)"),
 )
-_FORMS = "numbers, lists a,b, ranges a-b with a before b, and steps */n of at least 1"
-_ANCHOR = datetime(2000, 1, 1, tzinfo=UTC)  # cronsim wants a time; only its parser is used
+_SYNTAX = "numbers, lists a,b, ranges a-b with a before b, and steps */n of at least 1"
+_ANCHOR = datetime(2000, 1, 1, tzinfo=UTC)  # cronsim requires a start time; only its parser is used
 
 
 class ScheduleType(StrEnum):
-    """What makes a config due."""
+    """The kind of a config's schedule."""
 
     CRON = "CRON"
     INTERVAL = "INTERVAL"
@@ -49,7 +49,10 @@ class ScheduleType(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """Which missed slots run after downtime."""
+    """The policy for occurrences missed during downtime.
+
+    ONE runs the latest, ALL runs every one within the catch-up window, NONE runs none of them.
+    """
 
     ONE = "one"
     ALL = "all"
@@ -57,7 +60,7 @@ class CatchUp(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What happens when a slot comes while the previous run is not finished."""
+    """The policy for an occurrence that is due while the previous run has not finished."""
 
     ALLOW = "allow"
     SKIP = "skip"
@@ -66,7 +69,7 @@ class Overlap(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """A cron expression with its zone, or an interval; built by ``cron`` and ``every``."""
+    """A cron expression with its time zone, or an interval; built by ``cron`` and ``every``."""
 
     cron: str | None = None
     timezone: str = "UTC"
@@ -89,12 +92,12 @@ def every(interval_us: Micros, field: str = "schedule_interval_minutes") -> Cade
 
 
 def parse(text: object, field: str = "schedule_cron") -> CronExpression:
-    """Return the expression; InvalidInput says which part is wrong and what would be right."""
+    """Return the parsed expression; InvalidInput names the invalid field and what is allowed."""
     return _parse(normalise(text, field), field)
 
 
 def next_after(cadence: Cadence, t: Micros, anchor: Micros = 0) -> Micros:
-    """Return the first slot strictly after t; interval slots are anchor + k·interval."""
+    """Return the first scheduled time strictly after t; for intervals, anchor + k·interval."""
     if cadence.interval_us is not None:
         return t + cadence.interval_us - (t - anchor) % cadence.interval_us
     return occurrences.first_from(_expression(cadence), cadence.timezone, t + 1)
@@ -103,7 +106,7 @@ def next_after(cadence: Cadence, t: Micros, anchor: Micros = 0) -> Micros:
 def latest_until(
     cadence: Cadence, t: Micros, not_before: Micros | None = None, anchor: Micros = 0
 ) -> Micros | None:
-    """Return the last slot at or before t, None when there is none from ``not_before`` on."""
+    """Return the last scheduled time at or before t; None if none is at or after ``not_before``."""
     if cadence.interval_us is not None:
         found: Micros | None = t - (t - anchor) % cadence.interval_us
     else:
@@ -116,7 +119,7 @@ def latest_until(
 def slots_between(
     cadence: Cadence, after: Micros, until: Micros, limit: int, anchor: Micros = 0
 ) -> list[Micros]:
-    """Return the slots in (after, until], oldest first, at most ``limit`` of them."""
+    """Return at most ``limit`` scheduled times in (after, until], oldest first."""
     found: list[Micros] = []
     while len(found) < limit:
         after = next_after(cadence, after, anchor)
@@ -129,7 +132,10 @@ def slots_between(
 def count_between(
     cadence: Cadence, after: Micros, until: Micros, cap: int = COUNT_CAP, anchor: Micros = 0
 ) -> int:
-    """Return how many slots lie in (after, until], or cap when there are more; costs per day."""
+    """Return the number of occurrences in (after, until], at most ``cap``.
+
+    The cost for cron grows with the number of days in the range.
+    """
     if until <= after:
         return 0
     if cadence.interval_us is not None:
@@ -158,23 +164,23 @@ def _parse(text: str, field: str) -> CronExpression:
     _check_steps(text, field)
     expression = CronExpression(text, sim)
     if not expression.occurs():
-        raise InvalidInput(field, "a date that occurs", text, "No such day exists in any year.")
+        raise InvalidInput(field, "a date that occurs", text, "The day does not exist in any year.")
     return expression
 
 
 def _check_steps(text: str, field: str) -> None:
-    """Refuse steps that cronsim reads but that cannot mean what was meant, such as */90 minutes."""
+    """Reject steps that cronsim accepts but that cannot work as intended, such as */90 minutes."""
     for part, (name, most, _) in zip(text.split(), _FIELDS, strict=True):
         for term in part.split(","):
             start, slash, step = term.partition("/")
             if slash and (int(step) > most or start.startswith("L")):
                 fix = "For an elapsed interval use schedule_type INTERVAL."
-                expected = f"a step from 1 to {most} over numbers as {name}"
+                expected = f"a step from 1 to {most} over numbers in the {name} field"
                 raise InvalidInput(field, expected, term, fix)
 
 
 def _explain(text: str, field: str, problem: str) -> InvalidInput:
-    """Return the error for a rejected expression, naming its first bad part."""
+    """Return the error for an invalid expression, naming its first invalid field."""
     parts = text.split()
     for index, (name, _, allowed) in enumerate(_FIELDS):
         alone = ["0", "0", "1", "1", "*"]
@@ -183,7 +189,7 @@ def _explain(text: str, field: str, problem: str) -> InvalidInput:
             CronSim(" ".join(alone), _ANCHOR)
         except (CronSimError, ValueError):
             return InvalidInput(
-                field, f"{allowed} as {name} ({_FORMS})", text, f"{parts[index]} cannot be used."
+                field, f"{allowed} as {name} ({_SYNTAX})", text, f"{parts[index]} is invalid."
             )
     fix = f"The day {parts[2]} does not exist in the month {parts[3]}."
     return InvalidInput(field, "a date that occurs", text, fix if "day" in problem else None)

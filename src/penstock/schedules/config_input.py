@@ -1,8 +1,8 @@
-"""Config drafts: what a caller says a config should be, checked field by field.
+"""Config drafts: the validation of a config's fields as a caller submits them.
 
-Pure. Field names are the API's (`schedule_cron`, `max_execution_duration_minutes` …); what comes
-out is in the store's units. Every refusal names the field, what was expected, what was got and,
-where it helps, the fix. Nothing here knows whether the pipeline exists; the client checks that.
+Pure. Input fields have the API's names (`schedule_cron`, `max_execution_duration_minutes` …); the
+resulting draft is in the store's units. Every error names the field, the expected and the given
+value and, where it helps, a fix. Whether the pipeline exists is checked by the client, not here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigDraft:
-    """A checked config, in the store's units."""
+    """A validated config, in the store's units."""
 
     pipeline: str
     provider: str = ""
@@ -57,7 +57,7 @@ FIELDS = (
 
 
 def parse_draft(given: Mapping[str, Any], base: ConfigDraft | None = None) -> ConfigDraft:
-    """Check what a caller gave; with `base` (an update) fields that are absent keep their value."""
+    """Validate submitted fields; with `base` (an update), absent fields keep their values."""
     if not isinstance(given, Mapping):
         raise InvalidInput("config", "an object of fields", given)
     for name in given:
@@ -67,9 +67,9 @@ def parse_draft(given: Mapping[str, Any], base: ConfigDraft | None = None) -> Co
     if base is not None and given.get("pipeline_template", base.pipeline) != base.pipeline:
         raise InvalidInput(
             "pipeline_template",
-            f"{base.pipeline!r} (a config keeps its pipeline)",
+            f"{base.pipeline!r} (the pipeline of a config cannot change)",
             given["pipeline_template"],
-            "Create another config for another pipeline.",
+            "Create a new config for another pipeline.",
         )
     draft = replace(
         draft,
@@ -94,7 +94,7 @@ def parse_draft(given: Mapping[str, Any], base: ConfigDraft | None = None) -> Co
 
 
 def _with_schedule(given: Mapping[str, Any], draft: ConfigDraft) -> ConfigDraft:
-    """Settle type, cadence, zone and topic together: they only make sense as a whole."""
+    """Validate type, cadence, time zone and topic together, because they depend on each other."""
     timezone = check_timezone(given.get("timezone", draft.timezone))
     old = draft.cadence or Cadence()
     expression = given.get("schedule_cron", old.cron)
@@ -103,20 +103,20 @@ def _with_schedule(given: Mapping[str, Any], draft: ConfigDraft) -> ConfigDraft:
     )
     topic = given.get("event_topic", draft.event_topic)
     kind = _schedule_type(given, draft)
-    wanted = {
+    sources = {
         ScheduleType.CRON: ("schedule_cron", expression),
         ScheduleType.INTERVAL: ("schedule_interval_minutes", minutes),
         ScheduleType.EVENT_DRIVEN: ("event_topic", topic),
     }
-    field, value = wanted[kind]
+    field, value = sources[kind]
     if value is None:
         raise InvalidInput(field, f"a value, because schedule_type is {kind}", None)
-    for other, (name, _) in wanted.items():
+    for other, (name, _) in sources.items():
         if other is not kind and given.get(name) is not None:
-            raise InvalidInput(name, f"nothing, because schedule_type is {kind}", given[name])
+            raise InvalidInput(name, f"no value, because schedule_type is {kind}", given[name])
     is_event = kind is ScheduleType.EVENT_DRIVEN
     if given.get("event_filter") is not None and not is_event:
-        expected = f"nothing, because schedule_type is {kind}"
+        expected = f"no value, because schedule_type is {kind}"
         raise InvalidInput("event_filter", expected, given["event_filter"])
     cadence: Cadence | None = None
     if kind is ScheduleType.CRON:
@@ -163,7 +163,7 @@ def _minutes_us(value: Any) -> int:
 
 
 def _topic(value: Any) -> str:
-    # Room is left for the names of what listens to it: <topic>.configs and its dead letters.
+    # 243 characters leave space for the suffixes of <topic>.configs and its dead-letter topic.
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9._~%+-]{2,242}", value):
         raise InvalidInput("event_topic", "a topic name of 3 to 243 characters", value)
     return value
@@ -176,7 +176,7 @@ def _text(
     if value is None and not required:
         return ""
     if not isinstance(value, str) or (required and not value):
-        raise InvalidInput(field, "a text", value)
+        raise InvalidInput(field, "a string", value)
     if len(value) > TEXT_MAX or not value.isprintable():
         raise InvalidInput(field, f"at most {TEXT_MAX} printable characters", value)
     return value

@@ -135,9 +135,9 @@ class TestExplain:
             "publish": "not triggered predict is not complete",
         }
         assert sentences(stage, "analytics") == [
-            "The gate said PROCEED_DEGRADED at 10:05: Enough is there, but not everything: "
-            "completeness 100 % of 100 %, quality 1.00 of 0.90.",
-            "Seen: raw.box 10/1 rows; an.days (historical) 10 of 10 days; "
+            "The gate decided PROCEED_DEGRADED at 10:05: Enough data, but not all of it: "
+            "completeness 100 % (needs 100 %), quality 1.00 (needs 0.90).",
+            "Evidence: raw.box 10/1 rows; an.days (historical) 10 of 10 days; "
             "raw.odds (optional) 0/1 rows (0 %).",
         ]
         assert f"trigger nba {DAY} predict --mode same_day" in offers(stage)
@@ -165,11 +165,11 @@ class TestExplain:
         stage.step()
         assert lines(stage)["analytics"] == "waiting since 10:05 for raw.box, until 16:05"
         assert sentences(stage, "analytics") == [
-            "The gate said WAIT at 10:16: Waiting for raw.box (0/1 rows (0 %)). "
+            "The gate decided WAIT at 10:16: Waiting for raw.box (0/1 rows (0 %)). "
             "Waited 11m of at most 6h.",
-            "Seen: raw.box 0/1 rows (0 %); an.days (historical) 10 of 10 days; "
+            "Evidence: raw.box 0/1 rows (0 %); an.days (historical) 10 of 10 days; "
             "raw.odds (optional) 3/1 rows.",
-            "It looks again at 10:26, or when something arrives upstream; "
+            "It is evaluated again at 10:26, or when upstream data arrives; "
             "it stops waiting at 16:05.",
         ]
         assert offers(stage)[:2] == [
@@ -189,7 +189,7 @@ class TestExplain:
             "blocked since 10:05: its gate failed, an.days missing; needs a person"
         )
         found = sentences(stage, "analytics")
-        assert found[0].startswith("The gate said FAIL at 10:05: History is short: an.days")
+        assert found[0].startswith("The gate decided FAIL at 10:05: Too little history: an.days")
         assert name in found[-1]
         assert f"interventions resolve {name} --resolution WHAT" in offers(stage)
 
@@ -200,7 +200,7 @@ class TestExplain:
         through(stage, "raw")
         assert lines(stage)["analytics"] == "blocked since 10:05: its gate failed, raw.box missing"
         assert sentences(stage, "analytics")[-1] == (
-            "It is asked again when data arrives upstream, or when a person asks."
+            "It is evaluated again when upstream data arrives, or on request."
         )
 
     def test_an_approval(self, stage: Stage) -> None:
@@ -212,7 +212,7 @@ class TestExplain:
                             reason="known outage", expires_at=stage.clock.now() + HOUR)  # fmt: skip
         stage.client.overrides.grant(approval, actor="ann")
         assert (
-            "ann approved going on without raw.box until 11:05: known outage."
+            "ann approved proceeding without raw.box until 11:05: known outage."
             in explained(stage).explanation.summary
         )
         stage.step()
@@ -277,7 +277,7 @@ class TestExplain:
         assert lines(stage)["analytics"] == (
             "observed 0/1 would have started at 10:05; nothing was started"
         )
-        assert "The pipeline observes" in explained(stage).explanation.summary
+        assert "The pipeline is in observe mode" in explained(stage).explanation.summary
         assert tree(stage, opened, "analytics")[-1][1] == "observe"
 
     def test_generations(self, stage: Stage) -> None:
@@ -293,7 +293,7 @@ class TestExplain:
         offered = [offer.command for offer in first.explanation.offers]
         assert f"penstock flows cancel {first.flow.flow_id}" in offered
         second = explained(stage, mode="same_day", generation=2).explanation
-        assert second.phases[0].headline.endswith("taken over from the generation before")
+        assert second.phases[0].headline.endswith("inherited from the previous generation")
         with pytest.raises(NotFound):
             explained(stage, generation=3)
 

@@ -1,4 +1,4 @@
-"""Facts in, sentences out: explanations, proofs, traces and offers, situation by situation."""
+"""Explanations, causes, traces and suggested commands for tabulated facts."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ ALL_PAUSED = PauseFact(scope="all", subject=None, since=NOW, by="ann", reason="w
 
 
 def ago(minutes: int) -> Micros:
-    """So many minutes before now."""
+    """Return the time `minutes` minutes before now."""
     return NOW - minutes * MINUTE
 
 
 def run(**fields: Any) -> RunFact:
-    """A run of features that waits for a worker."""
+    """Return a run of processor `features` that waits for a worker."""
     given = {"run_id": "run_1", "phase": "precompute", "processor": "features", "attempt": 1,
              "state": "PENDING", "since": ago(9), "due_at": ago(9), "waits": "ready"}  # fmt: skip
     return RunFact(**{**given, **fields})
 
 
 def failed(error_type: str = "TRANSIENT_NETWORK", **fields: Any) -> RunFact:
-    """An attempt that failed."""
+    """Return a failed attempt."""
     return run(state="FAILED", waits=None, ended_at=ago(5), error_type=error_type, **fields)
 
 
 def decision(verdict: str = "PROCEED", **fields: Any) -> DecisionFact:
-    """A decision."""
+    """Return a decision."""
     given: dict[str, Any] = {
         "decision_id": "dec_1", "at": ago(9), "verdict": verdict, "status": "ready",
         "completeness": 100.0, "quality": 1.0, "reasons": ("Because.",),
@@ -68,13 +68,13 @@ def decision(verdict: str = "PROCEED", **fields: Any) -> DecisionFact:
 
 
 def phase(name: str, state: str, **fields: Any) -> PhaseFact:
-    """A phase with one processor."""
+    """Return a phase with one processor."""
     given: dict[str, Any] = {"since": ago(9), "expected": ("features",)}
     return PhaseFact(name=name, state=state, **{**given, **fields})
 
 
 def flow(*phases: PhaseFact, **fields: Any) -> FlowFact:
-    """A flow of these phases."""
+    """Return a flow with these phases."""
     given: dict[str, Any] = {
         "flow_id": "flow_1", "customer": "default", "pipeline": "nba", "partition": "2025-12-31",
         "mode": "same_day", "generation": 1, "state": "OPEN", "correlation_id": "7f3a",
@@ -85,7 +85,7 @@ def flow(*phases: PhaseFact, **fields: Any) -> FlowFact:
 
 
 class TestWords:
-    """Times, spans and lists in sentences."""
+    """Formatting of times, durations and lists."""
 
     @pytest.mark.parametrize(
         ("moment", "text"),
@@ -97,11 +97,11 @@ class TestWords:
         ],
     )
     def test_times(self, moment: Micros, text: str) -> None:
-        """The wall clock of the pipeline; the date only when it is another day."""
+        """Times are in the pipeline's zone; the date is shown only for other days."""
         assert WALL.at(moment) == text
 
     def test_coming(self) -> None:
-        """What is due is due any moment."""
+        """A time that has passed is shown as "any moment"."""
         assert WALL.coming(NOW + MINUTE) == "11:12"
         assert WALL.coming(NOW) == "any moment"
         assert WALL.ago(ago(4)) == "4 min"
@@ -112,11 +112,11 @@ class TestWords:
          (2 * HOUR + 5 * MINUTE, "2 h 5 min"), (3 * DAY, "3 d")],
     )  # fmt: skip
     def test_spans(self, us: Micros, text: str) -> None:
-        """A duration in its largest units."""
+        """A duration is shown in its largest units."""
         assert span(us) == text
 
     def test_lists(self) -> None:
-        """Few are named, many are counted."""
+        """Short lists are complete, long ones are truncated with a count."""
         assert listed(["a"]) == "a"
         assert listed(["a", "b", "c"]) == "a, b and c"
         assert listed(list("abcdefg")) == "a, b, c, d, e and 2 more"
@@ -124,7 +124,7 @@ class TestWords:
 
 
 class TestProcessors:
-    """What a processor does or waits for."""
+    """The state of a processor as text."""
 
     @pytest.mark.parametrize(
         ("fields", "words"),
@@ -163,15 +163,15 @@ class TestProcessors:
         ],
     )  # fmt: skip
     def test_table(self, fields: dict[str, Any], words: str) -> None:
-        """Each condition has its words."""
+        """Each state has its text."""
         assert processor_words(ProcessorFact(name="features", **fields), WALL) == words
 
     def test_long_errors_are_cut(self) -> None:
-        """An error that is a page long stays one line."""
+        """A long error is truncated to one line."""
         assert len(error_words(failed(error="x" * 1000))) < 200
 
-    def test_the_line(self) -> None:
-        """How many are before a run."""
+    def test_queue_position(self) -> None:
+        """The number of runs ahead is shown."""
         assert [ahead_words(run(ahead=n)) for n in (None, 0, 1, 5, 1000)] == [
             "", "it is next in line", "1 run is before it", "5 runs are before it",
             "1,000 runs or more are before it",
@@ -180,15 +180,15 @@ class TestProcessors:
 
 
 class TestPhases:
-    """The one line of a phase."""
+    """The headline of a phase."""
 
     @pytest.mark.parametrize(
         ("given", "line"),
         [
             (phase("x", "COMPLETE", ended_at=ago(1)), "complete|11:10"),
-            (phase("x", "PENDING"), "not triggered|its gate has not been asked yet"),
+            (phase("x", "PENDING"), "not triggered|its gate has not been evaluated yet"),
             (phase("x", "SKIPPED", expected=()), "skipped|same_day does not run it"),
-            (phase("x", "SKIPPED"), "skipped|left out of this flow"),
+            (phase("x", "SKIPPED"), "skipped|not part of this flow"),
             (phase("x", "WAITING"), "waiting|since 11:02 for more data"),
             (
                 phase("x", "BLOCKED", breaker=BreakerFact(failures=5, again_at=NOW + HOUR,
@@ -227,12 +227,12 @@ class TestPhases:
         ],
     )  # fmt: skip
     def test_table(self, given: PhaseFact, line: str) -> None:
-        """Each state has its word and its line."""
+        """Each state has its word and headline."""
         (story,) = explain(flow(given), NOW).phases
         assert f"{story.word}|{story.headline}" == line
 
     def test_skipped_by_the_flow(self) -> None:
-        """A phase that was skipped says by what."""
+        """The headline of a skipped phase names the reason."""
         skipped = phase("x", "SKIPPED")
         for fields, words in (
             ({"state": "FAILED", "ended_at": NOW}, "the flow failed before it"),
@@ -243,7 +243,7 @@ class TestPhases:
 
 
 class TestEvidence:
-    """What a gate saw."""
+    """The evidence of a gate as text."""
 
     @pytest.mark.parametrize(
         ("fields", "words"),
@@ -255,34 +255,34 @@ class TestEvidence:
              "t (optional) 0/1 rows (0 %)"),
             ({"kind": "historical", "days_present": 10, "days_needed": 10},
              "t (historical) 10 of 10 days"),
-            ({"error": "timeout"}, "t could not be looked at (timeout)"),
+            ({"error": "timeout"}, "t could not be probed (timeout)"),
         ],
     )  # fmt: skip
     def test_table(self, fields: dict[str, Any], words: str) -> None:
-        """Counted, with issues, optional, historical, and not to be seen."""
+        """Complete, with issues, optional, historical, and with a probe error."""
         given = {"table": "t", "kind": "same_day", "status": "COMPLETE", **fields}
         assert evidence_words(EvidenceFact(**given)) == words
 
 
 class TestOffers:
-    """Commands fit where the flow stands."""
+    """Suggested commands fit the state of the flow."""
 
-    def test_missing_days_are_made_up_for(self) -> None:
-        """The first missing days are offered as backfills."""
-        seen = EvidenceFact(table="an.days", kind="historical", status="MISSING",
+    def test_backfills_of_missing_days_are_suggested(self) -> None:
+        """Backfills of the missing days are suggested."""
+        evidence = EvidenceFact(table="an.days", kind="historical", status="MISSING",
                             days_missing=("2025-12-01", "2025-12-02", "2025-12-05"))  # fmt: skip
         held = GateFact(
             processor="",
             state="BLOCKED",
             since=ago(9),
             decision=decision(
-                "FAIL", status="missing_historical", missing=("an.days",), evidence=(seen,)
+                "FAIL", status="missing_historical", missing=("an.days",), evidence=(evidence,)
             ),
         )
         item = InterventionFact(intervention_id="int_1", phase="x", processor="", tries=3,
                                 missing=("an.days",), reason="r", opened_at=ago(3))  # fmt: skip
-        told = explain(flow(phase("x", "BLOCKED", gate=held, intervention=item)), NOW)
-        found = [offer.command for offer in told.offers]
+        explanation = explain(flow(phase("x", "BLOCKED", gate=held, intervention=item)), NOW)
+        found = [offer.command for offer in explanation.offers]
         assert found == [
             "penstock trigger nba 2025-12-01 --mode backfill",
             "penstock trigger nba 2025-12-05 --mode backfill",
@@ -293,20 +293,21 @@ class TestOffers:
             "penstock trigger nba 2025-12-31 x --mode same_day",
             "penstock why flow_1",
         ]
-        assert told.phases[0].sentences[-1] == (
-            "Only a person can mend this (int_1, filed at 11:08 after 3 tries): an.days missing."
+        assert explanation.phases[0].sentences[-1] == (
+            "Manual intervention is required (int_1, opened at 11:08 after 3 tries): "
+            "an.days missing."
         )
 
-    def test_required_data_cannot_be_waived(self) -> None:
-        """No override is offered where none would help."""
-        seen = EvidenceFact(table="t", kind="same_day", status="MISSING")
+    def test_no_override_for_required_data(self) -> None:
+        """No override is suggested if it would not apply."""
+        evidence = EvidenceFact(table="t", kind="same_day", status="MISSING")
         held = GateFact(processor="", state="BLOCKED", since=ago(9), decision=decision(
-            "FAIL", status="missing_required", missing=("t",), evidence=(seen,)))  # fmt: skip
-        told = explain(flow(phase("x", "BLOCKED", gate=held)), NOW)
-        assert not [offer for offer in told.offers if "override" in offer.command]
+            "FAIL", status="missing_required", missing=("t",), evidence=(evidence,)))  # fmt: skip
+        explanation = explain(flow(phase("x", "BLOCKED", gate=held)), NOW)
+        assert not [offer for offer in explanation.offers if "override" in offer.command]
 
     def test_names_are_quoted(self) -> None:
-        """A partition cannot smuggle anything into a command."""
+        """Names are quoted, so that a partition cannot inject a command."""
         evil = flow(partition="x; rm -rf ~", customer="a b")
         assert override(evil, "p", "t").command.startswith(
             "penstock override grant nba 'x; rm -rf ~' --phase p --dependency t --customer 'a b'"
@@ -316,7 +317,7 @@ class TestOffers:
         assert resume(everything).command == "penstock resume all"
 
     def test_nothing_to_do(self) -> None:
-        """A flow that goes well, or went well, is left alone."""
+        """No commands are suggested for a flow without problems."""
         assert explain(flow(phase("x", "PENDING")), NOW).offers == ()
         ended = flow(phase("x", "COMPLETE"), state="COMPLETE", ended_at=NOW)
         assert explain(ended, NOW).offers == ()
@@ -324,10 +325,10 @@ class TestOffers:
 
 
 class TestWhy:
-    """Trees and the earliest time."""
+    """Trees of causes, and the earliest time at which they clear."""
 
     def test_causes_of_a_run(self) -> None:
-        """Every reason for which a run may wait."""
+        """Every reason for which a run may wait has its cause."""
         pause = PauseFact(scope="config", subject="cfg_1", since=ago(2), by="ann")
         table: list[tuple[RunFact, list[str], Clears]] = [
             (run(waits="later", due_at=NOW + MINUTE), ["schedule"], Clears.TIME),
@@ -345,7 +346,7 @@ class TestWhy:
             assert cause.clears is clears, given
 
     def test_the_earliest_is_the_latest_of_the_causes(self) -> None:
-        """A phase clears when all its processors have, or when nobody waits any longer."""
+        """A phase clears when all its processors have, or at its straggler deadline."""
         first = ProcessorFact(name="a", live=run(waits="later", due_at=NOW + 5 * MINUTE))
         second = ProcessorFact(name="b", live=run(waits="later", due_at=NOW + 9 * MINUTE))
         under = phase("x", "IN_PROGRESS", started_at=ago(9), processors=(first, second))
@@ -353,8 +354,8 @@ class TestWhy:
         soon = replace(under, stragglers_us=10 * MINUTE)
         assert why_flow(flow(soon), NOW).earliest_at == NOW + MINUTE
 
-    def test_a_shared_cause_is_told_once(self) -> None:
-        """Two last phases behind the same one: the second says that it was told above."""
+    def test_a_shared_cause_is_shown_once(self) -> None:
+        """Of two phases that wait for the same one, the second refers to the first."""
         held = phase("raw", "IN_PROGRESS", started_at=ago(9),
                      processors=(ProcessorFact(name="features", live=run()),))  # fmt: skip
         left = phase("left", "PENDING", after=("raw",))
@@ -363,8 +364,8 @@ class TestWhy:
         assert texts[-1] == "raw (see above)"
         assert sum("running" in text for text in texts) == 1
 
-    def test_nobody_has_come_yet(self) -> None:
-        """A phase that could be judged waits for an orchestrator."""
+    def test_waiting_for_the_orchestrator(self) -> None:
+        """A phase whose gate may be evaluated waits for an orchestrator."""
         cause = why_flow(flow(phase("x", "PENDING")), NOW)
         found = [c for _, c in flattened(cause)]
         assert found[-1].kind == "orchestrator"
@@ -372,10 +373,10 @@ class TestWhy:
 
 
 class TestTrace:
-    """Order, and what never happened."""
+    """The order of steps, and what did not happen."""
 
     def test_order_and_absence(self) -> None:
-        """Steps come in time; a breaker that is open is why a phase never started."""
+        """Steps are ordered by time; an open breaker explains why a phase did not start."""
         ended = phase("raw", "COMPLETE", started_at=ago(20), ended_at=ago(10),
                       gate=GateFact(processor="", state="COMPLETE", since=ago(10),
                                     trigger=TriggerFact(at=ago(20), verdict="PROCEED",

@@ -1,4 +1,4 @@
-"""From what a probe saw to numbers and words; and needs that are declared wrongly."""
+"""Assessments of probe observations, and errors in declared needs."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from penstock.pipelines.dependency import Dependency, ExpectKind
 from tests.kits.gates import NOW
 
 
-def seen(
+def assessed(
     need: Dependency, rows: int | None = 200, expected: int = 200, **fields: Any
 ) -> Assessment:
-    """The assessment of a need of which so many rows were found; `aged` shifts the moment."""
+    """Return the assessment of a need with `rows` rows; `aged` shifts judged_at."""
     aged, counts = fields.pop("aged", 0), fields.pop("age_counts", True)
-    sighting = Sighting(key=need.key, looked_at=NOW, rows=rows, expected=expected, **fields)
-    return assess(need, sighting, judged_at=NOW + aged, age_counts=counts)
+    observation = Sighting(key=need.key, looked_at=NOW, rows=rows, expected=expected, **fields)
+    return assess(need, observation, judged_at=NOW + aged, age_counts=counts)
 
 
 class TestCompleteness:
-    """Rows found of rows expected."""
+    """The share of expected rows that were found."""
 
-    def test_words_and_numbers(self) -> None:
-        found = seen(same_day("t"), 195)
+    def test_values_and_issues(self) -> None:
+        found = assessed(same_day("t"), 195)
         assert (found.completeness, found.quality, found.status) == (97.5, 1.0, Status.DEGRADED)
         assert found.issues == ("195/200 rows (97.5 %)",)
 
     def test_an_off_day_is_complete(self) -> None:
-        found = seen(same_day("t", max_age="1h", not_null=["x"]), 0, 0)
+        found = assessed(same_day("t", max_age="1h", not_null=["x"]), 0, 0)
         assert (found.completeness, found.quality, found.absent) == (100.0, 1.0, False)
 
     def test_no_rows_where_some_are_expected(self) -> None:
-        found = seen(same_day("t"), 0)
+        found = assessed(same_day("t"), 0)
         assert (found.completeness, found.quality, found.absent) == (0.0, 0.0, True)
         assert found.issues == ("0/200 rows (0 %)",)
 
-    def test_overfull_is_full(self) -> None:
-        assert seen(same_day("t"), 900).completeness == 100.0
+    def test_more_rows_than_expected_is_complete(self) -> None:
+        assert assessed(same_day("t"), 900).completeness == 100.0
 
     def test_without_an_expectation_one_row_is_enough(self) -> None:
         need = same_day("t")
@@ -52,15 +52,15 @@ class TestCompleteness:
         one = Sighting(key=need.key, looked_at=NOW, rows=1)
         assert assess(need, one, judged_at=NOW).status is Status.COMPLETE
 
-    @pytest.mark.parametrize("sighting", [None, Sighting(key="k", looked_at=NOW)])
-    def test_what_was_not_seen_is_missing(self, sighting: Sighting | None) -> None:
+    @pytest.mark.parametrize("observation", [None, Sighting(key="k", looked_at=NOW)])
+    def test_data_without_an_observation_is_missing(self, observation: Sighting | None) -> None:
         for need in (same_day("t"), historical("t", days=3), optional("t")):
-            found = assess(need, sighting, judged_at=NOW)
+            found = assess(need, observation, judged_at=NOW)
             assert (found.absent, found.status) == (True, Status.MISSING)
             assert found.issues[0].startswith("probe failed: ")
 
-    def test_an_error_is_the_issue_and_never_a_pass(self) -> None:
-        found = seen(same_day("t"), 200, error="no such table: t")
+    def test_a_probe_error_means_missing_data(self) -> None:
+        found = assessed(same_day("t"), 200, error="no such table: t")
         assert (found.absent, found.completeness) == (True, 0.0)
         assert found.issues == ("probe failed: no such table: t",)
         assert found.error == "no such table: t"
@@ -76,32 +76,32 @@ class TestCompleteness:
 
 
 class TestQuality:
-    """Freshness, validity and consistency, over the parts that apply."""
+    """Freshness, validity and consistency, over the components that apply."""
 
     @pytest.mark.parametrize(
         ("hours", "freshness"), [(0, 1.0), (1, 1.0), (1.1, 0.8), (6, 0.8), (12, 0.5), (12.1, 0.3)]
     )
     def test_freshness_is_relative_to_max_age(self, hours: float, freshness: float) -> None:
         need = same_day("t", max_age="1h")
-        found = seen(need, newest_us=NOW, aged=round(hours * HOUR))
+        found = assessed(need, newest_us=NOW, aged=round(hours * HOUR))
         assert found.freshness == found.quality == freshness
 
-    def test_age_in_words(self) -> None:
-        found = seen(same_day("t", max_age="1h"), newest_us=NOW, aged=round(7.2 * HOUR))
+    def test_the_age_is_an_issue(self) -> None:
+        found = assessed(same_day("t", max_age="1h"), newest_us=NOW, aged=round(7.2 * HOUR))
         assert found.issues == ("data 7.2 hours old",)
 
     def test_age_does_not_count_in_backfill_or_undeclared(self) -> None:
         old = {"newest_us": NOW, "aged": 9_000 * HOUR}
-        assert seen(same_day("t", max_age="1h"), age_counts=False, **old).quality == 1.0
-        assert seen(same_day("t"), **old).quality == 1.0
+        assert assessed(same_day("t", max_age="1h"), age_counts=False, **old).quality == 1.0
+        assert assessed(same_day("t"), **old).quality == 1.0
 
-    def test_rows_without_a_time_are_not_called_fresh(self) -> None:
-        found = seen(same_day("t", max_age="1h"))
+    def test_rows_without_a_time_are_not_fresh(self) -> None:
+        found = assessed(same_day("t", max_age="1h"))
         assert (found.freshness, found.issues) == (0.3, ("age of data unknown",))
 
-    def test_all_parts(self) -> None:
+    def test_all_components(self) -> None:
         need = same_day("t", max_age="1h", not_null=["x"], checks=["one", "two"])
-        found = seen(
+        found = assessed(
             need,
             newest_us=NOW,
             aged=2 * HOUR,
@@ -116,21 +116,21 @@ class TestQuality:
             "check failed: check 2",
         )
 
-    def test_weights_of_ones_own(self) -> None:
+    def test_custom_weights(self) -> None:
         need = same_day("t", not_null=["x"], checks=["q"], quality={"consistency": 1})
-        assert seen(need, not_null_share=0.1, checks_total=1).quality == 1.0
+        assert assessed(need, not_null_share=0.1, checks_total=1).quality == 1.0
 
-    def test_display(self) -> None:
+    def test_displayed_status(self) -> None:
         need = same_day("t", not_null=["x"])
         rows = [(200, 0.95), (200, 0.94), (160, 0.90), (159, 0.90), (200, 0.89)]
-        found = [seen(need, n, not_null_share=share).status.value for n, share in rows]
+        found = [assessed(need, n, not_null_share=share).status.value for n, share in rows]
         assert found == ["COMPLETE", "DEGRADED", "DEGRADED", "MISSING", "MISSING"]
 
 
 class TestNeeds:
-    """What a need may say."""
+    """Declarations of needs."""
 
-    def test_everything_reads_back(self) -> None:
+    def test_all_options_round_trip(self) -> None:
         needs = [
             same_day(
                 "my-project.data_set.t", expect=per(20, "s", of="game_id"), max_age="1h",
@@ -171,7 +171,7 @@ class TestNeeds:
             "a'",
         ],
     )
-    def test_hostile_names(self, name: Any) -> None:
+    def test_invalid_names(self, name: Any) -> None:
         for make in (same_day, optional, lambda n: historical(n, days=1), lambda n: per(1, n)):
             with pytest.raises(DeclarationError, match="is not a table name"):
                 make(name)
@@ -210,13 +210,13 @@ class TestNeeds:
             (lambda: per(True, "t"), "rows per unit above 0"),
         ],
     )
-    def test_mistakes(self, make: Callable[[], Any], text: str) -> None:
+    def test_invalid_options(self, make: Callable[[], Any], text: str) -> None:
         with pytest.raises(DeclarationError, match=text):
             make()
 
 
 class TestRecord:
-    """Reading what was written, by this version or another."""
+    """Records written by this or another version."""
 
     def test_a_record_of_another_version(self) -> None:
         data = {"key": "k", "looked_at": 5, "later": "unknown"}
@@ -232,6 +232,6 @@ class TestRecord:
             (["no"], "expected a JSON object"),
         ],
     )
-    def test_what_is_no_record(self, data: Any, text: str) -> None:
+    def test_invalid_records(self, data: Any, text: str) -> None:
         with pytest.raises(InvalidInput, match=text):
             record.read(Sighting, data)

@@ -1,4 +1,4 @@
-"""Properties of gates: total, monotone, stable, and equal when replayed from the record."""
+"""Properties of gates: total, monotone, deterministic, and equal when replayed from a record."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DEPENDENCIES = st.one_of(
     st.builds(lambda t, d, g: historical(t, days=d + g, degraded_at=d), NAMES,
               st.integers(1, 9), st.integers(0, 9)),
 )  # fmt: skip
-SIGHTINGS = st.builds(
+OBSERVATIONS = st.builds(
     Sighting,
     key=st.just("k"),
     looked_at=st.just(NOW),
@@ -58,7 +58,7 @@ SIGHTINGS = st.builds(
 ASSESSMENTS = st.builds(
     lambda d, s, by, ages: assess(d, s, judged_at=NOW, needed_by=by, age_counts=ages),
     DEPENDENCIES,
-    st.none() | SIGHTINGS,
+    st.none() | OBSERVATIONS,
     st.lists(st.sampled_from(["one", "two"]), max_size=2, unique=True),
     st.booleans(),
 )
@@ -67,7 +67,7 @@ WAITS = st.integers(0, 14 * HOUR)
 
 @st.composite
 def own_modes(draw: st.DrawFn) -> Mode:
-    """A mode of the user's own, anywhere in what may be declared."""
+    """Generate a user-defined mode with any valid settings."""
     proceed_at = draw(st.floats(0, 100))
     options: dict[str, Any] = {
         "proceed_at": proceed_at,
@@ -87,7 +87,7 @@ MODES = st.sampled_from(sorted(BUILT_IN.values(), key=lambda mode: mode.name)) |
 
 @st.composite
 def overrides(draw: st.DrawFn) -> Override:
-    """An approval that may be live, expired, narrow or wide."""
+    """Generate an override that may be active or expired, narrow or wide in scope."""
     approved = draw(st.integers(NOW - DAY, NOW + HOUR))
     return Override(
         id=draw(st.sampled_from(["1", "2", "3"])),
@@ -121,18 +121,18 @@ INPUTS = st.builds(
 
 
 @given(INPUTS)
-def test_any_input_yields_one_decision_that_makes_sense(asked: GateInput) -> None:
-    """Every input is decided, and the parts of the decision fit each other."""
-    decision = decide(asked)
+def test_any_input_yields_one_consistent_decision(gate_input: GateInput) -> None:
+    """Every input yields a decision whose fields are consistent with each other."""
+    decision = decide(gate_input)
     assert 0 <= decision.completeness <= 100
     assert 0 <= decision.quality <= 1
     assert decision.reasons
     assert all(reason and reason.endswith(".") for reason in decision.reasons)
     waits = decision.verdict is Verdict.WAIT
     assert waits == (decision.recheck_at is not None)
-    assert decision.recheck_at is None or decision.recheck_at > asked.now
+    assert decision.recheck_at is None or decision.recheck_at > gate_input.now
     assert waits or decision.acknowledgement is Acknowledgement.ACK
-    assert not waits or asked.mode.max_wait_us is not None
+    assert not waits or gate_input.mode.max_wait_us is not None
     assert not decision.intervention or decision.verdict is Verdict.FAIL
     assert not decision.overrides_used or decision.verdict is not Verdict.PROCEED
     assert decision.verdict is not Verdict.PROCEED or decision.alert is None
@@ -140,17 +140,17 @@ def test_any_input_yields_one_decision_that_makes_sense(asked: GateInput) -> Non
 
 
 @given(INPUTS)
-def test_repeating_and_replaying_give_the_same_decision(asked: GateInput) -> None:
-    """Asked again, or asked from its own record, the gate answers equally."""
-    decision = decide(asked)
-    assert decide(asked) == decision
-    text = record.dumps(asked)
+def test_repeating_and_replaying_yield_the_same_decision(gate_input: GateInput) -> None:
+    """Evaluating the same input again, or its stored record, yields an equal decision."""
+    decision = decide(gate_input)
+    assert decide(gate_input) == decision
+    text = record.dumps(gate_input)
     again = record.loads(GateInput, text)
-    assert again == asked
+    assert again == gate_input
     assert record.dumps(again) == text
     assert decide(again) == decision
     assert record.loads(Decision, record.dumps(decision)) == decision
-    assert what_if(asked, {}) == decision
+    assert what_if(gate_input, {}) == decision
 
 
 def _tables(values: list[tuple[float, float]], weights: list[float]) -> tuple[Assessment, ...]:
@@ -177,7 +177,7 @@ def _tables(values: list[tuple[float, float]], weights: list[float]) -> tuple[As
     st.lists(overrides(), max_size=2),
     st.booleans(),
 )
-def test_more_or_better_data_never_makes_it_worse(
+def test_more_or_better_data_never_worsens_the_verdict(
     mode: Mode,
     values: list[tuple[float, float, float, float]],
     weights: list[float],
@@ -186,10 +186,10 @@ def test_more_or_better_data_never_makes_it_worse(
     approvals: list[Override],
     fallback: bool,
 ) -> None:
-    """With everything else held fixed, a table that gains rows or quality never harms."""
+    """All else being equal, more rows or higher quality never lower the verdict."""
     low = [(min(c, d), min(q, r)) for c, q, d, r in values]
     high = [(max(c, d), max(q, r)) for c, q, d, r in values]
-    asked = GateInput(
+    gate_input = GateInput(
         mode=mode,
         now=NOW,
         assessments=(*_tables(low, weights), *others),
@@ -197,43 +197,43 @@ def test_more_or_better_data_never_makes_it_worse(
         waited_us=waited,
         fallback=fallback,
     )
-    better = replace(asked, assessments=(*_tables(high, weights), *others))
-    assert decide(better).verdict.rank >= decide(asked).verdict.rank
+    better = replace(gate_input, assessments=(*_tables(high, weights), *others))
+    assert decide(better).verdict.rank >= decide(gate_input).verdict.rank
 
 
 @given(INPUTS, st.integers(0, 12))
-def test_a_further_completion_never_makes_it_worse(asked: GateInput, more: int) -> None:
-    """Upstream processors count upwards."""
-    assume(asked.upstream is not None)
-    assert asked.upstream is not None
-    grown = replace(asked.upstream, completed=asked.upstream.completed + more)
-    better = decide(replace(asked, upstream=grown))
-    assert better.verdict.rank >= decide(asked).verdict.rank
+def test_a_further_completion_never_worsens_the_verdict(gate_input: GateInput, more: int) -> None:
+    """More completed upstream processors never lower the verdict."""
+    assume(gate_input.upstream is not None)
+    assert gate_input.upstream is not None
+    more_upstream = replace(gate_input.upstream, completed=gate_input.upstream.completed + more)
+    better = decide(replace(gate_input, upstream=more_upstream))
+    assert better.verdict.rank >= decide(gate_input).verdict.rank
 
 
 @given(INPUTS)
-def test_an_override_never_makes_it_worse_nor_whole(asked: GateInput) -> None:
-    """What a person approves helps, and what needed approval is not called whole.
+def test_an_override_never_worsens_the_decision(gate_input: GateInput) -> None:
+    """An override never lowers (rule, verdict), and required data cannot be overridden.
 
-    Once a wait is waived the next rule speaks: it may fail what had only been waiting so far.
+    An override may end a wait of one rule and let a later rule fail the gate.
     """
-    with_it, without = decide(asked), decide(replace(asked, overrides=()))
+    with_it, without = decide(gate_input), decide(replace(gate_input, overrides=()))
     assert (with_it.rule, with_it.verdict.rank) >= (without.rule, without.verdict.rank)
-    required = any(a.fail_if_missing and a.absent for a in asked.assessments)
+    required = any(a.fail_if_missing and a.absent for a in gate_input.assessments)
     assert not required or with_it.verdict is Verdict.FAIL
 
 
-@given(DEPENDENCIES, st.none() | SIGHTINGS, st.integers(NOW - DAY, NOW + DAY), st.booleans())
-def test_any_sighting_can_be_assessed(
-    need: Dependency, seen: Sighting | None, judged_at: Micros, age_counts: bool
+@given(DEPENDENCIES, st.none() | OBSERVATIONS, st.integers(NOW - DAY, NOW + DAY), st.booleans())
+def test_any_observation_can_be_assessed(
+    need: Dependency, observation: Sighting | None, judged_at: Micros, age_counts: bool
 ) -> None:
-    """Whatever a probe reports becomes numbers within bounds, and reads back from its JSON."""
-    found = assess(need, seen, judged_at=judged_at, age_counts=age_counts)
+    """Any observation yields values within bounds, and the assessment round-trips as JSON."""
+    found = assess(need, observation, judged_at=judged_at, age_counts=age_counts)
     assert 0 <= found.completeness <= 100
     assert 0 <= found.quality <= 1
     assert record.loads(Assessment, record.dumps(found)) == found
     assert record.loads(Dependency, record.dumps(need)) == need
-    if seen is None or seen.error is not None:
+    if observation is None or observation.error is not None:
         assert found.absent
         assert found.issues
     if found.absent:
@@ -246,18 +246,18 @@ GRAPHS = st.dictionaries(
 
 
 @given(GRAPHS, GRAPHS)
-def test_a_ring_is_found_exactly_where_somebody_is_stuck(
+def test_a_cycle_is_found_for_exactly_the_stuck_processors(
     waits: dict[str, set[str]], produces: dict[str, set[str]]
 ) -> None:
-    """Each stuck processor leads into a ring whose members each wait for the next one's table."""
-    held = stuck(waits, produces)
+    """Each stuck processor leads to a cycle whose members wait for the next one's table."""
+    deadlocked = stuck(waits, produces)
     for name in waits:
-        ring = cycle_of(name, waits, produces)
-        assert bool(ring) == (name in held)
-        for waiter, maker in pairwise(ring):
-            assert waits[waiter] & produces[maker]
-    started = {name for name in produces if name not in held} | (set(waits) - held)
-    for name in held:
+        cycle = cycle_of(name, waits, produces)
+        assert bool(cycle) == (name in deadlocked)
+        for waiter, producer in pairwise(cycle):
+            assert waits[waiter] & produces[producer]
+    started = {name for name in produces if name not in deadlocked} | (set(waits) - deadlocked)
+    for name in deadlocked:
         assert any(
             not any(table in produces.get(other, ()) for other in started)
             and any(table in tables for tables in produces.values())

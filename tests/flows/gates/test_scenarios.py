@@ -1,4 +1,4 @@
-"""The six ways in which data is not there: what is decided, acknowledged, alerted and said."""
+"""Six scenarios of missing data: decision, acknowledgement, alert and text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAITS = {"a": {"x"}, "b": {"y"}, "c": {"z"}}
 
 
 class TestSameDayNotReady:
-    """Scenario 1: some of today's tables have not loaded yet; that is normal."""
+    """Scenario 1: some of today's tables have not loaded yet, which is normal."""
 
     def test_first_event_waits_quietly_and_the_second_starts(self) -> None:
         early = decide(
@@ -42,7 +42,7 @@ class TestSameDayNotReady:
 class TestHistoricalMissing:
     """Scenario 2: three of ten days; a backfill is needed."""
 
-    def test_three_tries_then_a_person(self) -> None:
+    def test_three_tries_then_an_intervention(self) -> None:
         seen = [
             decide(gate("same_day", table(), history(3), historical_tries=tries))
             for tries in range(5)
@@ -57,10 +57,10 @@ class TestHistoricalMissing:
         delays = [d.recheck_at - NOW for d in seen if d.recheck_at is not None]
         assert delays == [5 * MINUTE, 10 * MINUTE, 20 * MINUTE]
 
-    def test_the_words_name_the_days_and_the_way_out(self) -> None:
+    def test_the_reason_names_the_days_and_the_fix(self) -> None:
         (reason,) = decide(gate("same_day", table(), history(3), historical_tries=3)).reasons
         assert reason == (
-            "History is short: analytics.summary (3/10 days, missing 2025-11-05 to 2025-11-11). "
+            "Too little history: analytics.summary (3/10 days, missing 2025-11-05 to 2025-11-11). "
             "Backfill the missing days or approve an override."
         )
 
@@ -71,13 +71,13 @@ class TestHistoricalMissing:
         assert not decision.intervention
         assert decision.overrides_used == ("ovr_1",)
 
-    def test_a_retry_policy_of_ones_own_sets_the_delay(self) -> None:
+    def test_a_custom_retry_policy_sets_the_delay(self) -> None:
         given = gate("same_day", history(0), retry_delay_us=MINUTE)
         assert decide(given).recheck_at == NOW + MINUTE
 
 
 class TestOptionalMissing:
-    """Scenario 3: the odds are missing; the work is done with less."""
+    """Scenario 3: an optional table is missing; the work starts degraded."""
 
     def test_degraded_with_a_warning(self) -> None:
         decision = decide(gate("same_day", table(), odds(present=False)))
@@ -90,30 +90,30 @@ class TestOptionalMissing:
         assert decision.warnings == ("raw.odds missing (optional)",)
         assert decision.alert is None
 
-    def test_a_failing_probe_says_its_error(self) -> None:
+    def test_a_failed_probe_shows_its_error(self) -> None:
         need = optional("raw.odds")
-        blind = assess(
+        unprobed = assess(
             need, Sighting(key=need.key, looked_at=NOW, error="timed out"), judged_at=NOW
         )
-        decision = decide(gate("same_day", table(), blind))
+        decision = decide(gate("same_day", table(), unprobed))
         assert decision.warnings == ("raw.odds missing (optional): probe failed: timed out",)
 
 
 class TestCircular:
-    """Scenario 4: processors wait for each other, or all for one table that never comes."""
+    """Scenario 4: processors wait for each other, or all for a table that never arrives."""
 
-    def test_a_ring_fails_and_is_named(self) -> None:
+    def test_a_cycle_fails_and_is_named(self) -> None:
         produces = {"a": {"y"}, "b": {"x"}, "c": {"w"}}
         assert stuck(WAITS, produces) == {"a", "b"}
-        ring = cycle_of("a", WAITS, produces)
-        assert ring == ("a", "b", "a")
+        cycle = cycle_of("a", WAITS, produces)
+        assert cycle == ("a", "b", "a")
         assert cycle_of("c", WAITS, produces) == ()
-        decision = decide(gate("overnight", absent("x"), cycle=ring))
+        decision = decide(gate("overnight", absent("x"), cycle=cycle))
         assert (decision.verdict, decision.status) == (Verdict.FAIL, GateStatus.CYCLE)
         assert (decision.acknowledgement, decision.rule) == (ACK, 1)
         assert decision.reasons[0].endswith("never start: a → b → a.")
 
-    def test_who_waits_for_the_ring_is_stuck_too(self) -> None:
+    def test_a_processor_that_waits_for_a_cycle_is_stuck(self) -> None:
         waits = {"a": {"x"}, "b": {"y"}, "late": {"x"}}
         produces = {"a": {"y"}, "b": {"x"}}
         assert stuck(waits, produces) == {"a", "b", "late"}
@@ -127,15 +127,15 @@ class TestCircular:
             {"a": {"y"}, "b": {"x"}, "other": {"x"}},
             {"a": {"p"}, "b": {"q"}, "c": {"r"}},
         ],
-        ids=["raw data", "a chain", "another maker", "own tables"],
+        ids=["raw data", "a chain", "another producer", "own tables"],
     )
-    def test_no_ring(self, produces: dict[str, set[str]]) -> None:
+    def test_no_cycle(self, produces: dict[str, set[str]]) -> None:
         assert stuck(WAITS, produces) == frozenset()
 
-    def test_waiting_for_ones_own_table(self) -> None:
+    def test_waiting_for_its_own_table(self) -> None:
         assert cycle_of("a", {"a": {"x"}}, {"a": {"x"}}) == ("a", "a")
 
-    def test_one_table_that_never_comes_is_no_ring_but_ends(self) -> None:
+    def test_a_table_that_never_arrives_is_not_a_cycle_but_fails(self) -> None:
         waiting = decide(gate("overnight", absent("x"), waited_us=150 * MINUTE))
         assert (waiting.verdict, waiting.alert) == (Verdict.WAIT, AlertLevel.WARNING)
         over = decide(gate("overnight", absent("x"), waited_us=6 * HOUR))
@@ -143,9 +143,9 @@ class TestCircular:
 
 
 class TestValidation:
-    """Scenario 5: the data is there and wrong."""
+    """Scenario 5: the data is present but invalid."""
 
-    def test_the_gate_sees_nulls_and_contradictions(self) -> None:
+    def test_nulls_and_failed_checks_fail_the_gate(self) -> None:
         need = same_day("raw.box", not_null=["points"], checks={"negative minutes": "SELECT 1"})
         seen = Sighting(
             key=need.key, looked_at=NOW, rows=200, expected=200, not_null_share=0.0,
@@ -155,17 +155,17 @@ class TestValidation:
         assert found.issues == ("100 % of required cells empty", "check failed: negative minutes")
         decision = decide(gate("same_day", found))
         assert (decision.verdict, decision.alert) == (Verdict.FAIL, AlertLevel.ERROR)
-        assert decision.reasons[0].startswith("The data is too bad: completeness 100 %")
+        assert decision.reasons[0].startswith("The data quality is too low: completeness 100 %")
 
     def test_an_error_during_processing_is_not_retried(self) -> None:
-        """What a gate cannot see is the processor's to say: the run becomes a dead letter."""
+        """If the processor reports a validation error, the run becomes a dead letter."""
         wrong: dict[str, Any] = {"error_type": ErrorType.VALIDATION_ERROR, "attempt": 1}
         assert isinstance(retry.decide(**wrong), Dead)
         assert isinstance(retry.decide(**wrong, insist=True), Retry)
 
 
 class TestPartialBackfill:
-    """Scenario 6: some of the days are there."""
+    """Scenario 6: some of the days are present."""
 
     @pytest.mark.parametrize(
         ("days", "verdict", "status"),
@@ -181,7 +181,7 @@ class TestPartialBackfill:
         decision = decide(gate("same_day", table(), history(days)))
         assert (decision.verdict, decision.status) == (verdict, status)
 
-    def test_what_is_said_at_five_days(self) -> None:
+    def test_warnings_at_five_days(self) -> None:
         decision = decide(gate("overnight", table(), history(5)))
         assert decision.acknowledgement is ACK
         assert decision.failure_type == "historical"
@@ -190,27 +190,27 @@ class TestPartialBackfill:
         )
         assert decision.alert is AlertLevel.INFO
 
-    def test_enough_days_by_declaration_are_fine(self) -> None:
+    def test_min_days_are_enough(self) -> None:
         need = historical("t", days=10, min_days=8)
         seen = Sighting(key=need.key, looked_at=NOW, days_present=8)
         decision = decide(gate("overnight", assess(need, seen, judged_at=NOW)))
         assert decision.verdict is Verdict.PROCEED
 
 
-def test_days_are_named_as_spans() -> None:
-    """Days that follow each other are one span, also across a month; other texts stay."""
+def test_consecutive_days_are_ranges() -> None:
+    """Consecutive days form one range, also across months; other texts are unchanged."""
     days = ["2025-11-30", "2025-12-01", "2025-12-03", "2025-12-01"]
     assert spans(days) == ["2025-11-30 to 2025-12-01", "2025-12-03"]
     assert spans(["week 2", "week 1"]) == ["week 1", "week 2"]
     assert spans([]) == []
 
 
-def test_a_recorded_decision_reads_back_equal() -> None:
-    """Input and decision survive their JSON, and the input decides the same again."""
+def test_a_recorded_decision_round_trips() -> None:
+    """Input and decision round-trip as JSON, and the input yields the same decision."""
     given = gate(
         "overnight", table(72.72727272727273, 0.951), history(5), odds(present=False),
         overrides=(override("raw.box"),), waited_us=HOUR,
     )  # fmt: skip
-    again = record.loads(type(given), record.dumps(given))
-    assert again == given
-    assert record.loads(Decision, record.dumps(decide(given))) == decide(again)
+    restored = record.loads(type(given), record.dumps(given))
+    assert restored == given
+    assert record.loads(Decision, record.dumps(decide(given))) == decide(restored)

@@ -1,4 +1,4 @@
-"""The tables that must hold: every row of the decision table, both matrices, alerts and timers."""
+"""Decision tables of gates: all rows, both matrices, alerts, waits and overrides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODES = tuple(BUILT_IN)
 
 
 class TestDecisionTable:
-    """Mode, completeness and quality decide, while max wait has not passed."""
+    """Verdicts by mode, completeness and quality before the maximum wait has passed."""
 
     @pytest.mark.parametrize(
         ("mode", "completeness", "quality", "verdict"),
@@ -59,13 +59,13 @@ class TestDecisionTable:
         ],
     )
     def test_games_of_eleven(self, mode: str, games: int, verdict: Verdict) -> None:
-        """The matrices count games; as upstream completions they give the same verdicts."""
+        """The matrices count games; counted as upstream completions, the verdicts are the same."""
         assert decide(gate(mode, table(games * 100 / 11, 0.95))).verdict is verdict
         counted = gate(mode, upstream=Upstream(completed=games, expected=11), reported=(0.95,))
         assert decide(counted).verdict is verdict
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_everything_there_proceeds_in_every_mode(self, mode: str) -> None:
+    def test_complete_data_proceeds_in_every_mode(self, mode: str) -> None:
         decision = decide(gate(mode, table()))
         assert (decision.verdict, decision.status) == (PROCEED, GateStatus.READY)
         assert (decision.alert, decision.recheck_at, decision.warnings) == (None, None, ())
@@ -95,7 +95,7 @@ class TestDecisionTable:
 
 
 class TestMaxWait:
-    """What happens once a mode has waited as long as it may."""
+    """Verdicts after the maximum wait of a mode."""
 
     @pytest.mark.parametrize(
         ("mode", "completeness", "quality", "verdict"),
@@ -119,12 +119,12 @@ class TestMaxWait:
         assert decision.alert is not None
         assert decision.escalated is (verdict is DEGRADED)
 
-    def test_absent_data_fails_when_the_time_is_up(self) -> None:
+    def test_absent_data_fails_after_the_maximum_wait(self) -> None:
         early = gate("same_day", absent(), waited_us=2 * HOUR - 1)
         assert decide(early).status is GateStatus.WAITING_SAME_DAY
         late = decide(gate("same_day", absent(), waited_us=2 * HOUR))
         assert (late.verdict, late.status) == (FAIL, GateStatus.MISSING_SAME_DAY)
-        assert late.reasons[0].endswith("Waited 2h, the longest is 2h.")
+        assert late.reasons[0].endswith("Waited 2h; the maximum is 2h.")
 
     @pytest.mark.parametrize("mode", ["manual", "backfill"])
     def test_modes_without_a_max_wait_fail_at_once(self, mode: str) -> None:
@@ -132,8 +132,8 @@ class TestMaxWait:
         short = decide(gate(mode, table(), history(3)))
         assert (short.verdict, short.intervention) == (FAIL, True)
 
-    def test_the_next_look(self) -> None:
-        """Re-checks follow the mode, and the one that ends the waiting comes on time."""
+    def test_recheck_times(self) -> None:
+        """Re-checks follow the mode's interval; the last one is at the end of the maximum wait."""
         decision = decide(gate("overnight", table(72)))
         assert decision.recheck_at == NOW + 10 * MINUTE
         assert decision.waits_until == NOW + 6 * HOUR
@@ -142,7 +142,7 @@ class TestMaxWait:
         assert decide(gate("same_day", absent())).recheck_at == NOW + 5 * MINUTE
         assert decide(gate("tomorrow", absent())).recheck_at == NOW + 30 * MINUTE
 
-    def test_the_fallback_proceeds_past_wait_and_never_past_rule_one(self) -> None:
+    def test_the_fallback_overrides_wait_but_never_rule_one(self) -> None:
         past = decide(gate("overnight", absent(), fallback=True))
         assert (past.verdict, past.alert, past.escalated) == (DEGRADED, AlertLevel.WARNING, True)
         assert past.missing == ("raw.box",)
@@ -152,7 +152,7 @@ class TestMaxWait:
 
 
 class TestAlerts:
-    """Who is told, and how loudly."""
+    """Alert levels."""
 
     @pytest.mark.parametrize(
         ("mode", "completeness", "quality", "waited", "level"),
@@ -180,7 +180,7 @@ class TestAlerts:
     ) -> None:
         assert decide(gate(mode, table(completeness, quality), waited_us=waited)).alert is level
 
-    def test_overnight_tells_of_every_degraded_start(self) -> None:
+    def test_overnight_alerts_on_every_degraded_start(self) -> None:
         decision = decide(gate("overnight", table(), odds(present=False)))
         assert (decision.verdict, decision.alert) == (DEGRADED, AlertLevel.INFO)
         assert decision.log_level == "WARNING"
@@ -219,13 +219,13 @@ class TestMeans:
         decision = decide(gate("overnight", table(), history(7), odds(present=False)))
         assert (decision.completeness, decision.quality) == (100.0, 1.0)
 
-    def test_many_thirds_still_make_a_hundred(self) -> None:
+    def test_rounding_errors_do_not_miss_a_threshold(self) -> None:
         tables = [table(100, 0.95, f"t{n}", weight=0.1 + n / 7) for n in range(20)]
         assert decide(gate("overnight", *tables)).verdict is PROCEED
 
 
 class TestLeniency:
-    """A pipeline may be judged stricter or softer than its mode."""
+    """A pipeline may be stricter or more lenient than its mode."""
 
     def test_strict_and_lenient(self) -> None:
         modes = dict(BUILT_IN)
@@ -243,14 +243,14 @@ class TestLeniency:
         assert what_if(given, {"proceed_at": 90}).verdict is PROCEED
         assert what_if(given, {"degraded_at": 50}).verdict is DEGRADED
         assert what_if(given, {}) == decide(given)
-        soft = what_if(gate("manual", absent()), {"max_wait": "1h"})
-        assert soft.status is GateStatus.WAITING_SAME_DAY
+        lenient_result = what_if(gate("manual", absent()), {"max_wait": "1h"})
+        assert lenient_result.status is GateStatus.WAITING_SAME_DAY
 
 
 class TestEffect:
-    """What a decision means to the breaker."""
+    """The effect of a decision on the breaker."""
 
-    def test_only_a_fail_of_a_settled_set_counts(self) -> None:
+    def test_only_a_failure_of_a_settled_set_counts(self) -> None:
         assert decide(gate("backfill", table(10))).effect is Effect.FAILURE
         early = gate("backfill", table(10), set_complete=False)
         assert decide(early).effect is Effect.NEUTRAL
@@ -261,7 +261,7 @@ class TestEffect:
 
 
 class TestOverrides:
-    """A person's approval, its reach and its price."""
+    """Overrides: their scope, and the degraded start they cause."""
 
     def test_absent_same_day_data(self) -> None:
         given = gate("overnight", table(100, 1.0, "a"), absent("b"), overrides=(override("b"),))
@@ -289,8 +289,12 @@ class TestOverrides:
         assert decide(given).verdict is FAIL
 
     def test_neither_expired_nor_for_another_table(self) -> None:
-        for useless in (override(expires_at=NOW), override("else"), override(approved_at=NOW + 1)):
-            decision = decide(gate("overnight", absent(), overrides=(useless,)))
+        for irrelevant in (
+            override(expires_at=NOW),
+            override("else"),
+            override(approved_at=NOW + 1),
+        ):
+            decision = decide(gate("overnight", absent(), overrides=(irrelevant,)))
             assert decision.status is GateStatus.WAITING_SAME_DAY
             assert decision.overrides_used == ()
 

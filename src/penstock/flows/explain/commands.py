@@ -1,7 +1,7 @@
-"""Commands to offer: exactly what somebody types to mend what a sentence is about.
+"""Suggested commands: copy-paste command lines that fix what an explanation describes.
 
-Quoted for a shell; the customer is named unless it is the one everybody means. `core.explain` and
-`core.why` offer them; whether a command is wise is theirs to say.
+Commands are quoted for a shell and name the customer unless it is the default customer.
+`core.explain` and `core.why` choose which commands to suggest.
 """
 
 from __future__ import annotations
@@ -15,28 +15,30 @@ from penstock.flows.explain.facts import FlowFact, InterventionFact, OpenFact, P
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A command and what it would do."""
+    """A suggested command, and a description of its effect."""
 
     command: str
     does: str
 
 
-def _said(*parts: str) -> str:
+def _command(*parts: str) -> str:
     return " ".join(["penstock", *(shlex.quote(part) for part in parts)])
 
 
 def whose(customer: str) -> list[str]:
-    """The option that names a customer; nothing for the one everybody means."""
+    """Return the `--customer` option; empty for the default customer."""
     return [] if customer == DEFAULT_CUSTOMER else ["--customer", customer]
 
 
 def trigger(pipeline: str, partition: str, customer: str, *more: str, does: str) -> Offer:
-    """Start a flow, or part of one."""
-    return Offer(command=_said("trigger", pipeline, partition, *more, *whose(customer)), does=does)
+    """Suggest starting a flow, or part of one."""
+    return Offer(
+        command=_command("trigger", pipeline, partition, *more, *whose(customer)), does=does
+    )
 
 
 def trigger_phase(flow: FlowFact, phase: str) -> Offer:
-    """Start a phase by hand."""
+    """Suggest starting a phase manually."""
     return trigger(
         flow.pipeline,
         flow.partition,
@@ -44,13 +46,13 @@ def trigger_phase(flow: FlowFact, phase: str) -> Offer:
         phase,
         "--mode",
         flow.mode,
-        does=f"start {phase} by hand, in a new generation; its gate still decides",
+        does=f"start {phase} manually, in a new generation; its gate still decides",
     )
 
 
 def check(flow: FlowFact, phase: str) -> Offer:
-    """Look at the data now."""
-    command = _said(
+    """Suggest probing the data of a phase now."""
+    command = _command(
         "gate",
         "check",
         flow.pipeline,
@@ -60,12 +62,12 @@ def check(flow: FlowFact, phase: str) -> Offer:
         flow.mode,
         *whose(flow.customer),
     )
-    return Offer(command=command, does=f"look at the data of {phase} now; changes nothing")
+    return Offer(command=command, does=f"probe the data of {phase} now; changes nothing")
 
 
 def override(flow: FlowFact, phase: str, dependency: str) -> Offer:
-    """Approve going on without a dependency."""
-    command = _said(
+    """Suggest an override that lets a phase start without a dependency."""
+    command = _command(
         "override",
         "grant",
         flow.pipeline,
@@ -84,31 +86,35 @@ def override(flow: FlowFact, phase: str, dependency: str) -> Offer:
 
 
 def resolve(item: InterventionFact) -> Offer:
-    """Close an item of the manual queue."""
-    command = _said("interventions", "resolve", item.intervention_id, "--resolution", "WHAT")
-    return Offer(command=command, does="say what was done; the gate is asked again at once")
+    """Suggest resolving an intervention."""
+    command = _command("interventions", "resolve", item.intervention_id, "--resolution", "WHAT")
+    return Offer(
+        command=command, does="record what was done; the gate is evaluated again immediately"
+    )
 
 
 def retry(run: RunFact) -> Offer:
-    """Run a dead run again."""
-    return Offer(command=_said("runs", "retry", run.run_id), does=f"run {run.processor} again now")
+    """Suggest retrying a failed run."""
+    return Offer(
+        command=_command("runs", "retry", run.run_id), does=f"run {run.processor} again now"
+    )
 
 
 def show_run(run: RunFact) -> Offer:
-    """Look at a run."""
+    """Suggest showing a run."""
     does = f"see every attempt of {run.processor} and its errors"
-    return Offer(command=_said("runs", "show", run.run_id), does=does)
+    return Offer(command=_command("runs", "show", run.run_id), does=does)
 
 
 def resume(pause: PauseFact) -> Offer:
-    """Lift a pause."""
+    """Suggest lifting a pause."""
     subject = [] if pause.subject is None else [pause.subject]
-    return Offer(command=_said("resume", pause.scope, *subject), does="lift the pause")
+    return Offer(command=_command("resume", pause.scope, *subject), does="lift the pause")
 
 
 def complete(flow: FlowFact, phase: str, processor: str) -> Offer:
-    """Report what somebody else ran."""
-    command = _said(
+    """Suggest reporting the completion of work that ran outside Penstock."""
+    command = _command(
         "complete",
         flow.pipeline,
         flow.partition,
@@ -119,43 +125,45 @@ def complete(flow: FlowFact, phase: str, processor: str) -> Offer:
         flow.mode,
         *whose(flow.customer),
     )
-    return Offer(command=command, does=f"report that {processor} is done, if it is")
+    return Offer(command=command, does=f"report {processor} as done, if it is")
 
 
 def worker(pool: str) -> Offer:
-    """Run a worker."""
+    """Suggest starting a worker for a pool."""
     more = [] if pool == "default" else ["--pool", pool]
-    return Offer(command=_said("worker", "--pipelines", "FILE", *more), does="run a worker")
+    return Offer(command=_command("worker", "--pipelines", "FILE", *more), does="start a worker")
 
 
 def cancel(flow: FlowFact) -> Offer:
-    """End a flow that a newer generation has replaced."""
-    does = f"end it: generation {flow.newer} has taken its place"
-    return Offer(command=_said("flows", "cancel", flow.flow_id), does=does)
+    """Suggest cancelling a flow that a newer generation has replaced."""
+    does = f"cancel this flow: generation {flow.newer} has replaced it"
+    return Offer(command=_command("flows", "cancel", flow.flow_id), does=does)
 
 
 def explain(older: OpenFact) -> Offer:
-    """Ask about another flow of the partition."""
+    """Suggest explaining an older flow of the partition that is still open."""
     does = f"see why {older.mode} generation {older.generation} is still open"
-    return Offer(command=_said("explain", older.flow_id), does=does)
+    return Offer(command=_command("explain", older.flow_id), does=does)
 
 
 def why(flow: FlowFact) -> Offer:
-    """Ask for the proof."""
+    """Suggest the `why` command for a flow."""
     return why_of(flow.flow_id)
 
 
 def why_of(flow_id: str) -> Offer:
-    """Ask for the proof of a flow by its id."""
-    command = _said("why", flow_id)
-    return Offer(command=command, does="see what stands in the way, as a tree")
+    """Suggest the `why` command for a flow id."""
+    command = _command("why", flow_id)
+    return Offer(command=command, does="see what blocks the flow, as a tree")
 
 
 def show_limit(name: str) -> Offer:
-    """Look at a limit: its holders have leases that can be released."""
-    return Offer(command=_said("limits", "show", name), does="see who holds it and who waits")
+    """Suggest showing a limit, which lists the holders' leases that can be released."""
+    return Offer(command=_command("limits", "show", name), does="see its holders and waiters")
 
 
 def open_limit(name: str) -> Offer:
-    """Let somebody in where the capacity is 0."""
-    return Offer(command=_said("limits", "set", name, "--capacity", "N"), does="let N in at a time")
+    """Suggest raising the capacity of a limit, for example from 0."""
+    return Offer(
+        command=_command("limits", "set", name, "--capacity", "N"), does="set its capacity"
+    )

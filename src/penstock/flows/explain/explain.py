@@ -1,8 +1,8 @@
-"""A flow explained: for every phase what was decided, when, why, on what evidence, what is awaited.
+"""Explanations of flows: what was decided for each phase, when, why, and what it waits for.
 
-Facts in, sentences out; pure, so that every situation is a row of a table in the tests. Times are
-those of the pipeline's wall clock. `client.explaining` asks; the command line, the API and the UI
-show what comes of it as it is.
+Pure functions from facts to sentences, so that tests can tabulate every situation. Times are in the
+pipeline's time zone. `client.explaining` calls `explain`; the command line, the API and the UI show
+the result unchanged.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseStory:
-    """A phase in words: one line (word, count, headline), then sentences.
+    """The explanation of a phase: one line (word, count, headline), followed by sentences.
 
-    until: when what is awaited is given up, or looked at again.
+    count: completed and expected processors, such as "1/2". until: when the phase stops waiting or
+    is tried again; None if there is no such time.
     """
 
     phase: str
@@ -56,7 +57,7 @@ class PhaseStory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A flow in words, and what somebody can do about it."""
+    """The explanation of a flow, with commands that the user may run."""
 
     title: str
     summary: str
@@ -65,7 +66,7 @@ class Explanation:
 
 
 def explain(flow: FlowFact, now: Micros) -> Explanation:
-    """Explain a flow."""
+    """Return the explanation of a flow at time `now`."""
     wall = Wall(now, flow.timezone)
     return Explanation(
         title=title_of(flow),
@@ -76,12 +77,12 @@ def explain(flow: FlowFact, now: Micros) -> Explanation:
 
 
 def explain_nothing(pipeline: str, partition: str, customer: str, mode: str | None) -> Explanation:
-    """Explain that there is no flow."""
+    """Return the explanation for a partition that has no flow."""
     where = f"{pipeline} · {partition}" + (f" · {mode}" if mode else "")
     more = ("--mode", mode) if mode else ()
     return Explanation(
         title=where,
-        summary="There is no flow: nothing has triggered it, or it ended long ago.",
+        summary="There is no flow: it was never triggered, or its retention period has passed.",
         offers=(
             commands.trigger(
                 pipeline, partition, customer, *more, "--dry-run", does="see what would start"
@@ -92,7 +93,7 @@ def explain_nothing(pipeline: str, partition: str, customer: str, mode: str | No
 
 
 def title_of(flow: FlowFact) -> str:
-    """The line above: which flow this is."""
+    """Return the title line, which identifies the flow."""
     parts = [flow.pipeline, flow.partition, flow.mode, f"generation {flow.generation}"]
     if flow.customer != DEFAULT_CUSTOMER:
         parts.insert(0, flow.customer)
@@ -102,24 +103,24 @@ def title_of(flow: FlowFact) -> str:
 def _summary(flow: FlowFact, wall: Wall) -> str:
     opened = f"Opened by {flow.opened_by} at {wall.at(flow.opened_at)} ({flow.trigger_source})"
     if flow.ended_at is None:
-        said = f"{opened}, still open"
+        text = f"{opened}, still open"
         if flow.deadline_at is not None:
-            said += f"; it fails if it has not ended by {wall.at(flow.deadline_at)}"
+            text += f"; it fails if it has not ended by {wall.at(flow.deadline_at)}"
     else:
-        said = f"{opened}, {flow.state.lower()} at {wall.at(flow.ended_at)}"
+        text = f"{opened}, {flow.state.lower()} at {wall.at(flow.ended_at)}"
         if flow.missing and flow.state == "DEGRADED":
-            said += f", without {listed(flow.missing)}"
-    lines = [f"{said}. Times are {flow.timezone}."]
+            text += f", without {listed(flow.missing)}"
+    lines = [f"{text}. Times are {flow.timezone}."]
     if flow.observes:
-        lines.append("The pipeline observes: gates decide, but schedules start the work.")
+        lines.append("The pipeline is in observe mode: gates decide, but schedules start the work.")
     if flow.newer is not None:
         lines.append(f"Generation {flow.newer} is newer.")
     lines += [_still_open(older) for older in flow.still_open]
     for given in flow.overrides:
-        what = given.dependency or "whatever is missing"
+        what = given.dependency or "any missing dependency"
         where = f" in {given.phase}" if given.phase else ""
         lines.append(
-            f"{given.approved_by} approved going on without {what}{where} until "
+            f"{given.approved_by} approved proceeding without {what}{where} until "
             f"{wall.at(given.expires_at)}: {given.reason}."
         )
     return " ".join(lines)
@@ -146,7 +147,7 @@ def _phase(flow: FlowFact, phase: PhaseFact, wall: Wall) -> PhaseStory:
 
 
 def headline_of(flow: FlowFact, phase: PhaseFact, wall: Wall) -> tuple[str, Micros | None]:
-    """The one line about a phase, and until when what it awaits is awaited."""
+    """Return the headline of a phase, and when it stops waiting or is tried again."""
     gate = phase.gate
     decision = None if gate is None else gate.decision
     if phase.state == "IN_PROGRESS":
@@ -168,12 +169,12 @@ def headline_of(flow: FlowFact, phase: PhaseFact, wall: Wall) -> tuple[str, Micr
     if phase.state == "DEGRADED":
         parts.append(_degraded(phase))
     if phase.is_inherited:
-        parts.append("taken over from the generation before")
+        parts.append("inherited from the previous generation")
     return "  ".join(part for part in parts if part), None
 
 
 def _degraded(phase: PhaseFact) -> str:
-    """Why a phase that ended is degraded."""
+    """Return why a phase that ended is degraded."""
     decision = None if phase.gate is None else phase.gate.decision
     lines = list(decision.warnings) if decision is not None else []
     late = [p.name for p in phase.processors if not p.is_done]
@@ -190,26 +191,26 @@ def _degraded(phase: PhaseFact) -> str:
 
 
 def is_observed(phase: PhaseFact) -> bool:
-    """Whether the cascade decided to start it and, only observing, did not."""
+    """Return whether the phase was not started only because the cascade is in observe mode."""
     gates = [gate for gate in (phase.gate, *phase.gates) if gate is not None]
-    seen = [gate.trigger for gate in gates if gate.trigger is not None]
-    return bool(seen) and all(trigger.is_observed for trigger in seen)
+    triggers = [gate.trigger for gate in gates if gate.trigger is not None]
+    return bool(triggers) and all(trigger.is_observed for trigger in triggers)
 
 
 def _progress(phase: PhaseFact, wall: Wall) -> tuple[str, Micros | None]:
     if is_observed(phase) and phase.started_at is not None:
         return f"would have started at {wall.at(phase.started_at)}; nothing was started", None
-    said = f"since {wall.at(phase.started_at)}" if phase.started_at is not None else ""
+    text = f"since {wall.at(phase.started_at)}" if phase.started_at is not None else ""
     until = phase.stragglers_until
     if until is not None:
-        said += f", stragglers until {wall.at(until)}"
+        text += f", stragglers until {wall.at(until)}"
     lacking = [p for p in phase.processors if not p.is_done]
-    troubled = [p for p in lacking if p.failures or p.status == "failed"] or lacking
+    failing = [p for p in lacking if p.failures or p.status == "failed"] or lacking
     waiting = [gate for gate in phase.gates if gate.state in ("WAITING", "BLOCKED")]
     held = {gate.processor for gate in waiting}
-    shown = [processor_words(p, wall) for p in troubled if p.name not in held][:2]
+    shown = [processor_words(p, wall) for p in failing if p.name not in held][:2]
     shown += [f"{gate.processor} {WORDS[gate.state]} at its gate" for gate in waiting][:2]
-    return f"{said}: {'; '.join(shown)}" if shown else said, until
+    return f"{text}: {'; '.join(shown)}" if shown else text, until
 
 
 def _waiting(
@@ -222,10 +223,10 @@ def _waiting(
         decision = next((gate.decision for gate in waits if gate.decision is not None), None)
     awaited = () if decision is None else awaited_of(decision)
     what = f"for {listed(awaited)}" if awaited else "for more data"
-    said = f"since {wall.at(since)} {what}"
+    text = f"since {wall.at(since)} {what}"
     if decision is None or decision.waits_until is None:
-        return said, None
-    return f"{said}, until {wall.at(decision.waits_until)}", decision.waits_until
+        return text, None
+    return f"{text}, until {wall.at(decision.waits_until)}", decision.waits_until
 
 
 def _blocked(
@@ -247,19 +248,21 @@ def _blocked(
 
 
 def awaited_of(decision: DecisionFact) -> tuple[str, ...]:
-    """What is missing and matters: nobody waits for what is optional."""
-    spare = {item.table for item in decision.evidence if item.kind == "optional"}
-    return tuple(name for name in decision.missing if name not in spare)
+    """Return the missing tables that the gate waits for; optional ones are excluded."""
+    optional = {item.table for item in decision.evidence if item.kind == "optional"}
+    return tuple(name for name in decision.missing if name not in optional)
 
 
 def _pending(flow: FlowFact, phase: PhaseFact) -> str:
-    front = [name for name in phase.after if flow.phase(name).state not in ("COMPLETE", "DEGRADED")]
-    if front:
-        verb = "is" if len(front) == 1 else "are"
-        return f"{listed(front)} {verb} not complete"
+    incomplete = [
+        name for name in phase.after if flow.phase(name).state not in ("COMPLETE", "DEGRADED")
+    ]
+    if incomplete:
+        verb = "is" if len(incomplete) == 1 else "are"
+        return f"{listed(incomplete)} {verb} not complete"
     if flow.behind is not None:
-        return f"{flow.behind}, the flow ahead of it of its config, has not ended"
-    return "its gate has not been asked yet"
+        return f"{flow.behind}, the previous flow of its config, has not ended"
+    return "its gate has not been evaluated yet"
 
 
 def _skipped(flow: FlowFact, phase: PhaseFact) -> str:
@@ -269,11 +272,11 @@ def _skipped(flow: FlowFact, phase: PhaseFact) -> str:
         return f"the flow {'failed' if flow.state == 'FAILED' else 'was cancelled'} before it"
     if flow.start_phase is not None:
         return f"this generation starts at {flow.start_phase}"
-    return "left out of this flow"
+    return "not part of this flow"
 
 
 def _sentences(phase: PhaseFact, wall: Wall) -> list[str]:
-    """What was decided, on what evidence, what is awaited; nothing for phases nobody asked."""
+    """Return what was decided, on what evidence, and what is missing; empty before a decision."""
     lines: list[str] = []
     gates = [gate for gate in (phase.gate, *phase.gates) if gate is not None]
     for gate in gates:
@@ -288,44 +291,46 @@ def _sentences(phase: PhaseFact, wall: Wall) -> list[str]:
         tried = f" after {item.tries} tries" if item.tries > 1 else ""
         what = f": {listed(item.missing)} missing" if item.missing else ""
         lines.append(
-            f"Only a person can mend this ({item.intervention_id}, filed at "
+            f"Manual intervention is required ({item.intervention_id}, opened at "
             f"{wall.at(item.opened_at)}{tried}){what}."
         )
     return lines
 
 
 def gate_sentences(gate: GateFact, wall: Wall) -> list[str]:
-    """What a gate decided last, why, on what, and when it is asked again."""
+    """Return the last decision of a gate, its evidence, and when it is evaluated again."""
     decision = gate.decision
     if decision is None:
         return []
-    who = f"The gate of {gate.processor}" if gate.processor else "The gate"
+    subject = f"The gate of {gate.processor}" if gate.processor else "The gate"
     by = "" if decision.source in ("orchestrator", "scheduler") else f" ({decision.source})"
-    lines = [f"{who} said {decision.verdict} at {wall.at(decision.at)}{by}: {_reason(decision)}"]
+    lines = [
+        f"{subject} decided {decision.verdict} at {wall.at(decision.at)}{by}: {_reason(decision)}"
+    ]
     shown = tuple(item.table for item in decision.evidence)
     notes = [note for note in decision.warnings if not note.startswith(shown)]
     if notes:
-        lines.append(f"Lacking: {'; '.join(notes)}.")
-    seen = [evidence_words(item) for item in decision.evidence]
-    if seen:
-        lines.append(f"Seen: {'; '.join(seen)}.")
+        lines.append(f"Warnings: {'; '.join(notes)}.")
+    evidence = [evidence_words(item) for item in decision.evidence]
+    if evidence:
+        lines.append(f"Evidence: {'; '.join(evidence)}.")
     if gate.state == "WAITING":
-        lines.append(_next_look(gate, decision, wall))
+        lines.append(_next_evaluation(gate, decision, wall))
     elif gate.state == "BLOCKED" and decision.verdict == "FAIL":
-        lines.append("It is asked again when data arrives upstream, or when a person asks.")
+        lines.append("It is evaluated again when upstream data arrives, or on request.")
     return lines
 
 
-def _next_look(gate: GateFact, decision: DecisionFact, wall: Wall) -> str:
-    look = gate.look_at if gate.look_at is not None else decision.recheck_at
-    said = "It looks again when something arrives upstream"
-    if look is not None:
-        said = f"It looks again {_when(look, wall)}, or when something arrives upstream"
+def _next_evaluation(gate: GateFact, decision: DecisionFact, wall: Wall) -> str:
+    probe_at = gate.look_at if gate.look_at is not None else decision.recheck_at
+    text = "It is evaluated again when upstream data arrives"
+    if probe_at is not None:
+        text = f"It is evaluated again {_when(probe_at, wall)}, or when upstream data arrives"
     if gate.tries:
-        said += f"; {times(gate.tries)} so far"
+        text += f"; tried {times(gate.tries)} so far"
     if decision.waits_until is None:
-        return f"{said}."
-    return f"{said}; it stops waiting at {wall.at(decision.waits_until)}."
+        return f"{text}."
+    return f"{text}; it stops waiting at {wall.at(decision.waits_until)}."
 
 
 def _when(moment: Micros, wall: Wall) -> str:
@@ -333,10 +338,10 @@ def _when(moment: Micros, wall: Wall) -> str:
 
 
 def evidence_words(item: EvidenceFact) -> str:
-    """One dependency as it was seen."""
+    """Return the evidence of one dependency as text."""
     kind = "" if item.kind == "same_day" else f" ({item.kind})"
     if item.error is not None:
-        return f"{item.table}{kind} could not be looked at ({item.error})"
+        return f"{item.table}{kind} could not be probed ({item.error})"
     if item.kind == "historical":
         days = f"{item.days_present or 0} of {item.days_needed or 0} days"
         return f"{item.table}{kind} {'; '.join(item.issues) or days}"

@@ -1,7 +1,7 @@
-"""What is known of a flow, as plain facts: what `core.explain`, `core.why` and `core.tracing` word.
+"""Fact records of a flow: the input of `core.explain`, `core.why` and `core.tracing`.
 
-Records only, with public ids and times in micros; nothing here reads, decides or words anything.
-`client.factfinding` fills them from the store, tests write them down by hand.
+Records only, with public ids and times in microseconds; no reading, no decisions, no text.
+`client.factfinding` fills them from the store; tests construct them directly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class PauseFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HolderFact:
-    """Who holds a limit: a run, or user code. until_at: when it ends at the latest, if known."""
+    """A holder of a limit: a run or user code. until_at: its latest end, None if unknown."""
 
     holder: str
     since: Micros
@@ -37,9 +37,10 @@ class HolderFact:
 class LimitFact:
     """A limit that a waiting run needs.
 
-    lacks: there is no room for it now. most: how much may be held; held: how much is. ahead: how
-    many stand before it in this line. Of these, what others do is None where the caller may not
-    know; then holders are its own, and `has_others` says whether there must be more of them.
+    lacks: the limit has no free capacity for the run now. most: the capacity; held: the part in
+    use. ahead: the number of waiters before the run in this limit's queue. What concerns other
+    customers is None if the caller may not see it; `holders` then lists only the caller's own, and
+    `has_others` says whether there are others.
     """
 
     name: str
@@ -52,16 +53,16 @@ class LimitFact:
     holders: tuple[HolderFact, ...] = ()
     has_others: bool = False
     tokens_at: Micros | None = None
-    """When its rate allows it, where that is what is lacking."""
+    """When the rate limit admits the run; None if the rate is not what it waits for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFact:
     """One attempt of a processor.
 
-    waits: why it is pending: ready, later, paused, blocked or limited. behind: the run in front of
-    it under its ordering key. ahead: ready runs taken before it, counted up to `AHEAD_MAX`.
-    workers: live workers of its pool; None where the caller may not know.
+    waits: why the run is pending: ready, later, paused, blocked or limited. behind: the preceding
+    run of its ordering key. ahead: the number of ready runs before it, counted up to `AHEAD_MAX`.
+    workers: the number of live workers of its pool; None if the caller may not see it.
     """
 
     run_id: str
@@ -89,19 +90,20 @@ class RunFact:
 
     @property
     def is_live(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the run has not ended."""
         return self.ended_at is None
 
 
 AHEAD_MAX = 1_000
-"""Nobody needs to know more exactly how long a queue is."""
+"""Counting of queued runs stops here; a more exact number is of no use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorFact:
-    """A processor that a phase expects: what it reported, its live run, and what failed before.
+    """A processor that a phase expects: its report, its live run and its failed attempts.
 
-    status: success, partial, failed or None; run_id: the run or execution behind the report.
+    status: success, partial, failed, or None before it reported. run_id: the run or external
+    execution that reported.
     """
 
     name: str
@@ -116,13 +118,13 @@ class ProcessorFact:
 
     @property
     def is_done(self) -> bool:
-        """Whether it completed, at least in part."""
+        """Whether the processor completed, at least in part."""
         return self.status in ("success", "partial")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceFact:
-    """What a gate saw of one dependency."""
+    """The evidence that a gate used for one dependency."""
 
     table: str
     kind: str
@@ -139,7 +141,7 @@ class EvidenceFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionFact:
-    """What a gate decided last, and on what."""
+    """The last decision of a gate, and its evidence."""
 
     decision_id: str
     at: Micros
@@ -159,7 +161,7 @@ class DecisionFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerFact:
-    """The breaker of a phase; again_at: when it lets a probe through, None while it is closed."""
+    """The breaker of a phase; again_at: when it allows the next probe, None while closed."""
 
     failures: int
     again_at: Micros | None = None
@@ -168,7 +170,7 @@ class BreakerFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterventionFact:
-    """Something that only a person can resolve."""
+    """An open intervention: a problem that needs a manual resolution."""
 
     intervention_id: str
     phase: str
@@ -181,7 +183,7 @@ class InterventionFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerFact:
-    """What started a phase."""
+    """The trigger that started a phase."""
 
     at: Micros
     verdict: str
@@ -192,7 +194,10 @@ class TriggerFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateFact:
-    """The gate of a phase, or (on="each") of one of its processors; processor "" is the phase's."""
+    """The gate of a phase, or of one of its processors (on="each").
+
+    processor: "" for the gate of the phase. look_at: when the gate is evaluated again.
+    """
 
     processor: str
     state: str
@@ -206,7 +211,7 @@ class GateFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseFact:
-    """A phase of a flow; lacking: what its gate and the gates before it went without."""
+    """A phase of a flow; lacking: data missing at its gate and at the gates before it."""
 
     name: str
     state: str
@@ -228,20 +233,20 @@ class PhaseFact:
 
     @property
     def stragglers_until(self) -> Micros | None:
-        """When what follows stops waiting for its missing processors."""
+        """When the next phase stops waiting for missing processors; None if it never does."""
         if self.stragglers_us is None or self.started_at is None:
             return None
         return self.started_at + self.stragglers_us
 
     @property
     def done(self) -> int:
-        """How many of the expected processors completed."""
+        """The number of expected processors that completed."""
         return sum(1 for processor in self.processors if processor.is_done)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverrideFact:
-    """An approval that counts now."""
+    """An override that is in effect."""
 
     override_id: str
     approved_by: str
@@ -253,24 +258,24 @@ class OverrideFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenFact:
-    """Another flow of the partition that has not ended, and where it stands."""
+    """Another flow of the partition that has not ended, and its current phase."""
 
     flow_id: str
     mode: str
     generation: int
     opened_at: Micros
     phase: str | None = None
-    """The first of its phases that has not ended."""
+    """The first phase that has not ended."""
     state: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowFact:
-    """A flow with everything that is known of it; phases in the order of the plan.
+    """A flow with all its facts; phases are in the order of the plan.
 
-    newer: a later generation of the same partition and mode, which is what counts now. behind: the
-    earlier flow of its config that has to end before it begins. still_open: older flows of the
-    partition that have not ended.
+    observes: its cascade is in observe mode. newer: a later generation of the same partition and
+    mode, which replaces this one. behind: the earlier flow of its config that must end before this
+    one starts. still_open: older flows of the partition that have not ended.
     """
 
     flow_id: str
@@ -297,7 +302,7 @@ class FlowFact:
     still_open: tuple[OpenFact, ...] = ()
 
     def phase(self, name: str) -> PhaseFact:
-        """A phase by name; KeyError when the flow has none of that name."""
+        """Return a phase by name; raise KeyError if the flow has no such phase."""
         for phase in self.phases:
             if phase.name == name:
                 return phase

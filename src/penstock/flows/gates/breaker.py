@@ -1,9 +1,10 @@
-"""The circuit breaker of a phase: after five failures nothing is tried for an hour, then one probe.
+"""The circuit breaker of a phase: five failures open it for an hour, then one probe is allowed.
 
-CLOSED lets everything through; OPEN lets nothing through; HALF_OPEN (an hour later) lets a single
-probe through, whose success closes it and whose failure opens it for another hour. A probe that is
-never heard of again is forgotten after an hour. Waiting is neutral. The store keeps the record, one
-per customer, pipeline, partition and phase; the orchestrator asks and reports. No clock here.
+CLOSED allows all work and OPEN allows none. After an hour, HALF_OPEN allows a single probe: success
+closes the breaker, failure opens it for another hour. A probe that never reports a result is
+discarded after an hour. A neutral effect, such as that of a WAIT decision, only ends the probe. The
+store keeps one record per customer, pipeline, partition and phase; the orchestrator calls `ask` and
+`report`. Nothing here reads a clock.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ OPEN_FOR: Final = HOUR
 
 
 class BreakerState(StrEnum):
-    """Whether work gets through."""
+    """The state of a breaker."""
 
     CLOSED = "CLOSED"
     OPEN = "OPEN"
@@ -29,14 +30,17 @@ class BreakerState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """What is remembered: failures in a row, since when it is open, since when a probe is out."""
+    """The stored state: consecutive failures, when the breaker opened, when its probe started.
+
+    opened_at is None while the breaker is closed; probe_at is None while no probe is running.
+    """
 
     failures: int = 0
     opened_at: Micros | None = None
     probe_at: Micros | None = None
 
     def state(self, now: Micros) -> BreakerState:
-        """Return where it stands at this moment."""
+        """Return the state at this time."""
         if self.opened_at is None:
             return BreakerState.CLOSED
         if now < self.opened_at + OPEN_FOR or self._is_probing(now):
@@ -44,7 +48,7 @@ class Breaker:
         return BreakerState.HALF_OPEN
 
     def opens_again_at(self) -> Micros | None:
-        """Return when the next probe may be tried; None while it is closed."""
+        """Return when the next probe is allowed; None while the breaker is closed."""
         if self.opened_at is None:
             return None
         return max(self.opened_at, self.probe_at or self.opened_at) + OPEN_FOR
@@ -54,7 +58,7 @@ class Breaker:
 
 
 def ask(breaker: Breaker, now: Micros) -> tuple[bool, Breaker]:
-    """Tell whether work may be tried, and return the record to keep: a probe is noted in it."""
+    """Return whether work may start, and the breaker to store, which records a started probe."""
     state = breaker.state(now)
     if state is BreakerState.CLOSED:
         return True, breaker
@@ -64,13 +68,13 @@ def ask(breaker: Breaker, now: Micros) -> tuple[bool, Breaker]:
 
 
 def report(breaker: Breaker, effect: Effect, now: Micros) -> Breaker:
-    """Return the record after what was tried ended with this effect."""
+    """Return the breaker to store after work ended with this effect."""
     if effect is Effect.SUCCESS:
         return Breaker()
     if effect is Effect.NEUTRAL:
         return replace(breaker, probe_at=None)
     failures = breaker.failures + 1
-    # Only a probe may open it anew: work that was let through before it opened reports late.
+    # Only a failed probe reopens the breaker: work that started before it opened may report late.
     opens = failures >= FAILURES_MAX and (breaker.opened_at is None or breaker.probe_at is not None)
     opened_at = now if opens else breaker.opened_at
     return Breaker(failures=failures, opened_at=opened_at)

@@ -1,9 +1,9 @@
-"""What a probe saw of one dependency, and what that is worth: completeness, quality, words.
+"""Evidence: what a probe observed of a dependency, and its assessment as completeness and quality.
 
-A `Sighting` is what was found; `assess` is the only place that turns it into numbers, so that a
-recorded sighting can be judged again. Nothing here looks at data or reads a clock: the age of data
-is taken at `judged_at`, the end of the upstream phase, so that waiting does not make it worse.
-Probes make sightings, the orchestrator and `gate check` assess them, `core.gate` decides.
+`assess` is the only code that turns an observation (`Sighting`) into numbers, so that a recorded
+observation can be assessed again. Nothing here reads data or a clock: the age of data is measured
+at `judged_at`, the end of the upstream phase, so that it does not grow while a gate waits. Probes
+create observations, the orchestrator and `gate check` assess them, and `core.gate` decides.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ COMPLETE_QUALITY: Final = 0.95
 DEGRADED_COMPLETENESS: Final = 80.0
 DEGRADED_QUALITY: Final = 0.90
 FRESHNESS: Final = ((1, 1.0), (6, 0.8), (12, 0.5))
-"""Up to so many times max_age, freshness is this; beyond the last, `FRESHNESS_LEAST`."""
+"""Pairs of (multiple of max_age, freshness up to that age); `FRESHNESS_LEAST` beyond the last."""
 FRESHNESS_LEAST: Final = 0.3
 SPANS_NAMED: Final = 5
 
 
 class Status(StrEnum):
-    """How a dependency is shown; decisions look at the numbers instead."""
+    """The displayed status of a dependency; decisions use completeness and quality instead."""
 
     COMPLETE = "COMPLETE"
     DEGRADED = "DEGRADED"
@@ -37,11 +37,12 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """What a probe found; `error` alone says that it could not look.
+    """The observation of a probe; `error` is set only if the probe failed.
 
-    not_null_share: the share of filled cells in the required columns, None when there are none to
-    look at. days_present and days_missing are for historical dependencies, the missing ones as
-    ISO dates in order. newest_us: the time of the newest row, by the age column.
+    not_null_share: the share of non-null cells in the required columns, None if there are no such
+    cells. days_present and days_missing are set for historical dependencies; days_missing holds
+    ISO dates in order. newest_us: the time of the newest row, by the age column. looked_at: when
+    the probe ran; took_us: how long it took.
     """
 
     key: str
@@ -61,7 +62,7 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """A dependency as the gate weighs it; `issues` are sentences for people."""
+    """The assessment of a dependency that the gate uses; `issues` are texts for users."""
 
     key: str
     table: str
@@ -87,50 +88,50 @@ class Assessment:
     days_missing: tuple[str, ...] = ()
     error: str | None = None
     needed_by: tuple[str, ...] = ()
-    """The processors that need it, where a gate looks at the needs of several."""
+    """The processors that need the dependency, if the gate covers several processors."""
 
     @property
     def is_short(self) -> bool:
-        """Whether a historical dependency has fewer days than it needs."""
+        """Whether a historical dependency has fewer than `min_days` days."""
         return self.kind is Kind.HISTORICAL and (self.days_present or 0) < (self.min_days or 0)
 
     @property
     def is_too_short(self) -> bool:
-        """Whether a historical dependency has too few days even for degraded work."""
+        """Whether a historical dependency has fewer than `degraded_days` days."""
         return self.is_short and (self.days_present or 0) < (self.degraded_days or 0)
 
 
 def assess(
     dependency: Dependency,
-    sighting: Sighting | None,
+    observation: Sighting | None,
     *,
     judged_at: Micros,
     age_counts: bool = True,
     needed_by: Sequence[str] = (),
 ) -> Assessment:
-    """Judge one dependency; never raises, and no sighting is a missing dependency.
+    """Assess one dependency; never raises. Without an observation it counts as missing.
 
-    judged_at: when the upstream phase completed, or now without one. age_counts: False in backfill,
-    where old data is what was asked for. needed_by: the processors that need it.
+    judged_at: when the upstream phase completed, or now if there is none. age_counts: False in
+    backfill mode, where old data is expected. needed_by: the processors that need the dependency.
     """
-    error = "it was not looked at" if sighting is None else sighting.error
-    if sighting is None or error is not None or _is_blank(dependency, sighting):
-        made = _unseen(dependency, error or "the probe returned nothing")
+    error = "no probe result" if observation is None else observation.error
+    if observation is None or error is not None or _is_blank(dependency, observation):
+        assessment = _unprobed(dependency, error or "the probe returned no data")
     elif dependency.kind is Kind.HISTORICAL:
-        made = _historical(dependency, sighting)
+        assessment = _historical(dependency, observation)
     else:
-        made = _rows(dependency, sighting, judged_at, age_counts)
-    return replace(made, needed_by=tuple(needed_by)) if needed_by else made
+        assessment = _rows(dependency, observation, judged_at, age_counts)
+    return replace(assessment, needed_by=tuple(needed_by)) if needed_by else assessment
 
 
-def _is_blank(dependency: Dependency, sighting: Sighting) -> bool:
+def _is_blank(dependency: Dependency, observation: Sighting) -> bool:
     if dependency.kind is Kind.HISTORICAL:
-        return sighting.days_present is None
-    return sighting.rows is None
+        return observation.days_present is None
+    return observation.rows is None
 
 
 def _shared(dependency: Dependency) -> dict[str, Any]:
-    """Return what an assessment takes over from the declaration."""
+    """Return the fields that an assessment copies from the declaration."""
     return {
         "key": dependency.key,
         "table": dependency.table,
@@ -144,7 +145,7 @@ def _shared(dependency: Dependency) -> dict[str, Any]:
     }
 
 
-def _unseen(dependency: Dependency, error: str) -> Assessment:
+def _unprobed(dependency: Dependency, error: str) -> Assessment:
     return Assessment(
         **_shared(dependency),
         completeness=0.0,
@@ -157,46 +158,50 @@ def _unseen(dependency: Dependency, error: str) -> Assessment:
     )
 
 
-def _historical(dependency: Dependency, sighting: Sighting) -> Assessment:
-    present = max(0, sighting.days_present or 0)
-    enough, least = dependency.min_days or 1, dependency.degraded_days or 1
-    if present >= enough:
+def _historical(dependency: Dependency, observation: Sighting) -> Assessment:
+    present = max(0, observation.days_present or 0)
+    needed, degraded_from = dependency.min_days or 1, dependency.degraded_days or 1
+    if present >= needed:
         status = Status.COMPLETE
     else:
-        status = Status.DEGRADED if present >= least else Status.MISSING
+        status = Status.DEGRADED if present >= degraded_from else Status.MISSING
     issues = []
-    if present < (dependency.lookback_days or enough):
-        issues.append(f"{present}/{dependency.lookback_days} days" + _days(sighting.days_missing))
+    if present < (dependency.lookback_days or needed):
+        issues.append(
+            f"{present}/{dependency.lookback_days} days" + _days(observation.days_missing)
+        )
     return Assessment(
         **_shared(dependency),
-        completeness=min(100.0, present * 100 / enough),
+        completeness=min(100.0, present * 100 / needed),
         quality=1.0 if present else 0.0,
         status=status,
         absent=present == 0,
         issues=tuple(issues),
         days_present=present,
-        days_missing=sighting.days_missing,
+        days_missing=observation.days_missing,
     )
 
 
 def _rows(
-    dependency: Dependency, sighting: Sighting, judged_at: Micros, age_counts: bool
+    dependency: Dependency, observation: Sighting, judged_at: Micros, age_counts: bool
 ) -> Assessment:
-    rows = max(0, sighting.rows or 0)
-    expected = max(0, dependency.expect.number if sighting.expected is None else sighting.expected)
+    rows = max(0, observation.rows or 0)
+    expected = max(
+        0, dependency.expect.number if observation.expected is None else observation.expected
+    )
     absent = rows == 0 and expected > 0
     completeness = min(100.0, rows * 100 / expected) if expected else 100.0
-    age = None if sighting.newest_us is None else max(0, judged_at - sighting.newest_us)
+    age = None if observation.newest_us is None else max(0, judged_at - observation.newest_us)
     freshness = _freshness(dependency, rows, age) if age_counts else None
     validity = None
-    if dependency.not_null and sighting.not_null_share is not None:
-        validity = min(1.0, max(0.0, sighting.not_null_share))
+    if dependency.not_null and observation.not_null_share is not None:
+        validity = min(1.0, max(0.0, observation.not_null_share))
     consistency = None
-    if sighting.checks_total > 0:
-        failed = min(len(sighting.checks_failed), sighting.checks_total)
-        consistency = (sighting.checks_total - failed) / sighting.checks_total
+    if observation.checks_total > 0:
+        failed = min(len(observation.checks_failed), observation.checks_total)
+        consistency = (observation.checks_total - failed) / observation.checks_total
     quality = 0.0 if absent else _quality(dependency, freshness, validity, consistency)
-    issues = _issues(sighting, rows, expected, validity)
+    issues = _issues(observation, rows, expected, validity)
     if freshness is not None and freshness < 1 and not absent:
         issues.insert(1 if rows < expected else 0, _age_words(age))
     return Assessment(
@@ -218,7 +223,7 @@ def _rows(
 def _freshness(dependency: Dependency, rows: int, age: Micros | None) -> float | None:
     if dependency.max_age_us is None or rows == 0:
         return None
-    if age is None:  # rows without a time: nobody can say that they are fresh
+    if age is None:  # rows without a time cannot be shown to be fresh
         return FRESHNESS_LEAST
     for times, value in FRESHNESS:
         if age <= times * dependency.max_age_us:
@@ -242,7 +247,7 @@ def _quality(
     if not applied:
         return 1.0
     total = sum(weight for weight, _ in applied)
-    # Nine digits: 0.95 made of parts must not read as 0.9499999999999999 and miss its threshold.
+    # Round to nine digits, so that a sum of 0.9499999999999999 still meets a threshold of 0.95.
     return min(1.0, round(sum(weight * value for weight, value in applied) / total, 9))
 
 
@@ -254,13 +259,13 @@ def _status(completeness: float, quality: float) -> Status:
     return Status.MISSING
 
 
-def _issues(sighting: Sighting, rows: int, expected: int, validity: float | None) -> list[str]:
+def _issues(observation: Sighting, rows: int, expected: int, validity: float | None) -> list[str]:
     issues = []
     if rows < expected:
         issues.append(f"{rows}/{expected} rows ({percent(rows * 100 / expected)})")
     if validity is not None and validity < 1 and rows:
         issues.append(f"{percent((1 - validity) * 100)} of required cells empty")
-    issues += [f"check failed: {name}" for name in sighting.checks_failed]
+    issues += [f"check failed: {name}" for name in observation.checks_failed]
     return issues
 
 
@@ -277,7 +282,7 @@ def _days(missing: Sequence[str]) -> str:
 
 
 def spans(days: Sequence[str]) -> list[str]:
-    """Return days as people name them: "2025-11-05 to 2025-11-11" where they follow each other."""
+    """Return days as text, with consecutive days as a range: "2025-11-05 to 2025-11-11"."""
     found: list[list[str]] = []
     for day in sorted(dict.fromkeys(days)):
         if found and _is_next(found[-1][-1], day):
@@ -290,5 +295,5 @@ def spans(days: Sequence[str]) -> list[str]:
 def _is_next(day: str, other: str) -> bool:
     try:
         return date.fromisoformat(other) - date.fromisoformat(day) == timedelta(days=1)
-    except ValueError:  # partitions that are no dates have no order of days
+    except ValueError:  # partitions that are not dates are never consecutive
         return False

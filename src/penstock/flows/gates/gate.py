@@ -1,9 +1,10 @@
-"""The decision before a phase or a processor starts: PROCEED, PROCEED_DEGRADED, WAIT or FAIL.
+"""The gate decision before a phase or processor starts: PROCEED, PROCEED_DEGRADED, WAIT or FAIL.
 
-`decide` is pure and total: any `GateInput` yields one `Decision`, the same whenever it is asked.
-Four rules in order: required data and cycles, absent same-day data, short history, thresholds.
-Within a mode the verdict never gets worse as completeness or quality rise. It looks at nothing but
-its input; the orchestrator, `gate check` and the backtest call it, `core.gatewords` words it.
+`decide` is pure and total: any `GateInput` yields exactly one `Decision`, and equal inputs yield
+equal decisions. Four rules apply in order: required data and cycles, absent same-day data, too
+little history, thresholds. Within a mode, the verdict never gets worse as completeness or quality
+rise. The decision depends on nothing but its input. The orchestrator, `gate check` and the backtest
+call `decide`; `core.gatewords` builds the texts.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from penstock.pipelines.mode import RECHECK_DEFAULT, ModeOptions
 
 QUALITY_LEAST: Final = 0.5
 ESCALATE_AT: Final = 50.0
-"""After max wait, at least this completeness starts degraded."""
+"""Completeness from which work starts degraded once the maximum wait is over."""
 CRITICAL_BELOW: Final = 20.0
 ALERT_QUALITY: Final = 0.80
 LONG_WAIT: Final = 2 * HOUR
 HISTORICAL_TRIES: Final = 3
 HISTORICAL_DELAY: Final = 5 * MINUTE
-# Sums of weights and shares are off by a few units in the last place; no threshold is that fine.
+# Tolerance for floating-point errors in weighted sums; far smaller than any threshold.
 _EPSILON: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """What a rule says, before alerts and times are added."""
+    """The outcome of a rule, before alerts and times are added."""
 
     verdict: Verdict
     status: GateStatus
@@ -51,28 +52,28 @@ class _Outcome:
     escalated: bool = False
     failure_type: str | None = None
     alert: AlertLevel | None = None
-    """At least this alert, whatever the mode says."""
+    """Minimum alert level, regardless of the mode's alert settings."""
 
 
 def decide(given: GateInput) -> Decision:
-    """Return the decision for what was found; the same input always gives an equal decision."""
+    """Return the decision for an input; equal inputs yield equal decisions."""
     view = weigh(given, spare=False)
     outcome = _required(given) or _same_day(given) or _historical(given)
     if outcome is None:
         outcome = _thresholds(given, view)
         if not outcome.verdict.starts:
-            # An approval for data that is there in part counts only where it is needed: it makes
-            # the start degraded, and complete enough data needs no approval.
-            spared = weigh(given, spare=True)
-            better = _thresholds(given, spared)
+            # An override for partially available data applies only if it is needed, because it
+            # makes the start degraded; data that is complete enough needs no override.
+            with_overrides = weigh(given, spare=True)
+            better = _thresholds(given, with_overrides)
             if better.verdict.rank > outcome.verdict.rank:
-                outcome, view = better, spared
+                outcome, view = better, with_overrides
     if given.fallback and outcome.verdict is Verdict.WAIT:
         outcome = replace(
             outcome,
             verdict=Verdict.PROCEED_DEGRADED,
             status=GateStatus.READY_DEGRADED,
-            reason=f"The fallback time has come, so waiting is over. {outcome.reason}",
+            reason=f"The fallback time has passed, so the gate no longer waits. {outcome.reason}",
             nack=False,
             escalated=True,
             alert=AlertLevel.WARNING,
@@ -81,35 +82,35 @@ def decide(given: GateInput) -> Decision:
 
 
 def what_if(given: GateInput, changes: ModeOptions) -> Decision:
-    """Return the decision the same evidence would have had under other settings of the mode."""
+    """Return the decision for the same evidence under changed settings of the mode."""
     return decide(replace(given, mode=given.mode.but(**changes)))
 
 
 def _required(given: GateInput) -> _Outcome | None:
-    """Rule 1: what must be there, and processors that wait for each other."""
+    """Apply rule 1: required data is absent, or processors wait for each other."""
     absent = [a for a in given.assessments if a.fail_if_missing and a.absent]
     if absent:
         return _Outcome(
             verdict=Verdict.FAIL,
             status=GateStatus.MISSING_REQUIRED,
             rule=1,
-            reason=f"Required and absent: {named(absent)}. No override helps here.",
+            reason=f"Required data is absent: {named(absent)}. Overrides do not apply.",
             failure_type=str(absent[0].kind),
         )
     if given.cycle:
-        ring = " → ".join(given.cycle)
+        cycle = " → ".join(given.cycle)
         return _Outcome(
             verdict=Verdict.FAIL,
             status=GateStatus.CYCLE,
             rule=1,
-            reason=f"These processors wait for each other and never start: {ring}.",
+            reason=f"These processors wait for each other and can never start: {cycle}.",
             failure_type="same_day",
         )
     return None
 
 
 def _same_day(given: GateInput) -> _Outcome | None:
-    """Rule 2: a critical same-day dependency is absent; it may still come."""
+    """Apply rule 2: a critical same-day dependency is absent, but may still arrive."""
     absent = [
         a
         for a in given.assessments
@@ -120,7 +121,7 @@ def _same_day(given: GateInput) -> _Outcome | None:
     mode = given.mode
     if mode.max_wait_us is None:
         reason = f"Absent: {named(absent)}. Mode {mode.name} does not wait."
-    elif _is_over(given):
+    elif _is_timed_out(given):
         reason = f"Absent: {named(absent)}. {waiting_words(given)}"
     else:
         return _Outcome(
@@ -140,7 +141,7 @@ def _same_day(given: GateInput) -> _Outcome | None:
 
 
 def _historical(given: GateInput) -> _Outcome | None:
-    """Rule 3: too few days of history; they do not come by themselves."""
+    """Apply rule 3: there are too few days of history, which only a backfill can add."""
     short = [
         a
         for a in given.assessments
@@ -154,7 +155,7 @@ def _historical(given: GateInput) -> _Outcome | None:
             verdict=Verdict.WAIT,
             status=GateStatus.MISSING_HISTORICAL,
             rule=3,
-            reason=f"History is short: {named(short)}. Try {tries} of {HISTORICAL_TRIES}.",
+            reason=f"Too little history: {named(short)}. Attempt {tries} of {HISTORICAL_TRIES}.",
             nack=True,
             failure_type="historical",
             alert=AlertLevel.WARNING if tries == HISTORICAL_TRIES else None,
@@ -163,7 +164,7 @@ def _historical(given: GateInput) -> _Outcome | None:
         verdict=Verdict.FAIL,
         status=GateStatus.MISSING_HISTORICAL,
         rule=3,
-        reason=f"History is short: {named(short)}. Backfill the missing days or approve "
+        reason=f"Too little history: {named(short)}. Backfill the missing days or approve "
         "an override.",
         intervention=True,
         failure_type="historical",
@@ -171,26 +172,26 @@ def _historical(given: GateInput) -> _Outcome | None:
 
 
 def _thresholds(given: GateInput, view: View) -> _Outcome:
-    """Rule 4: how much is there, and how good it is."""
-    mode, full, good = given.mode, view.completeness + _EPSILON, view.quality + _EPSILON
-    over, words = _is_over(given), numbers(mode, view.completeness, view.quality)
-    if full >= mode.proceed_at and good >= mode.min_quality:
-        lack = caveat(given, view)
-        if lack is None:
+    """Apply rule 4: compare completeness and quality with the thresholds of the mode."""
+    mode, completeness, quality = given.mode, view.completeness + _EPSILON, view.quality + _EPSILON
+    timed_out, words = _is_timed_out(given), numbers(mode, view.completeness, view.quality)
+    if completeness >= mode.proceed_at and quality >= mode.min_quality:
+        gap = caveat(given, view)
+        if gap is None:
             return _proceed(words)
-        return _degraded(f"Enough is there, but not everything: {words}.", lack)
-    if good < QUALITY_LEAST:
-        if mode.waits and not over:
-            return _wait(f"The data is too bad: {words}. {waiting_words(given)}")
-        return _fail(f"The data is too bad: {words}.")
-    if mode.degraded_at is not None and full >= mode.degraded_at:
-        return _degraded(f"Enough for a degraded start: {words}.", caveat(given, view))
-    if mode.waits and not over:
-        return _wait(f"Not enough yet: {words}. {waiting_words(given)}")
-    if mode.waits and full >= ESCALATE_AT:
-        reason = f"{waiting_words(given)} Starting degraded with what there is: {words}."
+        return _degraded(f"Enough data, but not all of it: {words}.", gap)
+    if quality < QUALITY_LEAST:
+        if mode.waits and not timed_out:
+            return _wait(f"The data quality is too low: {words}. {waiting_words(given)}")
+        return _fail(f"The data quality is too low: {words}.")
+    if mode.degraded_at is not None and completeness >= mode.degraded_at:
+        return _degraded(f"Enough data for a degraded start: {words}.", caveat(given, view))
+    if mode.waits and not timed_out:
+        return _wait(f"Not enough data yet: {words}. {waiting_words(given)}")
+    if mode.waits and completeness >= ESCALATE_AT:
+        reason = f"{waiting_words(given)} Starting degraded with the available data: {words}."
         return replace(_degraded(reason, caveat(given, view)), escalated=True)
-    return _fail(f"Not enough for mode {mode.name}: {words}.")
+    return _fail(f"Not enough data for mode {mode.name}: {words}.")
 
 
 def _proceed(words: str) -> _Outcome:
@@ -229,8 +230,8 @@ def _fail(reason: str) -> _Outcome:
     )
 
 
-def _is_over(given: GateInput) -> bool:
-    """Whether max wait has passed."""
+def _is_timed_out(given: GateInput) -> bool:
+    """Return whether the maximum wait has passed."""
     longest = given.mode.max_wait_us
     return longest is not None and given.waited_us >= longest
 
@@ -275,11 +276,11 @@ _LOG_LEVELS: Final = {
 
 
 def _alert(given: GateInput, view: View, outcome: _Outcome) -> AlertLevel | None:
-    """Return the level of the alert, if the mode wants one or the rule insists."""
+    """Return the alert level if the mode's settings or the rule require an alert, else None."""
     mode = given.mode
     if outcome.verdict is Verdict.FAIL:
-        severe = view.completeness < CRITICAL_BELOW
-        level, wanted = AlertLevel.CRITICAL if severe else AlertLevel.ERROR, mode.alert_fail
+        critical = view.completeness < CRITICAL_BELOW
+        level, wanted = AlertLevel.CRITICAL if critical else AlertLevel.ERROR, mode.alert_fail
     elif outcome.verdict is Verdict.PROCEED_DEGRADED:
         level = AlertLevel.WARNING if view.quality < ALERT_QUALITY else AlertLevel.INFO
         below = mode.alert_degraded_below
@@ -300,7 +301,7 @@ def _recheck_at(given: GateInput, outcome: _Outcome) -> Micros:
         delay = doubled if given.retry_delay_us is None else given.retry_delay_us
         return given.now + max(1, delay)
     every = given.mode.recheck_us or RECHECK_DEFAULT
-    # The look that ends the waiting comes on time, not with the next regular one.
+    # The last evaluation is at the end of the maximum wait, not at the next regular interval.
     left = (given.mode.max_wait_us or every) - given.waited_us
     return given.now + max(1, min(every, left))
 

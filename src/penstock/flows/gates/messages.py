@@ -1,7 +1,7 @@
-"""The sentences of a gate: what is lacking, what was needed, how long it waits.
+"""The texts of gate decisions: missing data, required values, waiting times.
 
-Only words: nothing here decides, and `core.gate` is its only caller. What is said must be true for
-whoever reads it a year later, so durations are given and times of day are not.
+Nothing here decides; `core.gate` is the only caller. Decisions are stored and may be read a year
+later, so the texts contain durations but no times of day.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ def named(assessments: Iterable[Assessment]) -> str:
 
 
 def numbers(mode: Mode, completeness: float, quality: float) -> str:
-    """Return the overall numbers beside what the mode asks for."""
+    """Return overall completeness and quality with the values that the mode requires."""
     return (
-        f"completeness {percent(completeness)} of {percent(mode.proceed_at)}, "
-        f"quality {_floor(quality):.2f} of {mode.min_quality:.2f}"
+        f"completeness {percent(completeness)} (needs {percent(mode.proceed_at)}), "
+        f"quality {_floor(quality):.2f} (needs {mode.min_quality:.2f})"
     )
 
 
 def used(overrides: Sequence[Override]) -> tuple[str, ...]:
-    """Return a sentence for each override that was needed."""
+    """Return a sentence for each override that was used."""
     return tuple(
-        f"Proceeding without {given.dependency or 'what is missing'}: approved by "
+        f"Proceeding without {given.dependency or 'missing dependencies'}: approved by "
         f"{given.approved_by} ({given.reason})."
         for given in overrides
     )
 
 
 def waiting_words(given: GateInput) -> str:
-    """Return how long the gate has waited and may wait."""
+    """Return how long the gate has waited, and the maximum wait of the mode."""
     waited = format_duration(max(0, given.waited_us) // MINUTE * MINUTE)
     longest = given.mode.max_wait_us
     if longest is None:
         return f"Waited {waited}."
     if given.waited_us >= longest:
-        return f"Waited {waited}, the longest is {format_duration(longest)}."
+        return f"Waited {waited}; the maximum is {format_duration(longest)}."
     return f"Waited {waited} of at most {format_duration(longest)}."
 
 
 def warnings_of(
     short: Iterable[Assessment], stale: Iterable[Assessment], upstream: Upstream | None
 ) -> tuple[str, ...]:
-    """Return a line for everything that is not as it should be."""
-    lines = [_line(a) for a in short]
+    """Return a warning for each incomplete or stale dependency and for missing processors."""
+    lines = [_warning(a) for a in short]
     lines += [f"{a.table}: {issue}" for a in stale for issue in a.issues if "old" in issue]
     if upstream is not None and upstream.completed < upstream.expected:
         line = f"{upstream.completed}/{upstream.expected} upstream processors"
@@ -65,7 +65,7 @@ def warnings_of(
     return tuple(dict.fromkeys(lines))
 
 
-def _line(a: Assessment) -> str:
+def _warning(a: Assessment) -> str:
     if a.kind is Kind.OPTIONAL:
         failed = f": {a.issues[0]}" if a.error and a.issues else ""
         return f"{a.table} missing (optional){failed}"
@@ -74,5 +74,5 @@ def _line(a: Assessment) -> str:
 
 
 def _floor(quality: float) -> float:
-    """Quality cut to two digits, so that 0.949 never reads as the 0.95 it did not reach."""
+    """Round down to two digits, so that 0.949 is not shown as a passing 0.95."""
     return int(quality * 100 + 1e-9) / 100

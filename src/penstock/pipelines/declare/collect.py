@@ -1,13 +1,13 @@
-"""Collecting: many items of one kind are handed to one call, and each has an outcome of its own.
+"""Batch collection: one call processes several items, and each item has its own outcome.
 
     @processor(collect=Collect(max=30, wait="5s"))
     def load(runs):                      # a list of 1 to 30 items, in order
         return [store(run) for run in runs]
 
-A call begins when `max` items are there, or `wait` after the first of them. It answers None (all
-of them are done) or a list with one entry per item, in order: what a handler of that one item
-would have returned, or the exception it would have raised. A call that raises has failed for all.
-Runs and messages share this; nothing here knows a queue.
+A call starts when `max` items are available, or `wait` after the first of them arrived. It returns
+None (all items succeeded) or a list with one entry per item, in order: the value that a handler of
+the single item would have returned, or the exception that it would have raised. A call that raises
+fails for all items. Runs and messages share this module; it does not depend on a queue.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ MAX_WAIT: Final = "60s"
 
 @dataclass(frozen=True, slots=True, init=False)
 class Collect:
-    """How many items one call gets at most, and how long the first of them waits for the rest."""
+    """Maximum number of items per call, and how long the first item waits for more."""
 
     max: int
     wait_us: Micros
 
     def __init__(self, max: int = 30, wait: str | int | float | timedelta = "5s") -> None:
-        """At most `max` items, `wait` after the first; DeclarationError names what is wrong."""
+        """Set the maximum number of items and the wait; DeclarationError names an invalid one."""
         try:
             wait_us = parse_duration(wait, "collect.wait")
         except InvalidInput as error:
@@ -41,24 +41,28 @@ class Collect:
 
     def _set(self, most: object, wait_us: Micros) -> None:
         if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MAX_ITEMS:
-            raise DeclarationError(f"collect.max is 1 to {MAX_ITEMS}, got {shown(most)}.")
+            expected = f"a whole number from 1 to {MAX_ITEMS}"
+            raise DeclarationError(f"collect.max: expected {expected}, got {shown(most)}.")
         if not 0 <= wait_us <= parse_duration(MAX_WAIT):
             raise DeclarationError(
-                f"collect.wait is at most {MAX_WAIT}, got {format_duration(wait_us)}."
+                f"collect.wait: expected at most {MAX_WAIT}, got {format_duration(wait_us)}."
             )
         object.__setattr__(self, "max", most)
         object.__setattr__(self, "wait_us", wait_us)
 
     @classmethod
     def from_fields(cls, max: int, wait_us: Micros) -> Collect:
-        """A record as it was written."""
+        """Build the record from its stored fields."""
         made = cls.__new__(cls)
         made._set(max, wait_us)
         return made
 
 
 def each(answer: object, n: int) -> list[object]:
-    """Return the outcome of each of `n` items: a value, or the exception it failed with."""
+    """Return the outcome of each of `n` items: its value, or the exception it failed with.
+
+    If the call returned anything but None or a list of `n` entries, every item fails.
+    """
     if answer is None:
         return [None] * n
     if isinstance(answer, str | bytes) or not isinstance(answer, Sequence):

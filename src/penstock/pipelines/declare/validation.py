@@ -1,8 +1,8 @@
-"""What only a whole pipeline can show: names that lead nowhere, rings, needs that cannot be met.
+"""Checks across a whole pipeline definition: unknown names, cycles and needs that cannot be met.
 
-Works on the JSON of a definition, so that what was registered can be checked without its code.
-The first mistake found is raised as a DeclarationError that names it and says what is known.
-`Pipeline.check` calls this before registration; nothing here changes anything.
+The checks work on the JSON of a definition, so that a registered pipeline can be checked without
+its code. The first problem found is raised as a DeclarationError that names it and lists the valid
+names. `Pipeline.check` calls `check_definition` before registration. Nothing here has side effects.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Json: TypeAlias = Mapping[str, Any]
 
 
 def check_definition(definition: Json) -> None:
-    """Raise DeclarationError unless the whole makes sense."""
+    """Raise DeclarationError if the definition is inconsistent."""
     name, phases = definition["name"], definition["phases"]
     if not phases:
         raise DeclarationError(f"pipeline {name} has no phases and no processors.")
@@ -53,14 +53,14 @@ def _check_graph(name: str, phases: list[Json]) -> None:
             if earlier not in names:
                 raise DeclarationError(
                     f"phase {name}/{phase['name']}: after names {earlier!r}, "
-                    f"which is not a phase here; phases: {', '.join(names)}."
+                    f"which is not a phase of this pipeline; phases: {', '.join(names)}."
                 )
     try:
         TopologicalSorter({phase["name"]: phase["after"] for phase in phases}).prepare()
     except CycleError as error:
-        ring = " → ".join(error.args[1])
+        cycle = " → ".join(error.args[1])
         raise DeclarationError(
-            f"pipeline {name}: the phases wait for each other: {ring}."
+            f"pipeline {name}: the phases wait for each other: {cycle}."
         ) from None
 
 
@@ -76,13 +76,13 @@ def _check_modes(name: str, terms: PipelineTerms, phases: list[str]) -> None:
             if phase is not None and phase not in phases:
                 raise DeclarationError(
                     f"pipeline {name}: mode {mode.name!r} names {phase!r}, "
-                    f"which is not a phase here; phases: {', '.join(phases)}."
+                    f"which is not a phase of this pipeline; phases: {', '.join(phases)}."
                 )
     both = overlap(terms.modes)
     if both is not None:
         raise DeclarationError(
             f"pipeline {name}: the windows of modes {both[0]!r} and {both[1]!r} overlap; "
-            "the clock could not choose."
+            "at most one mode may apply at any time of day."
         )
 
 
@@ -90,7 +90,9 @@ def _check_mode_names(where: str, names: Iterable[str], known: Iterable[str]) ->
     for name in names:
         if name not in known:
             listed = ", ".join(sorted(set(known) - {EVERY_MODE}))
-            raise DeclarationError(f"{where}: {name!r} is not a mode here; modes: {listed}.")
+            raise DeclarationError(
+                f"{where}: {name!r} is not a mode of this pipeline; modes: {listed}."
+            )
 
 
 def _check_phase(path: str, phase: Json, modes: Iterable[str]) -> None:
@@ -123,8 +125,8 @@ def _check_processor(
         _check_mode_names(f"{where}: needs {need.table}: modes", sorted(need.modes or ()), modes)
         if need.partition is None and partition is None:
             raise DeclarationError(
-                f"{where}: needs {need.table}, but no column holds the partition; "
-                'declare Pipeline(partition="...") or give the need its own.'
+                f"{where}: needs {need.table}, but no partition column is set; "
+                'declare Pipeline(partition="...") or set partition on the need.'
             )
         if need in seen:
             raise DeclarationError(f"{where}: needs {need.table} ({need.kind}) twice.")
@@ -132,65 +134,72 @@ def _check_processor(
 
 
 def _check_products(name: str, phases: list[Json]) -> None:
-    """Find same-day needs that only the phase itself or a later one could meet, and rings."""
+    """Reject same-day needs that only the same or a later phase can meet, and cycles of needs."""
     after = _ancestors(phases)
-    makers: dict[str, set[tuple[str, str]]] = {}
+    producers: dict[str, set[tuple[str, str]]] = {}
     for phase in phases:
         for path, terms in _processors(name, [phase]):
             for table in terms.produces:
-                makers.setdefault(table, set()).add((phase["name"], path))
+                producers.setdefault(table, set()).add((phase["name"], path))
     waits: dict[str, set[str]] = {}
     for phase in phases:
         each = read(PhaseTerms, phase).on == "each"
         for path, terms in _processors(name, [phase]):
-            for table in _awaited(terms):
+            for table in _awaited_tables(terms):
                 waits.setdefault(path, set()).add(table)
-                _check_makers(phase["name"], path, table, makers.get(table, set()), after, each)
+                _check_producers(
+                    phase["name"], path, table, producers.get(table, set()), after, each
+                )
     produces = {
         path: set(terms.produces) for path, terms in _processors(name, phases) if terms.produces
     }
-    held = stuck(waits, produces)
-    if held:
-        ring = " → ".join(cycle_of(min(held), waits, produces))
-        raise DeclarationError(f"pipeline {name}: processors wait for each other's tables: {ring}.")
+    deadlocked = stuck(waits, produces)
+    if deadlocked:
+        cycle = " → ".join(cycle_of(min(deadlocked), waits, produces))
+        raise DeclarationError(
+            f"pipeline {name}: processors wait for each other's tables: {cycle}."
+        )
 
 
-def _check_makers(
+def _check_producers(
     phase: str,
     path: str,
     table: str,
-    makers: set[tuple[str, str]],
+    producers: set[tuple[str, str]],
     after: Mapping[str, frozenset[str]],
     each: bool,
 ) -> None:
-    """Raise when everybody who makes the table comes too late for this processor."""
-    if not makers:
-        return  # raw data: it comes from outside
-    for at, maker in makers:
-        beside = at == phase and each and maker != path
-        if beside or (at != phase and phase not in after[at]):
+    """Raise if every producer of the table runs too late for this processor."""
+    if not producers:
+        return  # raw data, produced outside the pipeline
+    for at, producer in producers:
+        is_peer = at == phase and each and producer != path
+        if is_peer or (at != phase and phase not in after[at]):
             return
-    at, maker = min(makers)
-    if maker == path:
-        text = f"needs {table} of the same day, which it produces itself; is it historical(...)?"
+    at, producer = min(producers)
+    if producer == path:
+        text = (
+            f"needs {table} of the same day, which it produces itself; "
+            "declare it with historical(...) if it means earlier days."
+        )
     elif at == phase:
         text = (
-            f"needs {table}, which only {maker} of the same phase produces; "
-            'put it into a later phase, or declare the phase with on="each".'
+            f"needs {table}, which only {producer} of the same phase produces; "
+            'move this processor to a later phase, or declare the phase with on="each".'
         )
     else:
-        text = f"needs {table}, which only the later phase {at!r} produces ({maker})."
+        text = f"needs {table}, which only the later phase {at!r} produces ({producer})."
     raise DeclarationError(f"processor {path}: {text}")
 
 
-def _awaited(terms: ProcessorTerms) -> Iterator[str]:
+def _awaited_tables(terms: ProcessorTerms) -> Iterator[str]:
     for need in terms.needs:
         if need.kind is Kind.SAME_DAY and need.critical:
             yield need.table
 
 
 def _ancestors(phases: list[Json]) -> dict[str, frozenset[str]]:
-    """Return for each phase everything that lies before it."""
+    """Return, for each phase, all phases upstream of it."""
     before = {phase["name"]: set(phase["after"]) for phase in phases}
     for name in TopologicalSorter(before).static_order():
         for earlier in tuple(before[name]):

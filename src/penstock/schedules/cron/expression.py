@@ -1,8 +1,8 @@
-"""Cron expressions on the wall clock: one spelling for each, and the search for matching times.
+"""Cron expressions on the wall clock: a canonical spelling, and the search for matching times.
 
-Everything here works on wall-clock time alone, as micros of a clock that shows UTC. Parsing the
-fields is ``core.cadence``'s business, and what zones and daylight saving make of the wall clock
-that of ``core.slots``; those two and ``core.preview`` are the callers.
+Everything here works on wall-clock time only, in microseconds as if the wall clock showed UTC.
+``core.cadence`` parses the fields, and ``core.slots`` maps wall-clock times to instants with time
+zones and daylight saving; these two and ``core.preview`` are the callers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ALIASES: Final[Mapping[str, str]] = {
 }
 EXPRESSION_MAX: Final = 256
 SEARCH_DAYS: Final = 50 * 366
-"""How far a search looks; the rarest date (a weekday on 29 February) returns within 40 years."""
+"""Days that a search covers; the rarest date (a weekday on 29 February) recurs within 40 years."""
 
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _LAST_DAY = date(9999, 11, 30).toordinal() - _EPOCH_ORDINAL
@@ -35,30 +35,30 @@ _SOME_DAY = date(2000, 1, 1).toordinal() - _EPOCH_ORDINAL
 
 
 class ParsedFields(Protocol):
-    """The fields of an expression, and the rule by which its two day fields combine."""
+    """The parsed fields of an expression, and the rule that combines its two day fields."""
 
     @property
     def minutes(self) -> Collection[int]:
-        """The minutes named."""
+        """The matching minutes, 0 to 59."""
         ...
 
     @property
     def hours(self) -> Collection[int]:
-        """The hours named."""
+        """The matching hours, 0 to 23."""
         ...
 
     @property
     def months(self) -> Collection[int]:
-        """The months named."""
+        """The matching months, 1 to 12."""
         ...
 
     def match_day(self, d: date, /) -> bool:
-        """Tell whether day-of-month and day-of-week allow this date."""
+        """Return whether day-of-month and day-of-week match this date."""
         ...
 
 
 class CronExpression:
-    """A parsed expression: which wall-clock minutes it names. Never changes once built."""
+    """A parsed expression, immutable: the wall-clock minutes that it matches."""
 
     __slots__ = ("_parsed", "fixed_hour", "months", "text", "times")
 
@@ -72,15 +72,15 @@ class CronExpression:
             )
         )
         hour = text.split()[1]
-        # Fixed hours fire once per day whatever the clocks do; others follow elapsed time.
+        # Fixed hours fire once per day even when clocks change; other hours follow elapsed time.
         self.fixed_hour: bool = "*" not in hour and "/" not in hour and len(parsed.hours) < 24
 
     def occurs(self) -> bool:
-        """Tell whether the expression names any date that exists."""
+        """Return whether the expression matches any date that exists."""
         return self._day_from(_SOME_DAY) is not None
 
     def at_or_after(self, wall: Micros) -> Micros | None:
-        """Return the first matching wall time from ``wall`` on, None when none is in reach."""
+        """Return the first matching wall time at or after ``wall``; None if there is none."""
         day, rest = divmod(wall, DAY)
         if rest <= self.times[-1] and self._matches(day):
             return day * DAY + self.times[bisect_left(self.times, rest)]
@@ -88,7 +88,7 @@ class CronExpression:
         return None if found is None else found * DAY + self.times[0]
 
     def at_or_before(self, wall: Micros) -> Micros | None:
-        """Return the last matching wall time up to ``wall``, None when none is in reach."""
+        """Return the last matching wall time at or before ``wall``; None if there is none."""
         day, rest = divmod(wall, DAY)
         if rest >= self.times[0] and self._matches(day):
             return day * DAY + self.times[bisect_right(self.times, rest) - 1]
@@ -96,7 +96,7 @@ class CronExpression:
         return None if found is None else found * DAY + self.times[-1]
 
     def count(self, low: Micros, high: Micros, cap: int) -> int:
-        """Return how many matching wall times lie in [low, high), or cap when there are more."""
+        """Return the number of matching wall times in [low, high), at most ``cap``."""
         total = 0
         day = low // DAY
         while day * DAY < high and total < cap:
@@ -139,19 +139,19 @@ class CronExpression:
 
 
 def normalise(text: object, field: str = "schedule_cron") -> str:
-    """Return the five fields in one spelling (aliases expanded, upper case, single spaces)."""
+    """Return the canonical five fields: aliases expanded, upper case, single spaces."""
     expected = 'a cron expression of five fields, such as "0 2 * * *", or an alias such as @daily'
     if not isinstance(text, str) or len(text) > EXPRESSION_MAX or not text.isascii():
         raise InvalidInput(field, expected, text)
     words = text.lower().split()
     if words and words[0].startswith("@"):
-        known = ALIASES.get(words[0]) if len(words) == 1 else None
-        if known is None:
+        expanded = ALIASES.get(words[0]) if len(words) == 1 else None
+        if expanded is None:
             fix = f"Aliases: {', '.join(ALIASES)}. For elapsed time use schedule_type INTERVAL."
             raise InvalidInput(field, expected, text, fix)
-        return known
+        return expanded
     if len(words) in (6, 7):
-        fix = "Leave out seconds and years: minute, hour, day-of-month, month, day-of-week."
+        fix = "Remove seconds and years: minute, hour, day-of-month, month, day-of-week."
         raise InvalidInput(field, f"five fields, not {len(words)}", text, fix)
     if len(words) != 5:
         raise InvalidInput(field, expected, text)
