@@ -1,7 +1,7 @@
-"""Running what has ended once more, now or later, as a new chain of attempts.
+"""Retry of an ended run, now or later, as a new chain of attempts.
 
-One way for a person's retry and for the replay of a dead letter: the new run is what the old one
-was, under today's declaration, and the dead letter is closed in the same transaction.
+A manual retry and the replay of a dead letter share this code path: the new run copies the old one
+under the current declaration, and the same transaction closes the dead letter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ def run_again(
     at: int | None = None,
     parameters: str | None = None,
 ) -> int:
-    """Insert the run that tries an ended one again; `parameters` (JSON) replace its own."""
+    """Insert a run that retries an ended one; `parameters` (JSON) replace the old parameters.
+
+    `at` is the scheduled time of the new run in microseconds; None means now.
+    """
     run_again_lock(tx, run_id)
     old = run_get(tx, run_id, customer)
     if old is None:
@@ -61,16 +64,16 @@ def run_again(
         trigger_source="manual",
     )
     new_id = run_insert_many(tx, [new], actor)[0]
-    letter = dead_letter_get(tx, run_id=run_id)
-    if letter is not None:
-        closed = [(letter.dead_letter_id, f"replayed as {encode('run', new_id)}")]
+    dead_letter = dead_letter_get(tx, run_id=run_id)
+    if dead_letter is not None:
+        closed = [(dead_letter.dead_letter_id, f"replayed as {encode('run', new_id)}")]
         dead_letter_resolve_many(tx, closed, status="replayed", actor=actor)
     tx.after_commit(lambda: store.wake([f"runs:{row.pool}"]))
     return new_id
 
 
 def _current(tx: Tx, names: Names, old: Run) -> ProcessorRow:
-    """The processor of an ended run, as long as it is still declared."""
+    """Return the processor of an ended run; raise Conflict if it is no longer declared."""
     info = names.pipeline(old.pipeline, "pipeline", tx)
     for row in info.processors:
         if row.is_current and (row.phase, row.name) == (old.phase, old.processor):
@@ -80,17 +83,17 @@ def _current(tx: Tx, names: Names, old: Run) -> ProcessorRow:
 
 
 def _config_for_retry(tx: Tx, old: Run, owner: int) -> Config | None:
-    """Lock what a retry may collide with; Conflict while another attempt has not ended."""
+    """Lock the run's config and return it; raise Conflict while another attempt is live."""
     root = old.root_run_id or old.run_id
     if old.config_id is not None:
         config_lock(tx, old.config_id)
-        schedule_get(tx, old.config_id)  # a tick that holds the row goes first
+        schedule_get(tx, old.config_id)  # wait for a scheduler tick that holds the row
     live = run_list_live(tx, RunFilter(customer=owner, config_id=old.config_id, limit=LOOK))
     for run in live:
         if root in (run.root_run_id, run.run_id) or run.parent_run_id == old.run_id:
             name = encode("run", run.run_id)
             raise Conflict(
-                f"{name} already tries it again ({run.state}): penstock runs show {name}"
+                f"{name} already retries this run ({run.state}): penstock runs show {name}"
             )
     config = None if old.config_id is None else config_get(tx, old.config_id)
     if config is not None:

@@ -1,8 +1,8 @@
-"""Dead letters from the caller's side: one inbox of runs and deliveries that nobody will try again.
+"""Use cases of dead letters: one inbox of runs and deliveries that will not be retried.
 
-Look at them one by one or in groups, replay them (as they are, or edited), or discard them with a
-reason. A replay of many goes by filter, in bounded steps: each step is one transaction, and a rate
-spreads what it replays over time to come, so that nobody has to stay and meter it out.
+Callers list them singly or in groups, replay them (unchanged or edited), or discard them with a
+reason. A bulk replay selects by filter and proceeds in bounded steps: each step is one transaction,
+and a rate spreads the replays over future time, so that the caller need not throttle them.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ KINDS = ("run", "delivery")
 STEP_MAX = 500
 RATE_MIN, RATE_MAX = 0.001, 10_000.0
 REPLAYS_MAX = 3
-"""How often a run's dead letters are replayed by filter; a person may retry one more often."""
+"""Maximum number of replays of a run by filter; retries of a single run are not limited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterFilter:
-    """Which dead letters are meant; None means any. `since` and `until` in micros.
+    """Filter over dead letters; None matches any. `since` and `until` are in microseconds.
 
-    `subscription` is a name, which customers may share; `subscription_number` is one of them.
+    `subscription` is a name, which several customers may use; `subscription_number` is the key of
+    one subscription.
     """
 
     status: str | None = "open"
@@ -71,7 +72,7 @@ class LetterFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterDetail:
-    """A dead letter in full: the run that died, or the message with its bytes and attributes."""
+    """A dead letter with its failed run, or with the bytes and attributes of its message."""
 
     letter: DeadLetter
     run: Run | None = None
@@ -91,7 +92,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What a step of a replay did (or would do): how many matched, and what is left after it."""
+    """Result of one step of a replay, or of its dry run.
+
+    `matched` counts all dead letters that match the filter, `left` those after this step.
+    """
 
     matched: int
     replayed: list[tuple[int, str]] = field(default_factory=list)
@@ -103,7 +107,7 @@ class Replay:
 
 
 class DeadLetters:
-    """Use cases about dead letters."""
+    """Use cases of dead letters."""
 
     def __init__(self, store: Store, names: Names, actor: str) -> None:
         self._store = store
@@ -113,7 +117,7 @@ class DeadLetters:
     def find(
         self, asked: LetterFilter | None = None, *, before: int = FAR, limit: int = 50
     ) -> list[DeadLetter]:
-        """Dead letters, newest first; `before` continues an earlier page."""
+        """Return dead letters, newest first; `before` (an id) continues an earlier page."""
         check_limit(limit)
         asked = _checked(asked or LetterFilter())
         return self._store.read(
@@ -121,7 +125,7 @@ class DeadLetters:
         )
 
     def groups(self, asked: LetterFilter | None = None, *, limit: int = 50) -> list[LetterGroup]:
-        """Dead letters by origin and error type, the most numerous first."""
+        """Return counts of dead letters by origin and error type, largest first."""
         check_limit(limit)
         asked = _checked(asked or LetterFilter())
         return self._store.read(
@@ -129,12 +133,12 @@ class DeadLetters:
         )
 
     def count(self, asked: LetterFilter | None = None) -> int:
-        """How many there are."""
+        """Return the number of matching dead letters."""
         asked = _checked(asked or LetterFilter())
         return self._store.read(lambda tx: dead_letter_count(tx, self._wanted(tx, asked)))
 
     def get(self, dead_letter_id: int, *, customer: str | None = None) -> LetterDetail:
-        """One dead letter in full, whatever its status."""
+        """Return one dead letter in full, in any status."""
 
         def body(tx: Tx) -> LetterDetail:
             letter = self._must(tx, dead_letter_id, customer)
@@ -154,7 +158,7 @@ class DeadLetters:
         return self._store.read(body)
 
     def of_run(self, run_id: int, *, customer: str | None = None) -> DeadLetter | None:
-        """The dead letter of a run that died."""
+        """Return the dead letter of a run, or None."""
         return self._store.read(
             lambda tx: dead_letter_get(
                 tx, run_id=run_id, customer=self._names.customer(tx, customer)
@@ -169,7 +173,7 @@ class DeadLetters:
         customer: str | None = None,
         actor: str | None = None,
     ) -> str:
-        """Try one again, as it is or edited; answers the new run's id or the message's."""
+        """Replay one dead letter, unchanged or edited; return the id of the new run or message."""
         who = actor or self._actor
 
         def body(tx: Tx) -> str:
@@ -191,11 +195,11 @@ class DeadLetters:
         is_dry: bool = False,
         actor: str | None = None,
     ) -> Replay:
-        """One step of a replay by filter, newest first: at most `limit`, in one transaction.
+        """Run one step of a replay by filter, newest first: at most `limit`, in one transaction.
 
-        `rate` (a second) spreads the replayed over time from `start_at`; the answer says where the
-        next step goes on (`next_before`, `next_at`). Letters that may not be replayed are skipped
-        and named. A dry run only says what would be done.
+        `rate` (per second) spreads the replays over time from `start_at`; pass the result's
+        `next_before` and `next_at` to the next step. Dead letters that may not be replayed are
+        skipped and listed in `refused`. A dry run only returns what would be done.
         """
         asked = _checked(replace(asked, status="open"))
         if not 1 <= limit <= STEP_MAX:
@@ -243,7 +247,7 @@ class DeadLetters:
         customer: str | None = None,
         actor: str | None = None,
     ) -> int:
-        """Give dead letters up without trying them again; returns how many."""
+        """Close dead letters without replaying them; return their number."""
         if not reason:
             raise InvalidInput("reason", "why the dead letter is discarded", reason)
         who = actor or self._actor
@@ -263,34 +267,34 @@ class DeadLetters:
     def _again(
         self, tx: Tx, letter: DeadLetter, edit: Edit | None, who: str, at: int | None
     ) -> str:
-        """Replay one open letter in this transaction and close it; refused before any write."""
+        """Replay one open dead letter in this transaction and close it; refuse before any write."""
         if letter.kind == "run":
             run_again_lock(tx, letter.subject)
         if not dead_letter_hold(tx, letter.dead_letter_id):
-            raise Conflict(f"{_name(letter)} is not open any more.")
+            raise Conflict(f"{_name(letter)} is no longer open.")
         if letter.kind == "run":
             text = None
             if edit is not None:
                 if edit.parameters is None:
                     raise InvalidInput("parameters", "the new parameters of a run", None)
                 text = parameters_text(edit.parameters)
-            new = run_again(
+            run_id = run_again(
                 tx, self._store, self._names, letter.subject,
                 customer=None, actor=who, at=at, parameters=text,
             )  # fmt: skip
-            told = encode("run", new)
+            new_id = encode("run", run_id)
         else:
-            told = delivery_again(tx, self._store, letter, edit, actor=who, at=at)
-            closed = [(letter.dead_letter_id, f"replayed as {told}")]
+            new_id = delivery_again(tx, self._store, letter, edit, actor=who, at=at)
+            closed = [(letter.dead_letter_id, f"replayed as {new_id}")]
             dead_letter_resolve_many(tx, closed, status="replayed", actor=who)
-        _note(tx, [letter], "replayed", who, told)
-        return told
+        _note(tx, [letter], "replayed", who, new_id)
+        return new_id
 
     def _refusal(self, tx: Tx, letter: DeadLetter) -> str | None:
-        """Why a letter is not replayed by filter."""
+        """Return why a dead letter is not replayed by filter; None if it may be."""
         if letter.kind == "run" and run_replays(tx, letter.subject) >= REPLAYS_MAX:
             name = encode("run", letter.subject)
-            return f"replayed {REPLAYS_MAX} times already; once more: penstock runs retry {name}"
+            return f"already replayed {REPLAYS_MAX} times; to retry it: penstock runs retry {name}"
         return None
 
     def _must(self, tx: Tx, dead_letter_id: int, customer: str | None) -> DeadLetter:
@@ -331,7 +335,7 @@ def _name(letter: DeadLetter) -> str:
 
 
 def _note(tx: Tx, letters: Sequence[DeadLetter], action: str, who: str, why: Any) -> None:
-    """Who did what with a dead letter, for the journal."""
+    """Append an action on dead letters to the journal."""
     journal_append_many(
         tx,
         [

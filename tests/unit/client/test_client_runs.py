@@ -303,7 +303,7 @@ class TestRetry:
         assert desk.client.dead_letters.find() == []
         (letter,) = desk.client.dead_letters.find(LetterFilter(status="replayed"))
         assert letter.replays == 1
-        with pytest.raises(Conflict, match="already tries it again"):
+        with pytest.raises(Conflict, match="already retries this run"):
             desk.client.runs.retry(run_id)
         desk.client.runs.cancel(new_id)
         assert desk.client.runs.retry(run_id) != new_id
