@@ -1,7 +1,7 @@
-"""Facts about the limits a run waits for: who holds them, its place in line, when there is room.
+"""Facts about the limits a run waits for: holders, queue position, when capacity is available.
 
-Only reading. A caller that is bound to one customer is told of its own holders; that others hold
-the rest is all it learns, not who, how many, or how long the line is.
+Read-only. A client scoped to one customer sees that customer's holders. Of others it learns only
+that they hold the rest, not who or how many they are, or how long the queue is.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from penstock.store.api import Tx
 from penstock.store.lines import Holder, Stand, holders_of, stands_of
 
 HOLDERS_MAX = 5
-"""Holders that are named, the longest first."""
+"""Maximum number of holders that are named, longest-held first."""
 
 
 def limit_facts(tx: Tx, run_id: int, customer: int | None) -> tuple[LimitFact, ...]:
-    """What a waiting run needs; `customer`: the one that a bound caller belongs to."""
+    """Return the limits a waiting run needs; `customer` is the key of a scoped client's customer.
+
+    With `customer` None, facts about all holders are included.
+    """
     now = tx.now()
     return tuple(_fact(tx, stand, customer, now) for stand in stands_of(tx, run_id, AHEAD_MAX))
 

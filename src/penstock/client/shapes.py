@@ -1,7 +1,7 @@
-"""Records as the API and the command line's `--json` show them: public ids, ISO times, plain JSON.
+"""JSON representations of records, with public ids, ISO times and plain JSON.
 
-One shape per thing, whoever asks: a program that reads the API reads the command line too. Field
-names are those of the API (`execution_priority`, `claim_expiry_time` …).
+The API and the command line's `--json` share them, so a program that reads one can read the other.
+Field names are those of the API (`execution_priority`, `claim_expiry_time` …).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WAITS: Mapping[int, str] = {
 
 
 def run_shape(run: Run) -> dict[str, Any]:
-    """A run."""
+    """Return the JSON form of a run."""
     return {
         "run_id": encode("run", run.run_id),
         "config_id": id_or_none("cfg", run.config_id),
@@ -82,7 +82,7 @@ def run_shape(run: Run) -> dict[str, Any]:
 
 
 def detail_shape(detail: RunDetail) -> dict[str, Any]:
-    """A run with its attempts, its journal and its progress."""
+    """Return the JSON form of a run with its attempts, its journal and its progress."""
     return {
         "run": run_shape(detail.run),
         "attempts": [run_shape(run) for run in detail.attempts],
@@ -92,7 +92,7 @@ def detail_shape(detail: RunDetail) -> dict[str, Any]:
 
 
 def progress_shape(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Live progress of a run."""
+    """Return the JSON form of a run's live progress."""
     return {
         "current_state": progress["current_state"],
         "current_stage": progress["stage"],
@@ -110,7 +110,7 @@ def progress_shape(progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def journal_shape(row: JournalRow) -> dict[str, Any]:
-    """A line of the journal."""
+    """Return the JSON form of a journal entry."""
     return {
         "at": iso(row.at),
         "action": row.action,
@@ -123,7 +123,7 @@ def journal_shape(row: JournalRow) -> dict[str, Any]:
 
 
 def config_shape(config: Config) -> dict[str, Any]:
-    """A config."""
+    """Return the JSON form of a config."""
     return {
         "config_id": encode("cfg", config.config_id),
         "customer_id": config.customer_id,
@@ -160,7 +160,7 @@ def config_shape(config: Config) -> dict[str, Any]:
 
 
 def fire_shape(fire: Fire) -> dict[str, Any]:
-    """A future start."""
+    """Return the JSON form of a future occurrence."""
     return {
         "at": iso(fire.at),
         "local": fire.local,
@@ -170,7 +170,7 @@ def fire_shape(fire: Fire) -> dict[str, Any]:
 
 
 def audit_shape(row: AuditRow) -> dict[str, Any]:
-    """A link of a customer's audit chain."""
+    """Return the JSON form of an entry in a customer's audit chain."""
     return {
         "n": row.n,
         "at": iso(row.at),
@@ -186,7 +186,7 @@ def audit_shape(row: AuditRow) -> dict[str, Any]:
 
 
 def ledger_shape(entry: LedgerEntry) -> dict[str, Any]:
-    """Slots that did not start."""
+    """Return the JSON form of occurrences that did not start."""
     return {
         "slot_from": iso(entry.slot_from),
         "slot_to": iso(entry.slot_to),
@@ -197,7 +197,7 @@ def ledger_shape(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def alert_shape(row: AlertRow) -> dict[str, Any]:
-    """An alert."""
+    """Return the JSON form of an alert."""
     kinds = {"config": "cfg", "run": "run", "flow": "flow"}
     kind = kinds.get(row.subject_kind)
     return {
@@ -219,7 +219,7 @@ def alert_shape(row: AlertRow) -> dict[str, Any]:
 
 
 def pause_shape(pause: Pause) -> dict[str, Any]:
-    """A pause in force."""
+    """Return the JSON form of a pause."""
     named = pause.customer_id if pause.scope == "customer" else pause.pipeline
     subject = encode("cfg", pause.subject) if pause.scope == "config" else named
     return {
@@ -232,7 +232,7 @@ def pause_shape(pause: Pause) -> dict[str, Any]:
 
 
 def session_shape(session: Session) -> dict[str, Any]:
-    """A live process."""
+    """Return the JSON form of a live process."""
     return {
         "session_id": encode("ses", session.session_id),
         "kind": session.kind,
@@ -250,7 +250,7 @@ def session_shape(session: Session) -> dict[str, Any]:
 
 
 def pipeline_shape(info: PipelineInfo) -> dict[str, Any]:
-    """A registered pipeline."""
+    """Return the JSON form of a registered pipeline with its current processors."""
     return {
         "pipeline_template": info.name,
         "definition": info.definition,
@@ -269,7 +269,10 @@ def pipeline_shape(info: PipelineInfo) -> dict[str, Any]:
 
 
 def overview_shape(seen: Overview, now: int, next_slot_at: int | None) -> dict[str, Any]:
-    """What is going on, and what ended since midnight UTC; `next_slot_at` is everybody's."""
+    """Return counts of live runs and of runs ended since midnight UTC.
+
+    `next_slot_at` is the next scheduled time over all customers.
+    """
     done = seen.completed_today
     return {
         "as_of": iso(now),
@@ -295,7 +298,7 @@ def overview_shape(seen: Overview, now: int, next_slot_at: int | None) -> dict[s
 def metrics_shape(
     customer_id: str, start: int, end: int, rows: Sequence[ProviderMetrics]
 ) -> dict[str, Any]:
-    """A customer's ended runs over a window, in all and by provider."""
+    """Return totals of a customer's ended runs in a window, overall and by provider."""
 
     def sums(provider: str | None, chosen: Sequence[ProviderMetrics]) -> dict[str, Any]:
         total, good = sum(r.runs for r in chosen), sum(r.completed for r in chosen)
@@ -319,17 +322,17 @@ def metrics_shape(
 
 
 def id_or_none(kind: str, n: int | None) -> str | None:
-    """The public id of something that may be absent."""
+    """Encode a public id; None stays None."""
     return None if n is None else encode(kind, n)
 
 
 def iso_or_none(us: int | None) -> str | None:
-    """ISO text of a time that may be absent."""
+    """Format microseconds as an ISO time; None stays None."""
     return None if us is None else iso(us)
 
 
 def parsed(text: str | None) -> Any:
-    """Stored JSON, or the text itself when it is none."""
+    """Parse stored JSON; return the text itself if it is not valid JSON."""
     if text is None:
         return None
     try:
@@ -343,13 +346,13 @@ def _seconds(start: int | None, end: int | None) -> float | None:
 
 
 def _max_attempts(run: Run) -> int | None:
-    """What the config allows; None leaves it to the type of the error."""
+    """Return the config's maximum attempts; None if the error type decides."""
     retry = parsed(run.retry)
     return retry.get("max_attempts") if isinstance(retry, dict) else None
 
 
 def _idempotency_key(run: Run) -> str | None:
-    """What makes a scheduled attempt unique; other runs have no such key."""
+    """Return the unique key of a scheduled attempt; None for a run without a config."""
     if run.config_id is None:
         return None
     return f"{encode('cfg', run.config_id)}:{iso(run.slot)}:{run.processor}:{run.attempt}"

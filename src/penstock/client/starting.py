@@ -1,7 +1,7 @@
-"""Starting a config outside its schedule: by a person's call, or by a message.
+"""Starts of a config outside its schedule: by a call or by a message.
 
 Functions over a transaction that has locked the config. A start obeys the overlap policy: `skip`
-refuses while a run has not ended, `queue` lets one wait, `allow` (and nothing else) runs beside.
+refuses while a run is live, `queue` lets one run wait, only `allow` runs concurrently.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ LOOK = 100
 def start(
     tx: Tx, config: Config, info: PipelineInfo, who: str, source: str, origin: Origin | None = None
 ) -> list[int]:
-    """Create the runs of one start now; Conflict when the config or its overlap forbids it."""
+    """Create the runs of one start now; return their ids.
+
+    Raise Conflict if the config is disabled or its overlap policy forbids another run.
+    """
     name = encode("cfg", config.config_id)
     if not config.is_active:
-        why = config.inactive_reason or "created switched off"
+        why = config.inactive_reason or "created disabled"
         raise Conflict(f"{name} is not active ({why}): penstock configs enable {name}")
-    # A tick that holds the clock row goes first: its run is then seen below.
+    # Wait for a scheduler tick that holds the schedule row, so that its run is seen below.
     schedule_get(tx, config.config_id)
     live = run_list_live(
         tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LOOK)
@@ -62,14 +65,14 @@ def start(
         for row in info.entries
     ]
     ids = run_insert_many(tx, news, who)
-    assert len(ids) == len(news), "the slot is free"
+    assert len(ids) == len(news), "the scheduled time is unused"
     return ids
 
 
 def _start_flow(
     tx: Tx, config: Config, info: PipelineInfo, slot: int, cause: tuple[str, str, Origin | None]
 ) -> list[int]:
-    """Open a flow of the config's pipeline; returns the runs that start at once."""
+    """Open a flow of the config's pipeline; return the ids of runs that start at once."""
     who, source, origin = cause
     open_flow = flow_open_of_config(tx, config.config_id)
     if config.overlap == Overlap.SKIP and open_flow is not None:
@@ -81,7 +84,7 @@ def _start_flow(
     waiting = flow_in_line(tx, config.config_id) if config.overlap == Overlap.QUEUE else None
     if waiting is not None and config.catch_up != CatchUp.ALL:
         name = encode("flow", waiting)
-        raise Conflict(f"{name} is in line already and overlap is queue: penstock why {name}")
+        raise Conflict(f"{name} is already queued and overlap is queue: penstock why {name}")
     stored = pipeline_get(tx, info.name)
     assert stored is not None, info.name
     mode, partition = mode_and_partition(info.definition, slot, source=source)
@@ -106,7 +109,7 @@ def _start_flow(
 
 
 def free_slot(tx: Tx, config: Config, live: list[Run] | None = None) -> int:
-    """A moment, now or just after, that is nobody's slot: neither the schedule's nor a start's."""
+    """Return a time, now or just after, that no occurrence or manual start of the config uses."""
     if live is None:
         live = run_list_live(
             tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LOOK)
@@ -121,13 +124,13 @@ def free_slot(tx: Tx, config: Config, live: list[Run] | None = None) -> int:
 
 
 def check_overlap(config: Config, live: list[Run], name: str) -> None:
-    """Conflict when the config's overlap policy forbids another run beside these."""
+    """Raise Conflict if the overlap policy forbids another run beside these live ones."""
     if config.overlap == Overlap.ALLOW or config.catch_up == CatchUp.ALL:
         return
     if config.overlap == Overlap.QUEUE:
         live = [run for run in live if run.admission == Admission.BLOCKED]
     if live:
-        what = "waiting already" if config.overlap == Overlap.QUEUE else "not ended"
+        what = "already waiting" if config.overlap == Overlap.QUEUE else "not ended"
         raise Conflict(
             f"{encode('run', live[0].run_id)} of {name} is {what} and overlap is "
             f"{config.overlap}: cancel it, wait for it, or change overlap."

@@ -56,7 +56,7 @@ class TestCreate:
         off = desk.config(is_active=False)
         assert desk.counts("schedule") == {"schedule": 0}
         assert (event.next_run_time, off.next_run_time) == (None, None)
-        assert "created switched off" in start_refused(desk, off)
+        assert "created disabled" in start_refused(desk, off)
 
     def test_many_are_all_or_none(self, desk: Desk) -> None:
         """Configs are created together in order, or none of them is."""
@@ -288,7 +288,7 @@ class TestStart:
         config = desk.config(overlap="queue", event_topic="orders")
         first = desk.client.configs.start(config.config_id)
         second = desk.client.configs.start(config.config_id)
-        assert "waiting already" in start_refused(desk, config)
+        assert "already waiting" in start_refused(desk, config)
         held = desk.take()
         assert [held.run_id] == first
         assert desk.claim() == []
