@@ -92,7 +92,7 @@ class TestRuns:
         self, desk: Desk, binder: Binder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """However many subscriptions there are, of whatever names."""
-        monkeypatch.setattr(binder_module, "LOOK", 2)
+        monkeypatch.setattr(binder_module, "PAGE", 2)
         for customer in ("a", "b", "c", "d", "e"):
             bound(desk, {"to": "runs", "pipeline": "nightly"}, customer=customer)
             publish(desk, {"days": 1}, customer=customer)

@@ -58,7 +58,7 @@ from penstock.store.topics import (
 
 BATCH = 100
 STEP = 200
-LOOK = 1_000
+PAGE = 1_000
 ACTOR = "binder"
 CUSTOMER_ATTRIBUTE = "customer_id"
 
@@ -95,10 +95,10 @@ class Binder:
         after = 0
         while True:
             found = self._store.read(
-                lambda tx, at=after: push_ready(tx, kind="bound", after=at, limit=LOOK)  # type: ignore[misc]
+                lambda tx, at=after: push_ready(tx, kind="bound", after=at, limit=PAGE)  # type: ignore[misc]
             )
             yield from (one.subscription for one in found)
-            if len(found) < LOOK:
+            if len(found) < PAGE:
                 return
             after = found[-1].subscription.subscription
 
@@ -226,7 +226,7 @@ class Binder:
 def _bind_topics(tx: Tx) -> int:
     """Create the missing subscriptions of topics that configs listen to; return the count."""
     made = 0
-    for topic in topics_unbound(tx, LOOK):
+    for topic in topics_unbound(tx, PAGE):
         # A topic name too long for the subscription's suffix must not block the other topics.
         with contextlib.suppress(InvalidInput):
             bind_configs(tx, topic)

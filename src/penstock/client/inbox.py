@@ -141,14 +141,14 @@ class DeadLetters:
         """Return one dead letter in full, in any status."""
 
         def body(tx: Tx) -> LetterDetail:
-            letter = self._must(tx, dead_letter_id, customer)
-            if letter.kind == "run":
-                return LetterDetail(letter=letter, run=run_get(tx, letter.subject, None))
-            found = message_of(tx, letter)
+            dead_letter = self._must(tx, dead_letter_id, customer)
+            if dead_letter.kind == "run":
+                return LetterDetail(letter=dead_letter, run=run_get(tx, dead_letter.subject, None))
+            found = message_of(tx, dead_letter)
             if found is None:
-                return LetterDetail(letter=letter)
+                return LetterDetail(letter=dead_letter)
             return LetterDetail(
-                letter=letter,
+                letter=dead_letter,
                 data=found.data,
                 attributes=found.attributes,
                 ordering_key=found.ordering_key,
@@ -177,10 +177,10 @@ class DeadLetters:
         who = actor or self._actor
 
         def body(tx: Tx) -> str:
-            letter = self._must(tx, dead_letter_id, customer)
-            if letter.status != "open":
-                raise Conflict(f"{_name(letter)} is not open: it was {letter.status}.")
-            return self._again(tx, letter, edit, who, None)
+            dead_letter = self._must(tx, dead_letter_id, customer)
+            if dead_letter.status != "open":
+                raise Conflict(f"{_name(dead_letter)} is not open: it was {dead_letter.status}.")
+            return self._again(tx, dead_letter, edit, who, None)
 
         return self._store.write(body)
 
@@ -210,30 +210,35 @@ class DeadLetters:
 
         def body(tx: Tx) -> Replay:
             wanted = self._wanted(tx, asked)
-            letters = dead_letter_find(tx, wanted, before=before, limit=limit)
+            dead_letters = dead_letter_find(tx, wanted, before=before, limit=limit)
             matched = dead_letter_count(tx, wanted)
             at = max(tx.now(), start_at or 0)
             done: list[tuple[int, str]] = []
             refused: list[Refused] = []
-            for letter in letters:
-                why = self._refusal(tx, letter)
+            for dead_letter in dead_letters:
+                why = self._refusal(tx, dead_letter)
                 if why is None and not is_dry:
                     try:
-                        done.append((letter.dead_letter_id, self._again(tx, letter, None, who, at)))
+                        done.append(
+                            (
+                                dead_letter.dead_letter_id,
+                                self._again(tx, dead_letter, None, who, at),
+                            )
+                        )
                         at += 0 if rate is None else int(SECOND / rate)
                     except PenstockError as error:
                         why = error.message
                 if why is not None:
-                    refused.append(Refused(letter.dead_letter_id, why))
+                    refused.append(Refused(dead_letter.dead_letter_id, why))
                 elif is_dry:
-                    done.append((letter.dead_letter_id, ""))
+                    done.append((dead_letter.dead_letter_id, ""))
             return Replay(
                 matched=matched,
                 replayed=done,
                 refused=refused,
-                left=matched - len(letters),
+                left=matched - len(dead_letters),
                 is_dry=is_dry,
-                next_before=letters[-1].dead_letter_id if len(letters) == limit else None,
+                next_before=dead_letters[-1].dead_letter_id if len(dead_letters) == limit else None,
                 next_at=None if is_dry else at,
             )
 
@@ -253,56 +258,56 @@ class DeadLetters:
         who = actor or self._actor
 
         def body(tx: Tx) -> int:
-            letters = [self._must(tx, number, customer) for number in dead_letter_ids]
-            closed = [(letter.dead_letter_id, reason) for letter in letters]
+            dead_letters = [self._must(tx, number, customer) for number in dead_letter_ids]
+            closed = [(dead_letter.dead_letter_id, reason) for dead_letter in dead_letters]
             gone = dead_letter_resolve_many(tx, closed, status="discarded", actor=who)
-            for letter in letters:
-                if letter.dead_letter_id not in gone:
-                    raise Conflict(f"{_name(letter)} is not an open dead letter.")
-            _note(tx, letters, "discarded", who, reason)
+            for dead_letter in dead_letters:
+                if dead_letter.dead_letter_id not in gone:
+                    raise Conflict(f"{_name(dead_letter)} is not an open dead letter.")
+            _note(tx, dead_letters, "discarded", who, reason)
             return len(gone)
 
         return self._store.write(body)
 
     def _again(
-        self, tx: Tx, letter: DeadLetter, edit: Edit | None, who: str, at: int | None
+        self, tx: Tx, dead_letter: DeadLetter, edit: Edit | None, who: str, at: int | None
     ) -> str:
         """Replay one open dead letter in this transaction and close it; refuse before any write."""
-        if letter.kind == "run":
-            run_again_lock(tx, letter.subject)
-        if not dead_letter_hold(tx, letter.dead_letter_id):
-            raise Conflict(f"{_name(letter)} is no longer open.")
-        if letter.kind == "run":
+        if dead_letter.kind == "run":
+            run_again_lock(tx, dead_letter.subject)
+        if not dead_letter_hold(tx, dead_letter.dead_letter_id):
+            raise Conflict(f"{_name(dead_letter)} is no longer open.")
+        if dead_letter.kind == "run":
             text = None
             if edit is not None:
                 if edit.parameters is None:
                     raise InvalidInput("parameters", "the new parameters of a run", None)
                 text = parameters_text(edit.parameters)
             run_id = run_again(
-                tx, self._store, self._names, letter.subject,
+                tx, self._store, self._names, dead_letter.subject,
                 customer=None, actor=who, at=at, parameters=text,
             )  # fmt: skip
             new_id = encode("run", run_id)
         else:
-            new_id = delivery_again(tx, self._store, letter, edit, actor=who, at=at)
-            closed = [(letter.dead_letter_id, f"replayed as {new_id}")]
+            new_id = delivery_again(tx, self._store, dead_letter, edit, actor=who, at=at)
+            closed = [(dead_letter.dead_letter_id, f"replayed as {new_id}")]
             dead_letter_resolve_many(tx, closed, status="replayed", actor=who)
-        _note(tx, [letter], "replayed", who, new_id)
+        _note(tx, [dead_letter], "replayed", who, new_id)
         return new_id
 
-    def _refusal(self, tx: Tx, letter: DeadLetter) -> str | None:
+    def _refusal(self, tx: Tx, dead_letter: DeadLetter) -> str | None:
         """Return why a dead letter is not replayed by filter; None if it may be."""
-        if letter.kind == "run" and run_replays(tx, letter.subject) >= REPLAYS_MAX:
-            name = encode("run", letter.subject)
+        if dead_letter.kind == "run" and run_replays(tx, dead_letter.subject) >= REPLAYS_MAX:
+            name = encode("run", dead_letter.subject)
             return f"already replayed {REPLAYS_MAX} times; to retry it: penstock runs retry {name}"
         return None
 
     def _must(self, tx: Tx, dead_letter_id: int, customer: str | None) -> DeadLetter:
         number = self._names.customer(tx, customer)
-        letter = dead_letter_get(tx, dead_letter_id=dead_letter_id, customer=number)
-        if letter is None:
+        dead_letter = dead_letter_get(tx, dead_letter_id=dead_letter_id, customer=number)
+        if dead_letter is None:
             raise NotFound("dead letter", encode("dl", dead_letter_id))
-        return letter
+        return dead_letter
 
     def _wanted(self, tx: Tx, asked: LetterFilter) -> Wanted:
         return Wanted(
@@ -330,17 +335,17 @@ def _checked(asked: LetterFilter) -> LetterFilter:
     return asked
 
 
-def _name(letter: DeadLetter) -> str:
-    return encode("dl", letter.dead_letter_id)
+def _name(dead_letter: DeadLetter) -> str:
+    return encode("dl", dead_letter.dead_letter_id)
 
 
-def _note(tx: Tx, letters: Sequence[DeadLetter], action: str, who: str, why: Any) -> None:
+def _note(tx: Tx, dead_letters: Sequence[DeadLetter], action: str, who: str, why: Any) -> None:
     """Append an action on dead letters to the journal."""
     journal_append_many(
         tx,
         [
-            Entry(kind="dead_letter", subject=letter.dead_letter_id, customer=letter.customer,
+            Entry(kind="dead_letter", subject=one.dead_letter_id, customer=one.customer,
                   action=action, actor=who, why=str(why)[:500])
-            for letter in letters
+            for one in dead_letters
         ],
     )  # fmt: skip

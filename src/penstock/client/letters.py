@@ -37,13 +37,13 @@ class Edit:
     attributes: Mapping[str, str] | None = None
 
 
-def message_of(tx: Tx, letter: DeadLetter) -> Message | None:
+def message_of(tx: Tx, dead_letter: DeadLetter) -> Message | None:
     """Return the message of a failed delivery as published; None if retention removed it."""
-    if letter.message_id is not None:
-        found = message_get(tx, letter.message_id)
+    if dead_letter.message_id is not None:
+        found = message_get(tx, dead_letter.message_id)
         if found is not None:
             return found
-    copy = message_get(tx, letter.subject)
+    copy = message_get(tx, dead_letter.subject)
     if copy is None:
         return None
     own = {k: v for k, v in copy.attributes.items() if not k.lower().startswith(ADDED)}
@@ -51,28 +51,28 @@ def message_of(tx: Tx, letter: DeadLetter) -> Message | None:
 
 
 def delivery_again(
-    tx: Tx, store: Store, letter: DeadLetter, edit: Edit | None, *, actor: str, at: int | None
+    tx: Tx, store: Store, dead_letter: DeadLetter, edit: Edit | None, *, actor: str, at: int | None
 ) -> str:
     """Redeliver the message of a dead letter to its own subscription; return the message id."""
-    name = encode("dl", letter.dead_letter_id)
-    if letter.subscription_number is None or letter.message_id is None:
+    name = encode("dl", dead_letter.dead_letter_id)
+    if dead_letter.subscription_number is None or dead_letter.message_id is None:
         raise Conflict(f"{name} is a report without a subscription: send the report again.")
-    sub = subscription_read(tx, letter.subscription_number)
+    sub = subscription_read(tx, dead_letter.subscription_number)
     if sub is None:
         raise Conflict(f"{name}: its subscription is deleted; recreate it and publish again.")
     if edit is not None and edit.parameters is not None:
         raise InvalidInput("parameters", "data or attributes for a message", "parameters")
-    message = message_of(tx, letter)
+    message = message_of(tx, dead_letter)
     if message is None:
-        raise NotFound("message", str(letter.message_id))
+        raise NotFound("message", str(dead_letter.message_id))
     content = None
-    if edit is not None or message.message_id != letter.message_id:
+    if edit is not None or message.message_id != dead_letter.message_id:
         # Check first: a refusal after publishing would leave the copy behind.
-        delivery_replayable(tx, sub, letter.message_id)
+        delivery_replayable(tx, sub, dead_letter.message_id)
         content = _publish_copy(tx, sub, message, edit or Edit())
-    done = delivery_replay(tx, sub, letter.message_id, actor, content_id=content, due_at=at)
+    done = delivery_replay(tx, sub, dead_letter.message_id, actor, content_id=content, due_at=at)
     tx.after_commit(lambda: store.wake(sorted(done.wake)))
-    return str(letter.message_id)
+    return str(dead_letter.message_id)
 
 
 def _publish_copy(tx: Tx, sub: Subscription, message: Message, edit: Edit) -> int:

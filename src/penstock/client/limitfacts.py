@@ -26,14 +26,14 @@ def limit_facts(tx: Tx, run_id: int, customer: int | None) -> tuple[LimitFact, .
 
 
 def _fact(tx: Tx, stand: Stand, customer: int | None, now: int) -> LimitFact:
-    room, most = stand.room, stand.most
+    capacity, most = stand.room, stand.most
     is_bound = customer is not None
-    lacks = stand.is_waiting if is_bound else room.lacks(stand.weight) or (
+    lacks = stand.is_waiting if is_bound else capacity.lacks(stand.weight) or (
         stand.is_waiting and stand.ahead > 0
     )  # fmt: skip
-    wait_us = None if is_bound else room.wait_us(stand.weight)
-    if wait_us and room.rate:
-        wait_us += int(stand.ahead / room.rate * SECOND)
+    wait_us = None if is_bound else capacity.wait_us(stand.weight)
+    if wait_us and capacity.rate:
+        wait_us += int(stand.ahead / capacity.rate * SECOND)
     is_full = lacks and most != 0 and not wait_us
     holders = holders_of(tx, stand.limit_id, customer, HOLDERS_MAX + 1) if is_full else []
     named = holders[:HOLDERS_MAX]
@@ -44,7 +44,7 @@ def _fact(tx: Tx, stand: Stand, customer: int | None, now: int) -> LimitFact:
         lacks=lacks,
         is_waiting=stand.is_waiting,
         most=most,
-        held=None if is_bound else room.held,
+        held=None if is_bound else capacity.held,
         ahead=None if is_bound else stand.ahead,
         holders=tuple(map(_holder, named)),
         has_others=is_full

@@ -52,7 +52,10 @@ class PipelineInfo:
         return tuple(row for row in self.processors if row.is_entry and row.is_current)
 
     def is_external(self, row: ProcessorRow) -> bool:
-        """Return whether external workers execute a processor; a retired one is known by its pool."""
+        """Return whether external workers execute a processor.
+
+        A retired processor is no longer in the definition; its pool decides.
+        """
         for phase in self.definition["phases"]:
             for declared in phase["processors"]:
                 if (phase["name"], declared["name"]) == (row.phase, row.name):

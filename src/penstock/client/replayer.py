@@ -21,7 +21,7 @@ from penstock.store.bound import subscriptions_auto
 from penstock.store.topics import Subscription
 
 ACTOR = "auto"
-LOOK = 1_000
+PAGE = 1_000
 STEP = 100
 
 
@@ -63,8 +63,8 @@ class Replayer:
         """Check the health of each subscription with dead letters and replay one step of it."""
         asked = healthy = replayed = 0
         start = self._after
-        now, subs = self._store.read(lambda tx: (tx.now(), subscriptions_auto(tx, LOOK, start)))
-        self._after = subs[-1].subscription if len(subs) == LOOK else 0
+        now, subs = self._store.read(lambda tx: (tx.now(), subscriptions_auto(tx, PAGE, start)))
+        self._after = subs[-1].subscription if len(subs) == PAGE else 0
         for sub in subs:
             policy = parse_auto_replay(parse((sub.auto_replay or "null").encode()), ANYWHERE)
             position = self._positions.get(sub.subscription, _Position())

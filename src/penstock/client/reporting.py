@@ -81,22 +81,22 @@ def completed(done: Completion) -> Settle:
     return settled
 
 
-def failed(mishap: Mishap) -> Settle:
+def failed(report: Mishap) -> Settle:
     """Validate a failure and return the function that settles a run with it.
 
     A run with a cancel request is settled as cancelled, so that it is not retried.
     """
-    check_text("error_type", mishap.error_type)
-    if not mishap.error_type.strip():
-        raise InvalidInput("error_type", "a name such as TRANSIENT_NETWORK", mishap.error_type)
-    details = mishap.error_details
+    check_text("error_type", report.error_type)
+    if not report.error_type.strip():
+        raise InvalidInput("error_type", "a name such as TRANSIENT_NETWORK", report.error_type)
+    details = report.error_details
     text = None if details is None else json_object(details, "error_details")
-    after = mishap.retry_after_seconds
+    after = report.retry_after_seconds
     _check_number("retry_after_seconds", after, 0, DELAY_CAP_MAX / SECOND)
     failure = Failure(
-        error_type=normalise_error_type(mishap.error_type),
+        error_type=normalise_error_type(report.error_type),
         details=text,
-        insist=mishap.should_retry,
+        insist=report.should_retry,
         retry_after_us=None if after is None else int(after * SECOND),
     )
 
@@ -147,16 +147,16 @@ def end_many(
     ]
 
 
-def check_told(told: Told) -> None:
+def check_told(progress: Told) -> None:
     """Raise InvalidInput, with the name of the field, for progress that cannot be stored."""
-    if told.current_state not in PHASES:
-        raise InvalidInput("current_state", f"one of {', '.join(PHASES)}", told.current_state)
-    if told.stage is not None:
-        check_text("current_stage", told.stage)
-    _check_number("progress_percentage", told.percent, 0, 100)
-    _check_count("estimated_completion_time", told.estimated_completion_at, TIME_MAX)
+    if progress.current_state not in PHASES:
+        raise InvalidInput("current_state", f"one of {', '.join(PHASES)}", progress.current_state)
+    if progress.stage is not None:
+        check_text("current_stage", progress.stage)
+    _check_number("progress_percentage", progress.percent, 0, 100)
+    _check_count("estimated_completion_time", progress.estimated_completion_at, TIME_MAX)
     for name in ("records_extracted", "records_transformed", "records_loaded", "bytes_processed"):
-        _check_count(name, getattr(told, name))
+        _check_count(name, getattr(progress, name))
 
 
 def check_place(pod: str | None, region: str | None) -> None:

@@ -45,15 +45,15 @@ def start(
     )
     check_overlap(config, live, name)
     is_ordered = config.overlap != Overlap.ALLOW or config.catch_up == CatchUp.ALL
-    slot = free_slot(tx, config, live)
+    occurrence = free_slot(tx, config, live)
     if info.has_flow:
-        return _start_flow(tx, config, info, slot, (who, source, origin))
+        return _start_flow(tx, config, info, occurrence, (who, source, origin))
     news = [
         NewRun(
             customer=config.customer,
             processor=row.processor,
             config_id=config.config_id,
-            slot=slot,
+            slot=occurrence,
             scheduled_time=tx.now(),
             priority=config.priority,
             max_execution_us=config.max_execution_us,
@@ -70,7 +70,11 @@ def start(
 
 
 def _start_flow(
-    tx: Tx, config: Config, info: PipelineInfo, slot: int, cause: tuple[str, str, Origin | None]
+    tx: Tx,
+    config: Config,
+    info: PipelineInfo,
+    occurrence: int,
+    cause: tuple[str, str, Origin | None],
 ) -> list[int]:
     """Open a flow of the config's pipeline; return the ids of runs that start at once."""
     who, source, origin = cause
@@ -87,7 +91,7 @@ def _start_flow(
         raise Conflict(f"{name} is already queued and overlap is queue: penstock why {name}")
     stored = pipeline_get(tx, info.name)
     assert stored is not None, info.name
-    mode, partition = mode_and_partition(info.definition, slot, source=source)
+    mode, partition = mode_and_partition(info.definition, occurrence, source=source)
     opening = Opening(
         customer=config.customer,
         pipeline=info.number,
@@ -95,10 +99,10 @@ def _start_flow(
         mode=mode,
         partition=partition,
         source=source,
-        correlation_id=f"cfg:{config.config_id}:{slot}",
+        correlation_id=f"cfg:{config.config_id}:{occurrence}",
         opened_by=who,
         config_id=config.config_id,
-        slot=slot,
+        slot=occurrence,
         priority=config.priority,
         is_ordered=is_ordered,
         origin=origin,
@@ -115,12 +119,12 @@ def free_slot(tx: Tx, config: Config, live: list[Run] | None = None) -> int:
             tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LOOK)
         )
     now = tx.now()
-    slot = max([now, *(run.slot + 1 for run in live if run.slot >= now)])
+    occurrence = max([now, *(run.slot + 1 for run in live if run.slot >= now)])
     cadence = cadence_of(config)
     anchor = config.next_run_time or 0
-    if cadence is not None and latest_until(cadence, slot, slot, anchor) == slot:
-        slot += 1
-    return slot
+    if cadence is not None and latest_until(cadence, occurrence, occurrence, anchor) == occurrence:
+        occurrence += 1
+    return occurrence
 
 
 def check_overlap(config: Config, live: list[Run], name: str) -> None:
