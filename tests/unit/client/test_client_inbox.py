@@ -146,5 +146,5 @@ class TestClosing:
             desk.fail(held)
         step = desk.client.dead_letters.replay_matching(LetterFilter())
         assert step.replayed == []
-        assert "3 times already" in step.refused[0].why
+        assert "already replayed 3 times" in step.refused[0].why
         assert desk.client.runs.retry(run_id), "a person may"
