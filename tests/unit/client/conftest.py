@@ -1,4 +1,4 @@
-"""The desk every test of the client starts from."""
+"""Shared fixture of the client tests."""
 
 import pytest
 
@@ -9,5 +9,5 @@ from tests.desk import Desk
 
 @pytest.fixture
 def desk(store: Store, clock: VirtualClock) -> Desk:
-    """A client over the engine under test."""
+    """Return a client with its services over the engine under test."""
     return Desk(store, clock)
