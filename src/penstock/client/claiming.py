@@ -128,7 +128,7 @@ class Claims:
         customer: int | None,
         known: dict[int, ProcessorRow],
     ) -> Claimed:
-        """Return this worker's existing claim, or raise why the run cannot be claimed."""
+        """Return this worker's existing claim, or raise the reason it cannot claim the run."""
         found = outside_get_many(tx, [run_id], customer).get(run_id)
         is_ours = found is not None and found.holder == worker.holder
         if found is not None and is_ours and found.held.state == RunState.CLAIMED:

@@ -1,4 +1,4 @@
-"""Loads facts about a flow or a run in one transaction, as records of `core.flowfacts`.
+"""Loading of facts about a flow or a run in one transaction, as records of `core.flowfacts`.
 
 Read-only. A client scoped to one customer sees nothing of others: neither the length of the shared
 queue, nor its workers, nor who paused everything.
@@ -166,7 +166,7 @@ class FactFinder:
         customer = self._names.customer(self._tx, None)
         return limit_facts(self._tx, run.run_id, customer)
 
-    # -- inside --------------------------------------------------------------------------------
+    # -- helpers -------------------------------------------------------------------------------
 
     def _still_open(self, flow: Flow) -> tuple[OpenFact, ...]:
         wanted = FlowFilter(

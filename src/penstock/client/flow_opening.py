@@ -30,7 +30,7 @@ class Opened(NamedTuple):
 
 
 def flow_open(tx: Tx, store: Store, info: PipelineInfo, opening: Opening, who: str) -> Opened:
-    """Open a flow and start its startable phases; return the existing flow of that generation."""
+    """Open a flow and start its ready phases, or return the existing flow of that generation."""
     (flow_id,) = flow_open_many(tx, [opening])
     if flow_id is None:
         there = flow_find(tx, opening.customer, info.number, opening.partition, opening.mode)
@@ -43,11 +43,11 @@ def flow_open(tx: Tx, store: Store, info: PipelineInfo, opening: Opening, who: s
 
 
 def flow_start(tx: Tx, store: Store, info: PipelineInfo, flow_id: int, who: str) -> list[int]:
-    """Start the startable phases of a new flow; return the ids of their runs."""
-    came = advance(tx, {flow_id: Stir(everything=True)}, actor=who)
+    """Start the ready phases of a new flow; return the ids of their runs."""
+    result = advance(tx, {flow_id: Stir(everything=True)}, actor=who)
     channels = [CHANNEL, *sorted({f"runs:{row.pool}" for row in info.processors})]
     tx.after_commit(lambda: store.wake(channels))
-    return came.run_ids
+    return result.run_ids
 
 
 def flow_open_for(

@@ -104,7 +104,7 @@ class Flows:
         self._actor = actor
 
     def trigger(self, request: FlowRequest | str, *, actor: str | None = None) -> Opened:
-        """Open a flow and start its startable phases; without `force`, return an existing flow."""
+        """Open a flow and start its ready phases, or return the existing flow unless `force`."""
         wanted = FlowRequest(pipeline=request) if isinstance(request, str) else request
         who = actor or self._actor
 

@@ -77,7 +77,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mishap:
-    """Failure of a run; with `should_retry` None, the error type decides about a retry."""
+    """Failure of a run; if `should_retry` is None, the error type decides whether it is retried."""
 
     error_type: str
     error_details: Mapping[str, Any] | None = None
@@ -149,7 +149,7 @@ class Call(NamedTuple):
 
 
 def refusal(found: Outside, call: Call) -> PenstockError | None:
-    """Return why the caller does not hold a run with a lease; None if it does."""
+    """Return the error if the caller does not hold a leased run; None if it does."""
     if call.token is not None:
         stale = call.token != found.held.token
         return StaleToken(encode("run", call.run_id)) if stale else None
@@ -160,7 +160,7 @@ def refusal(found: Outside, call: Call) -> PenstockError | None:
 
 
 def refusal_unheld(run: Run | None, call: Call) -> PenstockError:
-    """Return why a call is refused for a run that no external worker holds."""
+    """Return the error for a call about a run that no external worker holds."""
     shown = encode("run", call.run_id)
     if run is None:
         return NotFound("run", shown)
@@ -174,7 +174,7 @@ def refusal_unheld(run: Run | None, call: Call) -> PenstockError:
 
 
 def refusal_beat(run: Run | None, call: Call) -> PenstockError:
-    """Return why a heartbeat is too late: the run has ended, or another worker holds it."""
+    """Return the error for a late heartbeat: the run has ended, or another worker holds it."""
     error = refusal_unheld(run, call)
     if run is None or not isinstance(error, IllegalTransition):
         return error

@@ -63,7 +63,7 @@ class Limits:
         self._actor = actor
 
     def page(self, *, after: str = "", limit: int = 50) -> list[LimitView]:
-        """Return limits by name, with the weight held and the number of waiters."""
+        """Return limits ordered by name, with the weight held and the number of waiters."""
         self._names.refuse_bound("limits")
         check_limit(limit)
         return self._store.read(lambda tx: limit_page(tx, after=after, n=limit))

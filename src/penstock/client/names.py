@@ -231,7 +231,10 @@ class Names:
 
 
 def check_limit(limit: object, field: str = "limit", most: int = PAGE_MAX) -> None:
-    """Raise InvalidInput unless `limit` is from 1 to `most`; engines read others as no limit."""
+    """Raise InvalidInput unless `limit` is from 1 to `most`.
+
+    A database would treat some other values, such as -1, as no limit.
+    """
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
         raise InvalidInput(field, f"a whole number from 1 to {most}", limit)
 

@@ -85,7 +85,7 @@ def start_many(
 def beat_many(
     tx: Tx, beats: Sequence[Pulsation], customer: int | None = None
 ) -> list[Pulse | PenstockError]:
-    """Extend leases by five minutes and record the progress of the runs."""
+    """Extend leases to five minutes from now and record the progress of the runs."""
     found = outside_get_many(tx, [beat.call.run_id for beat in beats], customer)
     lost = {beat.call.run_id for beat in beats} - found.keys()
     others = run_find_many(tx, lost, customer) if lost else {}
@@ -126,7 +126,7 @@ def pulse_of(found: Outside, until_at: int) -> Pulse:
 
 
 def _not_startable(found: Outside, call: Call) -> PenstockError | None:
-    """Return why a held run may not start for this caller; None if it may, or already runs."""
+    """Return the error if a held run may not start; None if it may start or already runs."""
     error = refusal(found, call)
     run, name = found.held, encode("run", call.run_id)
     if error is not None or run.state == RunState.RUNNING:
@@ -175,7 +175,7 @@ def _begin(
 
 
 def _too_late(found: Outside, call: Call) -> PenstockError | None:
-    """Return why a heartbeat is refused: not the caller's run, or past its maximum duration."""
+    """Return the error for a run that is not the caller's or exceeded its maximum duration."""
     error = refusal(found, call)
     timeout_at = timeout_of(found.held)
     if error is None and timeout_at is not None and found.now > timeout_at:

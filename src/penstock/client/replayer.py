@@ -52,7 +52,7 @@ class Replayer:
     name = "replayer"
 
     def __init__(self, store: Store, is_healthy: Callable[[str], bool]) -> None:
-        """Use `is_healthy` to check a health URL; it returns False on any error."""
+        """Create the service; `is_healthy` checks a health URL and returns False on any error."""
         self._store = store
         self._client = Client(store, actor=ACTOR)
         self._is_healthy = is_healthy
@@ -88,8 +88,8 @@ class Replayer:
     ) -> int:
         """Replay the next dead letters of a subscription; return their number.
 
-        Dead letters that may no longer be replayed stay open, so the next step continues behind
-        this one; after the last step it starts from the newest again.
+        Dead letters that may no longer be replayed stay open, so the next step continues after
+        this one; after the last step, the next starts from the newest again.
         """
         step = self._client.dead_letters.replay_matching(
             wanted, limit=STEP, rate=policy.rate, before=before

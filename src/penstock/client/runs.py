@@ -149,7 +149,7 @@ class Runs:
     def page(
         self, wanted: RunFilter, customer: str | None = None, *, pipeline: str | None = None
     ) -> list[Run]:
-        """Return runs, live ones first, newest first; `before` is the last run of the last page."""
+        """Return runs, live ones first, newest first; `before` is the previous page's last id."""
 
         def position(tx: Tx, number: int | None) -> Place | None:
             last = None if wanted.before == FAR_FUTURE else run_get(tx, wanted.before, number)
@@ -198,7 +198,11 @@ class Runs:
         customer: str | None = None,
         actor: str | None = None,
     ) -> str:
-        """Cancel a pending run at once ("cancelled"), or request it of a run's holder ("asked")."""
+        """Cancel a run; return "cancelled" or "asked".
+
+        A pending run is cancelled at once. For any other live run, a request is recorded, which its
+        holder carries out.
+        """
         who = actor or self._actor
 
         def body(tx: Tx) -> str:

@@ -50,7 +50,7 @@ class Views:
     def next_slot(self) -> tuple[int | None, int]:
         """Return the next scheduled time and the current time.
 
-        A scoped client gets None for the first: it covers all customers.
+        A scoped client gets None for the scheduled time, because that covers all customers.
         """
         if self._names.customer_id is not None:
             return None, self.now()

@@ -118,7 +118,7 @@ class Work:
         progress: Told | None = None,
         customer: str | None = None,
     ) -> Pulse:
-        """Extend a run's lease by five minutes, record its progress, return whether to stop.
+        """Extend a run's lease to five minutes from now, record progress, return whether to stop.
 
         The lease of a claimed run that has not started is extended too; its progress is ignored.
         Raise RunTimedOut after the run's maximum duration.
@@ -179,7 +179,10 @@ class Work:
         token: int | None = None,
         customer: str | None = None,
     ) -> Ending:
-        """Fail a run: it is retried or becomes a dead letter; with a cancel request, cancelled."""
+        """Fail a run: it is retried or becomes a dead letter.
+
+        A run with a cancel request is cancelled instead.
+        """
         call = Call(run_id, token, caller, RunState.FAILED)
         item = reporting.Item(call, reporting.failed(mishap))
         return self._store.write(lambda tx: _only(self._end(tx, [item], customer)))
