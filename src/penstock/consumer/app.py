@@ -57,9 +57,9 @@ class Consumer:
     name: the subscription. sink: a URL, or a sink. dead_letters: whether the subscription has a
     dead-letter policy, which decides what happens to poison. topic: name for the log, because push
     envelopes do not contain it. gate: called before every handler; it raises TryAgain or Reject, or
-    returns a value that handlers find in `message.gate`. alert: called at once with an Alert for
-    each configuration error. verify: checks the headers of a push; it raises or returns False for
-    an unknown sender.
+    returns a value that handlers find in `message.gate`. alert: called at once with an Alert for a
+    configuration error, at most once a minute for the same one. verify: checks the headers of a
+    push; it raises or returns False for an unknown sender.
     """
 
     def __init__(

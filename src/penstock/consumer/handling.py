@@ -1,5 +1,4 @@
-"""Processing of a message up to its disposition: decode, route, dedupe, version check, gate,
-handler, sink.
+"""Processing of a message to its disposition: decode, route, dedupe, guard, gate, handler, sink.
 
 All effects of a message on the sink are one transaction: its mark, its versioned writes and its
 counters. A handler that takes `tx` runs inside that transaction. Any other handler runs before it,

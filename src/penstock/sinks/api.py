@@ -2,7 +2,7 @@
 
 One transaction of a sink contains all effects of a message: the mark that it was handled, the
 writes with their versions and fencing tokens, and the counters. A body passed to `transact` may run
-more than once (after a deadlock, say), so it must have no effects outside the transaction.
+more than once (after a deadlock or on a busy file), so it must have no effects outside it.
 """
 
 from __future__ import annotations
