@@ -33,9 +33,9 @@ def flow_open(tx: Tx, store: Store, info: PipelineInfo, opening: Opening, who: s
     """Open a flow and start its ready phases, or return the existing flow of that generation."""
     (flow_id,) = flow_open_many(tx, [opening])
     if flow_id is None:
-        there = flow_find(tx, opening.customer, info.number, opening.partition, opening.mode)
-        assert there is not None, "its generation exists"
-        return Opened(there, is_new=False)
+        existing = flow_find(tx, opening.customer, info.number, opening.partition, opening.mode)
+        assert existing is not None, "its generation exists"
+        return Opened(existing, is_new=False)
     run_ids = flow_start(tx, store, info, flow_id, who)
     flow = flow_get(tx, flow_id)
     assert flow is not None

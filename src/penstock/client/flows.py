@@ -122,12 +122,12 @@ class Flows:
             )
             partition = wanted.partition or partition
             opening_lock(tx, customer, info.number, partition)
-            there = flow_find(tx, customer, info.number, partition, mode)
-            if there is not None and not wanted.force and not wanted.phases:
-                return Opened(there, is_new=False)
+            existing = flow_find(tx, customer, info.number, partition, mode)
+            if existing is not None and not wanted.force and not wanted.phases:
+                return Opened(existing, is_new=False)
             parent = None
             if wanted.phases:
-                parent = there or flow_find(tx, customer, info.number, partition)
+                parent = existing or flow_find(tx, customer, info.number, partition)
             opening = Opening(
                 customer=customer,
                 pipeline=info.number,

@@ -48,7 +48,7 @@ def start(
     occurrence = free_slot(tx, config, live)
     if info.has_flow:
         return _start_flow(tx, config, info, occurrence, (who, source, origin))
-    news = [
+    new_runs = [
         NewRun(
             customer=config.customer,
             processor=row.processor,
@@ -64,8 +64,8 @@ def start(
         )
         for row in info.entries
     ]
-    ids = run_insert_many(tx, news, who)
-    assert len(ids) == len(news), "the scheduled time is unused"
+    ids = run_insert_many(tx, new_runs, who)
+    assert len(ids) == len(new_runs), "the scheduled time is unused"
     return ids
 
 

@@ -99,7 +99,7 @@ def is_one_statement(names: Names, checked: Sequence[Checked]) -> bool:
 def insert(tx: Tx, store: Store, names: Names, checked: Sequence[Checked], actor: str) -> list[int]:
     """Create the runs and return their ids in order; workers are woken after the commit."""
     customers = names.customers(tx, {_customer(wanted) for wanted, _, _ in checked})
-    news = [
+    new_runs = [
         NewRun(
             customer=(customer := customers[_customer(wanted)]),
             processor=row.processor,
@@ -114,8 +114,8 @@ def insert(tx: Tx, store: Store, names: Names, checked: Sequence[Checked], actor
         )
         for wanted, row, parameters in checked
     ]
-    ids = run_insert_many(tx, news, actor)
-    assert len(ids) == len(news)
+    ids = run_insert_many(tx, new_runs, actor)
+    assert len(ids) == len(new_runs)
     channels = sorted({f"runs:{pool}" for pool in {row.pool for _, row, _ in checked}})
     if any(wanted.at is not None for wanted, _, _ in checked):
         channels.append("admit")
