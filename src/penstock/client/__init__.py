@@ -74,7 +74,7 @@ class Client:
         self.explaining = Explaining(store, names)
         self.previews = Previews(store, names)
         self._names = names
-        self._look = look
+        self._probe = look
 
     @property
     def customer_id(self) -> str | None:
@@ -90,16 +90,16 @@ class Client:
         number = self._names.known(customer_id)
         names = self._names.bound(customer_id, number)
         return Client(
-            self.store.scoped(number), actor=actor or self.actor, names=names, look=self._look
+            self.store.scoped(number), actor=actor or self.actor, names=names, look=self._probe
         )
 
     def over(self, store: Store, *, actor: str | None = None) -> Client:
         """Return the same client over another view of its store, e.g. one that marks a request."""
-        return Client(store, actor=actor or self.actor, names=self._names, look=self._look)
+        return Client(store, actor=actor or self.actor, names=self._names, look=self._probe)
 
     def acting(self, actor: str) -> Client:
         """Return the same client with another default actor."""
-        return Client(self.store, actor=actor, names=self._names, look=self._look)
+        return Client(self.store, actor=actor, names=self._names, look=self._probe)
 
     def request_scope(self, text: str) -> str:
         """Return the scope under which a caller's idempotency keys are stored."""

@@ -77,7 +77,7 @@ class Gates:
     def __init__(self, store: Store, names: Names, look: Looker = unseeing) -> None:
         self._store = store
         self._names = names
-        self._look = look
+        self._probe = look
 
     def check(
         self,
@@ -108,7 +108,7 @@ class Gates:
             customer=customer or self._names.default_customer,
             since=now,  # a check must not use cached observations
         )
-        observations = list(self._look(request)) if needs else []
+        observations = list(self._probe(request)) if needs else []
         found = tuple(
             assess(
                 need.dependency,
