@@ -1,13 +1,13 @@
 """The client: every use case of the product, for Python programs, the CLI, the API and the UI.
 
-A `Client` stands on a store and nothing else. Each call is one transaction (or one read) and
-answers with plain records; bad input raises an error that names the field. Who does something is
-always said (`actor`), because it is written down.
+A `Client` depends on a store and nothing else. Each call runs one transaction (or one read) and
+returns plain records; invalid input raises an error that names the field. Every change records the
+`actor` that made it.
 
     client = Client(store)
     client.runs.submit(Submission(pipeline="nightly", customer="acme"))
     client.configs.create("acme", {"pipeline_template": "nightly", "schedule_cron": "0 2 * * *"})
-    client.scoped("acme").runs.page(RunFilter())  # can see and touch acme's alone
+    client.scoped("acme").runs.page(RunFilter())  # reads and changes only acme's data
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ connect_hooks()
 
 
 class Client:
-    """The use cases, by subject."""
+    """The use cases of Penstock, grouped by subject."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class Client:
         names: Names | None = None,
         look: Looker = unseeing,
     ) -> None:
-        """A client over `store`; `actor` is who is written down unless a call says otherwise.
+        """Create a client over `store`; changes are recorded under `actor` unless a call names one.
 
-        `names` are another client's, so that both know the same and are confined alike; `look` is
-        how it looks at data when a gate is to be checked now.
+        Pass another client's `names` to share its cache and its customer scope. `look` probes the
+        data when a gate is checked; by default no probes run.
         """
         self.store = store
         self.actor = actor
@@ -77,39 +77,39 @@ class Client:
         self.explaining = Explaining(store, names)
         self.previews = Previews(store, names)
         self._names = names
-        self._look = look
+        self._probe = look
 
     @property
     def customer_id(self) -> str | None:
-        """The one customer this client is confined to, if any."""
+        """Customer this client is scoped to; None if it sees all customers."""
         return self._names.customer_id
 
     def scoped(self, customer_id: str, *, actor: str | None = None) -> Client:
-        """A client that knows one customer only; NotFound when there is none of that name.
+        """Return a client scoped to one customer; raise NotFound if the customer does not exist.
 
-        Whatever its use cases are asked, they are about that customer; somebody else's things are
-        answered like things that do not exist.
+        All its use cases are limited to that customer. Resources of other customers raise NotFound,
+        as if they did not exist.
         """
         number = self._names.known(customer_id)
         names = self._names.bound(customer_id, number)
         return Client(
-            self.store.scoped(number), actor=actor or self.actor, names=names, look=self._look
+            self.store.scoped(number), actor=actor or self.actor, names=names, look=self._probe
         )
 
     def over(self, store: Store, *, actor: str | None = None) -> Client:
-        """The same client over another view of its store (one that marks a request, say)."""
-        return Client(store, actor=actor or self.actor, names=self._names, look=self._look)
+        """Return the same client over another view of its store, e.g. one that marks a request."""
+        return Client(store, actor=actor or self.actor, names=self._names, look=self._probe)
 
     def acting(self, actor: str) -> Client:
-        """The same client, for somebody else."""
-        return Client(self.store, actor=actor, names=self._names, look=self._look)
+        """Return the same client with another default actor."""
+        return Client(self.store, actor=actor, names=self._names, look=self._probe)
 
     def request_scope(self, text: str) -> str:
-        """Under what a caller's request keys are remembered, apart from everybody else's."""
+        """Return the scope under which a caller's idempotency keys are stored."""
         return self._names.request_scope(text)
 
     def register(self, pipelines: Sequence[Pipeline]) -> None:
-        """Make declarations known, so that configs and runs may refer to them."""
+        """Register pipeline declarations, so that configs and runs can refer to them."""
         self._names.refuse_bound("registering pipelines")
         for pipeline in pipelines:
             pipeline.check()

@@ -1,4 +1,4 @@
-"""Names as a long-lived client sees them: other processes register, and it notices."""
+"""Name lookup in a long-lived client while other processes register pipelines."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,37 +15,37 @@ from penstock.testing.clock import VirtualClock
 
 
 def declared(processor: str) -> Pipeline:
-    """The pipeline `moving`, with one processor of this name."""
+    """Return the pipeline `moving` with one processor of this name."""
     pipeline = Pipeline("moving")
 
     @pipeline.processor(processor)
     def work(run: Any) -> None:
-        """Never called here."""
+        """Do nothing: the tests never run it."""
 
     return pipeline
 
 
-class Counting:
-    """A store that counts the reads it is asked for."""
+class CountingStore:
+    """A store that counts its reads."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.reads = 0
 
     def read(self, body: Callable[[Tx], Any]) -> Any:
-        """Count and pass on."""
+        """Count the read and forward it."""
         self.reads += 1
         return self.store.read(body)
 
 
 def picked(names: Names) -> str:
-    """The processor a submission to `moving` goes to."""
+    """Return the processor that a submission to `moving` selects."""
     (checked,) = check_many(names, [Submission(pipeline="moving")])
     return checked.row.name
 
 
-def test_a_declaration_of_another_process_is_noticed(store: Store, clock: VirtualClock) -> None:
-    """A warm client submits to the processors of the new declaration, not to retired ones."""
+def test_declarations_of_other_processes_are_seen(store: Store, clock: VirtualClock) -> None:
+    """A client with a cache submits to processors of the new declaration, not to retired ones."""
     names = Names(store, clock)
     other = Client(store)
     other.register([declared("old")])
@@ -57,9 +57,9 @@ def test_a_declaration_of_another_process_is_noticed(store: Store, clock: Virtua
         check_many(names, [Submission(pipeline="moving", processor="old")])
 
 
-def test_a_transaction_looks_again_through_itself(store: Store, clock: VirtualClock) -> None:
-    """Inside a transaction an old declaration is read again there: no other one is opened."""
-    counting = Counting(store)
+def test_a_transaction_refreshes_through_itself(store: Store, clock: VirtualClock) -> None:
+    """Inside a transaction, an expired declaration is read in it; no second one is opened."""
+    counting = CountingStore(store)
     names = Names(counting, clock)  # type: ignore[arg-type]
     Client(store).register([declared("old")])
     names.pipeline("moving")
@@ -70,9 +70,9 @@ def test_a_transaction_looks_again_through_itself(store: Store, clock: VirtualCl
     assert counting.reads == 1
 
 
-def test_many_look_ups_cost_one_read(store: Store, clock: VirtualClock) -> None:
-    """While it is fresh a declaration costs no read, and a bulk submit looks at it once."""
-    counting = Counting(store)
+def test_many_lookups_cost_one_read(store: Store, clock: VirtualClock) -> None:
+    """A fresh declaration costs no read, and a bulk submit reads an expired one once."""
+    counting = CountingStore(store)
     names = Names(counting, clock)  # type: ignore[arg-type]
     Client(store).register([declared("work")])
     many = [Submission(pipeline="moving", parameters={"n": i}) for i in range(500)]

@@ -1,4 +1,4 @@
-"""Sinks of each engine, on a database of the test's own."""
+"""Sinks of each engine, on a separate database per test."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ OpenSink = Callable[..., Sink]
 
 @pytest.fixture
 def sink_url(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where the test's sink is."""
+    """Return the URL of the test's sink."""
     if engine == "postgres":
         return str(request.getfixturevalue("pg_dsn"))
     return f"sqlite:{tmp_path / 'state.db'}"
@@ -23,7 +23,7 @@ def sink_url(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> str
 
 @pytest.fixture
 def open_sink(sink_url: str, clock: VirtualClock) -> Iterator[OpenSink]:
-    """Open sinks on the test's one database, as several processes would; closed at the end."""
+    """Open sinks on the test's database, as several processes would; close them at the end."""
     opened: list[Sink] = []
 
     def open_one(prefix: str = "penstock_") -> Sink:
@@ -42,5 +42,5 @@ def open_sink(sink_url: str, clock: VirtualClock) -> Iterator[OpenSink]:
 
 @pytest.fixture
 def sink(open_sink: OpenSink) -> Sink:
-    """The test's sink."""
+    """Return the test's sink."""
     return open_sink()

@@ -1,4 +1,4 @@
-"""What the tests of the consumer kit share: envelopes, requests, a bus that is listened to."""
+"""Shared helpers of the consumer tests: envelopes, requests, a bus that records calls."""
 
 import asyncio
 import base64
@@ -10,13 +10,13 @@ from penstock.bus.message import Delivery, Nack, Settling, SubscriptionSpec, Top
 from penstock.bus.transports.embedded import EmbeddedBus
 from penstock.consumer.asgi import PushApp
 
-TOPIC, SUB, GRAVES = "events", "beats", "graves"
+TOPIC, SUB, DEAD_LETTERS = "events", "beats", "dead"
 
 
 def envelope(
     data: bytes, attributes: Mapping[str, str] | None = None, *, id: str = "1", **more: Any
 ) -> bytes:
-    """A push body as Google spells it."""
+    """Return a push body in Google's format."""
     message = {
         "data": base64.b64encode(data).decode(),
         "messageId": id,
@@ -27,8 +27,8 @@ def envelope(
     return json.dumps({"message": message, "subscription": subscription, **more}).encode()
 
 
-class Answer:
-    """What the application answered."""
+class Response:
+    """Response of the application."""
 
     def __init__(self, sent: Sequence[MutableMapping[str, Any]]) -> None:
         self.status: int = sent[0]["status"]
@@ -49,10 +49,10 @@ def request(
     path: str = "/pubsub/push",
     headers: Sequence[tuple[str, str]] = (),
     root: str = "",
-) -> Answer:
-    """One request to an application, on a loop of its own."""
+) -> Response:
+    """Send one request to an application, on a new event loop."""
 
-    async def talk() -> list[MutableMapping[str, Any]]:
+    async def exchange() -> list[MutableMapping[str, Any]]:
         sent: list[MutableMapping[str, Any]] = []
         parts = [body[at : at + 1_000_000] for at in range(0, len(body), 1_000_000)] or [b""]
 
@@ -75,11 +75,11 @@ def request(
         await app(scope, receive, send)
         return sent
 
-    return Answer(asyncio.run(talk()))
+    return Response(asyncio.run(exchange()))
 
 
-class ListenedBus(EmbeddedBus):
-    """The embedded bus, which also keeps what it was told."""
+class RecordingBus(EmbeddedBus):
+    """The embedded bus, which also records its calls."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -89,27 +89,27 @@ class ListenedBus(EmbeddedBus):
         self.released: list[str] = []
 
     def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
-        answers = super().ack(subscription, ack_ids)
+        results = super().ack(subscription, ack_ids)
         self.acks += ack_ids
-        return answers
+        return results
 
     def nack(self, subscription: str, nacks: Sequence[Nack]) -> list[Settling]:
-        answers = super().nack(subscription, nacks)
+        results = super().nack(subscription, nacks)
         self.nacks += nacks
-        return answers
+        return results
 
     def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> list[Settling]:
-        answers = super().extend(subscription, ack_ids, seconds)
+        results = super().extend(subscription, ack_ids, seconds)
         self.extended.append(seconds)
-        return answers
+        return results
 
     def release(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
-        answers = super().release(subscription, ack_ids)
+        results = super().release(subscription, ack_ids)
         self.released += ack_ids
-        return answers
+        return results
 
     def declare_all(self, *, dead_letters: bool) -> None:
-        """The topic and subscription of the tests, with or without a dead-letter policy."""
+        """Declare the tests' topic and subscription, with or without a dead-letter policy."""
         dlq = f"{SUB}.dlq"
         self.declare(
             [TopicSpec(name=TOPIC), TopicSpec(name=dlq)],
@@ -117,10 +117,10 @@ class ListenedBus(EmbeddedBus):
                 SubscriptionSpec(
                     name=SUB, topic=TOPIC, dead_letter_topic=dlq if dead_letters else None
                 ),
-                SubscriptionSpec(name=GRAVES, topic=dlq),
+                SubscriptionSpec(name=DEAD_LETTERS, topic=dlq),
             ],
         )
 
-    def buried(self) -> list[Delivery]:
-        """What is in the dead-letter topic."""
-        return self.pull(GRAVES)
+    def dead_letters(self) -> list[Delivery]:
+        """Pull the messages in the dead-letter topic."""
+        return self.pull(DEAD_LETTERS)

@@ -1,4 +1,4 @@
-"""Pushes over HTTP: paths, methods, bounds, senders; bad input is never a 5xx."""
+"""Pushes over HTTP: paths, methods, bounds, senders; invalid input is never a 5xx."""
 
 import asyncio
 import contextvars
@@ -25,7 +25,7 @@ BEAT = envelope(b'{"p": 1}', {"event_type": "beat"})
 
 
 def consumer(path: Path, **more: Any) -> Consumer:
-    """A consumer of beats in a file."""
+    """Create a consumer of heartbeats with a SQLite sink."""
     quiet = {"log": lambda _: None, **more.pop("options", {})}
     app = Consumer(SUB, sink=f"sqlite:{path}", options=ConsumerOptions(**quiet), **more)
 
@@ -44,7 +44,7 @@ def app(tmp_path: Path) -> Iterator[Consumer]:
 
 
 class TestRequests:
-    """What is served where."""
+    """Paths and methods."""
 
     @pytest.mark.parametrize(
         ("method", "path", "status", "allow"),
@@ -61,7 +61,7 @@ class TestRequests:
     def test_paths(
         self, app: Consumer, method: str, path: str, status: int, allow: str | None
     ) -> None:
-        """Pushes are posted to one path or the root; health is asked; all else is not there."""
+        """Pushes are posted to one path or the root; health checks use GET; the rest is 404."""
         answer = request(app.asgi(), BEAT, method=method, path=path)
         assert answer.status == status
         assert answer.headers.get("allow") == allow
@@ -69,20 +69,20 @@ class TestRequests:
         assert bool(answer.body) == (method != "HEAD")
 
     def test_mounted(self, app: Consumer) -> None:
-        """Under another application the path below the mount counts."""
+        """Mounted under another application, the path below the mount point counts."""
         answer = request(app.asgi(), BEAT, path="/api/in/pubsub/push", root="/api/in")
         assert answer.status == 200
         assert request(app.asgi(), BEAT, path="/api/in", root="/api/in").status == 200
 
-    def test_a_path_of_its_own(self, tmp_path: Path) -> None:
-        """The path is an option."""
+    def test_custom_path(self, tmp_path: Path) -> None:
+        """The option `path` replaces the default path."""
         app = consumer(tmp_path / "state.db", options={"path": "/in"})
         assert request(app.asgi(), BEAT, path="/in").status == 200
         assert request(app.asgi(), BEAT, path="/pubsub/push").status == 404
         app.close()
 
     def test_unwrapped(self, tmp_path: Path) -> None:
-        """The body is the data, headers are the rest; without an id it is poison."""
+        """The body is the data, headers carry the rest; without a message id it is poison."""
         app = consumer(tmp_path / "state.db", options={"is_unwrapped": True}, dead_letters=True)
         headers = [("x-goog-pubsub-message-id", "7"), ("event_type", "beat")]
         assert request(app.asgi(), b'{"p": 1}', headers=headers).json == {"outcome": "applied"}
@@ -91,9 +91,9 @@ class TestRequests:
         app.close()
 
     def test_lifespan_and_websockets(self, app: Consumer) -> None:
-        """A server's start and end are answered, a websocket is closed."""
+        """Lifespan events are acknowledged; a websocket is closed."""
 
-        async def talk(kind: str, events: list[str]) -> list[str]:
+        async def exchange(kind: str, events: list[str]) -> list[str]:
             sent: list[str] = []
 
             async def receive() -> dict[str, Any]:
@@ -107,15 +107,15 @@ class TestRequests:
 
         events = ["lifespan.startup", "lifespan.shutdown"]
         answered = ["lifespan.startup.complete", "lifespan.shutdown.complete"]
-        assert asyncio.run(talk("lifespan", events)) == answered
-        assert asyncio.run(talk("websocket", [])) == ["websocket.close"]
+        assert asyncio.run(exchange("lifespan", events)) == answered
+        assert asyncio.run(exchange("websocket", [])) == ["websocket.close"]
 
 
 class TestBounds:
-    """Bodies are bounded in size, kind and time."""
+    """Bodies are bounded in size, encoding and time."""
 
     def test_size(self, app: Consumer) -> None:
-        """14 MiB are read, a byte more is not, said or unsaid; the largest message fits."""
+        """A body over 14 MiB is refused, also without Content-Length; the largest message fits."""
         most = app.options.body_max
         for headers in ([("content-length", str(most + 1))], [("content-length", "9" * 20)], []):
             answer = request(app.asgi(), b"x" * (most + 1), headers=headers)
@@ -124,15 +124,15 @@ class TestBounds:
         assert request(app.asgi(), envelope(largest, {"event_type": "beat"})).status == 200
 
     def test_compressed(self, app: Consumer) -> None:
-        """A compressed body is refused, not unpacked."""
+        """A compressed body is refused, not decompressed."""
         headers = [("content-encoding", "gzip")]
         assert request(app.asgi(), BEAT, headers=headers).status == 415
 
-    def test_slow_and_gone(self, app: Consumer, tmp_path: Path) -> None:
-        """Who sends no whole body in time is told so; who hangs up is forgotten."""
+    def test_slow_and_disconnected(self, app: Consumer, tmp_path: Path) -> None:
+        """An incomplete body gets 408 after the time limit; a disconnect gets no response."""
         app = consumer(tmp_path / "slow.db", options={"body_wait": 0.01})
 
-        async def talk(events: list[dict[str, Any]]) -> list[Any]:
+        async def exchange(events: list[dict[str, Any]]) -> list[Any]:
             sent: list[Any] = []
 
             async def receive() -> dict[str, Any]:
@@ -148,13 +148,13 @@ class TestBounds:
             return sent
 
         part = {"type": "http.request", "body": b"{", "more_body": True}
-        assert asyncio.run(talk([part]))[0]["status"] == 408
-        assert asyncio.run(talk([part, {"type": "http.disconnect"}])) == []
+        assert asyncio.run(exchange([part]))[0]["status"] == 408
+        assert asyncio.run(exchange([part, {"type": "http.disconnect"}])) == []
         assert app.tally == {}
         app.close()
 
     def test_too_many_at_once(self, tmp_path: Path) -> None:
-        """Beyond what may be on its way a push is told to come back, and then it is taken."""
+        """A push above the bound gets 429; all others are handled."""
         app = Consumer(
             SUB,
             sink=f"sqlite:{tmp_path / 'state.db'}",
@@ -168,7 +168,7 @@ class TestBounds:
 
         served = app.asgi()
 
-        async def talk() -> list[int]:
+        async def exchange() -> list[int]:
             statuses: list[int] = []
 
             async def one(number: int) -> None:
@@ -186,24 +186,24 @@ class TestBounds:
             await asyncio.gather(*(one(number) for number in range(65)))
             return statuses
 
-        statuses = asyncio.run(talk())
+        statuses = asyncio.run(exchange())
         assert (statuses.count(429), statuses.count(200)) == (1, 64)
         app.close()
 
 
 class TestSenders:
-    """The verifier judges the headers before the body is read."""
+    """The verifier checks the headers before the body is read."""
 
     @pytest.mark.parametrize(
         ("answer", "status"),
         [
             (None, 200), (True, 200), (False, 401), (Unauthorised("no token"), 401),
             (Forbidden("not yours"), 403), (ValueError("a bug"), 401),
-            (StoreUnavailable("keys are away"), 503),
+            (StoreUnavailable("keys are unavailable"), 503),
         ],
     )  # fmt: skip
     def test_answers(self, tmp_path: Path, answer: Any, status: int) -> None:
-        """Known, unknown, known but not allowed, or not to be told now."""
+        """The sender is known, unknown, not allowed, or cannot be verified at the moment."""
         seen: list[Any] = []
 
         def verify(headers: Any) -> Any:
@@ -224,10 +224,10 @@ class TestSenders:
 
 
 class TestHandlers:
-    """Handlers of both colours."""
+    """Sync and async handlers."""
 
     def test_async_handlers_share_the_servers_loop(self, tmp_path: Path) -> None:
-        """An async handler runs on the loop that serves; a sync one does not block it."""
+        """An async handler runs on the server's loop; a sync one runs on a thread."""
         app = Consumer(
             SUB,
             sink=f"sqlite:{tmp_path / 'state.db'}",
@@ -248,7 +248,7 @@ class TestHandlers:
         served = app.asgi()
         assert request(served, envelope(b"{}", {"event_type": "async"})).status == 200
         assert request(served, envelope(b"{}", {"event_type": "sync"}, id="2")).status == 200
-        # Without a running server, as in a pull worker, there is a loop of the consumer's own.
+        # Without a running server, as in a pull worker, the consumer uses its private loop.
         alone = Message(id="3", data=b"{}", attributes={"event_type": "async"}, subscription=SUB)
         assert app.handle(alone).outcome == "applied"
         assert seen[0] is not seen[2]
@@ -258,25 +258,25 @@ class TestHandlers:
 
 
 def keep(message: Message) -> Upsert:
-    """Store what came, by its id."""
+    """Store the payload under the message id."""
     return Upsert(path=f"values/{message.id}", fields={"v": message.json})
 
 
 class TestCorpus:
-    """Bad input: never a 5xx, whatever the policy."""
+    """Invalid input never causes a 5xx, with or without a dead-letter policy."""
 
     @pytest.mark.postgres
     def test_envelopes(self, tmp_path: Path, pg_dsn: str, clock: VirtualClock) -> None:
-        """Every envelope has one answer and leaves the same behind, whichever engine is the sink.
+        """Every envelope gets the same response and leaves the same state on both engines.
 
-        Poison is refused for the dead letters, or taken and kept on record.
+        Poison is refused with a dead-letter policy; without one it is accepted and audited.
         """
         own = f"subscriptions/{SUB}".encode()
         sent = {name: (whole.replace(b"subscriptions/s", own), False)
                 for name, (whole, _) in BAD.items()}  # fmt: skip
-        for place, (name, (whole, data)) in enumerate(GOOD.items()):
-            whole = whole.replace(b"subscriptions/s", own).replace(b'"7"', b'"id-%d"' % place)
-            # Handlers are given JSON objects: other data is poison in a good envelope.
+        for index, (name, (whole, data)) in enumerate(GOOD.items()):
+            whole = whole.replace(b"subscriptions/s", own).replace(b'"7"', b'"id-%d"' % index)
+            # Handlers take JSON objects: other data in a valid envelope is poison.
             sent[f"good: {name}"] = (whole, data.startswith(b"{"))
         for dead_letters in (True, False):
             left = []
@@ -311,13 +311,13 @@ class TestCorpus:
     @example(body=b"{}", data=b"true")
     @given(body=st.binary(max_size=200), data=st.binary(max_size=100))
     def test_any_bytes(self, app: Consumer, body: bytes, data: bytes) -> None:
-        """Any body, and any data in a good envelope, has an answer that is no 5xx."""
+        """Any body, and any data in a valid envelope, gets a response other than 5xx."""
         for whole in (body, envelope(data, {"event_type": "beat"}, id=data.hex() or "0")):
             assert request(app.asgi(), whole).status == 200
 
 
 def test_many_clients_at_once(tmp_path: Path) -> None:
-    """Pushes of the same messages from many clients: each applied once."""
+    """Messages that many clients push concurrently are each applied once."""
     app = consumer(tmp_path / "state.db")
     served = app.asgi()
 

@@ -1,4 +1,4 @@
-"""Messages gathered and handled together, each with its own end."""
+"""Messages handled in batches, each with its own outcome."""
 
 import threading
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from penstock.consumer import (
 from penstock.core.errors import DeclarationError
 from penstock.db.store import Store
 from penstock.sinks.protocol import Sink
-from tests.consumer.kit import SUB, TOPIC, ListenedBus
+from tests.consumer.kit import SUB, TOPIC, RecordingBus
 
 WAIT = 60.0
 
@@ -29,8 +29,8 @@ def make(sink: Sink, **more: Any) -> Consumer:
     return Consumer(SUB, sink=sink, options=ConsumerOptions(log=lambda _: None, **more))
 
 
-def ends(app: Consumer, ids: list[str]) -> list[str]:
-    """How messages ended that were handed in together."""
+def outcomes(app: Consumer, ids: list[str]) -> list[str]:
+    """Submit messages together and return their outcomes."""
     futures = [
         app.submit(Message(id=one, data=f'{{"id": "{one}"}}'.encode(), subscription=SUB))
         for one in ids
@@ -46,11 +46,11 @@ def row(message: Message) -> Upsert:
     return Upsert(path=f"rows/{message.json['id']}", fields={"id": message.json["id"]})
 
 
-class TestGathering:
-    """When a batch is handed over."""
+class TestCollecting:
+    """When a batch is passed to the handler."""
 
     def test_full_or_late(self, sink: Sink) -> None:
-        """As soon as there are enough; the rest after the wait."""
+        """Full batches are handled at once, the rest after the wait."""
         app = make(sink)
         sizes: list[int] = []
 
@@ -60,7 +60,7 @@ class TestGathering:
             return [row(message) for message in batch]
 
         ids = [str(n) for n in range(7)]
-        assert ends(app, ids) == ["applied"] * 7
+        assert outcomes(app, ids) == ["applied"] * 7
         assert sum(sizes) == 7
         assert max(sizes) <= 3
         assert stored(sink, ids) == [True] * 7
@@ -68,7 +68,7 @@ class TestGathering:
         app.close()
 
     def test_more_than_there_are_threads(self, sink: Sink) -> None:
-        """Waiting for a batch holds no thread: thirty fit into one with two threads."""
+        """Waiting for a batch holds no thread: two threads can fill a batch of thirty."""
         app = make(sink, concurrency=2)
         sizes: list[int] = []
 
@@ -76,12 +76,12 @@ class TestGathering:
         def load(batch: Batch) -> None:
             sizes.append(len(batch))
 
-        assert ends(app, [str(n) for n in range(60)]) == ["applied"] * 60
+        assert outcomes(app, [str(n) for n in range(60)]) == ["applied"] * 60
         assert sizes == [30, 30]
         app.close()
 
-    def test_closing_hands_over(self, sink: Sink) -> None:
-        """What is gathered when the consumer closes is handled before it does."""
+    def test_closing_flushes(self, sink: Sink) -> None:
+        """Closing the consumer handles the gathered messages first."""
         app = make(sink)
         begun = threading.Event()
 
@@ -101,18 +101,18 @@ class TestGathering:
         closing.join(WAIT)
 
     def test_async(self, sink: Sink) -> None:
-        """An async handler may gather, too."""
+        """An async handler can handle batches, too."""
         app = make(sink)
 
         @app.collect(max=2, wait="60s")
         async def load(batch: Batch) -> dict[str, Upsert]:
             return {message.id: row(message) for message in batch}
 
-        assert ends(app, ["a", "b"]) == ["applied"] * 2
+        assert outcomes(app, ["a", "b"]) == ["applied"] * 2
         app.close()
 
     def test_declarations(self, sink: Sink) -> None:
-        """A batch has a size and waits a bounded time: by the same rules as collected runs."""
+        """Batch size and wait have the same bounds as for collected runs."""
         app = make(sink)
         for bad in (0, 1_001, True):
             with pytest.raises(DeclarationError, match=r"collect\.max"):
@@ -122,13 +122,13 @@ class TestGathering:
 
 
 def returned(batch: Batch) -> Any:
-    """Errors as results."""
+    """Return errors as results."""
     return [Reject("bad") if m.id == "b" else TransientError("no") if m.id == "c" else row(m)
             for m in batch]  # fmt: skip
 
 
 def reported(batch: Batch) -> Any:
-    """Errors reported one by one, results by id."""
+    """Report errors one by one, and return results by id."""
     found: dict[str, Any] = {}
     for message in batch:
         with batch.item(message):
@@ -141,13 +141,13 @@ def reported(batch: Batch) -> Any:
 
 
 def refused(batch: Batch) -> Any:
-    """Writes that the sink refuses."""
+    """Return writes that the sink refuses."""
     bad = {"b": Upsert(path="a//b"), "c": Upsert(path="rows/fenced", token=1)}
     return [bad.get(m.id) or row(m) for m in batch]
 
 
 def inside(batch: Batch, tx: SinkTx) -> Any:
-    """The same inside the transaction, with rows of the user's own."""
+    """Report errors inside the transaction, and insert the user's own rows."""
     for message in batch:
         with batch.item(message):
             tx.execute("INSERT INTO own (id) VALUES (:id)", {"id": message.id})
@@ -158,12 +158,12 @@ def inside(batch: Batch, tx: SinkTx) -> Any:
     return None
 
 
-class TestEnds:
-    """One message's end is its own."""
+class TestOutcomes:
+    """Every message of a batch has its own outcome."""
 
     @pytest.mark.parametrize("handler", [returned, reported, refused, inside])
     def test_one_by_one(self, sink: Sink, handler: Callable[..., Any]) -> None:
-        """Poison and trouble of some leave the others applied; those may come again."""
+        """Poison and failed messages do not affect the others; failed ones can be redelivered."""
 
         def prepare(tx: SinkTx) -> None:
             tx.upsert(Upsert(path="rows/fenced", token=2))
@@ -172,7 +172,7 @@ class TestEnds:
         sink.transact(prepare)
         app = make(sink)
         app.collect(max=4, wait="60s")(handler)
-        assert ends(app, ["a", "b", "c", "d"]) == ["applied", "poison", "retry", "applied"]
+        assert outcomes(app, ["a", "b", "c", "d"]) == ["applied", "poison", "retry", "applied"]
         assert app.counters() == {"applied": 2, "poison": 1}
         assert [record.message_id for record in sink.audits(SUB)] == ["b"]
         assert sink.fate(SUB, "c") is None
@@ -181,7 +181,7 @@ class TestEnds:
             assert rows == [("a",), ("d",)]
         else:
             assert stored(sink, ["a", "b", "c", "d"]) == [True, False, False, True]
-        assert ends(app, ["a", "e", "f", "g", "h"]) == ["duplicate"] + ["applied"] * 4
+        assert outcomes(app, ["a", "e", "f", "g", "h"]) == ["duplicate"] + ["applied"] * 4
         app.close()
 
     @pytest.mark.parametrize(
@@ -190,24 +190,24 @@ class TestEnds:
         ids=lambda wrong: type(wrong).__name__,
     )
     def test_the_whole_call(self, sink: Sink, wrong: Any) -> None:
-        """When the call itself fails, or answers nonsense, all are tried again; nothing is kept."""
+        """If the call fails or returns an invalid value, all are retried and nothing is stored."""
         app = make(sink)
-        answers = iter([wrong])
+        values = iter([wrong])
 
         @app.collect(max=3, wait="60s")
         def load(_: Batch) -> Any:
-            answer = next(answers, None)
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
+            value = next(values, None)
+            if isinstance(value, Exception):
+                raise value
+            return value
 
-        assert ends(app, ["a", "b", "c"]) == ["retry"] * 3
+        assert outcomes(app, ["a", "b", "c"]) == ["retry"] * 3
         assert app.counters() == {}
-        assert ends(app, ["a", "b", "c"]) == ["applied"] * 3
+        assert outcomes(app, ["a", "b", "c"]) == ["applied"] * 3
         app.close()
 
     def test_the_same_message_twice_in_a_batch(self, sink: Sink) -> None:
-        """The handler sees it once; the second delivery is a duplicate."""
+        """The handler gets it once; the second delivery is a duplicate."""
         app = make(sink)
         seen: list[str] = []
 
@@ -215,22 +215,22 @@ class TestEnds:
         def load(batch: Batch) -> None:
             seen.extend(message.id for message in batch)
 
-        assert sorted(ends(app, ["a", "a", "b"])) == ["applied", "applied", "duplicate"]
+        assert sorted(outcomes(app, ["a", "a", "b"])) == ["applied", "applied", "duplicate"]
         assert sorted(seen) == ["a", "b"]
         assert app.counters() == {"applied": 2, "duplicate": 1}
         app.close()
 
     def test_results_are_for_members(self) -> None:
-        """Results name messages of the batch, all or some."""
+        """Results may cover all or some messages of the batch, but no others."""
         message = Message(id="a", data=b"")
         assert Batch([message]).results({"a": 1}) == {"a": 1}
-        with pytest.raises(DeclarationError, match="of no batch"):
+        with pytest.raises(DeclarationError, match="not in the batch"):
             Batch([message]).results({"b": 1})
 
 
 def test_over_the_bus(sink: Sink, store: Store) -> None:
-    """A pull worker gathers what it pulled."""
-    bus = ListenedBus(store)
+    """A pull worker batches the messages it pulls."""
+    bus = RecordingBus(store)
     bus.declare_all(dead_letters=False)
     app = make(sink, concurrency=2)
 

@@ -1,4 +1,4 @@
-"""The JSON corpus through the whole kit: one verdict on both engines, values kept as they are."""
+"""The JSON corpus through the whole kit: same outcome on both engines, values unchanged."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ GOOD: dict[bytes, Any] = {
 
 
 def test_json(sink: Sink) -> None:
-    """What is bad is poison, counted and kept; what is odd but good is stored and read the same."""
+    """Invalid JSON is poison, counted and audited; unusual valid JSON is stored unchanged."""
     app = Consumer("corpus", sink=sink, options=ConsumerOptions(log=lambda _: None))
 
     @app.on()

@@ -1,4 +1,4 @@
-"""The judge of the bus's crash test sees what is lost, doubled, invented or miscounted."""
+"""The bus crash test detects lost, duplicated, invented and miscounted messages."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,12 +14,12 @@ N = 240
 Leg = tuple[str, str]
 PULLED: Leg = ("sink_url", SUBSCRIPTION)
 PUSHES: Leg = ("push_sink_url", PUSHED)
-"""(whose address in a place, the subscription)."""
+"""(Field of Place with the sink's URL, subscription)."""
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """A play that went well: everything accepted was applied once."""
+    """Build a successful crash run: every accepted message was applied once."""
     bus, sink, pushed = (f"sqlite:{tmp_path}/{one}.db" for one in DATABASES)
     place = Place("sqlite", tmp_path, bus, sink, pushed)
     for number in range(PUBLISHERS):
@@ -59,19 +59,19 @@ def change(place: Place, leg: Leg, statement: str = "", numbers: Iterable[int] =
     sink.close()
 
 
-def test_ids_are_never_given_twice(place: Place) -> None:
-    """Two numbers under one message id: one of them would be taken for a duplicate."""
+def test_duplicate_message_ids_are_detected(place: Place) -> None:
+    """Two numbers with one message id are detected: one would count as a duplicate."""
     history = history_of(place, 0)
     history.write_text(history.read_text().replace("2=2 ", "2=4 "))
     with pytest.raises(Wrong, match='"ids_twice": 1'):
         judge(place)
 
 
-def test_all_is_well(place: Place) -> None:
-    """Lines that a kill cut short say nothing; what has no answer may be there or not."""
-    told = judge(place)
-    assert (told["accepted"], told["asked"]) == (N, N + 1)
-    assert (told["pulled"]["applied"], told["pushed"]["applied"]) == (N, N // PUSHED_EVERY)
+def test_successful_run(place: Place) -> None:
+    """Truncated history lines are ignored; unconfirmed messages may or may not be present."""
+    report = judge(place)
+    assert (report["accepted"], report["asked"]) == (N, N + 1)
+    assert (report["pulled"]["applied"], report["pushed"]["applied"]) == (N, N // PUSHED_EVERY)
     change(place, PULLED, numbers=[9999])
     assert judge(place)["pulled"]["applied"] == N + 1
     assert history_read(history_of(place, 0))[1].keys() == set(range(0, N, PUBLISHERS))
@@ -88,8 +88,8 @@ def test_all_is_well(place: Place) -> None:
         ("UPDATE penstock_documents SET fields = '{\"count\": 1}' WHERE path = 'keys/4'", "summed"),
     ],
 )
-def test_what_is_wrong_is_seen(place: Place, leg: Leg, statement: str, sign: str) -> None:
-    """Each kind of fault, alone, in either sink, is enough."""
+def test_faults_are_detected(place: Place, leg: Leg, statement: str, sign: str) -> None:
+    """Each kind of fault is detected on its own, in either sink."""
     change(place, leg, statement)
     with pytest.raises(Wrong, match=sign):
         judge(place)

@@ -1,4 +1,4 @@
-"""Counters and effects are exact, whatever is redelivered, reordered, lost or done at once."""
+"""Counters and effects are exact under redelivery, reordering, lost acks and concurrency."""
 
 import json
 from collections import Counter
@@ -22,12 +22,12 @@ from penstock.sinks.sqlite import SqliteSink
 from penstock.testing.clock import VirtualClock
 from tests.conftest import CLOCK_START
 from tests.consumer.conftest import OpenSink
-from tests.consumer.kit import GRAVES, SUB, TOPIC, ListenedBus
+from tests.consumer.kit import DEAD_LETTERS, SUB, TOPIC, RecordingBus
 from tests.consumer.test_rules import wipe
 
 
 def make(sink: Sink, clock: Clock | None = None, **more: Any) -> Consumer:
-    """A consumer of numbered things, which fails where a delivery says so."""
+    """Create a consumer of numbered things that fails where a delivery requests it."""
     options = ConsumerOptions(log=lambda _: None, concurrency=4, clock=clock or SystemClock())
     app = Consumer(SUB, sink=sink, options=options, **more)
 
@@ -35,8 +35,8 @@ def make(sink: Sink, clock: Clock | None = None, **more: Any) -> Consumer:
     def thing(message: Message) -> Upsert:
         if message.json["bad"]:
             raise Reject("bad")
-        if message.attributes.get("trouble"):
-            raise TryAgain("trouble")
+        if message.attributes.get("fails"):
+            raise TryAgain("not now")
         n, version = message.json["n"], message.json["v"]
         return Upsert(path=f"things/{n % 3}", fields={"v": version}, version=version,
                       add={"count": 1})  # fmt: skip
@@ -44,9 +44,9 @@ def make(sink: Sink, clock: Clock | None = None, **more: Any) -> Consumer:
     return app
 
 
-def message(n: int, version: int, *, bad: bool = False, trouble: bool = False) -> Message:
+def message(n: int, version: int, *, bad: bool = False, fails: bool = False) -> Message:
     data = json.dumps({"n": n, "v": version, "bad": bad}).encode()
-    attributes = {"trouble": "1"} if trouble else {}
+    attributes = {"fails": "1"} if fails else {}
     return Message(id=f"m{n}", data=data, attributes=attributes, subscription=SUB)
 
 
@@ -54,7 +54,7 @@ THINGS = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_s
 
 
 class TestAnyOrder:
-    """A model of the rules agrees with the kit on every history."""
+    """A model of the rules and the kit agree on every history."""
 
     @settings(
         max_examples=40,
@@ -63,7 +63,7 @@ class TestAnyOrder:
     )
     @given(things=THINGS, data=st.data())
     def test_histories(self, tmp_path: Path, things: list[tuple[int, bool]], data: Any) -> None:
-        """Deliveries in any order and number, some failing: counters and documents are exact."""
+        """Counters and documents are exact for any order and number of deliveries and failures."""
         sink = SqliteSink(tmp_path / "state.db", clock=VirtualClock(CLOCK_START))
         wipe(sink)
         app = make(sink)
@@ -73,23 +73,23 @@ class TestAnyOrder:
         counted: Counter[str] = Counter()
         fates: dict[int, str] = {}
         documents: dict[int, dict[str, int]] = {}
-        for n, trouble in deliveries:
+        for n, fails in deliveries:
             version, bad = things[n]
-            got = app.handle(message(n, version, bad=bad, trouble=trouble)).outcome.value
-            there = documents.get(n % 3, {"v": -1, "count": 0})
+            got = app.handle(message(n, version, bad=bad, fails=fails)).outcome.value
+            document = documents.get(n % 3, {"v": -1, "count": 0})
             if fates.get(n) in ("applied", "stale_ignored"):
                 expected = "duplicate"
             elif bad:
                 expected = "poison"
-            elif trouble:
+            elif fails:
                 expected = "retry"
             else:
-                expected = "applied" if version >= there["v"] else "stale_ignored"
+                expected = "applied" if version >= document["v"] else "stale_ignored"
             assert got == expected
             if expected == "applied":
-                documents[n % 3] = {"v": version, "count": there["count"] + 1}
+                documents[n % 3] = {"v": version, "count": document["count"] + 1}
             if expected == "poison" and fates.get(n) == "poison":
-                continue  # counted when it came first
+                continue  # counted on its first delivery
             if expected != "retry":
                 counted[expected] += 1
             if expected != "duplicate":
@@ -99,8 +99,8 @@ class TestAnyOrder:
         assert {k: dict(d.fields) for k, d in stored.items() if d is not None} == documents
         app.close()
 
-    def test_at_once(self, open_sink: OpenSink) -> None:
-        """Several workers, each message many times, all at once: the sums are the same."""
+    def test_concurrent_workers(self, open_sink: OpenSink) -> None:
+        """Concurrent workers that get each message several times produce the same totals."""
         apps = [make(open_sink()) for _ in range(2)]
         apps[0].sink.check()
         deliveries = [n for n in range(15) for _ in range(5)]
@@ -120,12 +120,12 @@ class TestAnyOrder:
             app.close()
 
 
-class Forgetful(ListenedBus):
-    """A bus on which the first dozen acks, but for every third, are lost on the way."""
+class AckLosingBus(RecordingBus):
+    """A bus that loses two of every three of the first twelve acks."""
 
     def ack(self, subscription: str, ack_ids: Sequence[str]) -> list[Settling]:
-        for place, ack_id in enumerate(ack_ids, start=len(self.acks)):
-            if place >= 12 or place % 3 == 0:
+        for index, ack_id in enumerate(ack_ids, start=len(self.acks)):
+            if index >= 12 or index % 3 == 0:
                 EmbeddedBus.ack(self, subscription, [ack_id])
         self.acks += ack_ids
         return [Settling.DONE] * len(ack_ids)
@@ -135,8 +135,8 @@ class Forgetful(ListenedBus):
 def test_from_bus_to_sink(
     sink: Sink, store: Store, clock: VirtualClock, dead_letters: bool
 ) -> None:
-    """Publish, pull, handle, write: duplicates, poison and trouble, until the bus is empty."""
-    bus = Forgetful(store)
+    """Publish, pull, handle and write with duplicates, poison and errors until the bus is empty."""
+    bus = AckLosingBus(store)
     bus.declare_all(dead_letters=dead_letters)
     failing = {f"{n}" for n in range(0, 30, 7)}
     tried: set[str] = set()
@@ -145,7 +145,7 @@ def test_from_bus_to_sink(
         n = str(message.json["n"])
         if n in failing - tried:
             tried.add(n)
-            raise ConnectionError("the first time always fails")
+            raise ConnectionError("the first attempt always fails")
 
     app = make(sink, clock, dead_letters=dead_letters, gate=gate)
     bus.publish(
@@ -166,7 +166,7 @@ def test_from_bus_to_sink(
     assert app.tally["retry"] == len(failing)
     found = [sink.document(f"things/{k}") for k in range(3)]
     assert sum(d.fields["count"] for d in found if d is not None) == 27
-    buried = [json.loads(grave.data)["n"] for grave in bus.pull(GRAVES)]
-    assert sorted(buried) == ([3, 13, 23] if dead_letters else [])
+    dead = [json.loads(delivery.data)["n"] for delivery in bus.pull(DEAD_LETTERS)]
+    assert sorted(dead) == ([3, 13, 23] if dead_letters else [])
     assert len(sink.audits(SUB)) == (0 if dead_letters else 3)
     app.close()

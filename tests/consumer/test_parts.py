@@ -1,4 +1,4 @@
-"""The parts of the kit: declarations, options, errors, gates, the log and the alarm."""
+"""Parts of the consumer kit: declarations, options, errors, gates, log lines and alerts."""
 
 import json
 import re
@@ -53,10 +53,10 @@ def message(kind: str = "x", payload: Any = None, id: str = "1") -> Message:
 
 
 class TestDeclarations:
-    """What contradicts itself is refused when it is declared."""
+    """Contradictory declarations are refused."""
 
     def test_routes(self, sink: SqliteSink, clock: VirtualClock) -> None:
-        """Two handlers for one event type, or two for the rest, would fight."""
+        """Two handlers for one event type, or two for all other messages, are refused."""
         app = make(sink, clock)
         app.on("a", "b")(lambda _: None)
         app.on()(lambda _: None)
@@ -66,7 +66,7 @@ class TestDeclarations:
             app.on()(lambda _: None)
 
     def test_handlers(self) -> None:
-        """A handler takes a message, and perhaps a transaction; an async one no transaction."""
+        """A handler takes a message and optionally a transaction; an async one only a message."""
 
         async def both(message: Message, tx: Any) -> None: ...
 
@@ -87,19 +87,19 @@ class TestDeclarations:
         ids=str,
     )  # fmt: skip
     def test_options(self, tmp_path: Path, bad: dict[str, Any]) -> None:
-        """Options out of bounds are refused by name."""
+        """Options out of bounds raise an error that names the option."""
         with pytest.raises(SettingsError) as caught:
             Consumer(SUB, sink=f"sqlite:{tmp_path}/x.db", options=ConsumerOptions(**bad))
         assert caught.value.field in bad
 
     def test_names(self, tmp_path: Path) -> None:
-        """A consumer has the name of a subscription."""
+        """A consumer's name must be a valid subscription name."""
         for bad in ("", "x" * 256):
             with pytest.raises(SettingsError, match="subscription"):
                 Consumer(bad, sink=f"sqlite:{tmp_path}/x.db")
 
     def test_returned(self, sink: SqliteSink, clock: VirtualClock) -> None:
-        """A handler that returns something else is a bug, and no fault of the message."""
+        """A handler that returns an invalid value is a bug: the message is retried."""
         app = make(sink, clock)
         app.on()(lambda _: {"path": "a/1"})
         end = app.handle(message())
@@ -110,16 +110,16 @@ class TestDeclarations:
 
 
 class Grpc(Enum):
-    """Status codes as grpc has them."""
+    """Status codes in the style of grpc."""
 
     UNAVAILABLE = (14, "unavailable")
 
 
 class TestErrors:
-    """Exceptions are judged, whatever they are made of."""
+    """Any exception can be classified."""
 
     def test_broken(self) -> None:
-        """An exception whose attributes and text raise is transient, and told by its name."""
+        """An exception whose attributes and text raise is transient and shown by its class name."""
 
         class Broken(Exception):
             def __str__(self) -> str:
@@ -133,12 +133,12 @@ class TestErrors:
         assert (failure.kind, failure.error) == (ErrorKind.TRANSIENT, "Broken: Broken")
 
     def test_text_that_every_bus_and_sink_can_hold(self) -> None:
-        """Or the refusal of one message would fail, and of all that are settled with it."""
+        """Otherwise the nack of one message would fail the whole batch it is settled with."""
         failure = failure_of(ValueError("a\x00b\ud800c"))
         assert check_text(failure.error, "error", 1_000) == "ValueError: a\ufffdb?c"
 
     def test_bounded_and_masked(self) -> None:
-        """Error texts are short, and secrets in them are masked."""
+        """Error texts are truncated, and secrets in them are masked."""
         failure = failure_of(RuntimeError("password=hunter2 " + "x" * 100_000))
         assert len(failure.error) == ERROR_MAX
         assert "hunter2" not in failure.error
@@ -153,13 +153,13 @@ class TestErrors:
         ],
     )  # fmt: skip
     def test_codes(self, name: str, value: Any, expected: str | None) -> None:
-        """The code a library gave is kept."""
+        """The library's error code is kept."""
         error = RuntimeError("x")
         setattr(error, name, value)
         assert failure_of(error).error_code == expected
 
     def test_users_rules(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """`register_error` decides about a user's own exceptions."""
+        """`register_error` classifies a user's own exceptions."""
         monkeypatch.setattr("penstock.core.error_classification.DEFAULT._rules", ())
 
         class Mine(Exception): ...
@@ -171,7 +171,7 @@ class TestErrors:
         assert failure_of(Mine()).kind is ErrorKind.CONFIGURATION
 
     def test_missing_names(self) -> None:
-        """A missing name says where it is missing; get() does not mind."""
+        """A missing name raises Reject with its path; get() returns None."""
         with pytest.raises(Reject) as caught:
             Payload({}, "data.a[0]")["b"]
         end = failure_of(caught.value)
@@ -180,8 +180,8 @@ class TestErrors:
         )  # fmt: skip
         assert Payload({}, "data").get("b") is None
 
-    def test_an_exit_is_no_end(self, sink: SqliteSink, clock: VirtualClock) -> None:
-        """A handler that wants to end the process does not lose its message."""
+    def test_system_exit_is_retried(self, sink: SqliteSink, clock: VirtualClock) -> None:
+        """A handler that raises SystemExit does not lose its message."""
         app = make(sink, clock)
 
         @app.on()
@@ -193,10 +193,10 @@ class TestErrors:
 
 
 class TestGates:
-    """The gate is asked before the handler."""
+    """The gate is called before the handler."""
 
     def test_answers(self, sink: SqliteSink, clock: VirtualClock) -> None:
-        """False and TryAgain wait, anything else is given to the handler; a route has its own."""
+        """False and TryAgain retry, other values reach the handler; a route can have its own."""
         answers: list[Any] = [False, TryAgain("later", after="2m"), {"degraded": True}]
         seen: list[Any] = []
 
@@ -214,15 +214,15 @@ class TestGates:
         assert app.handle(message()).outcome is Outcome.APPLIED
         assert app.handle(message("own", id="2")).outcome is Outcome.APPLIED
         assert seen == [{"degraded": True}, "mine"]
-        assert app.handle(message()).outcome is Outcome.DUPLICATE  # the gate is not asked
+        assert app.handle(message()).outcome is Outcome.DUPLICATE  # the gate is not called
         app.close()
 
 
 class TestGuards:
-    """`newer` judges before the handler, and remembers."""
+    """`newer` is checked before the handler, and the version is stored."""
 
     def test_inside_and_outside(self, sink: SqliteSink, clock: VirtualClock) -> None:
-        """With either kind of handler, a version is kept though the handler writes nothing."""
+        """With and without `tx`, the version is stored even if the handler writes nothing."""
         app = make(sink, clock)
         called: list[str] = []
         guard = lambda m: (f"things/{m.event_type}", m.json["v"])  # noqa: E731 - a short one
@@ -239,11 +239,11 @@ class TestGuards:
         app.close()
 
 
-class TestTelling:
-    """Lines and alerts; neither can fail a message."""
+class TestLogging:
+    """Log lines and alerts; neither can fail a message."""
 
-    def test_trouble_with_the_log(self, sink: SqliteSink, clock: VirtualClock) -> None:
-        """A log or an alarm that fails changes nothing about the message."""
+    def test_failing_log(self, sink: SqliteSink, clock: VirtualClock) -> None:
+        """A log or alert function that fails does not change a message's outcome."""
 
         def fail(_: Any) -> None:
             raise OSError("disk full")
@@ -255,10 +255,8 @@ class TestTelling:
         assert app.handle(message("denied", id="2")).outcome == "retry"
         app.close()
 
-    def test_alerts_are_told_apart_and_not_repeated(
-        self, sink: SqliteSink, clock: VirtualClock
-    ) -> None:
-        """The first at once; the same again after a minute, with how many were not told."""
+    def test_repeated_alerts_are_suppressed(self, sink: SqliteSink, clock: VirtualClock) -> None:
+        """The first alert is sent at once; a repeat after a minute, with the number suppressed."""
         alerts: list[Alert] = []
         app = make(sink, clock, alert=alerts.append)
         app.on("denied")(_denied)
@@ -282,15 +280,15 @@ class TestTelling:
     def test_stdout(
         self, sink: SqliteSink, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """Without a log of one's own, lines go to standard output, one each."""
+        """By default each message writes one line to standard output."""
         app = Consumer(SUB, sink=sink, options=ConsumerOptions(clock=clock, service="s"))
         app.on()(lambda _: [Upsert(path="a/1"), Upsert(path="a/2", replace=True)])
         app.handle(message())
         app.close()
         (line,) = capsys.readouterr().out.splitlines()
-        told = json.loads(line)
-        assert (told["doc_path"], told["write_kind"]) == (["a/1", "a/2"], "merge+replace")
-        assert (told["service"], told["env"], told["version"]) == ("s", None, None)
+        logged = json.loads(line)
+        assert (logged["doc_path"], logged["write_kind"]) == (["a/1", "a/2"], "merge+replace")
+        assert (logged["service"], logged["env"], logged["version"]) == ("s", None, None)
 
 
 def _denied(_: Message) -> None:
@@ -298,10 +296,10 @@ def _denied(_: Message) -> None:
 
 
 class TestHousekeeping:
-    """Marks go when messages cannot come back."""
+    """Marks are pruned when messages can no longer be redelivered."""
 
     def test_once_an_hour(self, sink: SqliteSink, clock: VirtualClock) -> None:
-        """Old marks are pruned in passing."""
+        """Handling a message prunes old marks at most once an hour."""
         app = make(sink, clock, options={"marks_kept": "7d"})
         app.on()(lambda _: None)
         app.handle(message(id="old"))
@@ -313,7 +311,7 @@ class TestHousekeeping:
         clock.advance(HOUR // 2)
 
     def test_bytes(self, sink: SqliteSink, clock: VirtualClock) -> None:
-        """A consumer of bytes reads no JSON; text that is none is poison."""
+        """A consumer of bytes parses no JSON; `text` of invalid UTF-8 is poison."""
         app = make(sink, clock, options={"payload": "bytes"})
         seen: list[str] = []
         app.on("x")(lambda m: seen.append(m.text))
@@ -332,7 +330,7 @@ class TestHousekeeping:
         ],
     )  # fmt: skip
     def test_no_object(self, sink: SqliteSink, clock: VirtualClock, data: bytes, got: str) -> None:
-        """Handlers ask payloads for names, so what is no object is poison, unless it is wanted."""
+        """A payload that is not an object is poison, unless the option `payload` is "json"."""
         app, other = make(sink, clock), make(sink, clock, options={"payload": "json"})
         given = Message(id="1", data=data, attributes={"event_type": "x"}, subscription=SUB)
         for one in (app, other):
@@ -347,7 +345,7 @@ class TestHousekeeping:
         other.close()
 
     def test_used_again_after_closing(self, sink: SqliteSink, clock: VirtualClock) -> None:
-        """A closed consumer opens what it needs again; closing twice is fine."""
+        """A closed consumer reopens what it needs; closing twice is allowed."""
         app = make(sink, clock)
         app.on()(lambda _: None)
         app.handle(message(id="1"))
@@ -360,7 +358,7 @@ class TestHousekeeping:
 
 
 def test_the_reference_is_complete() -> None:
-    """Every public name and every option is on the reference page."""
+    """The reference page mentions every public name and every option."""
     page = (Path(__file__).parents[2] / "docs" / "reference" / "consumer.md").read_text("utf-8")
     names = [*consumer.__all__, *(field.name for field in fields(ConsumerOptions))]
     assert [name for name in names if not re.search(rf"[`# ]{name}\b", page)] == []

@@ -1,7 +1,7 @@
-"""Every rule of the source design for consumers: what failed, how it came, whether there is a DLQ.
+"""All rules of the source design for consumers: by failure, by transport, with and without a DLQ.
 
-Each row is played over HTTP and over the embedded bus, on both engines, with and without a
-dead-letter policy, and judged by the answer, the log line, the counters, the sink and the alert.
+Each row runs over HTTP and over the embedded bus, on both engines, with and without a dead-letter
+policy. The tests check the response, the log line, the counters, the sink and the alert.
 """
 
 import json
@@ -22,24 +22,24 @@ from penstock.db.store import Store
 from penstock.sinks.opening import open_sink
 from penstock.sinks.protocol import Sink, SinkTx
 from penstock.testing.clock import VirtualClock
-from tests.consumer.kit import GRAVES, SUB, TOPIC, ListenedBus, envelope, request
+from tests.consumer.kit import DEAD_LETTERS, SUB, TOPIC, RecordingBus, envelope, request
 
 
 def google(name: str, code: int) -> type[Exception]:
-    """An exception as google-api-core has them."""
+    """Return an exception class like those of google-api-core."""
     body = {"__module__": "google.api_core.exceptions", "code": code}
     return type(name, (Exception,), body)
 
 
 ERRORS: dict[str, BaseException] = {
     "ResourceExhausted": google("ResourceExhausted", 429)("quota"),
-    "Unavailable": google("ServiceUnavailable", 503)("away"),
+    "Unavailable": google("ServiceUnavailable", 503)("unavailable"),
     "DeadlineExceeded": google("DeadlineExceeded", 504)("late"),
     "Aborted": google("Aborted", 409)("contention"),
     "timeout": TimeoutError("slow"),
     "connection": ConnectionResetError("reset"),
-    "PermissionDenied": google("PermissionDenied", 403)("may not"),
-    "Unauthenticated": google("Unauthenticated", 401)("who"),
+    "PermissionDenied": google("PermissionDenied", 403)("denied"),
+    "Unauthenticated": google("Unauthenticated", 401)("no credentials"),
     "settings": SettingsError("SYSTEM_EVENTS_TOPIC", "a topic", "nothing"),
     "rejected": Reject("service: required"),
     "ValueError": ValueError("unknown service kind"),
@@ -53,7 +53,7 @@ ERRORS: dict[str, BaseException] = {
 
 @dataclass(frozen=True)
 class Row:
-    """What arrives, and what must come of it."""
+    """A message and its expected outcome."""
 
     outcome: str
     kind: str = "beat"
@@ -63,14 +63,14 @@ class Row:
     retryable: bool | None = None
     is_malformed: bool = False
     earlier: int | None = None
-    """The version of another message about the same pipeline that was applied before."""
+    """Version of another message about the same pipeline that was applied before."""
     is_again: bool = False
-    """The message itself was applied before and its ack got lost."""
+    """Whether the message itself was applied before and its ack was lost."""
     schema: str = "1"
 
     @property
     def body(self) -> bytes:
-        """The message's data."""
+        """Data of the message."""
         return json.dumps(self.payload).encode() if self.data is None else self.data
 
 
@@ -94,7 +94,7 @@ ROWS = {
     "names twice": poison(data=b'{"v": 1, "v": 2}', is_malformed=True),
     "nothing": poison(data=b"", is_malformed=True),
     "no object": poison(data=b"0"),
-    "unroutable": poison(kind="nobody"),
+    "unroutable": poison(kind="unhandled"),
     "another schema": poison(schema="2"),
     "required field missing": poison(payload={"v": 5}),
     "a value that makes no sense": poison(payload={"p": "a/b", "v": 5}),
@@ -126,7 +126,7 @@ LINE = {
 
 
 class Scene:
-    """A consumer of beats and of everything that can go wrong."""
+    """A consumer of heartbeats and of every kind of failure."""
 
     def __init__(self, sink: Sink, clock: VirtualClock, *, dead_letters: bool) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -164,7 +164,7 @@ class Scene:
             os.environ["PENSTOCK_TEST_NOT_SET"]
 
     def prepare(self, row: Row) -> dict[str, int]:
-        """What was handled before the row's message; the counters it left."""
+        """Handle the row's earlier message, if any; return the counters after it."""
         if row.earlier is None:
             return {}
         data = json.dumps({"p": "nba", "v": row.earlier}).encode()
@@ -172,8 +172,8 @@ class Scene:
         self.lines.clear()
         return {"applied": 1}
 
-    def judge(self, row: Row, name: str, before: dict[str, int]) -> dict[str, Any]:
-        """Everything but the answer: the line, counters, documents, alerts, audit."""
+    def check(self, row: Row, name: str, before: dict[str, int]) -> dict[str, Any]:
+        """Check all effects but the response: log line, counters, documents, alerts, audit."""
         (line,) = self.lines
         assert line.keys() == LINE
         assert (line["service"], line["env"], line["version"]) == ("ingest", "test", "1a2b")
@@ -192,7 +192,7 @@ class Scene:
             before = {"applied": 1}
         expected = {key: before.get(key, 0) + counted.get(key, 0) for key in {*before, *counted}}
         assert self.app.counters() == expected
-        self._judge_sink(row)
+        self._check_sink(row)
         assert [alert.severity for alert in self.alerts] == ["CRITICAL"] * is_config
         kept = self.sink.audits(SUB)
         assert len(kept) == (row.outcome == "poison" and not self.dead_letters)
@@ -200,7 +200,7 @@ class Scene:
             assert (kept[0].data, kept[0].error_type) == (row.body, row.error_type)
         return line
 
-    def _judge_sink(self, row: Row) -> None:
+    def _check_sink(self, row: Row) -> None:
         document = self.sink.document("pipelines/nba")
         stored = None if document is None else document.fields
         if row.outcome == "applied":
@@ -218,7 +218,7 @@ def attributes(row: Row) -> dict[str, str]:
 
 
 def wipe(sink: Sink) -> None:
-    """Forget everything, for the next row."""
+    """Delete all data of the sink, for the next row."""
 
     def body(tx: SinkTx) -> None:
         for table in ("documents", "marks", "counters", "audit"):
@@ -229,7 +229,7 @@ def wipe(sink: Sink) -> None:
 
 @contextmanager
 def played(sink: Sink, clock: VirtualClock, name: str, *, dead_letters: bool) -> Iterator[Scene]:
-    """A scene for one row, which a failure names."""
+    """Yield a scene for one row; a failure names the row."""
     wipe(sink)
     scene = Scene(sink, clock, dead_letters=dead_letters)
     try:
@@ -243,7 +243,7 @@ def played(sink: Sink, clock: VirtualClock, name: str, *, dead_letters: bool) ->
 
 @pytest.mark.parametrize("dead_letters", [True, False], ids=["dlq", "no-dlq"])
 def test_push(sink: Sink, clock: VirtualClock, dead_letters: bool) -> None:
-    """Pushes: 2xx, 400, 422 or 500."""
+    """A push is answered with 2xx, 400, 422 or 500."""
     for name, row in ROWS.items():
         with played(sink, clock, name, dead_letters=dead_letters) as scene:
             before = scene.prepare(row)
@@ -260,7 +260,7 @@ def test_push(sink: Sink, clock: VirtualClock, dead_letters: bool) -> None:
                 expected = 200
             assert (answer.status, answer.json) == (expected, {"outcome": row.outcome})
             assert answer.headers.get("retry-after") == ("45" if name == "try again" else None)
-            line = scene.judge(row, name, before)
+            line = scene.check(row, name, before)
             assert (line["http_status"], line["ack_action"]) == (expected, None)
             assert line["messageId"] == "m1"
             assert line["subscription"] == f"projects/p/subscriptions/{SUB}"
@@ -269,16 +269,16 @@ def test_push(sink: Sink, clock: VirtualClock, dead_letters: bool) -> None:
 
 @pytest.mark.parametrize("dead_letters", [True, False], ids=["dlq", "no-dlq"])
 def test_pull(sink: Sink, store: Store, clock: VirtualClock, dead_letters: bool) -> None:
-    """Pulls: ack, nack, or straight to the dead letters with bytes and attributes as they were."""
+    """A pulled message is acked, nacked or dead-lettered with unchanged data and attributes."""
     for name, row in ROWS.items():
         with played(sink, clock, name, dead_letters=dead_letters) as scene:
-            bus = ListenedBus(store)
+            bus = RecordingBus(store)
             bus.declare_all(dead_letters=dead_letters)
             before = scene.prepare(row)
             outgoing = Outgoing(data=row.body, attributes=attributes(row))
             (message_id,) = bus.publish(TOPIC, [outgoing])
             if row.is_again:
-                # Somebody handled it and died before the ack.
+                # A worker handled it and crashed before the ack.
                 (delivery,) = bus.pull(SUB)
                 scene.app.handle(of_delivery(delivery))
                 bus.extend(SUB, [delivery.ack_id], 0)
@@ -286,26 +286,26 @@ def test_pull(sink: Sink, store: Store, clock: VirtualClock, dead_letters: bool)
                 scene.lines.clear()
                 bus.nacks.clear()
             assert scene.app.worker(bus).run_once() == 1
-            line = scene.judge(row, name, before)
-            is_buried = row.outcome == "poison" and dead_letters
-            expected = "dead_letter" if is_buried else "nack" if row.outcome == "retry" else "ack"
+            line = scene.check(row, name, before)
+            is_dead = row.outcome == "poison" and dead_letters
+            expected = "dead_letter" if is_dead else "nack" if row.outcome == "retry" else "ack"
             assert (line["http_status"], line["ack_action"]) == (None, expected)
             assert (line["messageId"], line["subscription"]) == (message_id, SUB)
             assert line["deliveryAttempt"] == 1 + row.is_again
             assert [len(bus.acks), len(bus.nacks)] == ([1, 0] if expected == "ack" else [0, 1])
-            judge_bus(bus, row, name, line)
+            check_bus(bus, row, name, line)
 
 
-def judge_bus(bus: ListenedBus, row: Row, name: str, line: dict[str, Any]) -> None:
-    """Where the message is now: gone, buried with its reason, or waiting for its next attempt."""
-    buried = bus.buried()
-    assert len(buried) == (line["ack_action"] == "dead_letter")
-    for grave in buried:
-        assert grave.data == row.body
-        assert attributes(row).items() <= grave.attributes.items()
-        assert grave.attributes["penstock-error-kind"] == "poison"
-        assert grave.attributes["penstock-error"] == line["error"]
-        bus.ack(GRAVES, [grave.ack_id])
+def check_bus(bus: RecordingBus, row: Row, name: str, line: dict[str, Any]) -> None:
+    """Check that the message is settled, dead-lettered with its reason, or delayed for retry."""
+    dead = bus.dead_letters()
+    assert len(dead) == (line["ack_action"] == "dead_letter")
+    for delivery in dead:
+        assert delivery.data == row.body
+        assert attributes(row).items() <= delivery.attributes.items()
+        assert delivery.attributes["penstock-error-kind"] == "poison"
+        assert delivery.attributes["penstock-error"] == line["error"]
+        bus.ack(DEAD_LETTERS, [delivery.ack_id])
     assert bus.pull(SUB) == []
     if row.outcome == "retry":
         (nack,) = bus.nacks
@@ -315,13 +315,13 @@ def judge_bus(bus: ListenedBus, row: Row, name: str, line: dict[str, Any]) -> No
 
 
 class TestMalformedPushes:
-    """Bodies that are no envelope at all."""
+    """Push bodies that are not an envelope."""
 
     @pytest.mark.parametrize("dead_letters", [True, False], ids=["dlq", "no-dlq"])
     def test_counted_and_kept_once(
         self, sink: Sink, clock: VirtualClock, dead_letters: bool
     ) -> None:
-        """Refused for the dead letters, or taken and kept; however often it comes, counted once."""
+        """Refused with a dead-letter policy, else accepted and audited; always counted once."""
         scene = Scene(sink, clock, dead_letters=dead_letters)
         for body in (b"hello", b"hello", b'{"message": {"messageId": "7", "data": "!"}}'):
             assert request(scene.app.asgi(), body).status == (400 if dead_letters else 200)
@@ -337,10 +337,10 @@ class TestMalformedPushes:
 
 
 class TestPoisonLater:
-    """Poison is poison for today's code only."""
+    """A message that was poison can be handled by newer code."""
 
-    def test_a_mended_handler(self, sink: Sink, clock: VirtualClock) -> None:
-        """A replay of a poison message is handled; counters say where messages are now."""
+    def test_a_fixed_handler(self, sink: Sink, clock: VirtualClock) -> None:
+        """A replayed poison message is handled, and the counters follow its new outcome."""
         scene = Scene(sink, clock, dead_letters=True)
         bad = Message(id="1", data=b"{}", subscription=SUB, attributes={"event_type": "new"})
         assert scene.app.handle(bad).outcome == "poison"
@@ -356,7 +356,7 @@ class TestPoisonLater:
         scene.app.close()
 
     def test_an_applied_message_stays_applied(self, sink: Sink, clock: VirtualClock) -> None:
-        """A redelivery that today's code would refuse is a duplicate all the same."""
+        """A redelivery that newer code would reject is still a duplicate."""
         scene = Scene(sink, clock, dead_letters=False)
         row = ROWS["applied"]
         once = Message(id="1", data=row.body, subscription=SUB, attributes=attributes(row))
@@ -367,14 +367,14 @@ class TestPoisonLater:
         scene.app.close()
 
 
-class TestSinkAway:
-    """A sink that does not answer."""
+class TestUnavailableSink:
+    """A sink that is not available."""
 
     @pytest.mark.parametrize("dead_letters", [True, False], ids=["dlq", "no-dlq"])
     def test_nothing_is_lost(self, clock: VirtualClock, dead_letters: bool) -> None:
-        """Good messages come back; poison goes to the dead letters, or comes back to be kept."""
-        away = open_sink("postgresql://127.0.0.1:1/x", clock=clock)
-        scene = Scene(away, clock, dead_letters=dead_letters)
+        """Valid messages are retried; poison is dead-lettered or, without a policy, retried."""
+        unavailable = open_sink("postgresql://127.0.0.1:1/x", clock=clock)
+        scene = Scene(unavailable, clock, dead_letters=dead_letters)
         good = envelope(b'{"p": "nba", "v": 1}', attributes(ROWS["applied"]))
         assert request(scene.app.asgi(), good).status == 500
         assert request(scene.app.asgi(), b"junk").status == (400 if dead_letters else 500)

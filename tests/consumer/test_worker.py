@@ -1,4 +1,4 @@
-"""The pull worker over the embedded bus: leases, bounds, stops, trouble with the transport."""
+"""The pull worker over the embedded bus: leases, bounds, stops, transport errors."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,9 +15,9 @@ from penstock.db.store import Store
 from penstock.sinks.protocol import Sink
 from penstock.testing.clock import VirtualClock
 from tests.conftest import OpenStore
-from tests.consumer.kit import SUB, TOPIC, ListenedBus
+from tests.consumer.kit import SUB, TOPIC, RecordingBus
 
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 APPLIED = Disposition(outcome=Outcome.APPLIED)
 
 
@@ -29,22 +29,22 @@ def make(sink: Sink, clock: Any = None, **more: Any) -> Consumer:
 
 
 @pytest.fixture
-def bus(store: Store) -> ListenedBus:
-    """A bus on the test's clock."""
-    made = ListenedBus(store)
+def bus(store: Store) -> RecordingBus:
+    """Return a bus on the test's clock."""
+    made = RecordingBus(store)
     made.declare_all(dead_letters=False)
     return made
 
 
 @pytest.fixture
-def live(open_store: OpenStore) -> ListenedBus:
-    """A bus on the database's clock, for workers on threads."""
-    made = ListenedBus(open_store(clock=None))
+def live(open_store: OpenStore) -> RecordingBus:
+    """Return a bus on the database's clock, for workers on threads."""
+    made = RecordingBus(open_store(clock=None))
     made.declare_all(dead_letters=False)
     return made
 
 
-def publish(bus: ListenedBus, n: int, start: int = 0) -> list[str]:
+def publish(bus: RecordingBus, n: int, start: int = 0) -> list[str]:
     return bus.publish(
         TOPIC,
         [
@@ -55,10 +55,10 @@ def publish(bus: ListenedBus, n: int, start: int = 0) -> list[str]:
 
 
 class TestLeases:
-    """Deadlines are moved while a message is being handled."""
+    """Deadlines are extended while a message is being handled."""
 
-    def test_kept(self, sink: Sink, bus: ListenedBus, clock: VirtualClock) -> None:
-        """A message that is handled for longer than its deadline is not handed over again."""
+    def test_kept(self, sink: Sink, bus: RecordingBus, clock: VirtualClock) -> None:
+        """A message that is handled for longer than its deadline is not redelivered."""
         clerk = Clerk(make(sink, clock), bus)
         publish(bus, 1)
         (delivery,) = bus.pull(SUB)
@@ -73,8 +73,8 @@ class TestLeases:
         assert clerk.step() is None
         assert (clerk.in_hand, bus.acks) == (0, [delivery.ack_id])
 
-    def test_not_for_ever(self, sink: Sink, bus: ListenedBus, clock: VirtualClock) -> None:
-        """After the longest hold the message is given up to whoever comes."""
+    def test_hold_max(self, sink: Sink, bus: RecordingBus, clock: VirtualClock) -> None:
+        """After `hold_max` the lease is no longer extended and the message is redelivered."""
         clerk = Clerk(make(sink, clock, hold_max="2m"), bus)
         publish(bus, 1)
         clerk.hold(bus.pull(SUB))
@@ -82,12 +82,12 @@ class TestLeases:
             clock.advance(seconds=30)
             clerk.step()
         assert len(bus.extended) == 3
-        assert bus.pull(SUB) == []  # which finds it lapsed, and delays it
+        assert bus.pull(SUB) == []  # this pull finds the lapsed delivery and delays it
         clock.advance(seconds=60)
         assert [delivery.attempt for delivery in bus.pull(SUB)] == [2]
 
-    def test_lost(self, sink: Sink, bus: ListenedBus, clock: VirtualClock) -> None:
-        """A lease that was lost is not asked for again; the late ack changes nothing."""
+    def test_lost(self, sink: Sink, bus: RecordingBus, clock: VirtualClock) -> None:
+        """A lost lease is not extended again; the late ack changes nothing."""
         clerk = Clerk(make(sink, clock), bus)
         publish(bus, 1)
         (delivery,) = bus.pull(SUB)
@@ -103,36 +103,36 @@ class TestLeases:
 
 
 class TestSettling:
-    """Ends reach the transport, sooner or later."""
+    """Outcomes reach the transport eventually."""
 
-    def test_trouble(
+    def test_transport_errors(
         self,
         sink: Sink,
-        bus: ListenedBus,
+        bus: RecordingBus,
         clock: VirtualClock,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """While the transport is away ends are kept and tried again, then let go."""
+        """While the transport is unavailable, settling is retried, then abandoned."""
         clerk = Clerk(make(sink, clock), bus)
         publish(bus, 2)
         deliveries = bus.pull(SUB)
         clerk.hold(deliveries)
         real = bus.ack
-        monkeypatch.setattr(bus, "ack", _away)
+        monkeypatch.setattr(bus, "ack", _unavailable)
         clerk.end(deliveries[0].ack_id, APPLIED)
         assert clerk.step() == 0.2
         assert clerk.in_hand == 2
         monkeypatch.setattr(bus, "ack", real)
         clerk.step()
         assert bus.acks == [deliveries[0].ack_id]
-        monkeypatch.setattr(bus, "ack", _away)
+        monkeypatch.setattr(bus, "ack", _unavailable)
         clerk.end(deliveries[1].ack_id, APPLIED)
         for _ in range(SETTLE_TRIES):
             clerk.step()
         assert clerk.in_hand == 0
 
-    def test_many_in_few_calls(self, sink: Sink, bus: ListenedBus) -> None:
-        """One round of the worker settles a batch with few calls."""
+    def test_many_in_few_calls(self, sink: Sink, bus: RecordingBus) -> None:
+        """One `run_once` settles a batch with few calls."""
         app = make(sink)
 
         @app.on()
@@ -147,12 +147,12 @@ class TestSettling:
         app.close()
 
 
-def _away(_: str, __: Sequence[str]) -> list[Settling]:
+def _unavailable(_: str, __: Sequence[str]) -> list[Settling]:
     raise StoreUnavailable
 
 
-class Gathering:
-    """A handler that can be held up."""
+class BlockingHandler:
+    """A handler that blocks until the test releases it."""
 
     def __init__(self) -> None:
         self.may_end = threading.Event()
@@ -166,24 +166,24 @@ class Gathering:
             self._now += 1
             self.most = max(self.most, self._now)
             self._lock.notify_all()
-        assert self.may_end.wait(PATIENCE)
+        assert self.may_end.wait(TIMEOUT_S)
         with self._lock:
             self._now -= 1
             self._lock.notify_all()
 
     def wait_for(self, n: int) -> None:
-        """Wait until so many have begun."""
+        """Wait until `n` messages have been started."""
         with self._lock:
-            assert self._lock.wait_for(lambda: len(self.begun) >= n, PATIENCE), self.begun
+            assert self._lock.wait_for(lambda: len(self.begun) >= n, TIMEOUT_S), self.begun
 
 
 class TestLoop:
     """The worker on its threads."""
 
-    def test_bounds(self, sink: Sink, live: ListenedBus) -> None:
-        """So many at a time, so many in hand, and all in the end."""
+    def test_bounds(self, sink: Sink, live: RecordingBus) -> None:
+        """Concurrency and outstanding messages stay bounded, and all messages are handled."""
         app = make(sink, concurrency=3, outstanding=5)
-        handler = Gathering()
+        handler = BlockingHandler()
         app.on()(handler)
         publish(live, 12)
         worker = app.worker(live)
@@ -196,10 +196,10 @@ class TestLoop:
         assert app.counters() == {"applied": 12}
         app.close()
 
-    def test_stop(self, sink: Sink, live: ListenedBus) -> None:
-        """What was begun is finished and acked; the rest is given back as if it never was taken."""
+    def test_stop(self, sink: Sink, live: RecordingBus) -> None:
+        """A stop finishes and acks started messages; the rest is released, no attempt counted."""
         app = make(sink, concurrency=1, outstanding=4)
-        handler = Gathering()
+        handler = BlockingHandler()
         app.on()(handler)
         publish(live, 4)
         worker = app.worker(live)
@@ -208,7 +208,7 @@ class TestLoop:
         stopping = threading.Thread(target=worker.stop)
         stopping.start()
         handler.may_end.set()
-        stopping.join(PATIENCE)
+        stopping.join(TIMEOUT_S)
         assert not stopping.is_alive()
         assert len(live.acks) == len(handler.begun)
         assert len(live.acks) + len(live.released) == 4
@@ -218,8 +218,8 @@ class TestLoop:
         assert live.ack(SUB, live.released) == [Settling.STALE] * len(live.released)
         app.close()
 
-    def test_a_stop_does_not_wait_for_full_batches(self, sink: Sink, live: ListenedBus) -> None:
-        """What is gathered when the worker stops is handled and acked."""
+    def test_a_stop_does_not_wait_for_full_batches(self, sink: Sink, live: RecordingBus) -> None:
+        """A stop handles and acks the gathered messages."""
         app = make(sink)
         gathered = threading.Event()
 
@@ -233,16 +233,16 @@ class TestLoop:
         publish(live, 3)
         worker = app.worker(live)
         worker.start()
-        assert gathered.wait(PATIENCE)
+        assert gathered.wait(TIMEOUT_S)
         assert worker.stop()
         assert len(live.acks) + len(live.released) == 3
         assert app.counters() == {"applied": len(live.acks)}
         app.close()
 
-    def test_a_stop_waits_only_so_long(self, sink: Sink, live: ListenedBus) -> None:
-        """A handler that does not end is left behind, unacked."""
+    def test_a_stop_waits_a_bounded_time(self, sink: Sink, live: RecordingBus) -> None:
+        """A handler that does not return in time leaves its message unacked."""
         app = make(sink, concurrency=1, drain=0)
-        handler = Gathering()
+        handler = BlockingHandler()
         app.on()(handler)
         publish(live, 1)
         worker = app.worker(live)
@@ -253,12 +253,12 @@ class TestLoop:
         handler.may_end.set()
         app.close()
 
-    def test_a_transport_that_comes_back(
-        self, sink: Sink, live: ListenedBus, monkeypatch: pytest.MonkeyPatch
+    def test_failing_pulls_are_retried(
+        self, sink: Sink, live: RecordingBus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A worker outlives pulls that fail."""
+        """A worker continues after failed pulls."""
         app = make(sink)
-        handler = Gathering()
+        handler = BlockingHandler()
         handler.may_end.set()
         app.on()(handler)
         failing = iter([StoreUnavailable("one"), StoreUnavailable("two")])
@@ -282,7 +282,7 @@ class TestLoop:
 
 @pytest.fixture(autouse=True)
 def threads() -> Iterator[None]:
-    """No thread of a worker outlives its test."""
+    """Check that no worker thread outlives its test."""
     yield
     left = [t.name for t in threading.enumerate() if t.name in ("penstock-pull", "penstock-clerk")]
     assert left == []

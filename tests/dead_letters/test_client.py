@@ -1,4 +1,4 @@
-"""Dead letters from the caller's side: found, grouped, replayed, discarded."""
+"""Use cases of dead letters: find, group, replay, discard."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from penstock.dead_letters.client.dead_letters import Edit, LetterFilter
 from tests.kits.desk import Desk
 
 
-def letter_of(desk: Desk, run_id: int) -> int:
-    """The number of a run's dead letter."""
-    letter = desk.client.dead_letters.of_run(run_id)
-    assert letter is not None
-    return letter.dead_letter_id
+def dead_letter_id_of(desk: Desk, run_id: int) -> int:
+    """Return the id of a run's dead letter."""
+    dead_letter = desk.client.dead_letters.of_run(run_id)
+    assert dead_letter is not None
+    return dead_letter.dead_letter_id
 
 
-class TestLooking:
-    """Lists, groups, one in full."""
+class TestReading:
+    """Lists, groups and details of dead letters."""
 
     def test_newest_first_and_filtered(self, desk: Desk) -> None:
-        """Dead letters are listed newest first, under every filter, page by page."""
+        """Dead letters are listed newest first, page by page, with any filter."""
         one = desk.die()
         desk.clock.advance(HOUR)
         two = desk.die(customer="other")
@@ -35,10 +35,10 @@ class TestLooking:
         assert subjects(customer="acme") == subjects(until=desk.clock.now() - SECOND) == [one]
         assert subjects(since=desk.clock.now() - SECOND) == [two]
         assert subjects(pipeline="nightly", error_type="VALIDATION_ERROR", kind="run") == [two, one]
-        nobody = ({"pipeline": "x"}, {"error_type": "X"}, {"partition": "x"}, {"topic": "x"},
+        unmatched = ({"pipeline": "x"}, {"error_type": "X"}, {"partition": "x"}, {"topic": "x"},
                   {"subscription": "x"}, {"correlation_id": "x"}, {"kind": "delivery"},
                   {"processor": "x"}, {"status": "replayed"})  # fmt: skip
-        for fields in nobody:
+        for fields in unmatched:
             assert subjects(**fields) == []
             assert letters.count(LetterFilter(**fields)) == 0  # type: ignore[arg-type]
         (first,) = letters.find(limit=1)
@@ -53,7 +53,7 @@ class TestLooking:
             letters.find(limit=0)
 
     def test_groups(self, desk: Desk) -> None:
-        """Letters of one origin and one error are one group, the most numerous first."""
+        """Dead letters with the same origin and error type form one group."""
         runs = [desk.die() for _ in range(3)]
         (group,) = desk.client.dead_letters.groups()
         assert (group.letters, group.pipeline, group.error_type) == (
@@ -61,17 +61,17 @@ class TestLooking:
             "nightly",
             "VALIDATION_ERROR",
         )
-        assert group.latest == letter_of(desk, runs[-1])
+        assert group.latest == dead_letter_id_of(desk, runs[-1])
 
     def test_in_full(self, desk: Desk) -> None:
-        """One letter has its run; one of somebody else's is not there."""
+        """A dead letter has its run; another customer's dead letter is not found."""
         run_id = desk.die()
-        detail = desk.client.dead_letters.get(letter_of(desk, run_id), customer="acme")
+        detail = desk.client.dead_letters.get(dead_letter_id_of(desk, run_id), customer="acme")
         assert detail.run is not None
         assert (detail.run.run_id, detail.data) == (run_id, None)
         desk.submit(customer="other")
         with pytest.raises(NotFound):
-            desk.client.dead_letters.get(letter_of(desk, run_id), customer="other")
+            desk.client.dead_letters.get(dead_letter_id_of(desk, run_id), customer="other")
         with pytest.raises(NotFound):
             desk.client.dead_letters.get(999_999)
         assert desk.client.dead_letters.of_run(desk.submit()) is None
@@ -81,10 +81,10 @@ class TestClosing:
     """Replay and discard."""
 
     def test_discarding(self, desk: Desk) -> None:
-        """Discarding needs a reason, closes letters once, all or none, and leaves runs alone."""
+        """Discarding needs a reason, closes all dead letters or none, and does not change runs."""
         one, two = desk.die(), desk.die()
         letters = desk.client.dead_letters
-        numbers = [letter_of(desk, one), letter_of(desk, two)]
+        numbers = [dead_letter_id_of(desk, one), dead_letter_id_of(desk, two)]
         with pytest.raises(InvalidInput, match="reason"):
             letters.discard(numbers, "")
         assert letters.discard(numbers[:1], "not needed", customer="acme") == 1
@@ -96,22 +96,22 @@ class TestClosing:
         assert desk.client.runs.get(one).state == "FAILED"
 
     def test_replay_edited(self, desk: Desk) -> None:
-        """A replay is a new run, with other parameters when they are given; once."""
+        """A replay creates a new run, optionally with other parameters, and only once."""
         run_id = desk.die()
         letters = desk.client.dead_letters
-        number = letter_of(desk, run_id)
+        number = dead_letter_id_of(desk, run_id)
         with pytest.raises(InvalidInput, match="parameters"):
             letters.replay(number, Edit(data=b"x"))
-        told = letters.replay(number, Edit(parameters={"region": "eu"}), actor="ann")
-        new = desk.client.runs.get(decode("run", told))
+        new_id = letters.replay(number, Edit(parameters={"region": "eu"}), actor="ann")
+        new = desk.client.runs.get(decode("run", new_id))
         assert (new.parent_run_id, new.parameters) == (run_id, '{"region": "eu"}')
         (closed,) = letters.find(LetterFilter(status="replayed"))
-        assert (closed.resolved_by, closed.resolution) == ("ann", f"replayed as {told}")
+        assert (closed.resolved_by, closed.resolution) == ("ann", f"replayed as {new_id}")
         with pytest.raises(Conflict, match="was replayed"):
             letters.replay(number)
 
     def test_replay_by_filter(self, desk: Desk) -> None:
-        """Steps go on where the last one ended, spread by the rate; a dry run changes nothing."""
+        """Steps continue after the previous one, spread by the rate; a dry run changes nothing."""
         for _ in range(3):
             desk.die()
         letters = desk.client.dead_letters
@@ -126,7 +126,8 @@ class TestClosing:
         )  # fmt: skip
         assert (last.matched, len(last.replayed), last.next_before) == (1, 1, None)
         runs = [
-            desk.client.runs.get(decode("run", told)) for _, told in step.replayed + last.replayed
+            desk.client.runs.get(decode("run", new_id))
+            for _, new_id in step.replayed + last.replayed
         ]
         now = desk.clock.now()
         assert [run.scheduled_time - now for run in runs] == [0, 2 * SECOND, 4 * SECOND]
@@ -134,17 +135,17 @@ class TestClosing:
             with pytest.raises(InvalidInput, match=next(iter(bad))):
                 letters.replay_matching(LetterFilter(), **bad)
 
-    def test_replays_end(self, desk: Desk) -> None:
-        """What died after three replays is not replayed by filter any more, and is told so."""
+    def test_replays_are_limited(self, desk: Desk) -> None:
+        """A run that failed after three replays is refused with a reason by a filter replay."""
         run_id = desk.die()
         for _ in range(3):
             step = desk.client.dead_letters.replay_matching(LetterFilter())
-            ((_, told),) = step.replayed
-            run_id = decode("run", told)
+            ((_, new_id),) = step.replayed
+            run_id = decode("run", new_id)
             held = desk.take()
             assert held.run_id == run_id
             desk.fail(held)
         step = desk.client.dead_letters.replay_matching(LetterFilter())
         assert step.replayed == []
-        assert "3 times already" in step.refused[0].why
-        assert desk.client.runs.retry(run_id), "a person may"
+        assert "already replayed 3 times" in step.refused[0].why
+        assert desk.client.runs.retry(run_id), "a single retry is not limited"

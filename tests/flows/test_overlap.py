@@ -99,7 +99,7 @@ class TestQueue:
         hourly.fire()
         configs, config_id = hourly.stage.client.configs, hourly.config.config_id
         assert configs.start(config_id) == []
-        with pytest.raises(Conflict, match="in line already"):
+        with pytest.raises(Conflict, match="is already queued"):
             configs.start(config_id)
         hourly.stage.run_off()
         assert not hourly.open

@@ -1,4 +1,4 @@
-"""Limits from the caller's side: looked at, configured live, taken away."""
+"""Use cases of limits: read, configure, force a release."""
 
 from __future__ import annotations
 
@@ -15,40 +15,41 @@ from penstock.limits.store.rows import Release, Served, Turn, Want
 from tests.kits.desk import Desk
 
 
-def turn(desk: Desk, *wants: str, releases: tuple[Release, ...] = ()) -> Served:
-    """Ask for slots of `bq:t`, and give some back."""
+def grant(desk: Desk, *wants: str, releases: tuple[Release, ...] = ()) -> Served:
+    """Request slots of `bq:t` and release some, in one transaction."""
 
     def body(tx: Tx) -> Served:
         limit = limit_get(tx, "bq:t")
         assert limit is not None
-        asked = [Want(request=name, holder=f"who-{name}") for name in wants]
-        return limit_serve(tx, limit.limit_id, Turn(broker="b", wants=asked, releases=releases))
+        requests = [Want(request=name, holder=f"who-{name}") for name in wants]
+        turn = Turn(broker="b", wants=requests, releases=releases)
+        return limit_serve(tx, limit.limit_id, turn)
 
     return desk.write(body)
 
 
-def test_holders_and_line(desk: Desk) -> None:
-    """Who holds and who waits is told, in order; more capacity lets the line in at once."""
+def test_holders_and_queue(desk: Desk) -> None:
+    """Holders and waiters are listed in order; more capacity is granted to waiters at once."""
     limits = desk.client.limits
     made = limits.declare("bq:t", {"capacity": 1, "adaptive": True}, actor="ann")
     assert (made.view.limit.effective, made.view.limit.updated_by) == (1, "ann")
-    turn(desk, "a", "b", "c")
+    grant(desk, "a", "b", "c")
     seen = limits.get("bq:t")
     assert (seen.view.held, seen.view.waiting) == (1, 2)
     assert [lease.holder for lease in seen.holders] == ["who-a"]
     assert [ticket.holder for ticket in seen.queue] == ["who-b", "who-c"]
     wider = limits.declare("bq:t", {"capacity": 2})
     assert [lease.holder for lease in wider.holders] == ["who-a", "who-b"]
-    assert wider.view.limit.is_adaptive, "what is not said stays"
+    assert wider.view.limit.is_adaptive, "omitted settings keep their values"
     (listed,) = limits.page()
     assert (listed.limit.name, listed.held, listed.waiting) == ("bq:t", 2, 1)
 
 
-def test_a_slot_is_taken_away(desk: Desk) -> None:
-    """The next in line has it in the same transaction; the old token releases nothing."""
+def test_forced_release(desk: Desk) -> None:
+    """The next waiter gets the slot in the same transaction; the old token releases nothing."""
     limits = desk.client.limits
     limits.declare("bq:t", {"capacity": 1})
-    turn(desk, "a", "b")
+    grant(desk, "a", "b")
     (held,) = limits.get("bq:t").holders
     with pytest.raises(InvalidInput, match="reason"):
         limits.release(held.lease_id, "")
@@ -57,15 +58,15 @@ def test_a_slot_is_taken_away(desk: Desk) -> None:
     assert [lease.holder for lease in seen.holders] == ["who-b"]
     assert seen.holders[0].token > held.token
     assert [note.outcome for note in seen.history] == ["forced"]
-    assert turn(desk, releases=(Release(held.lease_id, held.token),)).released == 0
+    assert grant(desk, releases=(Release(held.lease_id, held.token),)).released == 0
     with pytest.raises(NotFound):
         limits.release(held.lease_id, "again")
-    lines = desk.sql("SELECT actor, why FROM journal WHERE action = 'forced'")
-    assert [tuple(line) for line in lines] == [("ann", "stuck")]
+    rows = desk.sql("SELECT actor, why FROM journal WHERE action = 'forced'")
+    assert [tuple(row) for row in rows] == [("ann", "stuck")]
 
 
-def test_what_is_wrong_is_named(desk: Desk) -> None:
-    """Settings that make no sense are refused; an unknown limit is not there."""
+def test_invalid_settings(desk: Desk) -> None:
+    """Invalid settings raise an error that names the field; an unknown limit is not found."""
     limits = desk.client.limits
     for field, settings in (("lease", {"lease": "0s"}), ("burst", {"burst": 3}), ("x", {"x": 1})):
         with pytest.raises(InvalidInput, match=field):
@@ -78,7 +79,7 @@ def test_what_is_wrong_is_named(desk: Desk) -> None:
 
 
 def test_waits() -> None:
-    """Percentiles over the last lines; those that gave up waited until then."""
+    """Percentiles cover the recent history; a timeout counts as a wait until it gave up."""
 
     def note(asked: int, since: int | None, at: int, outcome: str = "released") -> Note:
         return Note(1, "h", None, 1, 1, outcome, asked * SECOND,

@@ -1,4 +1,4 @@
-"""Runs from the caller's side, on both engines."""
+"""Use cases of runs, on both engines."""
 
 import itertools
 import threading
@@ -43,18 +43,18 @@ BAD: list[tuple[str, Any]] = [
 
 
 class TestSubmit:
-    """Creating runs."""
+    """Creation of runs."""
 
     def test_a_submitted_run_is_pending_and_due(self, desk: Desk) -> None:
-        """A run is readable and claimable as soon as the call returns, with its defaults."""
+        """A run has its defaults and can be read and claimed as soon as the call returns."""
         run_id = desk.client.runs.submit("nightly")
         run = desk.client.runs.get(run_id)
         assert (run.state, run.customer_id, run.priority) == ("PENDING", "default", 5)
         assert (run.slot, run.scheduled_time) == (desk.clock.now(), desk.clock.now())
         assert desk.take().run_id == run_id
 
-    def test_everything_said_is_kept(self, desk: Desk) -> None:
-        """What a submission says is what the run carries."""
+    def test_submitted_fields_are_kept(self, desk: Desk) -> None:
+        """The run has every field of its submission."""
         run_id = desk.submit(
             partition="2025-11-17", priority=9, parameters={"days": 3}, ordering_key="k",
             correlation_id="why", processor="main.work",
@@ -66,7 +66,7 @@ class TestSubmit:
         assert desk.client.runs.detail(run_id).journal[0].actor == "tester"
 
     def test_many_at_once_keep_their_order(self, desk: Desk) -> None:
-        """Many submissions get ids in their order; none is none."""
+        """Submissions get ids in their order; an empty list creates nothing."""
         wanted = [Submission(pipeline="nightly", customer=f"c{i % 3}") for i in range(50)]
         ids = desk.client.runs.submit_many(wanted)
         assert ids == sorted(ids)
@@ -74,7 +74,7 @@ class TestSubmit:
         assert desk.client.runs.submit_many([]) == []
 
     def test_many_are_all_or_none(self, desk: Desk) -> None:
-        """One bad submission among many stores nothing, not even a customer."""
+        """If one submission is invalid, nothing is stored, not even a customer."""
         before = desk.counts()
         good = Submission(pipeline="nightly", customer="fresh")
         for bad in (
@@ -87,7 +87,7 @@ class TestSubmit:
         assert desk.counts() == before
 
     def test_a_deferred_run_waits(self, desk: Desk) -> None:
-        """A run with `at` is claimable from that moment on, when the admitter has looked."""
+        """A run with `at` can be claimed from that time on, once the admitter has run."""
         at = desk.clock.now() + HOUR
         run_id = desk.submit(at=at)
         assert desk.admitter.run_once().next_at == at
@@ -98,8 +98,8 @@ class TestSubmit:
         assert desk.admitter.run_once().runs == 1
         assert desk.take().run_id == run_id
 
-    def test_bad_fields_are_refused_by_name(self, desk: Desk) -> None:
-        """Each bad field is refused by its name, and nothing is stored."""
+    def test_invalid_fields_are_named(self, desk: Desk) -> None:
+        """The error names the invalid field, and nothing is stored."""
         before = desk.counts()
         for field, value in BAD:
             with pytest.raises(InvalidInput) as caught:
@@ -108,23 +108,23 @@ class TestSubmit:
             assert caught.value.field.startswith(known), (field, value)
         assert desk.counts() == before
 
-    def test_a_near_pipeline_is_suggested(self, desk: Desk) -> None:
-        """A misspelt pipeline's refusal names the one that was probably meant."""
+    def test_a_similar_pipeline_is_suggested(self, desk: Desk) -> None:
+        """The error for a misspelled pipeline suggests a similar name."""
         with pytest.raises(InvalidInput, match="Did you mean 'nightly'"):
             desk.submit("nightli")
 
     def test_several_processors_need_a_choice(self, desk: Desk) -> None:
-        """With several processors one has to be picked; the refusal lists them."""
+        """If a pipeline has several processors, one must be named; the error lists them."""
         with pytest.raises(InvalidInput, match=r"entry\.left, entry\.right"):
             desk.submit("pair")
         assert desk.client.runs.get(desk.submit("pair", processor="left")).processor == "left"
 
 
 class TestKeys:
-    """Submitting again with the same key."""
+    """Repeated submissions with an idempotency key."""
 
     def test_the_same_request_is_the_same_run(self, desk: Desk) -> None:
-        """Repeating a submit with its key answers with the same run, also after it ended."""
+        """A repeated submit with the same key returns the same run, even after it has ended."""
         wanted = Submission(pipeline="nightly", customer="acme", parameters={"days": 2, "a": 1})
         again = Submission(pipeline="nightly", customer="acme", parameters={"a": 1, "days": 2})
         first = desk.client.runs.submit(wanted, key="k1")
@@ -134,7 +134,7 @@ class TestKeys:
         assert desk.counts("runs", "history") == {"runs": 0, "history": 1}
 
     def test_another_body_is_refused(self, desk: Desk) -> None:
-        """The same key with anything else is refused and stores nothing."""
+        """The same key with another submission is refused and stores nothing."""
         wanted = Submission(pipeline="nightly", customer="acme")
         desk.client.runs.submit(wanted, key="k")
         before = desk.counts()
@@ -148,7 +148,7 @@ class TestKeys:
         assert desk.counts() == before
 
     def test_keys_belong_to_their_customer(self, desk: Desk) -> None:
-        """Two customers may use the same key without knowing of each other."""
+        """Two customers can use the same key independently."""
         one = desk.client.runs.submit(Submission(pipeline="nightly", customer="a"), key="k")
         two = desk.client.runs.submit(Submission(pipeline="nightly", customer="b"), key="k")
         assert one != two
@@ -162,35 +162,35 @@ class TestKeys:
             assert caught.value.field == "key"
 
     def test_a_failed_submit_frees_its_key(self, desk: Desk) -> None:
-        """A submit that was refused leaves its key unused."""
+        """A refused submit does not use up its key."""
         with pytest.raises(InvalidInput):
             desk.client.runs.submit(Submission(pipeline="nightly", priority=99), key="k")
         assert desk.client.runs.submit("nightly", key="k")
 
     def test_concurrent_callers_get_one_run(self, desk: Desk) -> None:
-        """Callers racing with one key all get the same run, and there is one."""
-        gate = threading.Barrier(6)
-        answers: list[int] = []
+        """Concurrent callers with one key all get the same run."""
+        barrier = threading.Barrier(6)
+        run_ids: list[int] = []
 
         def call() -> None:
-            gate.wait(30)
-            answers.append(desk.client.runs.submit("nightly", key="race"))
+            barrier.wait(30)
+            run_ids.append(desk.client.runs.submit("nightly", key="race"))
 
         threads = [threading.Thread(target=call) for _ in range(6)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(60)
-        assert len(answers) == 6
-        assert len(set(answers)) == 1
+        assert len(run_ids) == 6
+        assert len(set(run_ids)) == 1
         assert desk.counts("runs") == {"runs": 1}
 
 
 class TestCancel:
-    """Stopping runs."""
+    """Cancellation of runs."""
 
     def test_a_pending_run_is_cancelled_at_once(self, desk: Desk) -> None:
-        """A run nobody took ends at once, with who and why, without retry or dead letter."""
+        """A pending run ends at once, with actor and reason, without a retry or dead letter."""
         run_id = desk.submit()
         assert desk.client.runs.cancel(run_id, reason="mistake", actor="ann") == "cancelled"
         run = desk.client.runs.get(run_id)
@@ -201,8 +201,8 @@ class TestCancel:
         assert desk.claim() == []
         assert desk.client.dead_letters.find() == []
 
-    def test_a_running_run_is_cancelled_in_its_askers_name(self, desk: Desk) -> None:
-        """When the holder honours a cancel, the journal names who asked and why."""
+    def test_the_journal_names_who_requested_a_cancel(self, desk: Desk) -> None:
+        """When the holder confirms a cancel, the journal has the requester and the reason."""
         run_id = desk.submit()
         held = desk.take()
         assert desk.client.runs.cancel(run_id, reason="too long", actor="ann") == "asked"
@@ -212,7 +212,7 @@ class TestCancel:
         assert (last.from_state, last.to_state) == ("RUNNING", "CANCELLED")
 
     def test_a_claimed_run_that_ran_ended_from_running(self, desk: Desk) -> None:
-        """Claim and start may be carried by the row of the end: the edge is still a legal one."""
+        """A run can end without separate claim and start rows; the transition is still legal."""
         run_id = desk.submit()
         held = desk.take(start=False)
         desk.end(attempt_result.completed(held, duration_us=5))
@@ -220,7 +220,7 @@ class TestCancel:
         assert (last.from_state, last.to_state) == ("RUNNING", "COMPLETED")
 
     def test_waiting_runs_are_cancelled_too(self, desk: Desk) -> None:
-        """Whatever a pending run waits for, it can be cancelled."""
+        """A pending run can be cancelled whatever it waits for."""
         ready, blocked = desk.submit(ordering_key="k"), desk.submit(ordering_key="k")
         later = desk.submit(at=desk.clock.now() + HOUR)
         desk.client.pauses.pause("all", None)
@@ -230,29 +230,29 @@ class TestCancel:
         assert [desk.client.runs.cancel(i) for i in ids] == ["cancelled"] * 4
         assert desk.counts("runs") == {"runs": 0}
 
-    def test_cancelling_unblocks_what_is_behind(self, desk: Desk) -> None:
-        """The run behind a cancelled one of its key moves up."""
+    def test_cancelling_unblocks_the_next_run(self, desk: Desk) -> None:
+        """Cancelling a run unblocks the next run of its ordering key."""
         first, second = desk.submit(ordering_key="k"), desk.submit(ordering_key="k")
         desk.client.runs.cancel(first)
         desk.admitter.run_once()
         assert desk.take().run_id == second
 
-    def test_a_held_run_is_asked(self, desk: Desk) -> None:
-        """The holder of a run is asked, once; the run goes on until it answers."""
+    def test_cancel_request_for_a_held_run(self, desk: Desk) -> None:
+        """A cancel of a held run is recorded once; the run continues until its holder stops it."""
         run_id = desk.submit()
         session = desk.session()
         held = desk.take(start=False, session=session)
         assert desk.client.runs.cancel(run_id) == "asked"
-        asked_at = desk.client.runs.get(run_id).cancel_requested_at
-        assert asked_at == desk.clock.now()
+        requested_at = desk.client.runs.get(run_id).cancel_requested_at
+        assert requested_at == desk.clock.now()
         desk.clock.advance(MINUTE)
         assert desk.client.runs.cancel(run_id) == "asked"
-        assert desk.client.runs.get(run_id).cancel_requested_at == asked_at
+        assert desk.client.runs.get(run_id).cancel_requested_at == requested_at
         cancels = desk.store.read(lambda tx: leases.session_cancels(tx, session))
         assert cancels == [(held.run_id, held.token)]
 
     def test_an_ended_run_stays_ended(self, desk: Desk) -> None:
-        """A run that ended cannot be cancelled and does not change."""
+        """A cancel of an ended run is refused and changes nothing."""
         run_id = desk.submit()
         desk.complete(desk.take())
         before = desk.client.runs.get(run_id)
@@ -261,7 +261,7 @@ class TestCancel:
         assert desk.client.runs.get(run_id) == before
 
     def test_another_customers_run_is_not_found(self, desk: Desk) -> None:
-        """A run is invisible to every use case under another customer's name."""
+        """No use case finds a run under another customer's name."""
         run_id = desk.die()
         desk.submit(customer="other")
         runs = desk.client.runs
@@ -270,17 +270,17 @@ class TestCancel:
             with pytest.raises(NotFound):
                 call(run_id, customer="other")
             with pytest.raises(NotFound, match="customer"):
-                call(run_id, customer="nobody")
+                call(run_id, customer="unknown")
         for call in calls:
             with pytest.raises(NotFound):
                 call(999_999)
 
 
 class TestRetry:
-    """Running ended runs again."""
+    """Retries of ended runs."""
 
-    def test_an_ended_run_runs_again(self, desk: Desk) -> None:
-        """A retry is a new chain with the same work, linked to the run it repeats."""
+    def test_an_ended_run_is_retried(self, desk: Desk) -> None:
+        """A retry starts a new chain with the same work, linked to the original run."""
         run_id = desk.submit(
             partition="p", priority=8, parameters={"days": 4}, ordering_key="k",
             correlation_id="c",
@@ -297,20 +297,20 @@ class TestRetry:
     def test_a_dead_letter_is_replayed(self, desk: Desk) -> None:
         """Retrying a dead run closes its dead letter as replayed, once."""
         run_id = desk.die()
-        (letter,) = desk.client.dead_letters.find()
-        assert (letter.subject, letter.error_type) == (run_id, "VALIDATION_ERROR")
+        (dead_letter,) = desk.client.dead_letters.find()
+        assert (dead_letter.subject, dead_letter.error_type) == (run_id, "VALIDATION_ERROR")
         new_id = desk.client.runs.retry(run_id)
         assert desk.client.dead_letters.find() == []
-        (letter,) = desk.client.dead_letters.find(LetterFilter(status="replayed"))
-        assert letter.replays == 1
-        with pytest.raises(Conflict, match="already tries it again"):
+        (dead_letter,) = desk.client.dead_letters.find(LetterFilter(status="replayed"))
+        assert dead_letter.replays == 1
+        with pytest.raises(Conflict, match="already retries this run"):
             desk.client.runs.retry(run_id)
         desk.client.runs.cancel(new_id)
         assert desk.client.runs.retry(run_id) != new_id
         assert [d.replays for d in desk.client.dead_letters.find(LetterFilter(status=None))] == [1]
 
     def test_a_live_run_is_not_retried(self, desk: Desk) -> None:
-        """What has not ended cannot be retried."""
+        """A run that has not ended cannot be retried."""
         run_id = desk.submit()
         with pytest.raises(IllegalTransition):
             desk.client.runs.retry(run_id)
@@ -319,7 +319,7 @@ class TestRetry:
             desk.client.runs.retry(run_id)
 
     def test_a_configs_run_keeps_its_config(self, desk: Desk) -> None:
-        """A retried run of a config has its parameters, limits and health."""
+        """The retry of a config's run uses its parameters and limits and updates its health."""
         config = desk.config(
             parameters={"days": 7}, max_execution_duration_minutes=5,
             sla_breach_threshold_minutes=9, retry_config={"max_attempts": 9},
@@ -337,8 +337,8 @@ class TestRetry:
         desk.complete(again)
         assert desk.client.configs.get(config.config_id).consecutive_failures == 0
 
-    def test_a_retry_takes_no_slot_away(self, desk: Desk) -> None:
-        """A retry at the very moment of a slot leaves that slot to the schedule."""
+    def test_a_retry_replaces_no_occurrence(self, desk: Desk) -> None:
+        """A retry at a scheduled time does not replace the occurrence at that time."""
         config = desk.config(overlap="allow")
         desk.clock.advance(HOUR)
         desk.tick()
@@ -350,8 +350,8 @@ class TestRetry:
         assert desk.clock.now() in desk.slots(config.config_id)
         assert len(set(desk.slots(config.config_id))) == 3
 
-    def test_a_processor_that_is_gone(self, desk: Desk) -> None:
-        """A run whose processor is no longer declared is refused, not lost in the queue."""
+    def test_a_retired_processor(self, desk: Desk) -> None:
+        """The retry of a run whose processor is no longer declared is refused."""
         run_id = desk.die()
         renamed = Pipeline("nightly")
         renamed.processor("other")(lambda _: None)
@@ -360,11 +360,11 @@ class TestRetry:
             desk.client.runs.retry(run_id)
 
 
-class TestLooking:
-    """Reading runs."""
+class TestReading:
+    """Reading of runs."""
 
     def _mixed(self, desk: Desk) -> list[int]:
-        """Ten runs in turn ended and live, and one of somebody else."""
+        """Create ten runs, alternately ended and live, and one of another customer."""
         ids = [desk.submit() for _ in range(10)]
         held = {run.run_id: run for run in desk.claim()}
         desk.complete(*[held[i] for i in ids[::2]])
@@ -372,7 +372,7 @@ class TestLooking:
         return ids
 
     def test_pages_show_every_run_once(self, desk: Desk) -> None:
-        """Following pages by their last run shows each run exactly once, live ones first."""
+        """Paging by the last run returns each run exactly once, live runs first."""
         ids = self._mixed(desk)
         for limit, customer in itertools.product((1, 2, 3, 7), (None, "acme")):
             seen: list[int] = []
@@ -385,7 +385,7 @@ class TestLooking:
             assert seen == others + ids[1::2][::-1] + ids[::2][::-1]
 
     def test_filters(self, desk: Desk) -> None:
-        """State, config and window narrow a page; each state shows only its own."""
+        """Pages can be filtered by state, config and time window."""
         ids = self._mixed(desk)
 
         def page(**fields: Any) -> list[int]:
@@ -398,7 +398,7 @@ class TestLooking:
         assert page(slot_from=desk.clock.now() + 1) == []
 
     def test_bad_filters(self, desk: Desk) -> None:
-        """A state that does not exist or a limit that is none is refused by name."""
+        """An unknown state or an invalid limit raises an error that names the field."""
         bad: list[dict[str, Any]] = [
             {"limit": 0}, {"limit": -1}, {"limit": 10**9}, {"limit": "5"}, {"state": "DONE"},
         ]  # fmt: skip
@@ -407,8 +407,8 @@ class TestLooking:
                 desk.client.runs.page(RunFilter(**fields))
             assert caught.value.field == next(iter(fields))
 
-    def test_detail_tells_the_whole_story(self, desk: Desk) -> None:
-        """Detail has the other attempts, the journal and the live progress."""
+    def test_detail(self, desk: Desk) -> None:
+        """The detail has the other attempts, the journal and the live progress."""
         desk.config(retry_config={"base_delay_minutes": 0})
         desk.clock.advance(HOUR)
         desk.tick()
@@ -432,7 +432,7 @@ class TestLooking:
 
 @pytest.mark.parametrize("engine", ["memory"], indirect=True)
 def test_a_fresh_client_in_memory(desk: Desk) -> None:
-    """A client that has cached nothing yet works on the one connection of an in-memory store."""
+    """A client with an empty cache works on the single connection of an in-memory store."""
     config = desk.config(overlap="allow")
     run_id = desk.die()
     assert Client(desk.store).configs.start(config.config_id)
@@ -442,10 +442,10 @@ def test_a_fresh_client_in_memory(desk: Desk) -> None:
 
 
 class TestOrderingKeys:
-    """Keys belong to their customer."""
+    """Ordering keys are scoped to a customer."""
 
-    def test_others_keys_do_not_block(self, desk: Desk) -> None:
-        """The same key of two customers orders each one's runs, never one behind the other's."""
+    def test_keys_of_other_customers_do_not_block(self, desk: Desk) -> None:
+        """Runs of two customers with the same ordering key do not block each other."""
         mine = desk.submit(ordering_key="k", customer="one")
         other = desk.submit(ordering_key="k", customer="two")
         states = [desk.client.runs.get(run_id).admission for run_id in (mine, other)]

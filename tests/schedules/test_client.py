@@ -1,4 +1,4 @@
-"""Configs from the caller's side, on both engines: changes, the clock row, the audit chain."""
+"""Use cases of configs on both engines: changes, the schedule row, the audit chain."""
 
 import json
 from typing import Any
@@ -14,8 +14,8 @@ from penstock.schedules.store.configs import AuditRow, audit_verify
 from tests.kits.desk import Desk
 
 
-def links(desk: Desk, customer: str = "acme") -> list[AuditRow]:
-    """The audit chain of a customer, verified."""
+def audit_chain(desk: Desk, customer: str = "acme") -> list[AuditRow]:
+    """Return the verified audit chain of a customer."""
     found = desk.client.configs.audit(customer)
     number = desk.column(f"SELECT customer FROM customers WHERE customer_id = '{customer}'")[0]
     assert desk.write(lambda tx: audit_verify(tx, number)) == (len(found), None)
@@ -29,10 +29,10 @@ def start_refused(desk: Desk, config: Config) -> str:
 
 
 class TestCreate:
-    """New configs."""
+    """Creation of configs."""
 
-    def test_a_new_config_is_on_the_clock(self, desk: Desk) -> None:
-        """A config fires from its next slot on, at version 1, audited with its values."""
+    def test_a_new_config_is_scheduled(self, desk: Desk) -> None:
+        """A config starts at its next occurrence, has version 1, and its values are audited."""
         config = desk.config(parameters={"days": 2}, provider="GCP", schedule_cron="30 * * * *")
         start = desk.clock.now()
         assert (config.version, config.is_active) == (1, True)
@@ -40,26 +40,26 @@ class TestCreate:
         row = desk.schedule_row(config.config_id)
         assert row is not None
         assert row[1:] == (start + 30 * MINUTE, start)
-        (link,) = links(desk)
-        assert (link.action, link.actor, link.old_values) == ("CREATED", "tester", None)
-        assert json.loads(link.new_values or "") == describe(config)
+        (entry,) = audit_chain(desk)
+        assert (entry.action, entry.actor, entry.old_values) == ("CREATED", "tester", None)
+        assert json.loads(entry.new_values or "") == describe(config)
 
     def test_an_interval_counts_from_its_creation(self, desk: Desk) -> None:
-        """The first slot of an interval is one interval after the config was created."""
+        """The first occurrence of an interval is one interval after the config's creation."""
         desk.clock.advance(123_457)
         config = desk.config(schedule_interval_minutes=7)
         assert config.next_run_time == desk.clock.now() + 7 * MINUTE
 
-    def test_what_is_off_the_clock(self, desk: Desk) -> None:
-        """Event-driven and inactive configs have no place on the clock."""
+    def test_unscheduled_configs(self, desk: Desk) -> None:
+        """Event-driven and inactive configs have no schedule row."""
         event = desk.config(event_topic="orders")
         off = desk.config(is_active=False)
         assert desk.counts("schedule") == {"schedule": 0}
         assert (event.next_run_time, off.next_run_time) == (None, None)
-        assert "created switched off" in start_refused(desk, off)
+        assert "created disabled" in start_refused(desk, off)
 
     def test_many_are_all_or_none(self, desk: Desk) -> None:
-        """Configs are created together in order, or none of them is."""
+        """Configs are created together and in order, or none is created."""
         good = {"pipeline_template": "nightly", "schedule_cron": "0 * * * *"}
         before = desk.counts()
         for customer, bad, field in (
@@ -77,11 +77,11 @@ class TestCreate:
         assert desk.counts() == before
         made = desk.client.configs.create_many([(f"c{i % 7}", good) for i in range(100)])
         assert [c.customer_id for c in made] == [f"c{i % 7}" for i in range(100)]
-        assert len(links(desk, "c3")) == 14
+        assert len(audit_chain(desk, "c3")) == 14
         assert desk.client.configs.create_many([]) == []
 
     def test_a_dry_run_stores_nothing(self, desk: Desk) -> None:
-        """Checking a config finds its faults and writes nothing."""
+        """Checking a config reports errors and writes nothing."""
         before = desk.counts()
         desk.client.configs.check({"pipeline_template": "nightly", "event_topic": "orders"})
         with pytest.raises(InvalidInput):
@@ -89,7 +89,7 @@ class TestCreate:
         assert desk.counts() == before
 
     def test_jitter_is_stable(self, desk: Desk) -> None:
-        """A config's place in its jitter is below it, its own, and kept through changes."""
+        """A config's jitter offset is below the jitter, unique, and stable through changes."""
         made = [desk.config(jitter_seconds=60) for _ in range(8)]
         offsets = [config.offset_us for config in made]
         assert all(0 <= offset < 60 * SECOND for offset in offsets)
@@ -105,22 +105,22 @@ class TestCreate:
 
 
 class TestUpdate:
-    """Changes."""
+    """Changes of configs."""
 
     def test_a_change_is_audited_with_both_values(self, desk: Desk) -> None:
-        """A change writes the fields that changed, old and new, who and why; nothing else."""
+        """The audit entry has only the changed fields, old and new, with actor and reason."""
         config = desk.config()
         changed = desk.client.configs.update(
             config.config_id, {"priority": 8, "provider": ""}, reason="urgent", actor="ann"
         )
         assert (changed.version, changed.priority) == (2, 8)
-        link = links(desk)[-1]
-        assert (link.action, link.actor, link.reason) == ("UPDATED", "ann", "urgent")
-        assert json.loads(link.old_values or "") == {"priority": 5}
-        assert json.loads(link.new_values or "") == {"priority": 8}
+        entry = audit_chain(desk)[-1]
+        assert (entry.action, entry.actor, entry.reason) == ("UPDATED", "ann", "urgent")
+        assert json.loads(entry.old_values or "") == {"priority": 5}
+        assert json.loads(entry.new_values or "") == {"priority": 8}
 
     def test_a_stale_version_changes_nothing(self, desk: Desk) -> None:
-        """A change made on an old version is refused and leaves no trace."""
+        """A change based on an old version is refused and writes nothing."""
         config = desk.config()
         desk.client.configs.update(config.config_id, {"priority": 6}, version=1)
         before = (desk.client.configs.get(config.config_id), desk.counts())
@@ -135,8 +135,8 @@ class TestUpdate:
                 desk.client.configs.update(config.config_id, change)
         assert (desk.client.configs.get(config.config_id), desk.counts()) == before
 
-    def test_an_unchanged_cadence_keeps_its_next_fire(self, desk: Desk) -> None:
-        """Other changes do not move the clock, even when its slot is overdue."""
+    def test_an_unchanged_cadence_keeps_its_next_occurrence(self, desk: Desk) -> None:
+        """Other changes do not move the next occurrence, even if it is overdue."""
         config = desk.config(schedule_interval_minutes=60)
         before = desk.schedule_row(config.config_id)
         desk.clock.advance(3 * HOUR + 17)
@@ -146,7 +146,7 @@ class TestUpdate:
         assert desk.column("SELECT catch_up FROM schedule") == ["all"]
 
     def test_a_changed_cadence_counts_from_now(self, desk: Desk) -> None:
-        """A new cadence fires next after now, and what was evaluated stays evaluated."""
+        """A new cadence starts from now; evaluated occurrences are not evaluated again."""
         config = desk.config()
         desk.clock.advance(HOUR)
         desk.tick()
@@ -165,10 +165,10 @@ class TestUpdate:
         assert changed.next_run_time == parse_iso("2025-11-17T20:30:00Z")
         desk.client.configs.update(config.config_id, {"event_topic": "orders"})
         assert desk.schedule_row(config.config_id) is None
-        assert len(links(desk)) == 5
+        assert len(audit_chain(desk)) == 5
 
-    def test_a_slot_is_never_started_twice(self, desk: Desk) -> None:
-        """Switching off and on, or to another cadence and back, repeats no slot."""
+    def test_an_occurrence_is_never_started_twice(self, desk: Desk) -> None:
+        """Disabling and enabling, or changing the cadence and back, repeats no occurrence."""
         config = desk.config(overlap="allow")
         desk.clock.advance(HOUR)
         desk.tick()
@@ -184,10 +184,10 @@ class TestUpdate:
 
 
 class TestSwitching:
-    """On, off, gone."""
+    """Enabling, disabling and deleting."""
 
-    def test_off_and_on(self, desk: Desk) -> None:
-        """Off takes a config off the clock and says why; on puts it back from now."""
+    def test_disable_and_enable(self, desk: Desk) -> None:
+        """Disabling unschedules a config and keeps the reason; enabling schedules it from now."""
         config = desk.config()
         off = desk.client.configs.disable(config.config_id, reason="quiet week")
         assert (off.is_active, off.inactive_reason) == (False, "quiet week")
@@ -199,12 +199,12 @@ class TestSwitching:
         on = desk.client.configs.enable(config.config_id)
         assert (on.is_active, on.inactive_reason) == (True, None)
         assert on.next_run_time == desk.clock.now() + HOUR
-        actions = [link.action for link in links(desk)]
+        actions = [entry.action for entry in audit_chain(desk)]
         assert actions == ["CREATED", "DEACTIVATED", "UPDATED", "ACTIVATED"]
         assert desk.ledger(config.config_id) == []
 
     def test_deleting(self, desk: Desk) -> None:
-        """A deleted config is gone for every use case; its history and audit stay."""
+        """No use case finds a deleted config; its history and audit trail remain."""
         config = desk.config()
         desk.clock.advance(HOUR)
         desk.tick()
@@ -219,13 +219,13 @@ class TestSwitching:
         assert configs.page() == []
         desk.clock.advance(DAY)
         assert desk.tick().due == 0
-        link = links(desk)[-1]
-        assert (link.action, link.reason, link.new_values) == ("DELETED", "contract ended", None)
-        assert json.loads(link.old_values or "")["schedule_cron"] == "0 * * * *"
+        entry = audit_chain(desk)[-1]
+        assert (entry.action, entry.reason, entry.new_values) == ("DELETED", "contract ended", None)
+        assert json.loads(entry.old_values or "")["schedule_cron"] == "0 * * * *"
         assert desk.client.runs.get(held.run_id).state == "COMPLETED"
 
-    def test_deleting_closes_what_was_said_about_it(self, desk: Desk) -> None:
-        """The alerts about a deleted config are closed, and its dead runs open no new ones."""
+    def test_deleting_resolves_alerts(self, desk: Desk) -> None:
+        """Deleting a config resolves its alerts, and its dead runs open no new ones."""
         config = desk.config(overlap="allow")
         for _ in range(5):
             desk.client.configs.start(config.config_id)
@@ -237,7 +237,7 @@ class TestSwitching:
         assert desk.client.views.alerts(state="open") == []
 
     def test_other_customers_see_nothing(self, desk: Desk) -> None:
-        """A config is not found under another customer's name, by any use case."""
+        """No use case finds a config under another customer's name."""
         config = desk.config()
         desk.config("other")
         before = desk.counts()
@@ -253,10 +253,10 @@ class TestSwitching:
 
 
 class TestStart:
-    """Starting outside the schedule."""
+    """Starts outside the schedule."""
 
     def test_an_event_driven_config_starts_by_a_call(self, desk: Desk) -> None:
-        """A call starts a config with its parameters, limits and the message's id."""
+        """A call starts a config with its parameters, its limits and the message id."""
         config = desk.config(event_topic="orders", parameters={"days": 3}, priority=7)
         (run_id,) = desk.client.configs.start(
             config.config_id, message_id="m1", trigger_source="message"
@@ -267,7 +267,7 @@ class TestStart:
         assert (held.max_execution_us, held.sla_us) == (HOUR, 30 * MINUTE)
 
     def test_skip_refuses_a_second_run(self, desk: Desk) -> None:
-        """Under skip nothing starts beside a run that has not ended, whoever started that."""
+        """With `skip`, no run starts while a scheduled or manual run is live."""
         config = desk.config()
         desk.clock.advance(HOUR)
         desk.tick()
@@ -284,11 +284,11 @@ class TestStart:
         assert desk.tick().overlapped == 1
 
     def test_queue_lets_one_wait(self, desk: Desk) -> None:
-        """Under queue one run waits behind the one in front; a third is refused."""
+        """With `queue`, one run waits for the live one; a third is refused."""
         config = desk.config(overlap="queue", event_topic="orders")
         first = desk.client.configs.start(config.config_id)
         second = desk.client.configs.start(config.config_id)
-        assert "waiting already" in start_refused(desk, config)
+        assert "already waiting" in start_refused(desk, config)
         held = desk.take()
         assert [held.run_id] == first
         assert desk.claim() == []
@@ -297,28 +297,28 @@ class TestStart:
         assert [desk.take().run_id] == second
         assert desk.client.configs.start(config.config_id)
 
-    def test_allow_runs_beside(self, desk: Desk) -> None:
-        """Under allow every start runs, also many in one instant and at a slot's own moment."""
+    def test_allow_runs_concurrently(self, desk: Desk) -> None:
+        """With `allow`, every start runs, even several at once and at a scheduled time."""
         config = desk.config(overlap="allow")
         desk.clock.advance(HOUR)
         for _ in range(3):
             assert len(desk.client.configs.start(config.config_id)) == 1
         assert desk.tick().runs == 1
         assert len(desk.client.configs.start(config.config_id)) == 1
-        slots = desk.slots(config.config_id)
-        assert len(set(slots)) == 5
-        assert desk.clock.now() in slots
+        occurrences = desk.slots(config.config_id)
+        assert len(set(occurrences)) == 5
+        assert desk.clock.now() in occurrences
         assert len(desk.claim()) == 5
 
     def test_both_entries_start_together(self, desk: Desk) -> None:
-        """A start of a pipeline with two entry processors starts both, side by side."""
+        """A start of a pipeline with two entry processors starts both of them."""
         config = desk.config(pipeline_template="pair", event_topic="orders", overlap="queue")
         ids = desk.client.configs.start(config.config_id)
         assert len(ids) == 2
         assert [held.run_id for held in desk.claim()] == ids
 
     def test_a_paused_config_starts_later(self, desk: Desk) -> None:
-        """A start under a pause waits for its end."""
+        """A run started during a pause waits until the pause is lifted."""
         config = desk.config(event_topic="orders")
         desk.client.pauses.pause("config", encode("cfg", config.config_id))
         ids = desk.client.configs.start(config.config_id)
@@ -328,11 +328,11 @@ class TestStart:
         assert [desk.take().run_id] == ids
 
 
-class TestLooking:
-    """Reading configs."""
+class TestReading:
+    """Reading of configs."""
 
     def test_pages(self, desk: Desk) -> None:
-        """Pages go by id with filters; a page continues after the last id."""
+        """Pages are ordered by id and filtered; `after` continues after the last id."""
         made = [desk.config(f"c{i % 2}").config_id for i in range(5)]
         desk.client.configs.disable(made[0])
         configs = desk.client.configs
@@ -346,30 +346,30 @@ class TestLooking:
         with pytest.raises(InvalidInput, match="limit"):
             configs.page(limit=-1)
         with pytest.raises(NotFound):
-            configs.audit("nobody")
+            configs.audit("unknown")
 
     def test_preview_notes_daylight_saving(self, desk: Desk) -> None:
-        """A preview shows the next fires, with a note where clocks are put forward."""
+        """A preview lists the next occurrences, with a note where clocks go forward."""
         desk.clock.advance_to(parse_iso("2026-03-27T12:00:00Z"))
         config = desk.config(schedule_cron="30 2 * * *", timezone="Europe/Paris")
-        fires = desk.client.configs.preview(config.config_id, 3)
-        assert [fire.local[:16] for fire in fires] == [
+        occurrences = desk.client.configs.preview(config.config_id, 3)
+        assert [occurrence.local[:16] for occurrence in occurrences] == [
             "2026-03-28T02:30", "2026-03-29T03:00", "2026-03-30T02:30",
         ]  # fmt: skip
-        assert [fire.note is None for fire in fires] == [True, False, True]
-        assert "does not exist" in (fires[1].note or "")
-        assert fires[0].at == config.next_run_time
+        assert [occurrence.note is None for occurrence in occurrences] == [True, False, True]
+        assert "does not exist" in (occurrences[1].note or "")
+        assert occurrences[0].at == config.next_run_time
         n: Any
         for n in (0, 1001, True, "5", 1.5, None):
             with pytest.raises(InvalidInput, match="n: expected"):
                 desk.client.configs.preview(config.config_id, n)
 
     def test_preview_of_an_interval_keeps_its_phase(self, desk: Desk) -> None:
-        """The fires shown are the fires that come, also when the scheduler is behind."""
+        """The preview matches the actual occurrences, even if the scheduler is behind."""
         config = desk.config(schedule_interval_minutes=45)
         desk.clock.advance(DAY + 123)
-        fires = desk.client.configs.preview(config.config_id, 2)
+        occurrences = desk.client.configs.preview(config.config_id, 2)
         desk.tick()
-        assert desk.client.configs.get(config.config_id).next_run_time == fires[0].at
+        assert desk.client.configs.get(config.config_id).next_run_time == occurrences[0].at
         event = desk.config(event_topic="orders")
         assert desk.client.configs.preview(event.config_id) == []

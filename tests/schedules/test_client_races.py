@@ -1,4 +1,4 @@
-"""Callers racing each other and the tick, on both engines."""
+"""Races between callers and with the scheduler, on both engines."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +14,11 @@ from tests.kits.desk import Desk
 
 
 def race(*calls: Callable[[], Any]) -> list[Any]:
-    """Make the calls at the same moment; what each answered or raised."""
-    gate = Barrier(len(calls))
+    """Make the calls concurrently; return the result or the Conflict of each."""
+    barrier = Barrier(len(calls))
 
     def one(call: Callable[[], Any]) -> Any:
-        gate.wait(30)
+        barrier.wait(30)
         try:
             return call()
         except Conflict as error:
@@ -29,7 +29,7 @@ def race(*calls: Callable[[], Any]) -> list[Any]:
 
 
 def test_one_of_many_starts(desk: Desk) -> None:
-    """Under skip, of many starts and a tick at the same moment one run comes about each time."""
+    """With overlap `skip`, concurrent starts and a tick create exactly one run each time."""
     config = desk.config()
     scheduler = Scheduler(desk.store, clock=desk.clock)
     for _ in range(5):
@@ -42,35 +42,35 @@ def test_one_of_many_starts(desk: Desk) -> None:
 
 
 def test_one_of_many_versions(desk: Desk) -> None:
-    """Of many changes made on the same version one is taken; the chain of the audit holds."""
+    """One of several changes to the same version succeeds; the audit chain stays valid."""
     config = desk.config()
-    answers = race(
+    results = race(
         *[
             lambda p=p: desk.client.configs.update(config.config_id, {"priority": p}, version=1)
             for p in range(6, 10)
         ]
     )
-    assert sum(isinstance(answer, StaleVersion) for answer in answers) == 3
+    assert sum(isinstance(result, StaleVersion) for result in results) == 3
     assert desk.client.configs.get(config.config_id).version == 2
     assert desk.write(lambda tx: audit_verify(tx, config.customer)) == (2, None)
 
 
 def test_changes_while_ticking(desk: Desk) -> None:
-    """Switching a config while schedulers tick never starts a slot twice nor leaves a ghost."""
+    """Enabling and disabling during ticks neither repeats an occurrence nor orphans a row."""
     config = desk.config(overlap="allow")
     schedulers = [Scheduler(desk.store, clock=desk.clock) for _ in range(2)]
-    for turn in range(6):
+    for n in range(6):
         desk.clock.advance(HOUR)
-        switch = desk.client.configs.enable if turn % 2 else desk.client.configs.disable
+        switch = desk.client.configs.enable if n % 2 else desk.client.configs.disable
         race(*[s.run_once for s in schedulers], lambda s=switch: s(config.config_id))  # type: ignore[misc]
         is_on = desk.client.configs.get(config.config_id).is_active
         assert is_on == (desk.schedule_row(config.config_id) is not None)
-    slots = desk.slots(config.config_id)
-    assert len(slots) == len(set(slots))
+    occurrences = desk.slots(config.config_id)
+    assert len(occurrences) == len(set(occurrences))
 
 
 def test_many_creates_of_one_customer(desk: Desk) -> None:
-    """Many configs of one customer created at the same moment all come about, chained."""
+    """Concurrent creation of one customer's configs creates all of them in one audit chain."""
     given = {"pipeline_template": "nightly", "schedule_cron": "0 * * * *"}
 
     def create() -> None:
@@ -83,16 +83,16 @@ def test_many_creates_of_one_customer(desk: Desk) -> None:
     assert desk.write(lambda tx: audit_verify(tx, configs[0].customer)) == (24, None)
 
 
-def test_cancel_behind_a_key_while_its_front_ends(desk: Desk) -> None:
-    """Cancelling a blocked run and ending the one before it take their locks in one order."""
+def test_cancel_of_a_blocked_run_while_the_first_ends(desk: Desk) -> None:
+    """Cancelling a blocked run and ending the run ahead of it lock in the same order."""
     for _ in range(5):
         front = desk.submit(ordering_key="k")
         behind = desk.submit(ordering_key="k")
-        answers = race(partial(desk.client.runs.cancel, behind), desk.drain)
+        results = race(partial(desk.client.runs.cancel, behind), desk.drain)
         desk.drain()
         assert desk.client.runs.get(front).state == "COMPLETED"
-        if isinstance(answers[0], IllegalTransition):  # the drain was through before it came
+        if isinstance(results[0], IllegalTransition):  # the drain ended first
             assert desk.client.runs.get(behind).state == "COMPLETED"
         else:
-            assert answers[0] in ("cancelled", "asked")
+            assert results[0] in ("cancelled", "asked")
             assert desk.client.runs.get(behind).state in ("COMPLETED", "CANCELLED")

@@ -1,4 +1,4 @@
-"""Taking a config off the clock: what was due is on record."""
+"""Removal of a config from the schedule: due occurrences are recorded."""
 
 from collections.abc import Callable
 
@@ -9,8 +9,8 @@ from tests.kits.desk import Desk
 
 
 @pytest.mark.parametrize("how", ["disable", "delete", "event"])
-def test_due_slots_are_written_off(desk: Desk, how: str) -> None:
-    """Slots that were due and not ticked yet are in the ledger when a config leaves the clock."""
+def test_due_occurrences_are_recorded(desk: Desk, how: str) -> None:
+    """When a config leaves the schedule, its due but unstarted occurrences go to the ledger."""
     config = desk.config()
     desk.clock.advance(5 * HOUR)
     ways: dict[str, Callable[[], object]] = {

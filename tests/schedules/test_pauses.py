@@ -13,7 +13,7 @@ from tests.kits.desk import Desk
 
 
 def subjects(desk: Desk) -> list[tuple[str, str | None, int]]:
-    """Each scope with a subject that covers acme's config, and the subject's number."""
+    """Return each scope with a subject that covers acme's config, and the subject's key."""
     config = desk.client.configs.page(customer="acme")[0]
     return [
         ("all", None, 0),
@@ -24,10 +24,10 @@ def subjects(desk: Desk) -> list[tuple[str, str | None, int]]:
 
 
 class TestLevels:
-    """A config, a customer, a pipeline, everything."""
+    """Pauses of a config, a customer, a pipeline and everything."""
 
     def test_a_pause_stops_what_it_covers(self, desk: Desk) -> None:
-        """At every level covered slots go to the ledger, covered runs wait, others go on."""
+        """At every level, covered occurrences go to the ledger and covered runs wait."""
         config, free = (
             desk.config(),
             desk.config("free", pipeline_template="outside", overlap="allow"),
@@ -54,8 +54,8 @@ class TestLevels:
         assert len(desk.slots(config.config_id)) == 4
         assert len(desk.slots(free.config_id)) == 7
 
-    def test_each_change_is_written_down(self, desk: Desk) -> None:
-        """Pause and resume are journalled at every level and audited where there is a customer."""
+    def test_each_change_is_recorded(self, desk: Desk) -> None:
+        """Each pause and resume is in the journal, and audited if it concerns a customer."""
         desk.config()
         for scope, subject, number in subjects(desk):
             desk.client.pauses.pause(scope, subject, reason="why", actor="ann")
@@ -74,7 +74,7 @@ class TestLevels:
         assert desk.write(lambda tx: audit_verify(tx, customer)) == (5, None)
 
     def test_ready_and_later_runs_stop(self, desk: Desk) -> None:
-        """Runs that waited before the pause are not claimed under it, and are after it."""
+        """Runs that waited before the pause are claimed only after it is lifted."""
         ready, later = desk.submit(), desk.submit(at=desk.clock.now() + HOUR)
         other = desk.submit(customer="other")
         desk.client.pauses.pause("customer", "acme")
@@ -99,8 +99,8 @@ class TestLevels:
         desk.admitter.run_once()
         assert desk.take().run_id == run_id
 
-    def test_running_runs_go_on(self, desk: Desk) -> None:
-        """A pause does not touch what is running; its retry waits."""
+    def test_running_runs_continue(self, desk: Desk) -> None:
+        """A pause does not affect running runs, but their retries wait."""
         desk.submit()
         held = desk.take()
         desk.client.pauses.pause("all", None)
@@ -114,15 +114,15 @@ class TestLevels:
 
 
 class TestSubjects:
-    """What may be paused."""
+    """Subjects that can be paused."""
 
     def test_bad_subjects_are_refused(self, desk: Desk) -> None:
-        """Unknown scopes and subjects are refused by name and change nothing."""
+        """Unknown scopes and subjects are refused and change nothing."""
         desk.config()
         before = desk.counts()
         bad: list[tuple[Any, Any, type[Exception]]] = [
             ("world", None, InvalidInput), ("customer", None, InvalidInput),
-            ("customer", "", InvalidInput), ("customer", "nobody", NotFound),
+            ("customer", "", InvalidInput), ("customer", "unknown", NotFound),
             ("customer", "a b", InvalidInput), ("pipeline", "none", InvalidInput),
             ("config", "7", InvalidInput), ("config", encode("run", 1), InvalidInput),
             ("config", encode("cfg", 999), NotFound), (None, None, InvalidInput),
@@ -135,7 +135,7 @@ class TestSubjects:
         assert desk.counts() == before
 
     def test_a_pause_outlives_its_config(self, desk: Desk) -> None:
-        """What waits under a pause of a config that was deleted since can still be resumed."""
+        """Runs that wait under a pause of a deleted config can still be resumed."""
         config = desk.config(event_topic="orders")
         name = encode("cfg", config.config_id)
         desk.client.pauses.pause("config", name)

@@ -95,8 +95,8 @@ class TestRuns:
     def test_every_subscription_is_served(
         self, desk: Desk, binder: Binder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """All subscriptions are served, however many there are."""
-        monkeypatch.setattr(binder_module, "LOOK", 2)
+        """However many subscriptions there are, of whatever names."""
+        monkeypatch.setattr(binder_module, "PAGE", 2)
         for customer in ("a", "b", "c", "d", "e"):
             bound(desk, {"to": "runs", "pipeline": "nightly"}, customer=customer)
             publish(desk, {"days": 1}, customer=customer)

@@ -1,4 +1,4 @@
-"""The SQL sink on both engines: documents, versions, fencing tokens, marks, counters, audit."""
+"""The SQL sinks on both engines: documents, versions, fencing tokens, marks, counters, audit."""
 
 import contextlib
 import sqlite3
@@ -38,7 +38,7 @@ class TestDocuments:
     """Writes of documents."""
 
     def test_merge_and_replace(self, sink: Sink) -> None:
-        """Fields are merged, objects inside too; a replacement leaves nothing of the rest."""
+        """Fields and nested objects are merged; a replacement removes all other fields."""
         assert fields(sink) is None
         put(sink, fields={"a": 1, "b": {"x": 1}, "l": [1]})
         put(sink, fields={"b": {"y": None}, "l": [2]})
@@ -46,8 +46,8 @@ class TestDocuments:
         put(sink, fields={"c": "\u0000 \ud800 é"}, replace=True)
         assert fields(sink) == {"c": "\u0000 \ud800 é"}
 
-    def test_what_is_known_of_a_document(self, sink: Sink, clock: VirtualClock) -> None:
-        """Version, token, message and time are kept with it."""
+    def test_document_metadata(self, sink: Sink, clock: VirtualClock) -> None:
+        """A document has its version, token, message id and time of change."""
         put(sink, fields={"a": 1}, version=7, token=3)
         found = sink.document("a/1")
         assert found is not None
@@ -55,14 +55,14 @@ class TestDocuments:
         assert found.updated_at == clock.now()
 
     def test_counting_fields(self, sink: Sink) -> None:
-        """Numbers are added to, also while the rest is replaced."""
+        """`add` increments fields, even if the rest of the document is replaced."""
         put(sink, add={"n": 1, "s": 0.5})
         put(sink, add={"n": 2, "s": 0.5}, fields={"x": 1})
         put(sink, add={"n": -1}, replace=True)
         assert fields(sink) == {"n": 2}
 
     def test_bad_writes(self, sink: Sink) -> None:
-        """A write that cannot be stored is refused by its field, on both engines alike."""
+        """A write that cannot be stored raises an error that names the field, on both engines."""
         naive = datetime(2025, 1, 1)  # noqa: DTZ001 - that is the point
         bad: list[tuple[dict[str, Any], str]] = [
             ({"path": ""}, "path"), ({"path": "a//b"}, "path"), ({"path": "a/\x00"}, "path"),
@@ -80,7 +80,7 @@ class TestDocuments:
         assert fields(sink) is None
 
     def test_paths_of_parts(self) -> None:
-        """A part cannot reach into another collection."""
+        """A part of a path cannot refer to another collection."""
         assert doc_path("ops_services", "api-1") == "ops_services/api-1"
         for bad in ("", "a/b", ".", ".."):
             with pytest.raises(InvalidInput):
@@ -88,10 +88,10 @@ class TestDocuments:
 
 
 class TestVersions:
-    """Older than what is there is not written."""
+    """A write older than the stored version is skipped."""
 
     def test_guard(self, sink: Sink) -> None:
-        """Numbers and times are compared; without a version there is nothing to compare."""
+        """Numbers and times are compared; a write without a version is always applied."""
         rows: list[tuple[Any, Any, bool]] = [
             (5, 6, True), (5, 5, True), (5, 4, False), (None, 1, True), (5, None, True),
             ("2025-11-17T00:00:01Z", "2025-11-17T00:00:00Z", False),
@@ -104,17 +104,17 @@ class TestVersions:
             assert fields(sink, path) == {"n": 2 if is_written else 1}
 
     def test_a_version_stays(self, sink: Sink) -> None:
-        """A write without a version does not open the door to an older one."""
+        """A write without a version keeps the stored one, so older writes are still skipped."""
         put(sink, version=5)
         put(sink, fields={"n": 1})
         assert not put(sink, fields={"n": 2}, version=4)
 
 
 class TestFencing:
-    """A token older than the newest seen is refused."""
+    """A fencing token older than the newest one seen is refused."""
 
     def test_older_tokens(self, sink: Sink) -> None:
-        """The refusal is typed, says which tokens, and nothing of its transaction stays."""
+        """StaleFence names both tokens, and its transaction is rolled back."""
         put(sink, fields={"n": 1}, token=8)
         put(sink, fields={"n": 2}, token=8)
 
@@ -128,8 +128,8 @@ class TestFencing:
         assert fields(sink) == {"n": 2}
         assert sink.fate(SUB, "m9") is None
 
-    def test_the_newest_is_remembered(self, sink: Sink) -> None:
-        """A write without a token leaves the fence where it is."""
+    def test_the_newest_token_is_kept(self, sink: Sink) -> None:
+        """A write without a token keeps the stored token."""
         put(sink, token=8)
         put(sink, fields={"n": 1})
         with pytest.raises(StaleFence):
@@ -140,10 +140,10 @@ class TestFencing:
 
 
 class TestMarks:
-    """One mark per message; a settled one stays."""
+    """Each message has one mark; a settled mark does not change."""
 
     def test_marks(self, sink: Sink) -> None:
-        """The first marks, later ones are told what there is; poison may become more."""
+        """The first call sets the mark, later ones return it; only poison can change."""
 
         def marked(name: str, fate: Fate) -> Fate | None:
             return sink.transact(lambda tx: tx.mark(SUB, name, fate))
@@ -156,8 +156,8 @@ class TestMarks:
         assert marked("m2", Fate.APPLIED) is Fate.POISON
         assert sink.fate(SUB, "m2") is Fate.APPLIED
 
-    def test_an_undone_transaction_leaves_no_mark(self, sink: Sink) -> None:
-        """Mark, document, counter and the user's own rows go together."""
+    def test_a_rolled_back_transaction_leaves_no_mark(self, sink: Sink) -> None:
+        """Mark, document, counter and the user's own rows are rolled back together."""
         sink.transact(lambda tx: tx.execute("CREATE TABLE own (n integer)"))
 
         def body(tx: Any) -> None:
@@ -175,7 +175,7 @@ class TestMarks:
         assert sink.transact(lambda tx: tx.execute("SELECT n FROM own")) == []
 
     def test_savepoints(self, sink: Sink) -> None:
-        """What fails inside a savepoint is undone alone."""
+        """An error inside a savepoint rolls back only that savepoint."""
 
         def body(tx: Any) -> None:
             tx.mark(SUB, "m1", Fate.APPLIED)
@@ -193,7 +193,7 @@ class TestMarks:
     def test_retention(
         self, sink: Sink, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Old marks and audit records go, in batches; young ones and counters stay."""
+        """Old marks and audit records are deleted in batches; recent ones and counters stay."""
         monkeypatch.setattr("penstock.sinks.sql.PRUNE_BATCH", 10)
 
         def many(tx: Any) -> None:
@@ -204,18 +204,18 @@ class TestMarks:
 
         sink.transact(many)
         clock.advance(15 * DAY)
-        sink.transact(lambda tx: tx.mark(SUB, "young", Fate.APPLIED))
+        sink.transact(lambda tx: tx.mark(SUB, "recent", Fate.APPLIED))
         assert sink.prune(14 * DAY) == 26
         assert sink.fate(SUB, "old0") is None
-        assert sink.fate(SUB, "young") is Fate.APPLIED
+        assert sink.fate(SUB, "recent") is Fate.APPLIED
         assert sink.counters(SUB) == {"applied": 3}
         assert sink.audits(SUB) == []
-        assert sink.forget(SUB, ["young", "never"]) == 1
-        assert sink.fate(SUB, "young") is None
+        assert sink.forget(SUB, ["recent", "never"]) == 1
+        assert sink.fate(SUB, "recent") is None
 
 
 def record(message_id: str, error: str = "no", **more: Any) -> AuditRecord:
-    """A record of a message that was given up."""
+    """Return an audit record of a dropped message."""
     values = {
         "subscription": SUB, "message_id": message_id, "topic": "t", "error_type": "T",
         "error": error, "data": b"\xff\x00", "data_size": 2, "data_sha256": "00",
@@ -225,7 +225,7 @@ def record(message_id: str, error: str = "no", **more: Any) -> AuditRecord:
 
 
 def test_audit(sink: Sink, clock: VirtualClock) -> None:
-    """A record is kept once per message, with the latest error and how often it came."""
+    """Each message has one audit record, with the latest error and the number of deliveries."""
     sink.transact(lambda tx: tx.audit(record("m1", "first\x00")))
     began = clock.now()
     clock.advance(DAY)
@@ -239,10 +239,10 @@ def test_audit(sink: Sink, clock: VirtualClock) -> None:
 
 
 class TestConcurrency:
-    """Two workers at once, each with its own connections."""
+    """Concurrent workers, each with its own connections."""
 
     def test_one_message_twice(self, open_sink: OpenSink) -> None:
-        """Of many deliveries of each message exactly one is applied; sums are exact."""
+        """Exactly one of many deliveries of a message is applied, and counters are exact."""
         sinks = [open_sink(), open_sink()]
         sinks[0].check()
 
@@ -267,7 +267,7 @@ class TestConcurrency:
 
     @pytest.mark.parametrize("ends", ["commits", "rolls back"])
     def test_a_second_delivery_waits_for_the_first(self, open_sink: OpenSink, ends: str) -> None:
-        """While one transaction holds the mark, another waits; then it is a duplicate, or it."""
+        """A second transaction waits for the mark; after a commit it is a duplicate."""
         first, second = open_sink(), open_sink()
         first.check()
         is_marked, may_end, asked = threading.Event(), threading.Event(), threading.Event()
@@ -277,7 +277,7 @@ class TestConcurrency:
             is_marked.set()
             assert may_end.wait(30)
             if ends == "rolls back":
-                raise RuntimeError("gives up")
+                raise RuntimeError("roll back")
 
         def other() -> Fate | None:
             asked.set()
@@ -294,20 +294,20 @@ class TestConcurrency:
             assert (one.exception(30) is None) == (ends == "commits")
         assert found is (Fate.APPLIED if ends == "commits" else None)
 
-    def test_two_make_one_document(self, open_sink: OpenSink) -> None:
-        """Who comes second to a document that is being made adds to it."""
+    def test_concurrent_inserts_of_a_document(self, open_sink: OpenSink) -> None:
+        """A second transaction waits for the insert and then adds to the document."""
         first, second = open_sink(), open_sink()
         first.check()
-        is_made, may_end = threading.Event(), threading.Event()
+        is_inserted, may_end = threading.Event(), threading.Event()
 
         def slow(tx: Any) -> None:
             tx.upsert(Upsert(path="a/1", add={"n": 1}, version=1))
-            is_made.set()
+            is_inserted.set()
             assert may_end.wait(30)
 
         with ThreadPoolExecutor(2) as threads:
             one = threads.submit(first.transact, slow)
-            assert is_made.wait(30)
+            assert is_inserted.wait(30)
             two = threads.submit(put, second, add={"n": 1}, version=2)
             may_end.set()
             one.result(30)
@@ -315,7 +315,7 @@ class TestConcurrency:
         assert fields(first) == {"n": 2}
 
     def test_deadlocks_are_repeated(self, open_sink: OpenSink) -> None:
-        """Two transactions that want each other's documents both commit in the end."""
+        """Two deadlocked transactions both commit in the end."""
         sinks = [open_sink(), open_sink()]
         for path in ("a/1", "a/2"):
             put(sinks[0], path=path)
@@ -339,16 +339,16 @@ class TestConcurrency:
 
 
 class TestTables:
-    """Tables of its own, made on first use."""
+    """The sink creates its tables on first use."""
 
-    def test_two_make_them_at_once(self, open_sink: OpenSink) -> None:
-        """Any number of processes may be the first."""
+    def test_concurrent_creation(self, open_sink: OpenSink) -> None:
+        """Several processes can create the tables concurrently."""
         sinks = [open_sink() for _ in range(4)]
         with ThreadPoolExecutor(4) as threads:
             assert list(threads.map(lambda sink: sink.check(), sinks)) == [None] * 4
 
     def test_prefixes_are_apart(self, open_sink: OpenSink) -> None:
-        """Two services share a database under two prefixes."""
+        """Two services can share a database with different prefixes."""
         put(open_sink(prefix="one_"), fields={"n": 1})
         assert fields(open_sink(prefix="two_")) is None
         assert open_sink(prefix="one_").mark_place == "one_marks"
@@ -357,7 +357,7 @@ class TestTables:
                 open_sink(prefix=bad)
 
     def test_a_newer_version_is_left_alone(self, open_sink: OpenSink) -> None:
-        """Tables of a later Penstock are refused, not written."""
+        """Tables of a later version of Penstock are refused, not written."""
         old, later = open_sink(), len(statements.SCHEMA) + 1
         old.transact(lambda tx: tx.execute(
             "INSERT INTO penstock_schema (number, applied_at) VALUES (:n, 0)", {"n": later}
@@ -367,16 +367,16 @@ class TestTables:
 
 
 class TestOpening:
-    """From URLs."""
+    """Sinks opened from URLs."""
 
     @pytest.mark.parametrize("url", ["", "sqlite:", "mysql://x", "state.db", "postgresql"])
     def test_bad_urls(self, url: str) -> None:
-        """What no sink understands is refused with what one would."""
+        """An unknown URL is refused, and the error names the supported forms."""
         with pytest.raises(SettingsError, match="sqlite:PATH or postgresql"):
             open_url(url)
 
     def test_relative_and_absolute(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """One slash, or three and the path."""
+        """Absolute and relative paths, and the form with three slashes, are accepted."""
         monkeypatch.chdir(tmp_path)
         for url in (f"sqlite:{tmp_path}/a.db", "sqlite:b.db", "sqlite:///c.db"):
             sink = open_url(url)
@@ -385,7 +385,7 @@ class TestOpening:
         assert {path.name for path in tmp_path.glob("*.db")} == {"a.db", "b.db", "c.db"}
 
     def test_files_that_cannot_be_written(self, tmp_path: Path) -> None:
-        """A missing folder, a text file and a Penstock store are matters of settings."""
+        """A missing folder, a text file and a Penstock store raise SettingsError."""
         (tmp_path / "text.db").write_text("no database, but quite long enough to be read as one")
         store = SqliteStore(tmp_path / "store.db")
         store.migrate()
@@ -394,8 +394,8 @@ class TestOpening:
             with pytest.raises(SettingsError, match="sink"):
                 SqliteSink(tmp_path / name).check()
 
-    def test_a_file_of_the_services_own(self, tmp_path: Path) -> None:
-        """A database that the service has already is used as it is."""
+    def test_an_existing_database(self, tmp_path: Path) -> None:
+        """The sink can share the service's existing database."""
         with sqlite3.connect(tmp_path / "own.db") as connection:
             connection.execute("CREATE TABLE runs (n integer)")
         connection.close()
@@ -406,7 +406,7 @@ class TestOpening:
 
     @pytest.mark.postgres
     def test_commits_are_durable(self, pg_server: DatabaseServer, pg_dsn: str) -> None:
-        """A database that is set to forget a little in a crash is asked not to, here."""
+        """The sink turns synchronous_commit on even if the database turns it off."""
         name = pg_dsn.rpartition("/")[2].partition("?")[0]
         with psycopg.connect(pg_server.dsn(), autocommit=True) as connection:
             connection.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
@@ -416,13 +416,13 @@ class TestOpening:
         assert shown == [("on",)]
 
     @pytest.mark.postgres
-    def test_databases_that_let_nobody_in(self, pg_dsn: str) -> None:
-        """A database that is not there is a matter of settings; a server that is away is not."""
+    def test_databases_that_refuse_connections(self, pg_dsn: str) -> None:
+        """A missing database raises SettingsError; an unreachable server does not."""
         head, _, rest = pg_dsn.rpartition("/")
         query = rest.partition("?")[2]
         missing = open_url(f"{head}/nowhere?{query}" if query else f"{head}/nowhere")
-        with pytest.raises(SettingsError, match="lets this service in"):
+        with pytest.raises(SettingsError, match="accepts this connection"):
             missing.check()
-        away = open_url("postgresql://127.0.0.1:1/x")
+        unreachable = open_url("postgresql://127.0.0.1:1/x")
         with pytest.raises(psycopg.OperationalError):
-            away.check()
+            unreachable.check()

@@ -1,8 +1,8 @@
-"""API keys from the caller's side: create, list, rotate, revoke; and who a key's bearer is.
+"""Use cases of API keys: create, list, rotate, revoke, authenticate.
 
-A key is shown once, when it is made; what is stored cannot be turned back into it. Every change is
-written to the journal, without the secret. `authenticate` looks at the store each time: whoever
-serves many requests keeps its answer for a while (30 s in the API).
+A key is shown once, when it is created; it cannot be recovered from what is stored. Every change is
+written to the journal, without the secret. `authenticate` reads the store on every call; a server
+should cache its result (the API caches it for 30 s).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RATE_MAX = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """A key as shown; `text` is the key itself, present only in the answer that made it."""
+    """An API key; `text` is the key itself, set only when it was just created or rotated."""
 
     key_id: int
     name: str
@@ -60,12 +60,12 @@ class ApiKey:
 
     @property
     def public_id(self) -> str:
-        """How the key is called by people; the middle of its text."""
+        """Public id of the key; it is also the middle part of `text`."""
         return encode("key", self.key_id)
 
 
 class Keys:
-    """Use cases about API keys. A confined client may use none of them."""
+    """Use cases of API keys. A client scoped to a customer cannot use them."""
 
     def __init__(
         self, store: Store, names: Names, actor: str, random_bytes: RandomBytes | None = None
@@ -85,9 +85,9 @@ class Keys:
         rate: float | None = None,
         actor: str | None = None,
     ) -> ApiKey:
-        """Make a key; bound to `customer` it can never see or touch another's rows.
+        """Create a key; a key bound to `customer` cannot access rows of other customers.
 
-        `expires_at` is a time in microseconds, `rate` the requests a second it may make.
+        `expires_at` is a time in microseconds; `rate` is the allowed number of requests per second.
         """
         self._names.refuse_bound("API keys")
         check_text("name", name)
@@ -113,7 +113,7 @@ class Keys:
         return self._store.write(body)
 
     def get(self, key_id: int) -> ApiKey:
-        """One key, whatever its state."""
+        """Return one key, in any state."""
         self._names.refuse_bound("API keys")
         return self._store.read(lambda tx: _shown(tx, _must(tx, key_id)))
 
@@ -125,7 +125,7 @@ class Keys:
         after: int = 0,
         limit: int = 100,
     ) -> list[ApiKey]:
-        """Keys in id order; `after` continues an earlier page."""
+        """Return keys in id order; `after` (an id) continues an earlier page."""
         self._names.refuse_bound("API keys")
         check_limit(limit)
 
@@ -141,7 +141,7 @@ class Keys:
     def rotate(
         self, key_id: int, *, overlap_us: int = OVERLAP_US, actor: str | None = None
     ) -> ApiKey:
-        """Give a key a new secret; the old one holds for `overlap_us` more (0: no longer)."""
+        """Give a key a new secret; the old one stays valid for `overlap_us` microseconds."""
         self._names.refuse_bound("API keys")
         if isinstance(overlap_us, bool) or not 0 <= overlap_us <= OVERLAP_MAX_US:
             raise InvalidInput("overlap", "a duration from 0 to 30 days", overlap_us)
@@ -161,7 +161,7 @@ class Keys:
         return self._store.write(body)
 
     def revoke(self, key_id: int, *, reason: str = "", actor: str | None = None) -> bool:
-        """End a key for good; False when it was revoked before."""
+        """Revoke a key permanently; return False if it was already revoked."""
         self._names.refuse_bound("API keys")
         who = actor or self._actor
 
@@ -175,7 +175,7 @@ class Keys:
         return self._store.write(body)
 
     def authenticate(self, text: object) -> Principal | None:
-        """Who bears this key; None when it is none of ours, mistyped, expired or revoked."""
+        """Return the principal of a key; None if it is unknown, malformed, expired or revoked."""
         parsed = api_keys.parse(text)
         if parsed is None:
             return None
@@ -184,7 +184,7 @@ class Keys:
             return key_get(tx, parsed.key_id), tx.now()
 
         row, now = self._store.read(body)
-        # Compared even when there is no such key, so that both take the same time.
+        # Compare even if the key does not exist, so that both cases take the same time.
         fits = api_keys.is_secret_of(parsed.secret, None if row is None else row.hash)
         fits_old = api_keys.is_secret_of(parsed.secret, None if row is None else row.previous_hash)
         if row is None:
@@ -205,7 +205,7 @@ class Keys:
         )
 
     def server_secret(self, name: str) -> str:
-        """A secret that all servers of this installation share, made on first use."""
+        """Return a secret shared by all servers of this installation; created on first use."""
         self._names.refuse_bound("server secrets")
         value = self._secret()
         return self._store.write(lambda tx: secret_ensure(tx, name, value))
@@ -263,7 +263,7 @@ def _note(
     detail: dict[str, Any] | None = None,
     why: str = "",
 ) -> None:
-    """Write a change down; `detail` never holds a secret or its hash."""
+    """Append a change to the journal; `detail` never contains a secret or its hash."""
     text = None if detail is None else json.dumps(detail, sort_keys=True)
     entry = Entry("key", key_id, customer, action, who, why=why or None, detail=text)
     journal_append_many(tx, [entry])
@@ -278,4 +278,4 @@ def _check_rate(rate: object) -> None:
         or not math.isfinite(rate)
         or not 0 < rate <= RATE_MAX
     ):
-        raise InvalidInput("rate", "requests a second, more than 0", rate)
+        raise InvalidInput("rate", f"above 0 and at most {RATE_MAX:,.0f} requests per second", rate)

@@ -1,4 +1,4 @@
-"""API keys as the API and the command line show them: never with what is stored of the secret."""
+"""JSON representations of API keys; they never contain the stored hash of the secret."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.core.formatting import iso_or_none
 
 
 def key_shape(key: ApiKey) -> dict[str, Any]:
-    """An API key without its secret."""
+    """Return the JSON form of an API key without its secret."""
     return {
         "key_id": key.public_id,
         "name": key.name,
@@ -29,5 +29,5 @@ def key_shape(key: ApiKey) -> dict[str, Any]:
 
 
 def made_key_shape(key: ApiKey) -> dict[str, Any]:
-    """An API key with its secret, for the one time it is shown."""
+    """Return the JSON form of a new API key with its secret, which is shown only once."""
     return {"key": key.text, "info": key_shape(key)}

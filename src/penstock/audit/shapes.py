@@ -10,7 +10,7 @@ from penstock.core.formatting import parsed
 
 
 def journal_shape(row: JournalRow) -> dict[str, Any]:
-    """A line of the journal."""
+    """Return the JSON form of a journal entry."""
     return {
         "at": iso(row.at),
         "action": row.action,

@@ -1,4 +1,4 @@
-"""Topics, subscriptions, messages and deliveries in the API's words."""
+"""JSON representations of topics, subscriptions, messages and deliveries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.core.formatting import iso_or_none
 
 
 def topic_shape(topic: Topic) -> dict[str, Any]:
-    """A topic."""
+    """Return the JSON form of a topic."""
     return {
         "name": topic.name,
         "retention_seconds": topic.retention_us // SECOND,
@@ -28,13 +28,13 @@ def topic_shape(topic: Topic) -> dict[str, Any]:
 
 
 def topic_detail_shape(detail: TopicDetail) -> dict[str, Any]:
-    """A topic with its subscriptions."""
+    """Return the JSON form of a topic with the names of its subscriptions."""
     names = [sub.name for sub in detail.subscriptions]
     return {**topic_shape(detail.topic), "subscriptions": names}
 
 
 def subscription_shape(sub: Subscription) -> dict[str, Any]:
-    """A subscription as declared."""
+    """Return the JSON form of a subscription's declaration."""
     return {
         "name": sub.name,
         "topic": sub.topic_name,
@@ -59,23 +59,23 @@ def subscription_shape(sub: Subscription) -> dict[str, Any]:
 
 
 def subscription_detail_shape(detail: SubscriptionDetail) -> dict[str, Any]:
-    """A subscription, what waits in it and what became of the rest."""
-    waits = detail.backlog
+    """Return the JSON form of a subscription with its backlog and its totals."""
+    backlog = detail.backlog
     return {
         "subscription": subscription_shape(detail.subscription),
         "backlog": {
-            "ready": waits.ready,
-            "leased": waits.leased,
-            "delayed": waits.delayed,
-            "behind_ordering_key": waits.behind,
-            "oldest_publish_time": iso_or_none(waits.oldest_at),
+            "ready": backlog.ready,
+            "leased": backlog.leased,
+            "delayed": backlog.delayed,
+            "behind_ordering_key": backlog.behind,
+            "oldest_publish_time": iso_or_none(backlog.oldest_at),
         },
         "sums": detail.sums._asdict(),
     }
 
 
 def delivery_shape(one: Delivery) -> dict[str, Any]:
-    """A message handed over."""
+    """Return the JSON form of a delivered message."""
     return {
         "ack_id": one.ack_id,
         "delivery_attempt": one.attempt,
@@ -91,7 +91,7 @@ def delivery_shape(one: Delivery) -> dict[str, Any]:
 
 
 def message_detail_shape(detail: MessageDetail) -> dict[str, Any]:
-    """A message, and where it is for each subscription."""
+    """Return the JSON form of a message with its delivery state per subscription."""
     message = detail.message
     return {
         "message_id": str(message.message_id),
@@ -101,16 +101,16 @@ def message_detail_shape(detail: MessageDetail) -> dict[str, Any]:
         "ordering_key": message.ordering_key,
         "publish_time": iso(message.published_at),
         "expires_at": iso(message.expires_at),
-        "deliveries": [_place_shape(place) for place in detail.places],
+        "deliveries": [_delivery_state_shape(place) for place in detail.places],
     }
 
 
 def seek_shape(seek: Seek) -> dict[str, Any]:
-    """What a seek did."""
+    """Return the JSON form of a seek's result."""
     return {"time": iso(seek.to), "purged": seek.purged, "delivered_again": seek.replayed}
 
 
-def _place_shape(place: Place) -> dict[str, Any]:
+def _delivery_state_shape(place: Place) -> dict[str, Any]:
     return {
         "subscription": place.name,
         "state": place.state,

@@ -1,8 +1,8 @@
-"""The kit for a user's own service: messages in, effects once, ack and nack right.
+"""Consumer kit for your own services: receive messages, apply each one exactly once, ack or nack.
 
     from penstock.consumer import Consumer, Upsert
 
-Needs nothing beyond the core install; sinks in PostgreSQL need psycopg (`penstock[postgres]`).
+It needs only the core install; PostgreSQL sinks need psycopg (`penstock[postgres]`).
 """
 
 from penstock.consumer.app import Consumer

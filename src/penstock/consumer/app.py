@@ -5,8 +5,8 @@
     @app.on("ingest.heartbeat", schema=1)
     def heartbeat(message): return Upsert(path=..., fields=..., version=...)
 
-`app.asgi()` is the whole service for pushes, `app.run(transport)` the whole worker for pulls. Both
-hand messages to `submit`, which handles a bounded number at a time on threads of its own.
+`app.asgi()` returns the whole service for pushes; `app.run(transport)` runs the whole pull worker.
+Both pass messages to `submit`, which handles a bounded number at a time on its own threads.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ H = TypeVar("H", bound=Callable[..., Any])
 
 
 class Consumer:
-    """A user's service for the messages of one subscription.
+    """A service that handles the messages of one subscription.
 
     name: the subscription. sink: a URL, or a sink. dead_letters: whether the subscription has a
-    dead-letter policy, which decides about poison. topic: for the log, where pushes do not tell.
-    gate: asked before every handler; raises TryAgain or Reject, or answers what handlers find in
-    `message.gate`. alert: called with an Alert for configuration errors, at once. verify: judges
-    the headers of a push, raising or answering False for a stranger.
+    dead-letter policy, which decides what happens to poison. topic: name for the log, because push
+    envelopes do not contain it. gate: called before every handler; it raises TryAgain or Reject, or
+    returns a value that handlers find in `message.gate`. alert: called at once with an Alert for a
+    configuration error, at most once a minute for the same one. verify: checks the headers of a
+    push; it raises or returns False for an unknown sender.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Consumer:
         self._collectors: dict[str, Collector] = {}
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
-        self._tidied: Micros | None = None
+        self._pruned_at: Micros | None = None
 
     def on(
         self,
@@ -114,11 +115,11 @@ class Consumer:
         newer: Guard | None = None,
         gate: Gate | None = None,
     ) -> Callable[[H], H]:
-        """Declare the handler of some event types, of what a predicate knows, or of the rest.
+        """Declare the handler of event types, of messages that match a predicate, or of all others.
 
-        schema: the version that the message must name. shape: makes `message.value` of the
-        payload, raising what it cannot take. newer: (document path, version) of a message; one
-        that is older than the document is ignored before the handler is asked.
+        schema: the schema version that a message must have. shape: converts the payload to
+        `message.value`, or raises if it cannot. newer: returns the (document path, version) of a
+        message; a message older than the document is ignored before the handler is called.
         """
         made = partial(Route, when=when, shape=shape, newer=newer, gate=gate)
 
@@ -138,7 +139,7 @@ class Consumer:
         shape: Shape | None = None,
         newer: Guard | None = None,
     ) -> Callable[[H], H]:
-        """Declare a handler that takes up to `max` messages at once, after `wait` at the latest."""
+        """Declare a handler of batches: up to `max` messages, gathered for at most `wait`."""
         collect = Collect(max, wait)
         made = partial(Route, when=when, shape=shape, newer=newer, collect=collect)
 
@@ -153,7 +154,7 @@ class Consumer:
 
     @property
     def outstanding(self) -> int:
-        """How many messages are held at most: enough for full batches and busy threads."""
+        """Maximum number of messages held: enough for full batches and busy threads."""
         gathered = sum(
             2 * route.collect.max
             for route in self._router.routes.values()
@@ -162,39 +163,39 @@ class Consumer:
         return self.options.outstanding or 4 * self.options.concurrency + gathered
 
     def counters(self) -> dict[str, int]:
-        """How many messages ended how: exact, however often each was delivered."""
+        """Return the number of messages by outcome; exact even if messages are redelivered."""
         return self.sink.counters(self.name)
 
     def asgi(self) -> PushApp:
-        """An ASGI application that takes pushes; mount it, or serve it as it is."""
+        """Return an ASGI application that receives pushes; mount it or serve it on its own."""
         return PushApp(self)
 
     def worker(self, transport: Transport) -> PullWorker:
-        """A worker that pulls the subscription's messages; start and stop it."""
+        """Return a worker that pulls the subscription's messages, ready to be started."""
         return PullWorker(self, transport)
 
     def run(self, transport: Transport) -> None:
-        """Pull until SIGTERM or SIGINT, then finish what is in hand."""
+        """Pull until SIGTERM or SIGINT, then finish the messages in progress."""
         self.worker(transport).run()
 
     def handle(self, message: Message) -> Disposition:
-        """Handle one message to its end, here and now or, in a batch, when it is full."""
+        """Handle one message and wait for its disposition; a batched one waits for its batch."""
         return self.submit(message).result()
 
     def submit(self, message: Message) -> Future[Disposition]:
-        """Handle a message as soon as a thread is free. The future never raises."""
+        """Handle a message as soon as a thread is free; the future never raises."""
         end: Future[Disposition] = Future()
         self._pool().submit(self._process, Item(message, end))
         return end
 
     def refuse(self, message: Message, reason: str) -> Future[Disposition]:
-        """End a push whose body is no message."""
+        """End a push whose body is not a valid message."""
         end: Future[Disposition] = Future()
         self._pool().submit(self._refuse, Item(message, end), reason)
         return end
 
     def hurry(self) -> None:
-        """Handle what is gathered, without waiting for more."""
+        """Handle the messages gathered for batches, without waiting for more."""
         for collector in self._collectors.values():
             collector.hurry()
 
@@ -203,7 +204,7 @@ class Consumer:
         self._loops.adopt(loop)
 
     def close(self) -> None:
-        """Finish what is in hand, and release the sink; the consumer may be used again."""
+        """Finish the messages in progress and close the sink; the consumer can be used again."""
         while True:
             for collector in self._collectors.values():
                 collector.close()
@@ -211,7 +212,7 @@ class Consumer:
                 threads, self._threads = self._threads, None
             if threads is None:
                 break
-            # What was being handled may have gathered more, or begun to prune: look again.
+            # Messages in progress may have joined a batch or started a prune: check again.
             threads.shutdown(wait=True)
         self._loops.close()
         self.sink.close()
@@ -235,7 +236,7 @@ class Consumer:
                 self._collectors[begun.name].add(item)
             else:
                 self._conclude(item, self._handling.finish(item.message, begun))
-        except BaseException as error:  # SystemExit of a handler, or a fault of ours: not lost
+        except BaseException as error:  # a handler's SystemExit or a bug: retry the message
             self._conclude(item, Disposition(outcome=Outcome.RETRY, failure=failure_of(error)))
 
     def _refuse(self, item: Item, reason: str) -> None:
@@ -254,7 +255,7 @@ class Consumer:
             self._conclude(item, end)
 
     def _conclude(self, item: Item, end: Disposition) -> None:
-        """Say how it ended, once; then tell who waits. Saying so never changes the end."""
+        """Log the outcome once, then resolve the future; logging errors do not change it."""
         try:
             self.tally[end.outcome.value] += 1
             line = line_of(
@@ -267,31 +268,31 @@ class Consumer:
             )
             (self.options.log or to_stdout)(rendered(line))
             self._alerts.raised(self._identity, item.message, end)
-            self._tidy()
+            self._prune_hourly()
         except Exception:
-            log.exception("telling how message %s ended failed", item.message.id)
+            log.exception("logging the outcome of message %s failed", item.message.id)
         item.end.set_result(end)
 
-    def _tidy(self) -> None:
-        """Now and then, forget messages that cannot come back any more."""
+    def _prune_hourly(self) -> None:
+        """Once an hour, prune the marks of messages that can no longer be redelivered."""
         now = self.options.clock.now()
         with self._lock:
-            if self._tidied is not None and now - self._tidied < HOUR:
+            if self._pruned_at is not None and now - self._pruned_at < HOUR:
                 return
-            self._tidied = now
+            self._pruned_at = now
         self._pool().submit(self._prune)
 
     def _prune(self) -> None:
         try:
             self.sink.prune(self.options.micros("marks_kept"))
         except Exception:
-            log.exception("pruning the sink's marks failed; it is tried again in an hour")
+            log.exception("pruning the sink's marks failed; retrying in an hour")
 
 
 def _facts(
     handler: Callable[..., Any], event_types: tuple[str, ...], schema: int | str | None
 ) -> dict[str, Any]:
-    """What every route says of its handler."""
+    """Return the arguments of Route that every declaration sets."""
     return {
         "name": getattr(handler, "__name__", "handler"),
         "handler": handler,

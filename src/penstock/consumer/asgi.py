@@ -1,9 +1,10 @@
-"""Pushes over HTTP: a plain ASGI application, mountable anywhere, with no framework behind it.
+"""Push endpoint: a plain ASGI application without a framework, mountable anywhere.
 
-    POST {path} or /   one push          GET /healthz   alive        GET /readyz   the sink answers
+    POST {path} or /   one push          GET /healthz   liveness     GET /readyz   sink reachable
 
-Bad input is answered with 4xx (or 2xx, where nobody would take care of it), never with 5xx. What
-is being handled is bounded: beyond it a push is told to come back (429), which the broker does.
+Invalid input gets a 4xx response (or 2xx, if there is no dead-letter policy to handle it), never
+5xx. The number of pushes in progress is bounded: above it the response is 429, and the broker
+retries.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 INFLIGHT_MIN: Final = 64
-"""How many pushes may be on their way at once, whatever the consumer's concurrency."""
+"""Minimum for the number of pushes in progress at once, regardless of concurrency."""
 
 
 class _Refused(Exception):
-    """A request that is answered without a message being handled."""
+    """A request that gets an error response before a message is handled."""
 
     def __init__(self, status: int, reason: str, **headers: str) -> None:
         super().__init__(reason)
@@ -41,7 +42,7 @@ class _Refused(Exception):
 
 
 class _Gone(Exception):
-    """The client hung up before its request was complete."""
+    """The client disconnected before its request was complete."""
 
 
 class PushApp:
@@ -53,7 +54,7 @@ class PushApp:
         self._inflight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or the server's start and end."""
+        """Serve one request, or the lifespan events of the server."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "websocket":
@@ -62,8 +63,8 @@ class PushApp:
             try:
                 await self._http(scope, receive, send)
             except _Refused as refused:
-                said = {"error": refused.reason}
-                await _answer(send, refused.status, said, refused.headers, scope)
+                value = {"error": refused.reason}
+                await _respond(send, refused.status, value, refused.headers, scope)
             except _Gone:
                 return
 
@@ -82,11 +83,11 @@ class PushApp:
         method = scope["method"]
         if path in ("/healthz", "/readyz"):
             if method not in ("GET", "HEAD"):
-                raise _Refused(405, "only GET here", allow="GET, HEAD")
+                raise _Refused(405, "only GET is allowed", allow="GET, HEAD")
             await self._health(path, scope, send)
         elif path in (self._options.path, "/"):
             if method != "POST":
-                raise _Refused(405, "only POST here", allow="POST")
+                raise _Refused(405, "only POST is allowed", allow="POST")
             if self._inflight >= max(INFLIGHT_MIN, self._consumer.outstanding):
                 raise _Refused(429, "busy", retry_after="1")
             self._inflight += 1
@@ -97,9 +98,9 @@ class PushApp:
             status = end.http_status(dead_letters=self._consumer.dead_letters)
             delay = end.delay_us
             headers = {} if delay is None else {"retry-after": str(-(-delay // SECOND))}
-            await _answer(send, status, {"outcome": end.outcome.value}, headers, scope)
+            await _respond(send, status, {"outcome": end.outcome.value}, headers, scope)
         else:
-            raise _Refused(404, f"nothing here; pushes go to {self._options.path}")
+            raise _Refused(404, f"not found; send pushes to {self._options.path}")
 
     async def _push(self, scope: Scope, receive: Receive) -> Disposition:
         consumer, options = self._consumer, self._options
@@ -110,7 +111,7 @@ class PushApp:
         if options.is_unwrapped:
             read = decode_unwrapped(body, headers, subscription=consumer.name)
         else:
-            # Ten megabytes take a while to read; the loop has other requests.
+            # Decoding ten megabytes would block the event loop for other requests.
             read = await asyncio.to_thread(decode, body, subscription=consumer.name)
         message = of_push(read, body, subscription=consumer.name, topic=consumer.topic)
         if isinstance(read, Poison):
@@ -127,31 +128,31 @@ class PushApp:
             is_known = await asyncio.to_thread(verify, headers) is not False
         except PenstockError as error:
             if error.retryable:
-                raise _Refused(503, "the sender cannot be verified now") from None
+                raise _Refused(503, "the sender cannot be verified at the moment") from None
             status = error.http_status if error.http_status in (401, 403) else 401
             raise _Refused(status, error.message[:200], www_authenticate="Bearer") from None
-        except Exception:  # a verifier that stumbles has not recognised the sender
+        except Exception:  # a verifier that fails has not accepted the sender
             is_known = False
         if not is_known:
-            raise _Refused(401, "this sender is not known", www_authenticate="Bearer")
+            raise _Refused(401, "unknown sender", www_authenticate="Bearer")
 
     async def _health(self, path: str, scope: Scope, send: Send) -> None:
         if path == "/readyz":
             try:
                 await asyncio.to_thread(self._consumer.sink.check)
             except Exception as error:
-                reason = f"the sink does not answer ({type(error).__name__})"
+                reason = f"the sink is not available ({type(error).__name__})"
                 raise _Refused(503, reason) from None
-        await _answer(send, 200, {"status": "ok"}, {}, scope)
+        await _respond(send, 200, {"status": "ok"}, {}, scope)
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """Header names in small letters; two authorizations are none."""
+    """Return headers by lower-case name; refuse more than one Authorization header."""
     found: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
         if name == "authorization" and name in found:
-            raise _Refused(400, "one Authorization header, not several")
+            raise _Refused(400, "expected one Authorization header, got several")
         found[name] = f"{found[name]}, {value}" if name in found else value
     return found
 
@@ -159,12 +160,12 @@ def _headers(scope: Scope) -> dict[str, str]:
 async def _body(
     receive: Receive, headers: Mapping[str, str], bytes_max: int, seconds: float
 ) -> bytes:
-    """The whole body, bounded in size and time."""
+    """Read the whole body, bounded in size and time."""
     if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
-        raise _Refused(415, "bodies are not compressed")
+        raise _Refused(415, "compressed bodies are not supported")
     length = headers.get("content-length", "")
     if length.isascii() and length.isdigit() and (len(length) > 12 or int(length) > bytes_max):
-        raise _Refused(413, f"at most {bytes_max} bytes", connection="close")
+        raise _Refused(413, f"the body exceeds {bytes_max} bytes", connection="close")
     parts: list[bytes] = []
     size = 0
     try:
@@ -176,15 +177,17 @@ async def _body(
                 part = event.get("body", b"")
                 size += len(part)
                 if size > bytes_max:
-                    raise _Refused(413, f"at most {bytes_max} bytes", connection="close")
+                    raise _Refused(413, f"the body exceeds {bytes_max} bytes", connection="close")
                 parts.append(part)
                 if not event.get("more_body", False):
                     return b"".join(parts)
     except TimeoutError:
-        raise _Refused(408, f"no whole body within {seconds:g} s", connection="close") from None
+        raise _Refused(
+            408, f"the body was not complete within {seconds:g} s", connection="close"
+        ) from None
 
 
-async def _answer(
+async def _respond(
     send: Send, status: int, value: Any, headers: Mapping[str, str], scope: Scope
 ) -> None:
     body = json.dumps(value).encode()

@@ -1,8 +1,8 @@
-"""Messages gathered and handled together, each with an outcome of its own.
+"""Messages handled in batches, each with its own outcome.
 
-A collector gathers messages of one route until there are enough or the first has waited long
-enough. One that fails fails alone: the handler says so for it, or its write is refused. When the
-whole call fails nobody knows whose fault it is, so all are tried again.
+A collector gathers messages of one route until the batch is full or the first message has waited
+long enough. A message fails alone if the handler reports an error for it or its write is refused.
+If the whole call fails, the message at fault is unknown, so all of them are retried.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from penstock.sinks.protocol import SinkTx, is_conflict
 
 
 class Item(NamedTuple):
-    """A message that waits for its batch, and who waits for its end."""
+    """A message in a batch, and the future that receives its disposition."""
 
     message: Message
     end: Future[Disposition]
 
 
 class Batch(Sequence[Message]):
-    """The messages of one call.
+    """The messages of one handler call.
 
-    The handler returns one result for each (a list in the same order, or a mapping by message id)
-    or None; a result is what a handler of one message returns, or an exception.
+    The handler returns one result per message (a list in the same order, or a mapping by message
+    id), or None. A result is what a single-message handler returns, or an exception.
     """
 
     def __init__(self, messages: Sequence[Message], tx: SinkTx | None = None) -> None:
@@ -56,12 +56,12 @@ class Batch(Sequence[Message]):
         return len(self._messages)
 
     def fail(self, message: Message, error: BaseException) -> None:
-        """Let one message end with this error, and only that one."""
+        """Fail one message with this error, without affecting the others."""
         self.errors[message.id] = error
 
     @contextmanager
     def item(self, message: Message) -> Iterator[None]:
-        """What is raised inside concerns only this message; in a transaction it is undone."""
+        """Limit exceptions in the block to this message; in a transaction, undo its writes."""
         try:
             with nullcontext() if self._tx is None else self._tx.savepoint():
                 yield
@@ -71,25 +71,27 @@ class Batch(Sequence[Message]):
             self.fail(message, error)
 
     def results(self, value: Any) -> dict[str, Any]:
-        """What the handler returned, by message id; errors it reported come first."""
+        """Return the handler's results by message id; reported errors take precedence."""
         if value is None:
             found: dict[str, Any] = {}
         elif isinstance(value, Mapping):
             found = dict(value)
             unknown = found.keys() - {message.id for message in self}
             if unknown:
-                raise DeclarationError(f"results for messages of no batch: {sorted(unknown)[:3]}")
+                raise DeclarationError(
+                    f"results for messages not in the batch: {sorted(unknown)[:3]}"
+                )
         elif isinstance(value, list | tuple) and len(value) == len(self):
             found = {m.id: part for m, part in zip(self, value, strict=True)}
         else:
             raise DeclarationError(
-                f"a batch of {len(self)} wants None, {len(self)} results, or results by message id"
+                f"expected None, {len(self)} results or results by message id from the handler"
             )
         return {message.id: found.get(message.id) for message in self} | self.errors
 
 
 def finish_batch(handling: Handling, route: Route, items: Sequence[Item]) -> list[Disposition]:
-    """The handler and one transaction for all; dispositions in the order of the items."""
+    """Run the handler and one transaction for all items; return their dispositions in order."""
     first = {item.message.id: item.message for item in reversed(items)}
     leaders = [item.message for item in items if first[item.message.id] is item.message]
     try:
@@ -100,7 +102,7 @@ def finish_batch(handling: Handling, route: Route, items: Sequence[Item]) -> lis
             results = batch.results(handling.call(route, batch))
             ends = handling.sink.transact(lambda tx: _write(handling, tx, route, leaders, results))
     except Exception as error:
-        failure = _everybodys(failure_of(error))
+        failure = _batch_failure(failure_of(error))
         ends = dict.fromkeys(first, failure)
     done = {message.id: _ended(handling, message, route, ends[message.id]) for message in leaders}
     return [
@@ -133,7 +135,7 @@ def _write(
 def _inside(
     handling: Handling, tx: SinkTx, route: Route, messages: Sequence[Message]
 ) -> dict[str, Disposition | Failure]:
-    """The handler inside the transaction, without the messages that end before it."""
+    """Run the handler inside the transaction, without duplicate and stale messages."""
     ends: dict[str, Disposition | Failure] = {}
     opened: dict[str, Opened] = {}
     for message in messages:
@@ -170,21 +172,21 @@ def _ended(
 def _follower(
     handling: Handling, message: Message, route: Route, leader: Disposition
 ) -> Disposition:
-    """A second delivery of a message in the same batch: a duplicate once the first is settled."""
+    """End a second delivery of a message in a batch: a duplicate once the first is settled."""
     if leader.outcome in (Outcome.RETRY, Outcome.POISON):
         return leader
     return handling.finish_duplicate(message, route)
 
 
-def _everybodys(failure: Failure) -> Failure:
-    """The failure of a whole call: whose message is poison is not known, so none is."""
+def _batch_failure(failure: Failure) -> Failure:
+    """Return the failure of a whole call; poison becomes transient, as its message is unknown."""
     if failure.kind is ErrorKind.POISON:
         return replace(failure, kind=ErrorKind.TRANSIENT)
     return failure
 
 
 class Collector:
-    """Gathers the messages of one route on a thread of its own."""
+    """Gathers the messages of one route into batches, on its own thread."""
 
     def __init__(self, collect: Collect, flush: Callable[[list[Item]], None], clock: Clock) -> None:
         self._most = collect.max
@@ -199,7 +201,7 @@ class Collector:
         self._thread: threading.Thread | None = None
 
     def add(self, item: Item) -> None:
-        """Take a message in."""
+        """Add a message to the next batch."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(
@@ -212,13 +214,13 @@ class Collector:
             self._some.set()
 
     def hurry(self) -> None:
-        """Hand over what is gathered."""
+        """Flush the gathered messages without waiting for more."""
         with self._lock:
             if self._items:
                 self._full.set()
 
     def close(self) -> None:
-        """Hand over what is gathered, and end."""
+        """Flush the gathered messages and stop the thread."""
         with self._lock:
             self._is_closed = True
             self._full.set()

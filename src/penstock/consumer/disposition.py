@@ -1,7 +1,7 @@
-"""What becomes of a message, in both languages: an HTTP status for push, an ack or nack for pull.
+"""The outcome of a message as an HTTP status (push) or as an ack or nack (pull).
 
-Whether the subscription has a dead-letter policy decides about poison: with one it is handed over
-to it, without one it is acknowledged, because refusing it would bring it back for ever.
+The subscription's dead-letter policy decides what happens to poison: with a policy the message is
+refused and dead-lettered; without one it is acked, because refusing it would repeat it forever.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disposition:
-    """How it ended, what was written, and what went wrong if something did."""
+    """Outcome of a delivery, the writes it made, and its failure, if any."""
 
     outcome: Outcome
     handler: str | None = None
@@ -41,23 +41,23 @@ class Disposition:
 
     @property
     def is_configuration(self) -> bool:
-        """Whether a person has to mend something before this can work."""
+        """Whether the failure is a configuration error that an operator must fix."""
         return self.failure is not None and self.failure.kind is ErrorKind.CONFIGURATION
 
     @property
     def delay_us(self) -> Micros | None:
-        """How long to leave the message alone at least."""
+        """Minimum delay before the next attempt in microseconds; None if unspecified."""
         return None if self.failure is None else self.failure.delay_us
 
     @property
     def level(self) -> str:
-        """How serious it is: what is retried is an error, what needs a person is critical."""
+        """Log severity: CRITICAL for configuration errors, ERROR for poison and retries."""
         if self.is_configuration:
             return "CRITICAL"
         return "ERROR" if self.outcome in (Outcome.POISON, Outcome.RETRY) else "INFO"
 
     def http_status(self, *, dead_letters: bool) -> int:
-        """The answer to a push."""
+        """Return the HTTP status of the response to a push."""
         if self.outcome is Outcome.RETRY:
             return 500
         if self.outcome is Outcome.POISON and dead_letters:
@@ -65,7 +65,7 @@ class Disposition:
         return 200
 
     def ack_action(self, *, dead_letters: bool) -> str:
-        """What is told to the transport of a pulled message."""
+        """Return how a pulled message is settled: ack, nack or dead_letter."""
         if self.outcome is Outcome.RETRY:
             return NACK
         if self.outcome is Outcome.POISON and dead_letters:
@@ -73,7 +73,7 @@ class Disposition:
         return ACK
 
     def nack(self, ack_id: str) -> Nack:
-        """The refusal of a pulled message, with its reason."""
+        """Return the nack of a pulled message, with its reason."""
         assert self.failure is not None, self
         return Nack(
             ack_id=ack_id,
@@ -84,7 +84,7 @@ class Disposition:
         )
 
     def words(self) -> dict[str, Any]:
-        """Its part of the log line."""
+        """Return the outcome's fields of the log line."""
         failure = self.failure
         paths = self.doc_paths
         return {

@@ -1,8 +1,8 @@
-"""What an exception means for the message that was being handled.
+"""Classification of an exception raised while a message was handled.
 
-Poison will fail whenever it is tried; a configuration error will fail until a person acts, and is
-told to one at once; everything else is transient, above all what nobody knows. The families of
-libraries are `core.classify`'s, which users extend with `register_error`.
+Poison fails on every attempt. A configuration error fails until an operator acts, and raises an
+alert at once. Everything else is transient, including unknown errors. `core.classify` knows the
+exceptions of common libraries; users extend it with `register_error`.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ KINDS: Final[Mapping[str, ErrorKind]] = {
 
 
 class Reject(PenstockError):
-    """This message can never be handled."""
+    """Raised by a handler to reject a message that can never be handled (poison)."""
 
     code = "message.rejected"
     http_status = 422
 
     def __init__(self, reason: str | None = None, *, is_malformed: bool = False) -> None:
-        # Malformed: nothing could be read, not even to judge the contents.
+        # Malformed: the message could not even be parsed.
         self.is_malformed = is_malformed
         super().__init__(reason)
 
 
 class TryAgain(TransientError):
-    """This message cannot be handled yet."""
+    """Raised by a handler for a message that cannot be handled yet; `after` delays the retry."""
 
     code = "message.try_again"
 
@@ -62,7 +62,7 @@ class TryAgain(TransientError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What went wrong, classified and fit to be shown."""
+    """A classified error, with secrets masked."""
 
     kind: ErrorKind
     error_type: str
@@ -73,9 +73,9 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Classify an exception; never raises, whatever the exception's own attributes do."""
+    """Classify an exception; never raises, even if the exception's attributes do."""
     found = error_classification.verdict(error)
-    kind, error_type = _judged(error, found)
+    kind, error_type = _classified(error, found)
     return Failure(
         kind=kind,
         error_type=error_type,
@@ -86,7 +86,7 @@ def failure_of(error: BaseException) -> Failure:
     )
 
 
-def _judged(error: BaseException, found: error_classification.Verdict) -> tuple[ErrorKind, str]:
+def _classified(error: BaseException, found: error_classification.Verdict) -> tuple[ErrorKind, str]:
     if isinstance(error, Reject):
         return ErrorKind.POISON, ErrorType.VALIDATION_ERROR
     if isinstance(error, SettingsError | SchemaMismatch) or _is_missing_variable(error):
@@ -97,13 +97,13 @@ def _judged(error: BaseException, found: error_classification.Verdict) -> tuple[
     if kind is None and found.insist is False:
         return ErrorKind.POISON, found.error_type
     if found.error_type == ErrorType.UNKNOWN and isinstance(error, ValueError):
-        # A handler that cannot make sense of a value says so like this.
+        # Handlers raise ValueError for input they cannot interpret.
         return ErrorKind.POISON, ErrorType.VALIDATION_ERROR
     return kind or ErrorKind.TRANSIENT, found.error_type
 
 
 def _is_missing_variable(error: BaseException) -> bool:
-    """Whether the error is os.environ's, about a variable that is not set."""
+    """Return whether the error is a KeyError of os.environ for an unset variable."""
     if not isinstance(error, KeyError):
         return False
     trace = error.__traceback__
@@ -118,14 +118,14 @@ def _text(error: BaseException) -> str:
     except Exception:  # a broken __str__
         text = type(error).__name__
     named = text if isinstance(error, PenstockError) else f"{type(error).__name__}: {text}"
-    # Cut generously first: redaction must not meet megabytes, nor half a secret be left over.
-    told = redact_text(named[: 4 * ERROR_MAX])[:ERROR_MAX]
-    # No store holds lone surrogates or NUL, and a refusal must not fail over its reason.
-    return told.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+    # Truncate generously before redaction, so that it neither scans megabytes nor splits a secret.
+    text = redact_text(named[: 4 * ERROR_MAX])[:ERROR_MAX]
+    # No store accepts lone surrogates or NUL, and a nack must not fail because of its reason.
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
 def _code(error: BaseException) -> str | None:
-    """The code the library gave the error: an SQL state, an HTTP status, a name, an errno."""
+    """Return the error's code from its library: SQLSTATE, HTTP status, name or errno."""
     for name in ("sqlstate", "code", "status_code", "errno"):
         try:
             value = getattr(error, name, None)

@@ -1,9 +1,10 @@
-"""From message to disposition: decode, route, dedupe, stale guard, gate, handler, sink.
+"""Processing of a message to its disposition: decode, route, dedupe, guard, gate, handler, sink.
 
-Everything a message does to the sink is one transaction: its mark, its writes with their versions,
-its counters. A handler that takes `tx` runs inside it; any other runs before it, without holding a
-lock, and its writes are refused there should somebody else have been faster. Nothing here knows
-whether the message was pushed or pulled. No step raises: what goes wrong is a disposition.
+All effects of a message on the sink are one transaction: its mark, its versioned writes and its
+counters. A handler that takes `tx` runs inside that transaction. Any other handler runs before it,
+without holding a lock; the transaction refuses its writes if another worker was faster. Nothing
+here depends on whether the message was pushed or pulled. No step raises: every failure becomes a
+disposition.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from penstock.sinks.protocol import SETTLED, AuditRecord, Fate, Sink, SinkTx, Up
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handling:
-    """The steps, over one router and one sink. `run_async` runs a coroutine to its end."""
+    """The processing steps for one router and one sink; `run_async` runs a coroutine to its end."""
 
     router: Router
     sink: Sink
@@ -36,7 +37,7 @@ class Handling:
     run_async: Callable[[Coroutine[Any, Any, Any]], Any]
 
     def begin(self, message: Message) -> Route | Disposition:
-        """Everything before the handler: a route, or the end."""
+        """Run all steps before the handler; return the route, or the disposition if it ended."""
         handler: str | None = None
         try:
             if self.options.payload != "bytes":
@@ -46,20 +47,20 @@ class Handling:
             handler = route.name
             route.take(message)
             gate = route.gate or self.gate
-            # A handler inside the transaction is asked after it has judged: no look is needed,
-            # unless there is something to do before.
+            # The transaction checks the mark and the version before a handler that takes `tx`, so
+            # the early check is needed only if a gate or a batch comes first.
             is_direct = route.takes_tx and gate is None and route.collect is None
-            early = None if is_direct else self._look(message, route)
+            early = None if is_direct else self._precheck(message, route)
             if early is not None:
                 return early
             if gate is not None:
-                _pass(gate, message)
+                _check_gate(gate, message)
         except Exception as error:
             return self.failed(message, failure_of(error), handler)
         return route
 
     def finish(self, message: Message, route: Route) -> Disposition:
-        """The handler and the sink's transaction."""
+        """Run the handler and the sink's transaction."""
         try:
             if route.takes_tx:
                 return self.sink.transact(lambda tx: self._inside(tx, message, route))
@@ -69,36 +70,36 @@ class Handling:
             return self.failed(message, failure_of(error), route.name)
 
     def finish_duplicate(self, message: Message, route: Route) -> Disposition:
-        """The end of a delivery whose message was settled a moment ago."""
+        """End a delivery whose message was settled by another delivery in the same batch."""
         try:
             return self.sink.transact(lambda tx: _duplicate(tx, message, route.name))
         except Exception as error:
             return self.failed(message, failure_of(error), route.name)
 
     def call(self, route: Route, *arguments: Any) -> Any:
-        """What the handler returns, sync or async."""
+        """Call a sync or async handler and return its result."""
         made = route.handler(*arguments)
         return self.run_async(made) if route.is_async else made
 
     def apply(
         self, tx: SinkTx, message: Message, route: Route, writes: Sequence[Upsert]
     ) -> Disposition:
-        """Mark, write and count, unless the message is a duplicate or stale."""
+        """Mark, write and count a message, unless it is a duplicate or stale."""
         opened = self.open(tx, message, route)
         if isinstance(opened, Disposition):
             return opened
         return self.write(tx, message, route, writes, opened)
 
     def open(self, tx: SinkTx, message: Message, route: Route) -> Disposition | Opened:
-        """The mark and the guard: the end of a duplicate or stale message, else what was found."""
+        """Set the mark and check the version; a duplicate or stale message ends here."""
         before = tx.mark(message.subscription, message.id, Fate.APPLIED)
         if before in SETTLED:
             return _duplicate(tx, message, route.name)
         guard = None if route.newer is None else route.newer(message)
         if guard is not None:
             path, version = guard
-            there = tx.get(path)
-            if there is not None and is_stale(version_number(version), there.version):
+            stored = tx.get(path)
+            if stored is not None and is_stale(version_number(version), stored.version):
                 _count(tx, message, before, Outcome.STALE_IGNORED)
                 return Disposition(
                     outcome=Outcome.STALE_IGNORED, handler=route.name, doc_paths=(path,)
@@ -108,9 +109,9 @@ class Handling:
     def write(
         self, tx: SinkTx, message: Message, route: Route, writes: Sequence[Upsert], opened: Opened
     ) -> Disposition:
-        """The writes and the counters of a message whose transaction is open."""
+        """Apply the writes and counters of a message in its open transaction."""
         wanted = _guarded(writes, opened.guard)
-        # In one order, so that two messages about the same documents do not deadlock.
+        # Write in path order, so that two messages about the same documents do not deadlock.
         done = [tx.upsert(w, message.id) for w in sorted(wanted, key=lambda w: w.path)]
         outcome = Outcome.APPLIED if any(done) or not done else Outcome.STALE_IGNORED
         _count(tx, message, opened.before, outcome)
@@ -123,29 +124,28 @@ class Handling:
         )
 
     def failed(self, message: Message, failure: Failure, handler: str | None) -> Disposition:
-        """The end of a message that failed. Poison is marked and counted once."""
+        """Return the disposition of a failed message; poison is marked and counted once."""
         if failure.kind is not ErrorKind.POISON:
             return Disposition(outcome=Outcome.RETRY, failure=failure, handler=handler)
         try:
             return self.sink.transact(lambda tx: self._poisoned(tx, message, failure, handler))
         except Exception as error:
             if self.dead_letters:
-                # The dead-letter topic keeps the message; that it is not counted yet is mended
-                # by its next delivery.
+                # The dead-letter topic keeps the message; its next delivery corrects the counter.
                 return Disposition(outcome=Outcome.POISON, failure=failure, handler=handler)
-            # Nobody else would keep it: better it comes back than that it is lost.
+            # Nothing else keeps the message: a redelivery is better than a loss.
             return Disposition(outcome=Outcome.RETRY, failure=failure_of(error), handler=handler)
 
-    def _look(self, message: Message, route: Route) -> Disposition | None:
-        """A cheap look before any work; the transaction judges again under locks."""
+    def _precheck(self, message: Message, route: Route) -> Disposition | None:
+        """Check for a duplicate or stale message without locks; the transaction checks again."""
         fate = self.sink.fate(message.subscription, message.id)
         if fate in SETTLED:
             return self.sink.transact(lambda tx: _duplicate(tx, message, route.name))
         if route.newer is None:
             return None
         path, version = route.newer(message)
-        there = self.sink.document(path)
-        if there is None or not is_stale(version_number(version), there.version):
+        stored = self.sink.document(path)
+        if stored is None or not is_stale(version_number(version), stored.version):
             return None
         # Versions never go back, so the transaction finds it stale too.
         return self.sink.transact(lambda tx: self.apply(tx, message, route, ()))
@@ -162,7 +162,7 @@ class Handling:
     ) -> Disposition:
         before = tx.mark(message.subscription, message.id, Fate.POISON)
         if before in SETTLED:
-            # It was applied by other code than today's: it stays applied.
+            # An earlier version of the code applied the message: it stays applied.
             return _duplicate(tx, message, handler)
         if before is None:
             tx.count(message.subscription, message.id, Outcome.POISON.value)
@@ -173,13 +173,13 @@ class Handling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """What a transaction found before the handler: the earlier mark, and the guard."""
+    """State of a transaction before the handler: the earlier mark, and the version guard."""
 
     before: Fate | None
     guard: tuple[str, Any] | None
 
 
-def _pass(gate: Gate, message: Message) -> None:
+def _check_gate(gate: Gate, message: Message) -> None:
     answer = gate(message)
     if answer is False:
         raise TryAgain("the gate is closed")
@@ -187,7 +187,7 @@ def _pass(gate: Gate, message: Message) -> None:
 
 
 def _count(tx: SinkTx, message: Message, before: Fate | None, outcome: Outcome) -> None:
-    """Count the end of a message, and no longer as poison what was poison before."""
+    """Count the outcome of a message; if it was counted as poison before, undo that."""
     if outcome is Outcome.STALE_IGNORED:
         tx.remark(message.subscription, message.id, Fate.STALE_IGNORED)
     tx.count(message.subscription, message.id, outcome.value)
@@ -201,7 +201,7 @@ def _duplicate(tx: SinkTx, message: Message, handler: str | None) -> Disposition
 
 
 def writes_of(value: Any) -> tuple[Upsert, ...]:
-    """The writes a handler returned: none, one or several."""
+    """Return the writes in a handler's result: none, one or several."""
     if value is None:
         return ()
     if isinstance(value, Upsert):
@@ -209,12 +209,12 @@ def writes_of(value: Any) -> tuple[Upsert, ...]:
     if isinstance(value, list | tuple) and all(isinstance(part, Upsert) for part in value):
         return tuple(value)
     raise DeclarationError(
-        f"a handler returns None, an Upsert or a list of them, not {type(value).__name__}"
+        f"a handler must return None, an Upsert or a list of them, not {type(value).__name__}"
     )
 
 
 def audit_of(message: Message, failure: Failure, bytes_max: int) -> AuditRecord:
-    """What is kept of a message that is given up."""
+    """Return the audit record of a message that is dropped as poison."""
     return AuditRecord(
         subscription=message.subscription,
         message_id=message.id,
@@ -231,12 +231,15 @@ def audit_of(message: Message, failure: Failure, bytes_max: int) -> AuditRecord:
 
 
 def malformed(reason: str) -> Failure:
-    """The failure of a body that is no message."""
+    """Return the failure for a body that is not a message."""
     return failure_of(Reject(reason, is_malformed=True))
 
 
 def _guarded(writes: Sequence[Upsert], guard: tuple[str, Any] | None) -> tuple[Upsert, ...]:
-    """The writes, with the guard's version in the one it is about, or in one of its own."""
+    """Return the writes with the guard's version set on its document.
+
+    If no write targets that document, a write that only sets the version is added.
+    """
     if guard is None:
         return tuple(writes)
     path, version = guard

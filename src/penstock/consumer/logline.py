@@ -1,7 +1,7 @@
-"""One JSON line per message, with the same fields every time; and the alert that wakes somebody.
+"""The JSON log line of each message, always with the same fields, and alerts to operators.
 
-Names are those that Cloud Logging and the consumers of the source design use. Secrets are masked
-on the way out. Writing a line never fails a message.
+Field names are those of Cloud Logging and of the consumers in the source design. Secrets are
+masked. A failure to write a line never fails a message.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from penstock.core.clock import MINUTE, Clock, Micros, iso
 from penstock.core.redact import redact_json
 
 ALERT_GAP: Final = MINUTE
-"""The same trouble is told again only after this long, with how often it happened since."""
+"""Minimum time between two alerts about the same error; the next one counts those in between."""
 
 _writing = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who logs."""
+    """Service name, environment and version in each log line."""
 
     service: str
     env: str
@@ -35,7 +35,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """A configuration error: nothing of this kind will work until a person mends it."""
+    """A configuration error: such messages will fail until an operator fixes it."""
 
     severity: str
     service: str
@@ -48,7 +48,7 @@ class Alert:
     error: str
     at: Micros
     unsaid: int
-    """How many more there were since the last alert about the same."""
+    """Number of suppressed alerts about the same error since the last one."""
 
 
 def line_of(
@@ -60,16 +60,16 @@ def line_of(
     mark_place: str,
     at: Micros,
 ) -> dict[str, Any]:
-    """The fields of the line; every one is there, null when it does not apply."""
+    """Return the fields of a log line; all are present, None if they do not apply."""
     is_push = message.via == "push"
-    words = disposition.words()
+    details = disposition.words()
     status = disposition.http_status(dead_letters=dead_letters) if is_push else None
     action = None if is_push else disposition.ack_action(dead_letters=dead_letters)
     published = message.publish_time
     return {
         "severity": disposition.level,
         "time": iso(at),
-        "message": f"{words['outcome']} {message.event_type or 'message'} {message.id}",
+        "message": f"{details['outcome']} {message.event_type or 'message'} {message.id}",
         "service": identity.service,
         "env": identity.env or None,
         "version": identity.version or None,
@@ -84,46 +84,46 @@ def line_of(
         "http_status": status,
         "ack_action": action,
         "idempotency_doc": f"{mark_place}/{message.subscription}/{message.id}",
-        **words,
+        **details,
     }
 
 
 def rendered(line: Mapping[str, Any]) -> str:
-    """The line as text, secrets masked."""
+    """Return the line as JSON text with secrets masked."""
     return redact_json(json.dumps(line, default=str))
 
 
 def to_stdout(line: str) -> None:
-    """Write a line where containers' logs are collected."""
+    """Write a line to stdout, where container platforms collect logs."""
     with _writing:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
 
 class Alerts:
-    """Tells of configuration errors at once, and of the same one again only after a while."""
+    """Sends alerts about configuration errors, at most one per minute about the same error."""
 
-    def __init__(self, tell: Callable[[Alert], None] | None, clock: Clock) -> None:
-        self._tell = tell
+    def __init__(self, send: Callable[[Alert], None] | None, clock: Clock) -> None:
+        self._send = send
         self._clock = clock
         self._lock = threading.Lock()
         self._last: dict[tuple[str | None, str], Micros] = {}
-        self._unsaid: dict[tuple[str | None, str], int] = {}
+        self._suppressed: dict[tuple[str | None, str], int] = {}
 
     def raised(self, identity: Identity, message: Message, disposition: Disposition) -> None:
-        """Tell of a disposition that needs a person; what the hook raises is the caller's."""
+        """Send an alert for a configuration error; exceptions of the hook reach the caller."""
         failure = disposition.failure
-        if self._tell is None or failure is None or not disposition.is_configuration:
+        if self._send is None or failure is None or not disposition.is_configuration:
             return
         key = (disposition.handler, failure.error_type)
         now = self._clock.now()
         with self._lock:
             if key in self._last and now - self._last[key] < ALERT_GAP:
-                self._unsaid[key] = self._unsaid.get(key, 0) + 1
+                self._suppressed[key] = self._suppressed.get(key, 0) + 1
                 return
             self._last[key] = now
-            unsaid = self._unsaid.pop(key, 0)
-        self._tell(
+            suppressed = self._suppressed.pop(key, 0)
+        self._send(
             Alert(
                 severity="CRITICAL",
                 service=identity.service,
@@ -135,6 +135,6 @@ class Alerts:
                 error_code=failure.error_code,
                 error=failure.error,
                 at=now,
-                unsaid=unsaid,
+                unsaid=suppressed,
             )
         )

@@ -1,4 +1,4 @@
-"""Where async handlers run: on the server's loop if there is one, else on a loop of our own."""
+"""Event loop for async handlers: the server's loop if there is one, otherwise a private loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Loops:
-    """Runs coroutines for threads that wait for their end."""
+    """Runs coroutines for threads that block until they end."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -18,17 +18,17 @@ class Loops:
         self._thread: threading.Thread | None = None
 
     def adopt(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Run coroutines on a loop that somebody else drives."""
+        """Run coroutines on a loop that the server drives."""
         self._given = loop
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """The coroutine's value. Never called on a loop's own thread."""
+        """Run a coroutine and return its value; must not be called on the loop's own thread."""
         given = self._given
         loop = given if given is not None and given.is_running() else self._started()
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
     def close(self) -> None:
-        """End the loop of our own."""
+        """Stop and close the private loop."""
         with self._lock:
             loop, thread = self._own, self._thread
             self._own = self._thread = None

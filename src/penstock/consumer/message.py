@@ -1,7 +1,7 @@
-"""A message as handlers see it, whichever way it came, and what is read out of it.
+"""The message that handlers receive, pushed or pulled, and the parsing of its payload.
 
-JSON is read by the strict profile. A name that is missing where a handler needs it is poison by
-itself: `message.json["pipeline"]` rejects a message that has none, with the place in the reason.
+JSON is parsed by the strict profile. Access to a missing name rejects the message as poison:
+`message.json["pipeline"]` raises Reject with the path of the missing name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCHEMA_NAMES: Final = ("schemaVersion", "schema_version")
 
 
 class Payload(dict[str, Any]):
-    """An object of a message. Like any dict, but a missing name rejects the message."""
+    """A JSON object of a message: a dict in which a missing name rejects the message."""
 
     __slots__ = ("place",)
 
@@ -41,15 +41,15 @@ class Payload(dict[str, Any]):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Message:
-    """One delivery of a message. `attempt` and `publish_time` where the broker tells them."""
+    """One delivery of a message; `attempt` and `publish_time` are None if the broker omits them."""
 
     id: str
     data: bytes
     attributes: Mapping[str, str] = field(default_factory=dict)
     subscription: str = ""
-    """The consumer's subscription by its name; marks and counters are kept under it."""
+    """Name of the consumer's subscription; dedupe marks and counters are stored under it."""
     origin: str | None = None
-    """The subscription as the envelope spells it."""
+    """Subscription as named in the push envelope; None for pulled messages."""
     topic: str | None = None
     ordering_key: str | None = None
     publish_time: Micros | None = None
@@ -58,15 +58,15 @@ class Message:
     event_type: str | None = None
     schema_version: str | None = None
     json: Any = None
-    """The payload; objects reject the message when a name is missing."""
+    """Parsed payload; its objects reject the message if a name is missing."""
     value: Any = None
-    """What the route's `shape` made of the payload."""
+    """Result of the route's `shape` for the payload; None without a shape."""
     gate: Any = None
-    """What the gate answered."""
+    """Return value of the gate; None without a gate."""
 
     @property
     def text(self) -> str:
-        """The data as UTF-8 text; poison when it is none."""
+        """Data as UTF-8 text; raises Reject if it is not valid UTF-8."""
         try:
             return self.data.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -74,7 +74,7 @@ class Message:
 
 
 def of_delivery(delivery: Delivery) -> Message:
-    """The message of a pulled delivery."""
+    """Return the message of a pulled delivery."""
     return Message(
         id=delivery.message_id,
         data=delivery.data,
@@ -91,7 +91,7 @@ def of_delivery(delivery: Delivery) -> Message:
 def of_push(
     pushed: Pushed | Poison, body: bytes, *, subscription: str, topic: str | None
 ) -> Message:
-    """The message of an envelope, or of a body that is none: its digest stands for an id then."""
+    """Return the message of a push envelope; an invalid body gets its digest as the id."""
     if isinstance(pushed, Pushed):
         parts: dict[str, Any] = {
             "id": pushed.message_id,
@@ -114,9 +114,12 @@ def of_push(
 
 
 def read_payload(message: Message, *, is_object: bool = True) -> None:
-    """Parse the data as strict JSON into `message.json`; Reject when it is none, or no object."""
+    """Parse the data as strict JSON into `message.json`; raise Reject if it is invalid.
+
+    With `is_object`, the payload must be a JSON object.
+    """
     if not message.data:
-        raise Reject("data: expected a JSON document, got nothing", is_malformed=True)
+        raise Reject("data: expected a JSON document, got no data", is_malformed=True)
     try:
         message.json = _payloads(parse(message.data, "data"), "data")
     except InvalidInput as error:
@@ -126,7 +129,7 @@ def read_payload(message: Message, *, is_object: bool = True) -> None:
 
 
 def read_kind(message: Message) -> None:
-    """Find the event type and the schema version, in attributes first, then in the payload."""
+    """Set the event type and schema version, from the attributes or else from the payload."""
     message.event_type = _found(message, TYPE_ATTRIBUTES, TYPE_NAMES)
     message.schema_version = _found(message, SCHEMA_ATTRIBUTES, SCHEMA_NAMES)
 
@@ -144,7 +147,7 @@ def _found(message: Message, attributes: tuple[str, ...], names: tuple[str, ...]
 
 
 def _kind(value: object) -> str:
-    """What JSON calls a value that is no object."""
+    """Return the JSON type of a value that is not an object."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else "a boolean"
     if isinstance(value, str):
@@ -153,7 +156,7 @@ def _kind(value: object) -> str:
 
 
 def _payloads(value: Any, place: str) -> Any:
-    """The same value with every object a Payload that knows its place."""
+    """Return the value with every object converted to a Payload with its path."""
     if isinstance(value, dict):
         made = {name: _payloads(part, f"{place}.{name}"[:200]) for name, part in value.items()}
         return Payload(made, place)

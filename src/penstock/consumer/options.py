@@ -1,4 +1,4 @@
-"""The options of a consumer, checked once and frozen."""
+"""Options of a consumer, validated once and immutable."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ Duration = str | int | float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """How a consumer is run, beside what it does.
+    """Operational options of a consumer. Durations are texts such as "30s", or seconds.
 
-    service, env, version: who logs (service: the consumer's name). concurrency: messages handled
-    at the same time. outstanding: messages held in all, waiting and gathered ones included.
-    payload: what the data must be, a JSON "object", any "json", or "bytes" that are left unread.
-    path: where pushes arrive. is_unwrapped: the body is the data. body_max: bytes of a push.
-    prefix: of the sink's tables. marks_kept: how long a message is remembered; longer than the
-    broker may bring it back. audit_bytes_max: data kept of a message that is given up. extend: to
-    how far from now deadlines are moved while a message is being handled, hold_max: for how long
-    at most. drain: how long a stop waits. log: takes the JSON lines.
+    service, env, version: fields of each log line; service defaults to the consumer's name.
+    concurrency: messages handled at the same time. outstanding: maximum number of messages held,
+    including waiting and batched ones; 0 derives it from concurrency and batch sizes.
+    payload: required form of the data: a JSON "object", any "json", or "bytes" that are not parsed.
+    path: URL path for pushes. is_unwrapped: the body is the data itself, without an envelope.
+    body_max: maximum size of a push body in bytes. body_wait: maximum time to receive it.
+    prefix: prefix of the sink's tables. marks_kept: how long dedupe marks are kept; must exceed the
+    time in which the broker may redeliver. audit_bytes_max: bytes of data kept of a poison message
+    that is dropped. extend: new deadline, from now, while a message is being handled. hold_max:
+    maximum time for which deadlines are extended. drain: how long a stop waits for messages in
+    progress. clock: source of time. log: function that receives the JSON lines; default stdout.
     """
 
     service: str = ""
@@ -68,10 +71,10 @@ class ConsumerOptions:
             raise SettingsError("extend", "10 to 600 seconds", self.extend)
 
     def micros(self, name: str) -> Micros:
-        """One of the durations."""
+        """Return a duration option in microseconds."""
         value: Duration = getattr(self, name)
         return parse_duration(value, name)
 
     def seconds(self, name: str) -> float:
-        """One of the durations."""
+        """Return a duration option in seconds."""
         return self.micros(name) / SECOND

@@ -1,11 +1,11 @@
-"""The pull worker: takes messages under lease, has them handled, settles them, keeps the leases.
+"""The pull worker: leases messages, submits them for handling, renews leases, settles messages.
 
-    puller   pulls as much as there is room for, and waits in the transport's own long poll
-    clerk    tells the transport how messages ended, in batches, and moves deadlines meanwhile
+    puller   pulls up to the free capacity, and waits in the transport's own long poll
+    clerk    settles finished messages in batches, and extends the deadlines of the others
 
-A settlement that is lost costs a redelivery, which the sink's mark makes harmless. A stop pulls no
-more, gives back what has not begun (which costs those messages no attempt), waits for the rest, and
-settles it.
+A lost settlement causes a redelivery, which the sink's mark makes harmless. A stop pulls no more
+messages, releases those that have not started (no attempt is counted), waits for the rest and
+settles them.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ log = logging.getLogger(__name__)
 PULL_MAX: Final = 1_000
 PULL_SECONDS: Final = 1.0
 IDLE_SECONDS: Final = 0.25
-"""How long to rest after a pull that came back empty without having waited."""
+"""Pause after an empty pull that returned without waiting, in seconds."""
 BACKOFF_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 SETTLE_TRIES: Final = 5
 SETTLE_MAX: Final = 500
-"""How many are settled or renewed in one call."""
+"""Maximum number of deliveries that one call settles or extends."""
 LEASE_SECONDS_MIN: Final = 2.0
-DRAIN_LOOK_SECONDS: Final = 0.2
+DRAIN_CHECK_SECONDS: Final = 0.2
 
 
 @dataclass(slots=True)
 class _Held:
-    """A delivery in hand: when its lease is due for moving, and until when that is done."""
+    """A held delivery: when its deadline is extended next, and until when it is extended."""
 
     due: float
     until: float
 
 
 class Clerk:
-    """Settles deliveries and keeps the leases of those in hand."""
+    """Settles deliveries and renews the leases of those held."""
 
     def __init__(self, consumer: Consumer, transport: Transport) -> None:
         self._transport = transport
@@ -71,46 +71,46 @@ class Clerk:
 
     @property
     def in_hand(self) -> int:
-        """Deliveries that are not settled yet."""
+        """Number of deliveries that are not settled yet."""
         return len(self._held)
 
     def hold(self, deliveries: list[Delivery]) -> None:
-        """Keep the leases of deliveries from now on."""
-        now, wall = self._clock.monotonic(), self._clock.now()
+        """Start renewing the leases of deliveries."""
+        monotonic, now = self._clock.monotonic(), self._clock.now()
         with self._lock:
             for delivery in deliveries:
-                lease = max(LEASE_SECONDS_MIN, (delivery.deadline - wall) / SECOND)
-                due = now + min(lease, self._extend) / 2
-                self._held[delivery.ack_id] = _Held(due=due, until=now + self._hold_max)
+                lease = max(LEASE_SECONDS_MIN, (delivery.deadline - now) / SECOND)
+                due = monotonic + min(lease, self._extend) / 2
+                self._held[delivery.ack_id] = _Held(due=due, until=monotonic + self._hold_max)
         self._more.set()
 
     def end(self, ack_id: str, disposition: Disposition | None) -> None:
-        """Settle a delivery soon; None gives it back as if it had not been taken."""
+        """Queue a delivery for settling; None releases it without counting an attempt."""
         with self._lock:
             self._ends.append((ack_id, disposition))
         self._more.set()
 
     def wait_for_room(self, most: int, seconds: float) -> int:
-        """How many more may be held; waits a while for one that ends."""
+        """Return how many more deliveries may be held; wait up to `seconds` if none."""
         with self._lock:
             self._lock.wait_for(lambda: len(self._held) < most, seconds)
             return most - len(self._held)
 
     def wait_until_idle(self, seconds: float) -> bool:
-        """Wait until nothing is in hand; False when it took too long."""
+        """Wait until no delivery is held; return False if that takes longer than `seconds`."""
         with self._lock:
             return self._lock.wait_for(lambda: not self._held, seconds)
 
     def finish(self) -> None:
-        """Settle until nothing is in hand, on the caller's thread."""
+        """Settle on the caller's thread until no delivery is held."""
         while self._held:
-            # Woken by whatever ends; the timeout is for leases that come due meanwhile.
+            # Every finished message sets the event; the timeout is for leases that come due.
             self._more.wait(LEASE_SECONDS_MIN / 2)
             self._more.clear()
             self.step()
 
     def loop(self) -> None:
-        """Settle and renew until told to stop."""
+        """Settle and renew until `stop` is called."""
         while not self._is_stopping:
             self._more.clear()
             self._clock.wait(self._more, self.step())
@@ -122,7 +122,10 @@ class Clerk:
         self._more.set()
 
     def step(self) -> float | None:
-        """Settle what ended, renew what is due; answers in how many seconds there is more to do."""
+        """Settle finished deliveries and renew due leases; return the seconds to the next step.
+
+        None means that nothing is held.
+        """
         try:
             self._settle()
             self._renew()
@@ -130,7 +133,7 @@ class Clerk:
         except Exception as error:
             self._tries += 1
             seconds = BACKOFF_SECONDS[min(self._tries, len(BACKOFF_SECONDS)) - 1]
-            log.warning("settling failed (%s), again in %s s", type(error).__name__, seconds)
+            log.warning("settling failed (%s), retrying in %s s", type(error).__name__, seconds)
             return seconds
         with self._lock:
             if self._ends:
@@ -143,37 +146,37 @@ class Clerk:
             ends = list(islice(self._ends, SETTLE_MAX))
         if not ends:
             return
-        acks, nacks, back = self._sorted(ends)
+        acks, nacks, releases = self._sorted(ends)
         try:
             if acks:
                 self._transport.ack(self._subscription, acks)
             if nacks:
                 self._transport.nack(self._subscription, nacks)
-            if back:
-                self._transport.release(self._subscription, back)
+            if releases:
+                self._transport.release(self._subscription, releases)
         except Exception:
             # Settling twice is harmless: the second time the ack id is stale.
             if self._tries + 1 >= SETTLE_TRIES:
-                self._let_go(ends)
+                self._drop(ends)
             raise
-        self._let_go(ends)
+        self._drop(ends)
 
     def _sorted(
         self, ends: list[tuple[str, Disposition | None]]
     ) -> tuple[list[str], list[Nack], list[str]]:
         acks: list[str] = []
         nacks: list[Nack] = []
-        back: list[str] = []
+        releases: list[str] = []
         for ack_id, end in ends:
             if end is None:
-                back.append(ack_id)
+                releases.append(ack_id)
             elif end.ack_action(dead_letters=self._dead_letters) == ACK:
                 acks.append(ack_id)
             else:
                 nacks.append(end.nack(ack_id))
-        return acks, nacks, back
+        return acks, nacks, releases
 
-    def _let_go(self, ends: list[tuple[str, Disposition | None]]) -> None:
+    def _drop(self, ends: list[tuple[str, Disposition | None]]) -> None:
         with self._lock:
             for ack_id, _ in ends:
                 self._ends.popleft()
@@ -193,7 +196,8 @@ class Clerk:
                 held = self._held.get(ack_id)
                 if held is None:
                     continue
-                # A lost lease is not renewed; the handler goes on, its mark keeps effects single.
+                # A lost lease is not renewed; the handler continues, and its mark prevents
+                # duplicate effects.
                 is_over = answer is Settling.STALE or now + self._extend > held.until
                 held.due = float("inf") if is_over else now + self._extend / 2
 
@@ -211,7 +215,7 @@ class PullWorker:
         self._threads: list[threading.Thread] = []
 
     def run_once(self, *, max_messages: int = 100) -> int:
-        """Handle and settle what there is now, up to a number; answers how many it was."""
+        """Pull, handle and settle up to `max_messages` once; return their number."""
         deliveries = self._transport.pull(self._consumer.name, max_messages=max_messages)
         self._clerk.hold(deliveries)
         for delivery in deliveries:
@@ -220,7 +224,7 @@ class PullWorker:
         return len(deliveries)
 
     def start(self) -> None:
-        """Pull on threads of its own until stopped."""
+        """Start pulling on background threads."""
         assert not self._threads, "already started"
         for target, name in ((self._pull, "pull"), (self._clerk.loop, "clerk")):
             thread = threading.Thread(target=target, name=f"penstock-{name}", daemon=True)
@@ -228,18 +232,21 @@ class PullWorker:
             thread.start()
 
     def stop(self) -> bool:
-        """Stop pulling, finish what was begun, give the rest back; False if some is unfinished."""
+        """Stop pulling, release messages that have not started, and finish the others.
+
+        Return False if some are unfinished after the `drain` time.
+        """
         self._stop.set()
         if not self._threads:
             return True
         pulling, settling = self._threads
         pulling.join()
-        untried = [ack_id for ack_id, future in list(self._futures.items()) if future.cancel()]
-        for ack_id in untried:
+        unstarted = [ack_id for ack_id, future in list(self._futures.items()) if future.cancel()]
+        for ack_id in unstarted:
             self._futures.pop(ack_id, None)
             self._clerk.end(ack_id, None)
-        if untried:
-            log.info("%s messages of %s go back untried", len(untried), self._consumer.name)
+        if unstarted:
+            log.info("released %s unstarted messages of %s", len(unstarted), self._consumer.name)
         is_idle = self._drained()
         self._clerk.stop()
         settling.join()
@@ -247,7 +254,7 @@ class PullWorker:
         return is_idle
 
     def run(self) -> None:
-        """Start, wait for SIGTERM or SIGINT (or `stop` from elsewhere), stop."""
+        """Start, wait for SIGTERM, SIGINT or a call of `stop`, then stop."""
         with self._signals():
             self.start()
             self._stop.wait()
@@ -257,21 +264,21 @@ class PullWorker:
     def _pull(self) -> None:
         tries = 0
         while not self._stop.is_set():
-            room = self._clerk.wait_for_room(self._consumer.outstanding, PULL_SECONDS)
-            if room <= 0:
+            free = self._clerk.wait_for_room(self._consumer.outstanding, PULL_SECONDS)
+            if free <= 0:
                 continue
             began = self._clock.monotonic()
             try:
                 deliveries = self._transport.pull(
                     self._consumer.name,
-                    max_messages=min(room, PULL_MAX),
+                    max_messages=min(free, PULL_MAX),
                     wait_seconds=PULL_SECONDS,
                 )
                 tries = 0
             except Exception as error:
                 tries += 1
                 seconds = BACKOFF_SECONDS[min(tries, len(BACKOFF_SECONDS)) - 1]
-                log.warning("pulling failed (%s), again in %s s", error, seconds)
+                log.warning("pulling failed (%s), retrying in %s s", error, seconds)
                 self._clock.wait(self._stop, seconds)
                 continue
             self._clerk.hold(deliveries)
@@ -281,10 +288,10 @@ class PullWorker:
                 self._clock.wait(self._stop, IDLE_SECONDS)
 
     def _drained(self) -> bool:
-        """Wait for what was begun, as long as is allowed; batches are not waited full for."""
-        for _ in range(1 + int(self._consumer.options.seconds("drain") / DRAIN_LOOK_SECONDS)):
+        """Wait for messages in progress, up to the `drain` time; flush incomplete batches."""
+        for _ in range(1 + int(self._consumer.options.seconds("drain") / DRAIN_CHECK_SECONDS)):
             self._consumer.hurry()
-            if self._clerk.wait_until_idle(DRAIN_LOOK_SECONDS):
+            if self._clerk.wait_until_idle(DRAIN_CHECK_SECONDS):
                 return True
         return False
 
@@ -301,7 +308,7 @@ class PullWorker:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Let SIGTERM and SIGINT stop the worker, where signals can be heard."""
+        """Stop the worker on SIGTERM and SIGINT; only the main thread can install handlers."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -1,4 +1,4 @@
-"""Which handler a message goes to: by event type first, then by predicates, in declared order."""
+"""Routing of messages to handlers: by event type first, then by predicates in declared order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHOWN_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A handler and what it takes."""
+    """A handler and the messages it accepts."""
 
     name: str
     handler: Callable[..., Any]
@@ -49,10 +49,10 @@ class Route:
             )
 
     def take(self, message: Message) -> None:
-        """Check the schema's version and shape the payload; Reject when it does not fit."""
+        """Check the schema version and shape the payload; raise Reject if they do not match."""
         if self.schema is not None and message.schema_version != self.schema:
             got = message.schema_version
-            shown = "nothing" if got is None else repr(got[:SHOWN_MAX])
+            shown = "none" if got is None else repr(got[:SHOWN_MAX])
             raise Reject(f"schema version: expected {self.schema!r}, got {shown}")
         if self.shape is not None:
             try:
@@ -60,8 +60,8 @@ class Route:
             except PenstockError:
                 raise
             except Exception as error:
-                # A shape judges the payload alone, so what it cannot take is poison, unless the
-                # error is plainly about something else (a schema registry out of reach).
+                # A shape depends only on the payload, so its error means poison, unless the error
+                # is clearly about something else (e.g. an unreachable schema registry).
                 known = classify(error)
                 if known not in (ErrorType.UNKNOWN, ErrorType.VALIDATION_ERROR):
                     raise
@@ -78,12 +78,12 @@ class Router:
 
     @property
     def routes(self) -> Mapping[str, Route]:
-        """Every route by its handler's name."""
+        """All routes by handler name."""
         rest = () if self._rest is None else (self._rest,)
         return {r.name: r for r in (*self._by_type.values(), *self._by_predicate, *rest)}
 
     def add(self, route: Route) -> None:
-        """Add a route; two that could only fight are refused."""
+        """Add a route; raise DeclarationError if another one already takes its messages."""
         for event_type in route.event_types:
             if event_type in self._by_type:
                 other = self._by_type[event_type].name
@@ -97,7 +97,7 @@ class Router:
             self._rest = route
 
     def find(self, message: Message) -> Route:
-        """The route of a message; Reject when there is none."""
+        """Return the route of a message; raise Reject if no route matches."""
         found = self._by_type.get(message.event_type or "")
         if found is not None and (found.when is None or _holds(found.when, message)):
             return found
@@ -109,13 +109,13 @@ class Router:
             return self._rest
         got = message.event_type
         shown = "no event type" if got is None else f"event type {got[:SHOWN_MAX]!r}"
-        raise Reject(f"no handler takes this message ({shown})")
+        raise Reject(f"no handler matches this message ({shown})")
 
 
 def _holds(when: Predicate, message: Message) -> bool:
     try:
         return bool(when(message))
-    except Exception:  # a predicate that stumbles over a payload has not recognised it
+    except Exception:  # a predicate that fails does not match
         return False
 
 

@@ -1,9 +1,9 @@
-"""Who may push: tokens that Google (or another issuer) signs for a push subscription.
+"""Authentication of pushes by tokens that Google (or another issuer) signs for a subscription.
 
     app = Consumer(..., verify=signed_by(audience="https://my.service/pubsub/push",
                                          email="pusher@project.iam.gserviceaccount.com"))
 
-Needs `penstock[oidc]`; keys are fetched from public addresses only, rarely, and kept for a while.
+Needs `penstock[oidc]`. The issuer's keys are fetched from public addresses only, and cached.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def signed_by(
     clock: Clock | None = None,
     fetch: Fetch | None = None,
 ) -> Callable[[Mapping[str, str]], None]:
-    """Accept pushes whose bearer token says exactly this; everybody else is refused."""
+    """Return a verifier that accepts only bearer tokens with this audience, email and issuer."""
     judging = clock or SystemClock()
     verifier = Verifier(fetch or fetching(Egress(judging)), judging)
     expected = Expected(issuer=issuer, audience=audience, email=email)

@@ -73,6 +73,6 @@ def _check_json(value: object, field: str, depth: int) -> None:
 
 
 def check_text(field: str, value: object) -> None:
-    """Refuse a name or key that the store could not hold."""
+    """Raise InvalidInput for a name or key that cannot be stored."""
     if not isinstance(value, str) or not 0 < len(value) <= KEY_MAX or not value.isprintable():
         raise InvalidInput(field, f"1 to {KEY_MAX} printable characters", value)

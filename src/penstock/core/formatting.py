@@ -10,17 +10,17 @@ from penstock.core.ids import encode
 
 
 def id_or_none(kind: str, n: int | None) -> str | None:
-    """The public id of something that may be absent."""
+    """Encode a public id; None stays None."""
     return None if n is None else encode(kind, n)
 
 
 def iso_or_none(us: int | None) -> str | None:
-    """ISO text of a time that may be absent."""
+    """Format microseconds as an ISO time; None stays None."""
     return None if us is None else iso(us)
 
 
 def parsed(text: str | None) -> Any:
-    """Stored JSON, or the text itself when it is none."""
+    """Parse stored JSON; return the text itself if it is not valid JSON."""
     if text is None:
         return None
     try:

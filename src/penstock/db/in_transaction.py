@@ -1,4 +1,4 @@
-"""Use cases inside a transaction that is under way: what they do commits with the rest of it.
+"""Use cases inside an open transaction: their changes commit together with it.
 
 client.over(Within(store, tx)).runs.submit(...)
 """
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Within:
-    """A store whose every transaction is part of one that has begun elsewhere."""
+    """A store whose reads and writes all join a transaction that is already open."""
 
     def __init__(self, store: Store, tx: Tx) -> None:
         self._store = store
@@ -22,45 +22,45 @@ class Within:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the engine can do."""
+        """Capabilities of the underlying engine."""
         return self._store.capabilities
 
     def read(self, body: Callable[[Tx], T]) -> T:
-        """Run `body` in the transaction."""
+        """Run `body` in the open transaction."""
         return body(self._tx)
 
     def write(self, body: Callable[[Tx], T]) -> T:
-        """Run `body` in the transaction; it is durable when that is."""
+        """Run `body` in the open transaction; it is durable when that commits."""
         return body(self._tx)
 
     def reserved(self) -> Store:
-        """Not through here."""
-        raise AssertionError("inside a transaction there is one connection")
+        """Not supported inside a transaction."""
+        raise AssertionError("a transaction uses one connection")
 
     def scoped(self, customer: int) -> Store:
-        """Not through here."""
-        raise AssertionError(f"a transaction is confined when it begins ({customer})")
+        """Not supported inside a transaction."""
+        raise AssertionError(f"scope the store before the transaction (customer {customer})")
 
     def wake(self, channels: Iterable[str]) -> None:
-        """Tell waiters once the transaction is durable."""
+        """Wake waiters on the channels after the transaction commits."""
         names = list(channels)
         self._tx.after_commit(lambda: self._store.wake(names))
 
     def listen(self, channels: Iterable[str]) -> Waiter:
-        """Not through here."""
-        raise AssertionError(f"nobody waits inside a transaction ({list(channels)})")
+        """Not supported inside a transaction."""
+        raise AssertionError(f"cannot wait inside a transaction ({list(channels)})")
 
     def migrate(self) -> list[str]:
-        """Not through here."""
-        raise AssertionError("inside a transaction")
+        """Not supported inside a transaction."""
+        raise AssertionError("cannot migrate inside a transaction")
 
     def verify(self) -> list[str]:
-        """Names of missing migrations."""
+        """Return the names of missing migrations."""
         return self._store.verify()
 
     def before_close(self, call: Callable[[], None]) -> None:
-        """Not through here."""
-        raise AssertionError(f"inside a transaction ({call})")
+        """Not supported inside a transaction."""
+        raise AssertionError(f"cannot register a close hook inside a transaction ({call})")
 
     def close(self) -> None:
-        """The store outlives the transaction."""
+        """Do nothing: the underlying store outlives the transaction."""

@@ -1,4 +1,4 @@
-"""Dead letters in the API's words."""
+"""JSON representations of dead letters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.runs.shapes import run_shape
 
 
 def dead_letter_shape(row: DeadLetter) -> dict[str, Any]:
-    """A dead letter as listed."""
+    """Return the JSON form of a dead letter in a list."""
     return {
         "dead_letter_id": encode("dl", row.dead_letter_id),
         "kind": row.kind,
@@ -45,7 +45,7 @@ def dead_letter_shape(row: DeadLetter) -> dict[str, Any]:
 
 
 def letter_group_shape(group: LetterGroup) -> dict[str, Any]:
-    """Dead letters with the same origin and kind of error."""
+    """Return the JSON form of a group of dead letters with the same origin and error type."""
     return {
         "kind": group.kind,
         "pipeline_template": group.pipeline,
@@ -61,7 +61,7 @@ def letter_group_shape(group: LetterGroup) -> dict[str, Any]:
 
 
 def letter_detail_shape(detail: LetterDetail) -> dict[str, Any]:
-    """A dead letter in full; `text` is there when the bytes are UTF-8."""
+    """Return the JSON form of a dead letter in full; `text` is set if the data is UTF-8."""
     message = None
     if detail.data is not None:
         message = {
@@ -79,12 +79,12 @@ def letter_detail_shape(detail: LetterDetail) -> dict[str, Any]:
 
 
 def replay_shape(replay: Replay) -> dict[str, Any]:
-    """What a step of a replay did."""
+    """Return the JSON form of a replay step's result."""
     return {
         "matched": replay.matched,
         "replayed": [
-            {"dead_letter_id": encode("dl", number), "replayed_as": told or None}
-            for number, told in replay.replayed
+            {"dead_letter_id": encode("dl", number), "replayed_as": new_id or None}
+            for number, new_id in replay.replayed
         ],
         "refused": [
             {"dead_letter_id": encode("dl", one.dead_letter_id), "why": one.why}

@@ -1,7 +1,7 @@
-"""Flows as the API and the command line's `--json` show them: public ids, ISO times, plain JSON.
+"""JSON representations of flows, with public ids, ISO times and plain JSON.
 
-The shapes of flows, their phases, explanations, proofs and traces; those of gates and people's
-deeds are in `gate_shapes`. One shape per thing, whoever asks.
+The API and the command line's `--json` share them. This module covers flows, phases, explanations,
+proofs and traces; `gate_shapes` covers gates, overrides and interventions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.flows.store.flows import Flow, Phase
 
 
 def flow_shape(flow: Flow) -> dict[str, Any]:
-    """A flow."""
+    """Return the JSON form of a flow."""
     return {
         "flow_id": encode("flow", flow.flow_id),
         "customer_id": flow.customer_id,
@@ -52,7 +52,7 @@ def flow_shape(flow: Flow) -> dict[str, Any]:
 
 
 def flow_detail_shape(detail: FlowDetail) -> dict[str, Any]:
-    """A flow with its phases, completions, triggers, decisions and journal."""
+    """Return a flow with its phases, completions, triggers, decisions and journal."""
     return {
         "flow": flow_shape(detail.flow),
         "phases": [_phase_shape(row) for row in detail.phases],
@@ -64,7 +64,7 @@ def flow_detail_shape(detail: FlowDetail) -> dict[str, Any]:
 
 
 def _phase_shape(row: Phase) -> dict[str, Any]:
-    told = row.told
+    context = row.told
     return {
         "phase": row.phase,
         "processor": row.processor or None,
@@ -76,9 +76,9 @@ def _phase_shape(row: Phase) -> dict[str, Any]:
         "waiting_since": iso_or_none(row.waiting_since),
         "tries": row.tries,
         "is_degraded": row.is_degraded,
-        "verdict": told.get("verdict"),
-        "missing": told.get("missing", []),
-        "warnings": told.get("warnings", []),
+        "verdict": context.get("verdict"),
+        "missing": context.get("missing", []),
+        "warnings": context.get("warnings", []),
     }
 
 
@@ -109,7 +109,7 @@ def _trigger_shape(row: Trigger) -> dict[str, Any]:
 
 
 def opened_shape(opened: Opened) -> dict[str, Any]:
-    """The flow of a trigger."""
+    """Return the JSON form of a trigger's result."""
     return {
         "flow": flow_shape(opened.flow),
         "is_new": opened.is_new,
@@ -118,7 +118,7 @@ def opened_shape(opened: Opened) -> dict[str, Any]:
 
 
 def preview_shape(preview: FlowPreview) -> dict[str, Any]:
-    """What a trigger would do."""
+    """Return the JSON form of a trigger's preview."""
     return {
         "customer_id": preview.customer,
         "pipeline_template": preview.pipeline,
@@ -136,7 +136,7 @@ def preview_shape(preview: FlowPreview) -> dict[str, Any]:
 
 
 def reception_shape(reception: Reception) -> dict[str, Any]:
-    """What became of a report."""
+    """Return the JSON form of a completion report's outcome."""
     if reception.dead_letter_id is not None:
         outcome = "dead"
     elif not reception.is_news:
@@ -151,16 +151,16 @@ def reception_shape(reception: Reception) -> dict[str, Any]:
 
 
 def explained_shape(explained: Explained) -> dict[str, Any]:
-    """A flow in words."""
-    told, flow = explained.explanation, explained.flow
+    """Return the JSON form of a flow's explanation."""
+    explanation, flow = explained.explanation, explained.flow
     return {
         "as_of": iso(explained.now),
         "flow": None if flow is None else _named_shape(flow),
         "timezone": "UTC" if flow is None else flow.timezone,
-        "title": told.title,
-        "summary": told.summary,
-        "phases": [_story_shape(story) for story in told.phases],
-        "actions": [_offer_shape(offer) for offer in told.offers],
+        "title": explanation.title,
+        "summary": explanation.summary,
+        "phases": [_story_shape(story) for story in explanation.phases],
+        "actions": [_offer_shape(offer) for offer in explanation.offers],
         "still_open": [] if flow is None else [_open_shape(older) for older in flow.still_open],
     }
 
@@ -210,7 +210,7 @@ def _named_shape(flow: FlowFact) -> dict[str, Any]:
 
 
 def proof_shape(proof: Proof) -> dict[str, Any]:
-    """A tree of causes as lines, parents first."""
+    """Return a tree of causes as a flat list, parents first."""
     return {
         "as_of": iso(proof.now),
         "timezone": proof.timezone,
@@ -233,7 +233,7 @@ def _cause_shape(depth: int, cause: Cause) -> dict[str, Any]:
 
 
 def trace_shape(found: TracedCause) -> dict[str, Any]:
-    """The path of one cause."""
+    """Return the JSON form of a trace."""
     return {
         "correlation_id": found.correlation_id,
         "as_of": iso(found.now),

@@ -1,7 +1,7 @@
-"""Limits from the caller's side: look at them, say how they are configured, take a slot away.
+"""Use cases of limits: read them, configure them, force the release of a slot.
 
-Limits belong to the installation: what one customer holds keeps others waiting, so a caller that is
-bound to one customer sees none of this (`why` tells it what its own runs wait for).
+Limits belong to the installation and are shared by all customers, so a client scoped to one
+customer has no access to them (`why` shows what its own runs wait for).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SHOWN = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """How long the last holders waited, in micros, and the share that had to wait at all."""
+    """Wait times of the last holders in microseconds, and the share that had to wait at all."""
 
     measured: int
     p50: int
@@ -45,7 +45,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitDetail:
-    """A limit with who holds it, who waits, and its last waits and holds."""
+    """A limit with its holders, its queue, its recent history and the wait times in it."""
 
     view: LimitView
     holders: list[Lease]
@@ -55,7 +55,7 @@ class LimitDetail:
 
 
 class Limits:
-    """Use cases about limits. A confined client may use none of them."""
+    """Use cases of limits. A client scoped to a customer cannot use them."""
 
     def __init__(self, store: Store, names: Names, actor: str) -> None:
         self._store = store
@@ -63,20 +63,20 @@ class Limits:
         self._actor = actor
 
     def page(self, *, after: str = "", limit: int = 50) -> list[LimitView]:
-        """Limits by name, with what is held and how many wait."""
+        """Return limits ordered by name, with the weight held and the number of waiters."""
         self._names.refuse_bound("limits")
         check_limit(limit)
         return self._store.read(lambda tx: limit_page(tx, after=after, n=limit))
 
     def get(self, name: str) -> LimitDetail:
-        """One limit in full."""
+        """Return one limit in full; raise NotFound if it does not exist."""
         self._names.refuse_bound("limits")
         return self._store.read(lambda tx: _detail(tx, name))
 
     def declare(
         self, name: str, settings: Mapping[str, Any], *, actor: str | None = None
     ) -> LimitDetail:
-        """Say how a limit is configured, over what it was; it takes effect at once."""
+        """Create or change a limit; omitted settings keep their values. Takes effect at once."""
         self._names.refuse_bound("limits")
         name_check(name)
         who = actor or self._actor
@@ -92,7 +92,7 @@ class Limits:
         return self._store.write(body)
 
     def release(self, lease_id: int, reason: str, *, actor: str | None = None) -> Lease:
-        """Take a slot from its holder and hand it on; who and why is written down."""
+        """Take a slot from its holder and grant it to the next waiter; the journal records it."""
         self._names.refuse_bound("limits")
         check_text("reason", reason)
         who = actor or self._actor
@@ -124,7 +124,7 @@ def _detail(tx: Tx, name: str) -> LimitDetail:
 
 
 def waits_of(history: Sequence[Note]) -> Waits:
-    """What a limit's last lines say about waiting; timeouts waited until they gave up."""
+    """Compute wait times from a limit's recent history; a timeout counts until it gave up."""
     waits = sorted(
         max(0, (note.at if note.since_at is None else note.since_at) - note.asked_at)
         for note in history

@@ -1,4 +1,4 @@
-"""Limits in the API's words."""
+"""JSON representations of limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.limits.store.rows import Lease, Ticket
 
 
 def limit_shape(view: LimitView) -> dict[str, Any]:
-    """A limit as listed."""
+    """Return the JSON form of a limit in a list."""
     limit = view.limit
     return {
         "name": limit.name,
@@ -39,7 +39,7 @@ def limit_shape(view: LimitView) -> dict[str, Any]:
 
 
 def limit_detail_shape(detail: LimitDetail) -> dict[str, Any]:
-    """A limit in full."""
+    """Return the JSON form of a limit with its holders, queue and history."""
     waits = detail.waits
     return {
         "limit": limit_shape(detail.view),
@@ -51,13 +51,13 @@ def limit_detail_shape(detail: LimitDetail) -> dict[str, Any]:
             "contention": waits.contention,
         },
         "holders": [lease_shape(lease) for lease in detail.holders],
-        "queue": [_ticket_shape(place, one) for place, one in enumerate(detail.queue, 1)],
+        "queue": [_ticket_shape(position, one) for position, one in enumerate(detail.queue, 1)],
         "history": [_note_shape(note) for note in detail.history],
     }
 
 
 def lease_shape(lease: Lease) -> dict[str, Any]:
-    """Who holds a slot."""
+    """Return the JSON form of a lease on a slot."""
     return {
         "lease_id": encode("lease", lease.lease_id),
         "holder": lease.holder,
@@ -70,9 +70,9 @@ def lease_shape(lease: Lease) -> dict[str, Any]:
     }
 
 
-def _ticket_shape(place: int, ticket: Ticket) -> dict[str, Any]:
+def _ticket_shape(position: int, ticket: Ticket) -> dict[str, Any]:
     return {
-        "place": place,
+        "place": position,
         "holder": ticket.holder,
         "run_id": id_or_none("run", ticket.run_id),
         "weight": ticket.weight,

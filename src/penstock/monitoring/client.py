@@ -1,4 +1,4 @@
-"""What people look at: overview, a customer's metrics, alerts, live processes, table sizes."""
+"""Read models: overview, a customer's metrics, alerts, live processes, table sizes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from penstock.schedules.store.schedule import schedule_next_at
 
 
 class Views:
-    """Read models."""
+    """Read-only use cases over several subjects."""
 
     def __init__(self, store: Store, names: Names) -> None:
         self._store = store
         self._names = names
 
     def overview(self) -> Overview:
-        """Counts of live runs and of those that ended today."""
+        """Return counts of live runs and of runs that ended today."""
         return self._store.read(lambda tx: overview(tx, self._names.customer(tx, None)))
 
     def metrics(self, customer: str, slot_from: int, slot_to: int) -> list[ProviderMetrics]:
-        """A customer's sums per provider over a window of slots."""
+        """Return a customer's totals per provider over a window of scheduled times."""
 
         def body(tx: Tx) -> list[ProviderMetrics]:
             number = self._names.customer(tx, customer)
@@ -40,15 +40,18 @@ class Views:
         return self._store.read(body)
 
     def now(self) -> int:
-        """The time the store judges by."""
+        """Return the store's current time in microseconds."""
         return self._store.read(lambda tx: tx.now())
 
     def answers(self) -> None:
-        """Return when the store answers; StoreError when it does not."""
+        """Check that the store responds; raise StoreError if it does not."""
         self._store.read(lambda tx: tx.rows("store_ping"))
 
     def next_slot(self) -> tuple[int | None, int]:
-        """(the earliest slot that has not started, now); a confined caller learns only now."""
+        """Return the next scheduled time and the current time.
+
+        A scoped client gets None for the scheduled time, because that covers all customers.
+        """
         if self._names.customer_id is not None:
             return None, self.now()
         return self._store.read(schedule_next_at)
@@ -61,7 +64,7 @@ class Views:
         before: int = 2**62,
         limit: int = 50,
     ) -> list[AlertRow]:
-        """Alerts, newest first; `before` continues an earlier page."""
+        """Return alerts, newest first; `before` (an id) continues an earlier page."""
         return self._store.read(
             lambda tx: alert_list(
                 tx,
@@ -73,30 +76,30 @@ class Views:
         )
 
     def sessions(self) -> list[Session]:
-        """Live processes."""
+        """Return the sessions of live processes."""
         self._names.refuse_bound("live processes")
         return self._store.read(session_list)
 
     def pipelines(self) -> list[PipelineInfo]:
-        """Registered pipelines."""
+        """Return all registered pipelines, ordered by name."""
         return self._names.pipelines()
 
     def sizes(self) -> dict[str, int]:
-        """Rough row counts of the tables."""
+        """Return approximate row counts by table."""
         self._names.refuse_bound("table sizes")
         return self._store.read(store_sizes)
 
     def outbox(self) -> tuple[int, int | None]:
-        """(messages waiting, since when)."""
+        """Return the number of waiting outbox messages and the time of the oldest."""
         self._names.refuse_bound("the outbox")
         return self._store.read(outbox_count)
 
     def verify_journal(self) -> tuple[int, int, str | None]:
-        """(blocks, entries, first problem or None) of the sealed journal."""
+        """Verify the sealed journal; return blocks, entries and the first problem or None."""
         self._names.refuse_bound("the journal")
         return self._store.read(seals_verify)
 
     def wall(self) -> Wall:
-        """Whether the database itself keeps customers apart."""
+        """Return whether the database itself enforces tenant isolation."""
         self._names.refuse_bound("the database")
         return self._store.read(wall_look)

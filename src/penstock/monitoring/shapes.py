@@ -20,7 +20,7 @@ from penstock.runs.store.leases import Session
 
 
 def alert_shape(row: AlertRow) -> dict[str, Any]:
-    """An alert."""
+    """Return the JSON form of an alert."""
     kinds = {"config": "cfg", "run": "run", "flow": "flow"}
     kind = kinds.get(row.subject_kind)
     return {
@@ -42,7 +42,7 @@ def alert_shape(row: AlertRow) -> dict[str, Any]:
 
 
 def session_shape(session: Session) -> dict[str, Any]:
-    """A live process."""
+    """Return the JSON form of a live process."""
     return {
         "session_id": encode("ses", session.session_id),
         "kind": session.kind,
@@ -60,7 +60,7 @@ def session_shape(session: Session) -> dict[str, Any]:
 
 
 def pipeline_shape(info: PipelineInfo) -> dict[str, Any]:
-    """A registered pipeline."""
+    """Return the JSON form of a registered pipeline with its current processors."""
     return {
         "pipeline_template": info.name,
         "definition": info.definition,
@@ -79,7 +79,10 @@ def pipeline_shape(info: PipelineInfo) -> dict[str, Any]:
 
 
 def overview_shape(seen: Overview, now: int, next_slot_at: int | None) -> dict[str, Any]:
-    """What is going on, and what ended since midnight UTC; `next_slot_at` is everybody's."""
+    """Return counts of live runs and of runs ended since midnight UTC.
+
+    `next_slot_at` is the next scheduled time over all customers.
+    """
     done = seen.completed_today
     return {
         "as_of": iso(now),
@@ -105,7 +108,7 @@ def overview_shape(seen: Overview, now: int, next_slot_at: int | None) -> dict[s
 def metrics_shape(
     customer_id: str, start: int, end: int, rows: Sequence[ProviderMetrics]
 ) -> dict[str, Any]:
-    """A customer's ended runs over a window, in all and by provider."""
+    """Return totals of a customer's ended runs in a window, overall and by provider."""
 
     def sums(provider: str | None, chosen: Sequence[ProviderMetrics]) -> dict[str, Any]:
         total, good = sum(r.runs for r in chosen), sum(r.completed for r in chosen)

@@ -24,7 +24,7 @@ WAITS: Mapping[int, str] = {
 
 
 def run_shape(run: Run) -> dict[str, Any]:
-    """A run."""
+    """Return the JSON form of a run."""
     return {
         "run_id": encode("run", run.run_id),
         "config_id": id_or_none("cfg", run.config_id),
@@ -70,7 +70,7 @@ def run_shape(run: Run) -> dict[str, Any]:
 
 
 def detail_shape(detail: RunDetail) -> dict[str, Any]:
-    """A run with its attempts, its journal and its progress."""
+    """Return the JSON form of a run with its attempts, its journal and its progress."""
     return {
         "run": run_shape(detail.run),
         "attempts": [run_shape(run) for run in detail.attempts],
@@ -80,7 +80,7 @@ def detail_shape(detail: RunDetail) -> dict[str, Any]:
 
 
 def progress_shape(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Live progress of a run."""
+    """Return the JSON form of a run's live progress."""
     return {
         "current_state": progress["current_state"],
         "current_stage": progress["stage"],
@@ -102,13 +102,13 @@ def _seconds(start: int | None, end: int | None) -> float | None:
 
 
 def _max_attempts(run: Run) -> int | None:
-    """What the config allows; None leaves it to the type of the error."""
+    """Return the config's maximum attempts; None if the error type decides."""
     retry = parsed(run.retry)
     return retry.get("max_attempts") if isinstance(retry, dict) else None
 
 
 def _idempotency_key(run: Run) -> str | None:
-    """What makes a scheduled attempt unique; other runs have no such key."""
+    """Return the unique key of a scheduled attempt; None for a run without a config."""
     if run.config_id is None:
         return None
     return f"{encode('cfg', run.config_id)}:{iso(run.slot)}:{run.processor}:{run.attempt}"

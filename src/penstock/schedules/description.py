@@ -1,4 +1,4 @@
-"""A config in the words of the API, as a draft, and as a cadence: three views of one thing."""
+"""Conversions of a config to its API representation, to a draft and to a cadence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.schedules.rows import Config
 
 
 def cadence_of(config: Config) -> Cadence | None:
-    """When a config fires; None for EVENT_DRIVEN."""
+    """Return the cadence of a config; None for EVENT_DRIVEN."""
     if config.schedule_type == ScheduleType.EVENT_DRIVEN:
         return None
     return Cadence(
@@ -23,12 +23,12 @@ def cadence_of(config: Config) -> Cadence | None:
 
 
 def describe(config: Config) -> dict[str, Any]:
-    """A config's settings as the API names them."""
+    """Return a config's settings under their API names."""
     return describe_draft(as_draft(config))
 
 
 def describe_draft(draft: ConfigDraft) -> dict[str, Any]:
-    """A draft's settings as the API names them."""
+    """Return a draft's settings under their API names."""
     interval = draft.cadence.interval_us if draft.cadence else None
     return {
         "pipeline_template": draft.pipeline,
@@ -54,7 +54,7 @@ def describe_draft(draft: ConfigDraft) -> dict[str, Any]:
 
 
 def as_draft(config: Config) -> ConfigDraft:
-    """A stored config as the draft that would create it."""
+    """Return the draft that would create a stored config."""
     return ConfigDraft(
         pipeline=config.pipeline,
         provider=config.provider,
@@ -78,5 +78,5 @@ def as_draft(config: Config) -> ConfigDraft:
 
 
 def offset_of(config_id: int, draft: ConfigDraft) -> int:
-    """A config's stable place inside its jitter."""
+    """Return a config's stable offset within its jitter window, in microseconds."""
     return int(stable_fraction(config_id) * draft.jitter_us)

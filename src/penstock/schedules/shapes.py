@@ -16,7 +16,7 @@ from penstock.schedules.store.schedule import LedgerEntry
 
 
 def config_shape(config: Config) -> dict[str, Any]:
-    """A config."""
+    """Return the JSON form of a config."""
     return {
         "config_id": encode("cfg", config.config_id),
         "customer_id": config.customer_id,
@@ -53,7 +53,7 @@ def config_shape(config: Config) -> dict[str, Any]:
 
 
 def fire_shape(fire: Fire) -> dict[str, Any]:
-    """A future start."""
+    """Return the JSON form of a future occurrence."""
     return {
         "at": iso(fire.at),
         "local": fire.local,
@@ -63,7 +63,7 @@ def fire_shape(fire: Fire) -> dict[str, Any]:
 
 
 def audit_shape(row: AuditRow) -> dict[str, Any]:
-    """A link of a customer's audit chain."""
+    """Return the JSON form of an entry in a customer's audit chain."""
     return {
         "n": row.n,
         "at": iso(row.at),
@@ -79,7 +79,7 @@ def audit_shape(row: AuditRow) -> dict[str, Any]:
 
 
 def ledger_shape(entry: LedgerEntry) -> dict[str, Any]:
-    """Slots that did not start."""
+    """Return the JSON form of occurrences that did not start."""
     return {
         "slot_from": iso(entry.slot_from),
         "slot_to": iso(entry.slot_to),
@@ -90,7 +90,7 @@ def ledger_shape(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def pause_shape(pause: Pause) -> dict[str, Any]:
-    """A pause in force."""
+    """Return the JSON form of a pause."""
     named = pause.customer_id if pause.scope == "customer" else pause.pipeline
     subject = encode("cfg", pause.subject) if pause.scope == "config" else named
     return {

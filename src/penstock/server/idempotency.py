@@ -1,8 +1,8 @@
-"""Requests that may be repeated: the mark, the work and the answer commit in one transaction.
+"""Idempotent requests: the request key, the work and the response commit in one transaction.
 
-A caller names its request by a key. The first call does the work and remembers its answer; a repeat
-with the same body gets that very answer, one with another body is refused. A crash leaves either
-all of it or nothing. This works because a use case that changes something is one `store.write`.
+The caller names its request by a key. The first call does the work and stores its response; a
+repeat with the same body gets the stored response, one with another body is refused. A crash leaves
+either all of it or nothing. This works because every use case that writes is one `store.write`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestKey:
-    """Whose request it is, how the caller calls it, and what it asks for."""
+    """Identity of a request: the caller's scope, the caller's key, and the request body."""
 
     scope: str
     key: str
@@ -27,15 +27,15 @@ class RequestKey:
 
 
 class Answered(Exception):
-    """The request was answered before; `answer` is what was said."""
+    """The request was executed before; `answer` is the stored response."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
-        super().__init__("answered before")
+        super().__init__("the request was executed before")
 
 
 class MarkedStore:
-    """A store whose first write carries the mark of a request and its rendered answer."""
+    """A store whose first write also stores a request's key and its rendered response."""
 
     def __init__(self, store: Store, request: RequestKey, render: Callable[[Any], Any]) -> None:
         self._store = store
@@ -45,7 +45,7 @@ class MarkedStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the engine can do."""
+        """Capabilities of the underlying engine."""
         return self._store.capabilities
 
     def read(self, body: Callable[[Tx], T]) -> T:
@@ -53,7 +53,7 @@ class MarkedStore:
         return self._store.read(body)
 
     def write(self, body: Callable[[Tx], T]) -> T:
-        """Run `body` in one durable transaction, together with the mark and the answer."""
+        """Run `body` in one durable transaction that also stores the key and the response."""
         request = self._request
         if request is None:
             return self._store.write(body)
@@ -72,49 +72,49 @@ class MarkedStore:
         return value
 
     def reserved(self) -> Store:
-        """The store's own reserved connection."""
+        """Return the underlying store's reserved connection."""
         return self._store.reserved()
 
     def scoped(self, customer: int) -> Store:
-        """Marks are made on a store that is confined already."""
-        raise AssertionError(f"a marked store is confined before it is marked ({customer})")
+        """Not supported: scope the store before wrapping it."""
+        raise AssertionError(f"scope the store before wrapping it (customer {customer})")
 
     def wake(self, channels: Iterable[str]) -> None:
-        """Tell waiters that there may be work."""
+        """Wake waiters on the channels."""
         self._store.wake(channels)
 
     def listen(self, channels: Iterable[str]) -> Waiter:
-        """A waiter for wake-ups on the channels."""
+        """Return a waiter for wakeups on the channels."""
         return self._store.listen(channels)
 
     def migrate(self) -> list[str]:
-        """Not through here."""
-        raise AssertionError("a marked store is for one request")
+        """Not supported: this store serves one request."""
+        raise AssertionError("a store for one request does not migrate")
 
     def verify(self) -> list[str]:
-        """Names of missing migrations."""
+        """Return the names of missing migrations."""
         return self._store.verify()
 
     def before_close(self, call: Callable[[], None]) -> None:
-        """Call before the store itself is closed."""
+        """Register a call to run before the underlying store closes."""
         self._store.before_close(call)
 
     def close(self) -> None:
-        """The store outlives the request."""
+        """Do nothing: the underlying store outlives the request."""
 
 
 def earlier(store: Store, request: RequestKey) -> Any | None:
-    """The answer a request got before, if any; marks nothing.
+    """Return the stored response of a request, or None; the request is not recorded.
 
-    For work of many transactions that is harmless to repeat: look first, do it, then store the
-    answer through a `MarkedStore`.
+    For idempotent work that spans several transactions: check first, do the work, then store the
+    response through a `MarkedStore`.
     """
 
-    def look(tx: Tx) -> None:
+    def check(tx: Tx) -> None:
         raise Answered(request_begin(tx, request.scope, request.key, request.body))
 
     try:
-        store.write(look)
+        store.write(check)
     except Answered as before:
         return before.answer
     raise AssertionError("unreachable")

@@ -1,11 +1,12 @@
 """The binder: serves bound subscriptions inside the store.
 
-A message that is bound to a processor becomes its run, one that is bound to completions reports
-one, and a topic that configs listen to starts them; each in the transaction that acks the message,
-so a crash leaves both or neither. It stands in this room because it does what callers do.
+A message bound to a processor becomes a run of it, a message bound to completions reports one, and
+a message on a topic that configs listen to starts those configs. Each effect is committed in the
+transaction that acks the message, so a crash leaves both or neither. The binder is in the client
+package because it calls the same use cases as other callers.
 
-A message may start many configs: they are started in steps, each remembered in its transaction,
-and the message is acked after the last.
+A message may start many configs: they are started in steps, each step is recorded in its own
+transaction, and the message is acked after the last one.
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ from penstock.schedules.store.configs import config_get, config_lock
 
 BATCH = 100
 STEP = 200
-LOOK = 1_000
+PAGE = 1_000
 ACTOR = "binder"
 CUSTOMER_ATTRIBUTE = "customer_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundWork:
-    """What a pass of the binder did."""
+    """Counts of one `run_once` of the binder."""
 
     bound: int = 0
     done: int = 0
@@ -71,7 +72,7 @@ class BoundWork:
 
 
 class Binder:
-    """Turns messages of bound subscriptions into runs, starts and completions."""
+    """Service that turns messages of bound subscriptions into runs, starts and completions."""
 
     name = "binder"
 
@@ -83,20 +84,20 @@ class Binder:
         self._batch = batch
 
     def run_once(self) -> BoundWork:
-        """Bind topics that configs wait for; then serve what is ready, a batch of each."""
+        """Bind topics that configs listen to, then serve one batch of each ready subscription."""
         made = self._store.write(_bind_topics)
         parts = [self._serve(sub) for sub in self._ready()]
         return replace(_summed(parts), bound=made)
 
     def _ready(self) -> Iterator[Subscription]:
-        """Every bound subscription with something ready, however many there are."""
+        """Yield every bound subscription with ready deliveries, page by page."""
         after = 0
         while True:
             found = self._store.read(
-                lambda tx, at=after: push_ready(tx, kind="bound", after=at, limit=LOOK)  # type: ignore[misc]
+                lambda tx, at=after: push_ready(tx, kind="bound", after=at, limit=PAGE)  # type: ignore[misc]
             )
             yield from (one.subscription for one in found)
-            if len(found) < LOOK:
+            if len(found) < PAGE:
                 return
             after = found[-1].subscription.subscription
 
@@ -112,7 +113,7 @@ class Binder:
         return self._run(sub, binding, handed)
 
     def _run(self, sub: Subscription, binding: Binding, handed: Sequence[Handed]) -> BoundWork:
-        """Messages become runs, all that can in one transaction."""
+        """Turn messages into runs, all valid ones in one transaction."""
         customer = self._store.read(lambda tx: _owner(tx, sub))
         good: list[tuple[Handed, Checked]] = []
         refused = 0
@@ -134,7 +135,7 @@ class Binder:
         return BoundWork(done=self._store.write(body) if good else 0, refused=refused)
 
     def _report(self, sub: Subscription, binding: Binding, one: Handed) -> BoundWork:
-        """A message reports a completion, in the transaction that acks it."""
+        """Report the completion in a message, in the transaction that acks it."""
 
         def body(tx: Tx) -> int:
             if not delivery_ack(tx, sub, [(one.message_id, one.epoch)]):
@@ -149,29 +150,29 @@ class Binder:
             return 1
 
         try:
-            said = message_object(one.data)
-            said.setdefault("pipeline_template", binding.pipeline)
-            said.setdefault("correlation_id", one.attributes.get("correlation_id"))
-            if "processor_name" not in said:
-                raise InvalidInput("processor_name", "the processor that is done", None)
-            report = report_of(said)
+            payload = message_object(one.data)
+            payload.setdefault("pipeline_template", binding.pipeline)
+            payload.setdefault("correlation_id", one.attributes.get("correlation_id"))
+            if "processor_name" not in payload:
+                raise InvalidInput("processor_name", "the name of the completed processor", None)
+            report = report_of(payload)
             return BoundWork(done=self._store.write(body))
         except PenstockError as error:
             return self._refuse(sub, one, error)
 
     def _refuse(self, sub: Subscription, one: Handed, error: PenstockError) -> BoundWork:
-        """Give a message back: for good when it can never be used."""
+        """Nack a message: as poison for invalid input, otherwise as a transient failure."""
         is_poison = isinstance(error, InvalidInput | NotFound)
         kind = ErrorKind.POISON if is_poison else ErrorKind.TRANSIENT
-        refusal = Refusal(one.message_id, one.epoch, kind, error.code, error.message)
-        told = self._store.write(lambda tx: delivery_nack(tx, sub, [refusal], self._jitter))
-        self._store.wake(sorted(told.wake))
+        nack = Refusal(one.message_id, one.epoch, kind, error.code, error.message)
+        nacked = self._store.write(lambda tx: delivery_nack(tx, sub, [nack], self._jitter))
+        self._store.wake(sorted(nacked.wake))
         return BoundWork(refused=1)
 
     # -- configs -------------------------------------------------------------------------------
 
     def _start_configs(self, sub: Subscription, one: Handed) -> BoundWork:
-        """Start every config the message is for, step by step, then ack it."""
+        """Start all configs that the message addresses, step by step, then ack it."""
         after: int | None = 0
         try:
             while after is not None:
@@ -184,7 +185,10 @@ class Binder:
         return BoundWork(done=len(acked))
 
     def _start_step(self, tx: Tx, sub: Subscription, one: Handed, after: int) -> int | None:
-        """Start the next configs, unless this step was done before; where the next goes on."""
+        """Start the next configs unless this step is already done; return the next step's `after`.
+
+        None means that this was the last step.
+        """
         scope, key = f"event:{sub.subscription}", f"{one.message_id}:{one.round}:{after}"
         earlier = request_begin(tx, scope, key, b"")
         if earlier is not None:
@@ -198,9 +202,9 @@ class Binder:
         for config_id, filter_text in rows:
             if not filter_text or filters.parse(filter_text)(one.attributes):
                 self._start(tx, config_id, one, sub)
-        going_on = rows[-1][0] if len(rows) == STEP else None
-        request_answer(tx, scope, key, {"next": going_on})
-        return going_on
+        next_after = rows[-1][0] if len(rows) == STEP else None
+        request_answer(tx, scope, key, {"next": next_after})
+        return next_after
 
     def _start(self, tx: Tx, config_id: int, one: Handed, sub: Subscription) -> None:
         config_lock(tx, config_id)
@@ -212,17 +216,17 @@ class Binder:
         try:
             start(tx, config, info, ACTOR, "event", _origin(sub, one))
         except Conflict:
-            # As a slot that finds the run before not ended: it is skipped, and on record.
+            # Same as an occurrence whose predecessor still runs: skip the event and record it.
             config_skip_event(tx, config_id)
             return
         tx.after_commit(lambda: self._store.wake(channels))
 
 
 def _bind_topics(tx: Tx) -> int:
-    """Give topics that configs wait for the subscription that starts them."""
+    """Create the missing subscriptions of topics that configs listen to; return the count."""
     made = 0
-    for topic in topics_unbound(tx, LOOK):
-        # One whose name leaves no room for the subscription's would stop everybody's.
+    for topic in topics_unbound(tx, PAGE):
+        # A topic name too long for the subscription's suffix must not block the other topics.
         with contextlib.suppress(InvalidInput):
             bind_configs(tx, topic)
             made += 1
@@ -230,7 +234,7 @@ def _bind_topics(tx: Tx) -> int:
 
 
 def bind_configs(tx: Tx, topic: Topic) -> Subscription:
-    """The subscription that lets a topic start configs."""
+    """Declare the subscription through which a topic starts configs, and return it."""
     name = topic.name + CONFIGS_SUFFIX
     dead = name + DEAD_LETTER_SUFFIX
     topic_declare(tx, TopicSpec(name=dead), topic.customer, ACTOR)
@@ -240,7 +244,7 @@ def bind_configs(tx: Tx, topic: Topic) -> Subscription:
 
 
 def _submission(binding: Binding, one: Handed, customer: str | None) -> Submission:
-    """A message as the run it asks for; attributes say whose it is and of which partition."""
+    """Return the run that a message requests; its attributes name the customer and partition."""
     assert binding.pipeline is not None
     return Submission(
         pipeline=binding.pipeline,
@@ -256,7 +260,7 @@ def _submission(binding: Binding, one: Handed, customer: str | None) -> Submissi
 
 
 def _owner(tx: Tx, sub: Subscription) -> str | None:
-    """Whose runs a subscription's messages are; None when each message says it itself."""
+    """Return the customer that owns a subscription; None if each message names its customer."""
     return None if sub.customer == HOUSE else customer_name(tx, sub.customer)
 
 

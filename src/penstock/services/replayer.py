@@ -1,8 +1,9 @@
-"""The replayer: replays dead letters of subscriptions that asked for it, while they are healthy.
+"""The replayer: automatically replays dead letters of subscriptions that enable `auto_replay`.
 
-Only letters that have been dead for a while, only while the consumer's health check answers well,
-at a rate, and never beyond a subscription's cap: what keeps dying waits for a person after all. It
-stands in this room because it does what callers do, under the name `auto`.
+It replays dead letters only after a minimum age, only while the consumer's health check succeeds,
+at a limited rate, and up to the subscription's maximum; messages that keep failing then wait for an
+operator. It is in the client package because it calls the same use cases as other callers, as actor
+`auto`.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from penstock.dead_letters.client.dead_letters import FAR, LetterFilter
 from penstock.egress.policy import ANYWHERE
 
 ACTOR = "auto"
-LOOK = 1_000
+PAGE = 1_000
 STEP = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """How far a subscription's letters were gone through, and when its rate allows more."""
+class _Position:
+    """Where the next step of a subscription continues, and when its rate allows that step."""
 
     before: int = FAR
     at: int = 0
@@ -34,7 +35,11 @@ class _Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replays:
-    """What a pass of the replayer did."""
+    """Counts of one `run_once` of the replayer.
+
+    asked: subscriptions whose health was checked. healthy: those that passed. replayed: dead
+    letters.
+    """
 
     asked: int = 0
     healthy: int = 0
@@ -42,56 +47,62 @@ class Replays:
 
 
 class Replayer:
-    """Replays what died, subscription by subscription, behind a health check."""
+    """Service that replays dead letters of healthy subscriptions."""
 
     name = "replayer"
 
     def __init__(self, store: Store, is_healthy: Callable[[str], bool]) -> None:
-        """`is_healthy` asks a URL; whatever goes wrong with that means no."""
+        """Create the service; `is_healthy` checks a health URL and returns False on any error."""
         self._store = store
         self._client = Client(store, actor=ACTOR)
         self._is_healthy = is_healthy
         self._after = 0
-        self._places: dict[int, _Place] = {}
+        self._positions: dict[int, _Position] = {}
 
     def run_once(self) -> Replays:
-        """One bounded pass: a health check and a step for each subscription that has letters."""
+        """Check the health of each subscription with dead letters and replay one step of it."""
         asked = healthy = replayed = 0
         start = self._after
-        now, subs = self._store.read(lambda tx: (tx.now(), subscriptions_auto(tx, LOOK, start)))
-        self._after = subs[-1].subscription if len(subs) == LOOK else 0
+        now, subs = self._store.read(lambda tx: (tx.now(), subscriptions_auto(tx, PAGE, start)))
+        self._after = subs[-1].subscription if len(subs) == PAGE else 0
         for sub in subs:
-            wish = parse_auto_replay(parse((sub.auto_replay or "null").encode()), ANYWHERE)
-            place = self._places.get(sub.subscription, _Place())
-            wanted = _wanted(sub, wish, now)
-            if now < place.at or not self._client.dead_letters.count(wanted):
+            policy = parse_auto_replay(parse((sub.auto_replay or "null").encode()), ANYWHERE)
+            position = self._positions.get(sub.subscription, _Position())
+            wanted = _wanted(sub, policy, now)
+            if now < position.at or not self._client.dead_letters.count(wanted):
                 continue
             asked += 1
-            if not self._is_healthy(wish.health_url):
+            if not self._is_healthy(policy.health_url):
                 continue
             healthy += 1
-            replayed += self._step(sub, wish, wanted, place.before)
-        self._places = {
-            number: one for number, one in self._places.items() if one.before != FAR or one.at > now
+            replayed += self._step(sub, policy, wanted, position.before)
+        self._positions = {
+            number: one
+            for number, one in self._positions.items()
+            if one.before != FAR or one.at > now
         }
         return Replays(asked=asked, healthy=healthy, replayed=replayed)
 
-    def _step(self, sub: Subscription, wish: AutoReplay, wanted: LetterFilter, before: int) -> int:
-        """Replay the next letters of a subscription. Those that may not be replayed any more stay
-        open, so the next step goes on after these, and begins anew after the last.
+    def _step(
+        self, sub: Subscription, policy: AutoReplay, wanted: LetterFilter, before: int
+    ) -> int:
+        """Replay the next dead letters of a subscription; return their number.
+
+        Dead letters that may no longer be replayed stay open, so the next step continues after
+        this one; after the last step, the next starts from the newest again.
         """
         step = self._client.dead_letters.replay_matching(
-            wanted, limit=STEP, rate=wish.rate, before=before
+            wanted, limit=STEP, rate=policy.rate, before=before
         )
-        self._places[sub.subscription] = _Place(
+        self._positions[sub.subscription] = _Position(
             before=FAR if step.next_before is None else step.next_before,
             at=(step.next_at or 0) if step.replayed else 0,
         )
         return len(step.replayed)
 
 
-def _wanted(sub: Subscription, wish: AutoReplay, now: int) -> LetterFilter:
-    """Those of this subscription alone: others may have one of the same name."""
+def _wanted(sub: Subscription, policy: AutoReplay, now: int) -> LetterFilter:
+    """Return the filter for this subscription, by key: other customers may use the same name."""
     return LetterFilter(
-        kind="delivery", subscription_number=sub.subscription, until=now - wish.after_us
+        kind="delivery", subscription_number=sub.subscription, until=now - policy.after_us
     )

@@ -1,5 +1,5 @@
-"""Where handled messages are written: one transaction with mark, version and counters.
+"""Sinks store the effects of handled messages in one transaction with mark, version and counters.
 
-A sink knows documents, marks, counters and audit records; it knows nothing of messages, transports
-or HTTP. `consumer` writes through the protocol in `api`.
+A sink stores documents, marks, counters and audit records; it does not depend on messages,
+transports or HTTP. `consumer` writes through the protocol in `api`.
 """

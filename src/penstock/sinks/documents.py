@@ -1,4 +1,4 @@
-"""What a write makes of a document: merging, adding, refusing. Pure, so that engines agree."""
+"""Pure rules for writes to a document (merge, add, refuse), shared by both engines."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from penstock.sinks.protocol import Document, StaleFence, Upsert, version_number
 
 
 def is_stale(version: int | None, there: int | None) -> bool:
-    """Whether a write is older than what is there; without versions nothing is."""
+    """Return whether a write is older than the stored version; False if either has no version."""
     return version is not None and there is not None and version < there
 
 
 def check_fence(write: Upsert, there: Document | None) -> None:
-    """StaleFence when the document has seen a newer token."""
+    """Raise StaleFence if the document was written under a newer token."""
     newest = None if there is None else there.token
     if newest is not None and write.token is not None and write.token < newest:
         raise StaleFence(write.path, write.token, newest)
 
 
 def written(write: Upsert, there: Document | None) -> str:
-    """The fields of the document after the write, as JSON text."""
+    """Return the fields of the document after the write, as JSON text."""
     before: Mapping[str, Any] = {} if there is None or write.replace else there.fields
     fields = merged(before, write.fields)
     counted = there.fields if there is not None else {}
     for name, by in write.add.items():
-        # Counters go on counting when the rest of the document is replaced.
+        # Added fields keep their sums even if the rest of the document is replaced.
         fields[name] = _sum(name, counted.get(name, 0), by)
     try:
         return json.dumps(fields, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput("fields", "values that JSON has", type(error).__name__) from None
+        raise InvalidInput(
+            "fields", "values that JSON can represent", type(error).__name__
+        ) from None
 
 
 def newest(write: Upsert, there: Document | None) -> tuple[int | None, int | None]:
-    """(version, token) of the document after the write."""
+    """Return the version and the token of the document after the write."""
     version, token = version_number(write.version), write.token
     if there is None:
         return version, token
@@ -48,13 +50,13 @@ def newest(write: Upsert, there: Document | None) -> tuple[int | None, int | Non
 
 
 def merged(old: Mapping[str, Any], new: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
-    """Old fields with the new ones over them; objects are merged, everything else is replaced."""
+    """Return the old fields updated with the new ones; objects are merged recursively."""
     if depth > DEPTH_MAX:
         raise InvalidInput("fields", f"at most {DEPTH_MAX} levels", "more")
     made = dict(old)
     for name, value in new.items():
         if not isinstance(name, str):
-            raise InvalidInput("fields", "names that are texts", name)
+            raise InvalidInput("fields", "names that are strings", name)
         there = made.get(name)
         if isinstance(value, Mapping) and isinstance(there, Mapping):
             made[name] = merged(there, value, depth + 1)

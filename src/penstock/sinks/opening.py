@@ -1,4 +1,4 @@
-"""From a URL to a sink: `sqlite:PATH` (or `sqlite:///PATH`), `postgresql://…`."""
+"""Creation of a sink from its URL: `sqlite:PATH` (or `sqlite:///PATH`), `postgresql://…`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from penstock.sinks.statements import PREFIX_DEFAULT
 
 
 def open_sink(url: str, *, prefix: str = PREFIX_DEFAULT, clock: Clock | None = None) -> Sink:
-    """The sink a URL names. Nothing is connected yet; tables are made on first use."""
+    """Return the sink for a URL; it connects and creates its tables on first use."""
     scheme, _, rest = url.partition(":")
     if scheme == "sqlite":
-        # Three slashes before a relative path, four before an absolute one, as elsewhere.
+        # Three slashes before a relative path, four before an absolute one, as in SQLAlchemy.
         path = rest[3:] if rest.startswith("///") else rest
         if path:
             return SqliteSink(path, prefix=prefix, clock=clock)
     elif scheme in ("postgresql", "postgres") and rest.startswith("//"):
         return PostgresSink(url, prefix=prefix, clock=clock)
     expected = "sqlite:PATH or postgresql://…"
-    raise SettingsError("sink", expected, scheme if rest else "no address")
+    raise SettingsError("sink", expected, scheme if rest else "no URL")

@@ -1,8 +1,8 @@
-"""The SQL sink in PostgreSQL: READ COMMITTED transactions on a few connections kept between uses.
+"""PostgreSQL sink: READ COMMITTED transactions on a few pooled connections.
 
-A body is repeated after a deadlock or a serialization failure. A connection that breaks is thrown
-away with everything idle, and the error goes to the caller, who takes the message again: the mark
-tells whether the transaction was committed after all.
+A transaction body is run again after a deadlock or serialization failure. If a connection breaks,
+it is closed together with all idle ones and the caller gets the error. The message is then
+redelivered, and its mark shows whether the transaction was committed.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ T = TypeVar("T")
 CONNECT_SECONDS: Final = 10
 TRIES: Final = 8
 LOCK: Final = 8_207_315
-"""The advisory lock under which tables are made."""
+"""Key of the advisory lock that serializes the creation of tables."""
 SESSION: Final = (
     "-c idle_in_transaction_session_timeout=300000 -c statement_timeout=120000 "
     "-c lock_timeout=60000 -c jit=off"
 )
-# A message is acknowledged after its commit: a commit that a crash may undo would lose it.
+# Messages are acked after the commit, so a commit that a crash can undo would lose a message.
 _DURABLE: Final = (
     "SELECT set_config('synchronous_commit', 'on', false) "
     "WHERE current_setting('synchronous_commit') = 'off'"
@@ -47,29 +47,29 @@ _SETTINGS: Final = (
 
 
 class PostgresSink:
-    """Documents in a PostgreSQL database, in tables of their own beside whatever else is in it."""
+    """A sink in a PostgreSQL database; its tables can share the database with others."""
 
     def __init__(
         self, url: str, *, prefix: str = sql.PREFIX_DEFAULT, clock: Clock | None = None
     ) -> None:
-        """Nothing is opened before the first use."""
+        """Create the sink; it connects on first use."""
         self._url = url
         self._prefix = sql.check_prefix(prefix)
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._making = threading.Lock()
-        self._is_made = False
+        self._setup_lock = threading.Lock()
+        self._is_ready = False
         self._idle: list[Connection] = []
         self._text = lru_cache(maxsize=None)(lambda text: sql.for_postgres(text, self._prefix))
         self._own = lru_cache(maxsize=256)(sql.pyformat)
 
     @property
     def mark_place(self) -> str:
-        """Where marks are kept."""
+        """Name of the table that stores the marks."""
         return f"{self._prefix}marks"
 
     def transact(self, body: Callable[[SinkTx], T]) -> T:
-        """Run a body in one durable transaction, again after a deadlock."""
+        """Run a body in one durable transaction; repeat it after a deadlock."""
         tries = 0
         while True:
             tries += 1
@@ -89,29 +89,29 @@ class PostgresSink:
                     raise
 
     def fate(self, subscription: str, message_id: str) -> Fate | None:
-        """The mark of a message, if there is one."""
+        """Return the mark of a message, or None."""
         key = {"subscription": subscription, "message_id": message_id}
         return shared.fate_of(self._read(sql.FATE, key))
 
     def document(self, path: str) -> Document | None:
-        """A document as it is now."""
+        """Return a document as currently stored, or None."""
         return shared.document_of(self._read(sql.DOCUMENT, {"path": path}))
 
     def counters(self, subscription: str) -> dict[str, int]:
-        """The exact counters of a subscription."""
+        """Return the exact counters of a subscription by name."""
         return dict(self._read(sql.COUNTERS, {"subscription": subscription}))
 
     def audits(self, subscription: str, *, limit: int = 100) -> Sequence[AuditRecord]:
-        """Messages that were given up, the latest first."""
+        """Return audit records of dropped messages, newest first."""
         return shared.audits_of(self._read(sql.AUDITS, {"subscription": subscription, "n": limit}))
 
     def forget(self, subscription: str, message_ids: Sequence[str]) -> int:
-        """Remove marks, so that these messages are handled again."""
+        """Delete marks, so that these messages are handled again; return the number deleted."""
         with self._connected() as connection, connection.transaction():
             return shared.forget(partial(self._run, connection), subscription, message_ids)
 
     def prune(self, kept: Micros) -> int:
-        """Remove what is older than so many microseconds, a batch per transaction."""
+        """Delete marks and audit records older than `kept` microseconds, in batches."""
         before = self._clock.now() - kept
         total = 0
         while True:
@@ -122,11 +122,11 @@ class PostgresSink:
                 return total
 
     def check(self) -> None:
-        """Raise when the sink cannot be used now."""
+        """Raise if the sink is not available."""
         self._read(sql.APPLIED, {})
 
     def close(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the idle connections."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -138,8 +138,8 @@ class PostgresSink:
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """A connection for the block; one that failed is closed, and the idle ones with it."""
-        self._make_tables()
+        """Yield a connection for the block; if it breaks, close it and all idle ones."""
+        self._ensure_tables()
         connection = self._take() or self._connect()
         try:
             yield connection
@@ -167,12 +167,12 @@ class PostgresSink:
             import psycopg  # optional: only sinks in PostgreSQL need it
         except ImportError:
             raise SettingsError(
-                "sink", "psycopg to be installed", "none", "pip install 'penstock[postgres]'"
+                "sink", "psycopg to be installed", "no psycopg", "pip install 'penstock[postgres]'"
             ) from None
         try:
             connection = psycopg.connect(
                 self._url,
-                autocommit=True,  # transactions are begun by name
+                autocommit=True,  # transactions are explicit
                 connect_timeout=CONNECT_SECONDS,
                 application_name="penstock-sink",
                 options=SESSION,
@@ -182,12 +182,14 @@ class PostgresSink:
         except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
             text = redact_text(str(error))[:300]
             if any(sign in text for sign in _SETTINGS):
-                raise SettingsError("sink", "a database that lets this service in", text) from None
+                raise SettingsError(
+                    "sink", "a database that accepts this connection", text
+                ) from None
             raise
 
-    def _make_tables(self) -> None:
-        with self._making:
-            if self._is_made:
+    def _ensure_tables(self) -> None:
+        with self._setup_lock:
+            if self._is_ready:
                 return
             connection = self._connect()
             try:
@@ -196,7 +198,7 @@ class PostgresSink:
                     shared.prepare(partial(self._run, connection), self._clock.now())
             finally:
                 connection.close()
-            self._is_made = True
+            self._is_ready = True
 
     def _run(self, connection: Connection, text: str, params: Mapping[str, Any]) -> shared.Rows:
         return _rows(connection, self._text(text), params)

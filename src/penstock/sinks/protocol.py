@@ -1,8 +1,8 @@
 """The protocol of sinks, and the plain records that cross it.
 
-One transaction of a sink holds everything a message does: the mark that it was handled, the writes
-with their versions and fencing tokens, and the counters. A body given to `transact` may be run
-again (a deadlock, a busy file), so it must have no effects outside the transaction.
+One transaction of a sink contains all effects of a message: the mark that it was handled, the
+writes with their versions and fencing tokens, and the counters. A body passed to `transact` may run
+more than once (after a deadlock or on a busy file), so it must have no effects outside it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ T = TypeVar("T")
 PATH_BYTES_MAX: Final = 1_000
 
 Version: TypeAlias = int | str | datetime
-"""A number, or a time: ISO 8601 text or an aware datetime, kept as microseconds."""
+"""A number, or a time (ISO 8601 text or an aware datetime), stored as microseconds."""
 
 
 class Fate(StrEnum):
-    """What became of a message, as its mark remembers it. Poison may still be handled later."""
+    """Outcome of a message in its mark; poison may still be handled later."""
 
     APPLIED = "applied"
     STALE_IGNORED = "stale_ignored"
@@ -35,11 +35,11 @@ class Fate(StrEnum):
 
 
 SETTLED: Final = frozenset({Fate.APPLIED, Fate.STALE_IGNORED})
-"""A message with such a mark is a duplicate when it comes again."""
+"""A redelivered message with one of these marks is a duplicate."""
 
 
 class StaleFence(Conflict):
-    """A newer fencing token has written this document; the write was refused."""
+    """The write was refused: the document was written under a newer fencing token."""
 
     code = "sink.stale_fence"
 
@@ -56,11 +56,12 @@ class StaleFence(Conflict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upsert:
-    """Write a document: its fields merged into what is there, or in its place.
+    """A write to a document: its fields are merged into the stored ones, or replace them.
 
-    version: older than the document's is not written (`stale_ignored`). token: a fencing token;
-    older than the newest seen is refused with StaleFence. add: numbers added to fields, exact
-    under redelivery because they commit with the mark.
+    version: the write is skipped (`stale_ignored`) if it is older than the document's version.
+    token: fencing token; StaleFence is raised if the document has seen a newer one. add: numbers
+    to add to fields; exact under redelivery, because they commit with the mark. replace: replace
+    the fields instead of merging.
     """
 
     path: str
@@ -72,13 +73,13 @@ class Upsert:
 
     @property
     def kind(self) -> str:
-        """What it does to a document that is there."""
+        """Effect on an existing document: "replace" or "merge"."""
         return "replace" if self.replace else "merge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A document as it is stored."""
+    """A stored document; `version` and `token` are None if no write set them."""
 
     path: str
     fields: Mapping[str, Any]
@@ -90,7 +91,11 @@ class Document:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRecord:
-    """A message that was given up: all that is left of it when there is no dead-letter topic."""
+    """A dropped poison message; without a dead-letter topic, this is all that is kept of it.
+
+    `data` may be truncated; `data_size` and `data_sha256` describe the original. `times` counts
+    its deliveries.
+    """
 
     subscription: str
     message_id: str
@@ -109,56 +114,59 @@ class AuditRecord:
 
 
 class SinkTx(Protocol):
-    """One transaction of a sink. Handlers that ask for `tx` get this."""
+    """One transaction of a sink; handlers that take `tx` receive it."""
 
     @property
     def connection(self) -> Any:
-        """The database connection inside the transaction; neither commit nor roll back on it."""
+        """The transaction's database connection; do not commit or roll back on it."""
         ...
 
     def execute(self, sql: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """Run one statement of your own, with `:name` parameters on either engine."""
+        """Run one of your own statements, with `:name` parameters on both engines."""
         ...
 
     def get(self, path: str) -> Document | None:
-        """A document, locked until the transaction ends."""
+        """Return a document, locked until the transaction ends, or None."""
         ...
 
     def upsert(self, write: Upsert, message_id: str | None = None) -> bool:
-        """Write a document; False when it has a newer version. StaleFence for an older token."""
+        """Write a document; return False if the stored version is newer.
+
+        Raise StaleFence if the document has seen a newer token.
+        """
         ...
 
     def mark(self, subscription: str, message_id: str, fate: Fate) -> Fate | None:
-        """Mark a message as handled; answers the mark that was there, and leaves a settled one."""
+        """Mark a message as handled; return its earlier mark, and keep that if it is settled."""
         ...
 
     def remark(self, subscription: str, message_id: str, fate: Fate) -> None:
-        """Change the mark that this transaction made."""
+        """Change the mark that this transaction set."""
         ...
 
     def unmark(self, subscription: str, message_id: str, before: Fate | None) -> None:
-        """Take back the mark that this transaction made, to what `mark` answered."""
+        """Undo the mark that this transaction set; `before` is the return value of `mark`."""
         ...
 
     def count(self, subscription: str, message_id: str, name: str, by: int = 1) -> None:
-        """Add to a counter. The message chooses the shard, so that few wait for each other."""
+        """Add to a counter; the message id selects the shard, which reduces lock contention."""
         ...
 
     def audit(self, record: AuditRecord) -> None:
-        """Keep a record of a message that is given up, or count it once more."""
+        """Store an audit record of a dropped message, or increment its `times`."""
         ...
 
     def savepoint(self) -> AbstractContextManager[None]:
-        """What fails inside is undone alone; the error goes on."""
+        """Return a context that rolls back only its block if it raises; the error propagates."""
         ...
 
 
 class Sink(Protocol):
-    """Documents, marks, counters and audit records in somebody's database."""
+    """Documents, marks, counters and audit records in the user's database."""
 
     @property
     def mark_place(self) -> str:
-        """Where marks are kept, as the log names it."""
+        """Name of the table that stores the marks, as shown in the log."""
         ...
 
     def transact(self, body: Callable[[SinkTx], T]) -> T:
@@ -166,46 +174,46 @@ class Sink(Protocol):
         ...
 
     def fate(self, subscription: str, message_id: str) -> Fate | None:
-        """The mark of a message, if there is one; a look, not a lock."""
+        """Return the mark of a message, or None; does not lock it."""
         ...
 
     def document(self, path: str) -> Document | None:
-        """A document as it is now."""
+        """Return a document as currently stored, or None."""
         ...
 
     def counters(self, subscription: str) -> dict[str, int]:
-        """The exact counters of a subscription."""
+        """Return the exact counters of a subscription by name."""
         ...
 
     def audits(self, subscription: str, *, limit: int = 100) -> Sequence[AuditRecord]:
-        """Messages that were given up, the latest first."""
+        """Return audit records of dropped messages, newest first."""
         ...
 
     def forget(self, subscription: str, message_ids: Sequence[str]) -> int:
-        """Remove marks, so that these messages are handled again; answers how many there were."""
+        """Delete marks, so that these messages are handled again; return the number deleted."""
         ...
 
     def prune(self, kept: Micros) -> int:
-        """Remove marks and audit records older than so many microseconds; answers how many."""
+        """Delete marks and audit records older than `kept` microseconds; return their number."""
         ...
 
     def check(self) -> None:
-        """Raise when the sink cannot be used now."""
+        """Raise if the sink is not available."""
         ...
 
     def close(self) -> None:
-        """Release what the sink holds; idempotent."""
+        """Close the sink's connections; idempotent."""
         ...
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether a transaction lost against others (a deadlock) and is to be repeated as a whole."""
+    """Return whether a transaction failed by conflict (e.g. a deadlock) and must be repeated."""
     state = getattr(error, "sqlstate", None)
     return isinstance(state, str) and state.startswith("40")
 
 
 def doc_path(*parts: object) -> str:
-    """A document's path of parts; a part with a slash, or an empty one, is refused."""
+    """Join parts to a document path; raise InvalidInput for an empty part or one with a slash."""
     texts = [str(part) for part in parts]
     for text in texts:
         if "/" in text or text in ("", ".", ".."):
@@ -214,7 +222,7 @@ def doc_path(*parts: object) -> str:
 
 
 def check_path(path: object) -> str:
-    """The path, or InvalidInput."""
+    """Return the path; raise InvalidInput if it is not valid."""
     expected = f'a path such as "collection/id", at most {PATH_BYTES_MAX} bytes'
     if not isinstance(path, str) or "\x00" in path or any(not part for part in path.split("/")):
         raise InvalidInput("path", expected, path)
@@ -228,7 +236,7 @@ def check_path(path: object) -> str:
 
 
 def version_number(version: Version | None, name: str = "version") -> int | None:
-    """The number that a version is compared by."""
+    """Return the number by which a version is compared; times become microseconds."""
     if isinstance(version, datetime):
         return from_datetime(version)
     if isinstance(version, str):

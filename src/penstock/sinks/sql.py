@@ -1,8 +1,9 @@
-"""What a transaction of the SQL sink does, on either engine; the engines only run statements.
+"""Transaction of the SQL sinks, shared by both engines, which only run its statements.
 
-Locks are taken in one order (marks, then documents, then counters), so that two workers with the
-same message meet at its mark: one goes on, the other waits, then finds a duplicate. Counters are
-added up and written last, in their own order: everybody writes them, and nobody may wait long.
+Locks are taken in a fixed order (marks, then documents, then counters), so that two workers with
+the same message meet at its mark: one continues, the other waits and then finds a duplicate.
+Counters are summed up and written last, in sorted order: all transactions write them, so they must
+be locked only briefly.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _TRIES: Final = 5
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 Run: TypeAlias = Callable[[str, Mapping[str, Any]], Rows]
-"""Runs one of the sink's statements and answers its rows."""
+"""Function that runs a statement and returns its rows."""
 
 
 class SqlTx:
-    """One transaction. `run` takes the sink's templates, `run_own` the user's statements."""
+    """One transaction; `run` executes the sink's templates, `run_own` the user's statements."""
 
     def __init__(self, run: Run, run_own: Run, connection: Any, now: Micros) -> None:
         self._run = run
@@ -50,73 +51,73 @@ class SqlTx:
         self.connection = connection
 
     def execute(self, sql: str, params: Mapping[str, Any] | None = None) -> Rows:
-        """Run one statement of the user's, with `:name` parameters."""
+        """Run one of the user's statements, with `:name` parameters."""
         return self._run_own(sql, params or {})
 
     def get(self, path: str) -> Document | None:
-        """A document, locked until the transaction ends."""
+        """Return a document, locked until the transaction ends, or None."""
         return document_of(self._run(sql.DOCUMENT_LOCKED, {"path": check_path(path)}))
 
     def upsert(self, write: Upsert, message_id: str | None = None) -> bool:
-        """Write a document; False when it has a newer version."""
+        """Write a document; return False if the stored version is newer."""
         version = version_number(write.version)
-        there = self.get(write.path)
+        stored = self.get(write.path)
         for _ in range(_TRIES):
-            check_fence(write, there)
-            if there is not None and is_stale(version, there.version):
+            check_fence(write, stored)
+            if stored is not None and is_stale(version, stored.version):
                 return False
-            values = self._row(write, there, message_id)
-            if there is not None:
+            values = self._row(write, stored, message_id)
+            if stored is not None:
                 self._run(sql.DOCUMENT_CHANGE, values)
                 return True
             if self._run(sql.DOCUMENT_MAKE, values):
                 return True
-            # Somebody made it since: look again, now that it is there to be locked.
-            there = self.get(write.path)
-        raise AssertionError(f"document {write.path} comes and goes")
+            # Another transaction inserted the document: read and lock it.
+            stored = self.get(write.path)
+        raise AssertionError(f"document {write.path} is inserted and deleted repeatedly")
 
     def mark(self, subscription: str, message_id: str, fate: Fate) -> Fate | None:
-        """Mark a message as handled; answers the mark that was there, and leaves a settled one."""
+        """Mark a message as handled; return its earlier mark, and keep that if it is settled."""
         key = {"subscription": subscription, "message_id": message_id}
         for _ in range(_TRIES):
             if self._run(sql.MARK_MAKE, {**key, "fate": fate.value, "now": self._now}):
                 return None
             rows = self._run(sql.FATE_LOCKED, key)
             if rows:
-                there = Fate(rows[0][0])
-                if there not in SETTLED:
+                stored = Fate(rows[0][0])
+                if stored not in SETTLED:
                     self.remark(subscription, message_id, fate)
-                return there
-            # The one who was there took its mark back, or it was pruned: try again.
-        raise AssertionError(f"the mark of message {message_id} comes and goes")
+                return stored
+            # The other transaction removed its mark, or the mark was pruned: try again.
+        raise AssertionError(f"the mark of message {message_id} is set and removed repeatedly")
 
     def remark(self, subscription: str, message_id: str, fate: Fate) -> None:
-        """Change the mark that this transaction made."""
+        """Change the mark that this transaction set."""
         values = {"fate": fate.value, "now": self._now}
         self._run(
             sql.MARK_CHANGE, {"subscription": subscription, "message_id": message_id, **values}
         )
 
     def unmark(self, subscription: str, message_id: str, before: Fate | None) -> None:
-        """Take back the mark that this transaction made, to what `mark` answered."""
+        """Undo the mark that this transaction set; `before` is the return value of `mark`."""
         if before is not None:
             self.remark(subscription, message_id, before)
             return
         self._run(sql.MARK_REMOVE, {"subscription": subscription, "message_id": message_id})
 
     def count(self, subscription: str, message_id: str, name: str, by: int = 1) -> None:
-        """Add to a counter, when the transaction ends."""
+        """Add to a counter; `finish` writes it."""
         shard = zlib.crc32(message_id.encode("utf-8", "surrogatepass")) % SHARDS
         self._counts[subscription, name, shard] += by
 
     def finish(self) -> None:
-        """Write the counters; the last thing before the commit."""
+        """Write the counters, as the last step before the commit."""
         for (subscription, name, shard), by in sorted(self._counts.items()):
             key = {"subscription": subscription, "name": name, "shard": shard}
             self._run(sql.COUNT, {**key, "by": by})
 
     def audit(self, record: AuditRecord) -> None:
-        """Keep a record of a message that is given up, or count it once more."""
+        """Store an audit record of a dropped message, or increment its `times`."""
         self._run(
             sql.AUDIT,
             {
@@ -137,7 +138,7 @@ class SqlTx:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """What fails inside is undone alone; the error goes on."""
+        """Roll back only this block if it raises; the error propagates."""
         name = f"penstock_{next(self._points)}"
         self._run_own(f"SAVEPOINT {name}", {})
         counts = self._counts.copy()
@@ -150,11 +151,13 @@ class SqlTx:
         finally:
             self._run_own(f"RELEASE SAVEPOINT {name}", {})
 
-    def _row(self, write: Upsert, there: Document | None, message_id: str | None) -> dict[str, Any]:
-        version, token = newest(write, there)
+    def _row(
+        self, write: Upsert, stored: Document | None, message_id: str | None
+    ) -> dict[str, Any]:
+        version, token = newest(write, stored)
         return {
             "path": write.path,
-            "fields": written(write, there),
+            "fields": written(write, stored),
             "version": version,
             "token": token,
             "message_id": message_id,
@@ -163,13 +166,13 @@ class SqlTx:
 
 
 def prepare(run: Run, now: Micros) -> None:
-    """Bring the tables to this version's; inside a transaction that nobody else is in."""
+    """Migrate the tables to this version; the caller's transaction must exclude all others."""
     run(sql.BOOKKEEPING, {})
     applied = int(run(sql.APPLIED, {})[0][0])
     if applied > len(sql.SCHEMA):
         raise SchemaMismatch(
-            f"the sink's tables are at version {applied}, this version of Penstock knows "
-            f"{len(sql.SCHEMA)}: upgrade it, or use another prefix"
+            f"the sink's tables are at version {applied}, but this version of Penstock supports "
+            f"{len(sql.SCHEMA)}: upgrade Penstock or use another prefix"
         )
     for number, texts in enumerate(sql.SCHEMA[applied:], start=applied + 1):
         for text in texts:
@@ -178,12 +181,12 @@ def prepare(run: Run, now: Micros) -> None:
 
 
 def fate_of(rows: Rows) -> Fate | None:
-    """The mark in an answer."""
+    """Return the mark in a result, or None."""
     return Fate(rows[0][0]) if rows else None
 
 
 def document_of(rows: Rows) -> Document | None:
-    """The document in an answer."""
+    """Return the document in a result, or None."""
     if not rows:
         return None
     path, fields, version, token, message_id, updated_at = rows[0]
@@ -198,7 +201,7 @@ def document_of(rows: Rows) -> Document | None:
 
 
 def audits_of(rows: Rows) -> list[AuditRecord]:
-    """The audit records in an answer."""
+    """Return the audit records in a result."""
     return [
         AuditRecord(
             subscription=row[0],
@@ -221,7 +224,7 @@ def audits_of(rows: Rows) -> list[AuditRecord]:
 
 
 def forget(run: Run, subscription: str, message_ids: Sequence[str]) -> int:
-    """Remove marks; answers how many there were. What was counted stays counted."""
+    """Delete marks and return their number; the counters do not change."""
     removed = 0
     for message_id in message_ids:
         key = {"subscription": subscription, "message_id": message_id}
@@ -230,5 +233,5 @@ def forget(run: Run, subscription: str, message_ids: Sequence[str]) -> int:
 
 
 def prune(run: Run, before: Micros) -> int:
-    """Remove one batch of what is older than a time; answers how many rows."""
+    """Delete one batch of marks and audit records before a time; return the number of rows."""
     return sum(len(run(text, {"before": before, "n": PRUNE_BATCH})) for text in sql.PRUNE)

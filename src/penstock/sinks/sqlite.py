@@ -1,10 +1,11 @@
-"""The SQL sink in a SQLite file: one connection, durable commits, shared by those who wait for one.
+"""SQLite sink: one connection, durable commits, group commit for concurrent callers.
 
-One caller leads: he runs the bodies of all who wait, each under a savepoint, commits them together
-and makes the next in line the leader. A commit costs the same for one as for twenty.
-The library is Python's own, as in most services: two copies of SQLite in a process do not see each
-other's locks, and closing a file in one drops the locks of the other. So the file may be opened by
-the rest of the service, but the file of a Penstock store is refused.
+One caller leads: it runs the bodies of all waiting callers, each under a savepoint, commits them
+together and makes the next waiting caller the leader. A commit of twenty costs the same as of one.
+
+The sink uses Python's own SQLite library, as most services do: two copies of SQLite in a process do
+not see each other's locks, and closing a file in one drops the locks of the other. The rest of the
+service may therefore open the sink's file, but the file of a Penstock store is refused as a sink.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ T = TypeVar("T")
 BUSY_SECONDS: Final = 20.0
 GROUP_MAX: Final = 64
 WAL_SAFE: Final = (3, 51, 3)
-"""Before this version, rewinding a write-ahead log could lose pages; then a journal is used."""
+"""Older SQLite versions could lose pages when the WAL was reset; they use a rollback journal."""
 
 _FOREIGN = (
     "SELECT count(*) FROM sqlite_master WHERE name IN ('schema_migrations', 'journal', 'runs')"
@@ -37,29 +38,29 @@ _FOREIGN = (
 
 
 class _Job:
-    """A body that waits for a transaction, and what came of it."""
+    """A body that waits for a transaction, and its result."""
 
     def __init__(self, body: Callable[[SinkTx], Any]) -> None:
         self.body = body
-        self.told = threading.Event()
+        self.ready = threading.Event()
         self.is_done = False
         self.value: Any = None
         self.error: BaseException | None = None
 
     def end(self, error: BaseException | None = None) -> None:
-        """Let the waiting thread go on."""
+        """Set the result and wake the waiting thread."""
         self.error = error
         self.is_done = True
-        self.told.set()
+        self.ready.set()
 
 
 class SqliteSink:
-    """Documents in a SQLite file, in tables of their own beside whatever else is in it."""
+    """A sink in a SQLite file; its tables can share the file with others."""
 
     def __init__(
         self, path: str | Path, *, prefix: str = sql.PREFIX_DEFAULT, clock: Clock | None = None
     ) -> None:
-        """Nothing is opened before the first use."""
+        """Create the sink; it opens the file on first use."""
         self._path = str(path)
         self._prefix = sql.check_prefix(prefix)
         self._clock = clock or SystemClock()
@@ -71,19 +72,19 @@ class SqliteSink:
 
     @property
     def mark_place(self) -> str:
-        """Where marks are kept."""
+        """Name of the table that stores the marks."""
         return f"{self._prefix}marks"
 
     def transact(self, body: Callable[[SinkTx], T]) -> T:
-        """Run a body in one durable transaction, perhaps together with others' bodies."""
+        """Run a body in one durable transaction, possibly together with other callers' bodies."""
         job = _Job(body)
         with self._lock:
             self._jobs.append(job)
             leads, self._is_led = not self._is_led, True
         if not leads:
-            job.told.wait()
+            job.ready.wait()
         if not job.is_done:
-            # The first in line, who was told to lead: his own body is among those he runs.
+            # This caller is the leader: its own body is among those it runs.
             try:
                 self._commit_group()
             finally:
@@ -94,28 +95,28 @@ class SqliteSink:
         return value
 
     def fate(self, subscription: str, message_id: str) -> Fate | None:
-        """The mark of a message, if there is one."""
+        """Return the mark of a message, or None."""
         key = {"subscription": subscription, "message_id": message_id}
         return shared.fate_of(self._read(sql.FATE, key))
 
     def document(self, path: str) -> Document | None:
-        """A document as it is now."""
+        """Return a document as currently stored, or None."""
         return shared.document_of(self._read(sql.DOCUMENT, {"path": path}))
 
     def counters(self, subscription: str) -> dict[str, int]:
-        """The exact counters of a subscription."""
+        """Return the exact counters of a subscription by name."""
         return dict(self._read(sql.COUNTERS, {"subscription": subscription}))
 
     def audits(self, subscription: str, *, limit: int = 100) -> Sequence[AuditRecord]:
-        """Messages that were given up, the latest first."""
+        """Return audit records of dropped messages, newest first."""
         return shared.audits_of(self._read(sql.AUDITS, {"subscription": subscription, "n": limit}))
 
     def forget(self, subscription: str, message_ids: Sequence[str]) -> int:
-        """Remove marks, so that these messages are handled again."""
+        """Delete marks, so that these messages are handled again; return the number deleted."""
         return self.transact(lambda _: shared.forget(self._run, subscription, message_ids))
 
     def prune(self, kept: Micros) -> int:
-        """Remove what is older than so many microseconds, a batch per transaction."""
+        """Delete marks and audit records older than `kept` microseconds, in batches."""
         before = self._clock.now() - kept
         total = 0
         while True:
@@ -125,11 +126,11 @@ class SqliteSink:
                 return total
 
     def check(self) -> None:
-        """Raise when the sink cannot be used now."""
+        """Raise if the sink is not available."""
         self._read(sql.APPLIED, {})
 
     def close(self) -> None:
-        """Close the file; it is opened again when used again."""
+        """Close the file; the next use opens it again."""
         with self._lock:
             self._lock.wait_for(lambda: not self._is_led)
             connection, self._connection = self._connection, None
@@ -137,7 +138,7 @@ class SqliteSink:
                 connection.close()
 
     def _commit_group(self) -> None:
-        """Run the bodies that wait and commit them together; what one raises is its own."""
+        """Run the waiting bodies and commit them together; an error affects only its own body."""
         with self._lock:
             jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), GROUP_MAX))]
         try:
@@ -145,7 +146,7 @@ class SqliteSink:
                 for job in jobs:
                     self._run_job(job, connection)
         except BaseException as error:
-            # Nothing was committed: who has no error of his own has this one.
+            # Nothing was committed: jobs without their own error get this one.
             for job in jobs:
                 job.end(job.error or error)
             return
@@ -153,10 +154,10 @@ class SqliteSink:
             job.end(job.error)
 
     def _hand_over(self) -> None:
-        """Let the next in line lead, or nobody."""
+        """Make the next waiting caller the leader, if there is one."""
         with self._lock:
             if self._jobs:
-                self._jobs[0].told.set()
+                self._jobs[0].ready.set()
             else:
                 self._is_led = False
                 self._lock.notify_all()
@@ -170,7 +171,7 @@ class SqliteSink:
         except BaseException as error:
             job.error = error
             if not connection.in_transaction:
-                raise  # a full disk, for example, undoes everything at once
+                raise  # e.g. a full disk: SQLite has rolled back the whole transaction
 
     def _read(self, text: str, params: Mapping[str, Any]) -> shared.Rows:
         return self.transact(lambda _: self._run(text, params))
@@ -178,7 +179,7 @@ class SqliteSink:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         connection = self._opened()
-        with _told():
+        with _settings_errors():
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -189,12 +190,12 @@ class SqliteSink:
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
-            with _told():
+            with _settings_errors():
                 connection = sqlite3.connect(
                     self._path,
                     timeout=BUSY_SECONDS,
                     isolation_level=None,
-                    check_same_thread=False,  # whoever leads uses it, nobody else
+                    check_same_thread=False,  # only the current leader uses it
                 )
                 try:
                     self._prepare(connection)
@@ -207,12 +208,12 @@ class SqliteSink:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         is_new = connection.execute("PRAGMA page_count").fetchone() == (0,)
         if not is_new and connection.execute(_FOREIGN).fetchone() == (3,):
-            raise SettingsError("sink", "a file of its own", self._path,
-                                "This file is a Penstock store: name another one.")  # fmt: skip
+            raise SettingsError("sink", "a file other than a Penstock store", self._path,
+                                "Choose another file for the sink.")  # fmt: skip
         if is_new and sqlite3.sqlite_version_info >= WAL_SAFE:
             connection.execute("PRAGMA journal_mode = WAL")
         if connection.execute("PRAGMA journal_mode").fetchone() == ("delete",):
-            # The journal is overwritten, neither made nor removed at every commit.
+            # Overwrite the journal instead of creating and deleting it at every commit.
             connection.execute("PRAGMA journal_mode = PERSIST")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
@@ -236,20 +237,20 @@ class SqliteSink:
 
 
 def _undo(connection: sqlite3.Connection) -> None:
-    # A full disk ends the transaction by itself.
+    # After some errors, such as a full disk, SQLite has already rolled back.
     if connection.in_transaction:
         connection.execute("ROLLBACK")
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Files that cannot be opened or written are a matter of settings, not of patience."""
+def _settings_errors() -> Iterator[None]:
+    """Convert errors of files that cannot be opened or written to SettingsError."""
     try:
         yield
     except sqlite3.OperationalError as error:
         text = str(error)
         if "unable to open" in text or "readonly" in text:
-            raise SettingsError("sink", "a file that can be written", text) from error
+            raise SettingsError("sink", "a writable file", text) from error
         raise
     except sqlite3.DatabaseError as error:
         if "not a database" in str(error):

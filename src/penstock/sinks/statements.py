@@ -1,7 +1,7 @@
-"""The SQL of the sink, one text for both engines: `{p}` is the tables' prefix, `:x` a parameter.
+"""The SQL of the sink, one text for both engines: `{p}` is the table prefix, `:x` a parameter.
 
-The prefix is checked against a pattern before it is put in; everything else is bound. `{lock}` is
-FOR UPDATE on PostgreSQL, and nothing on SQLite, where a transaction has the file to itself.
+The prefix is validated against a pattern before it is inserted; all other values are bound.
+`{lock}` is FOR UPDATE on PostgreSQL and empty on SQLite, where a write transaction locks the file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SCHEMA: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE INDEX {p}audit_by_age ON {p}audit (last_at)",
     ),
 )
-"""One entry per version of the tables; an entry that was published never changes."""
+"""One entry per schema version; a released entry never changes."""
 BOOKKEEPING: Final = (
     "CREATE TABLE IF NOT EXISTS {p}schema (number integer PRIMARY KEY, applied_at bigint NOT NULL)"
 )
@@ -106,23 +106,23 @@ PRUNE: Final = (
 
 
 def check_prefix(prefix: str) -> str:
-    """The prefix of the tables, or SettingsError."""
+    """Return the table prefix; raise SettingsError if it is invalid."""
     if not _PREFIX.fullmatch(prefix):
-        expected = "1 to 31 small letters, digits and underscores, a letter first"
+        expected = "1 to 31 lower-case letters, digits or underscores, starting with a letter"
         raise SettingsError("prefix", expected, prefix)
     return prefix
 
 
 def for_sqlite(template: str, prefix: str) -> str:
-    """The text for SQLite."""
+    """Render a statement for SQLite."""
     return template.format(p=prefix, lock="", bytes="blob")
 
 
 def for_postgres(template: str, prefix: str) -> str:
-    """The text for PostgreSQL."""
+    """Render a statement for PostgreSQL."""
     return pyformat(template.format(p=prefix, lock=" FOR UPDATE", bytes="bytea"))
 
 
 def pyformat(sql: str) -> str:
-    """A statement with `:name` parameters in the form psycopg takes."""
+    """Convert `:name` parameters to the form that psycopg expects."""
     return _PARAM.sub(r"%(\1)s", sql.replace("%", "%%"))

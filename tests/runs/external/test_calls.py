@@ -1,4 +1,4 @@
-"""Work done outside, call by call: what is told, kept, retried, held and ended."""
+"""Calls of external workers, one by one: claims, heartbeats, results, failures, batches."""
 
 import itertools
 import json
@@ -21,10 +21,10 @@ from tests.kits.external_worker import W1, asked, claimed, ended, lapsed, runnin
 
 
 class TestClaim:
-    """Taking runs."""
+    """Claims of runs."""
 
-    def test_what_is_told(self, desk: Desk) -> None:
-        """A claim tells the run, its token, its processor's names and until when it is held."""
+    def test_response(self, desk: Desk) -> None:
+        """A claim returns the run, its token, its processor's names and the claim's expiry."""
         run_id = desk.submit("outside", partition="2026-01-01")
         (one,) = desk.client.work.claim(W1, 10, lease_seconds=10)
         assert (one.run.run_id, one.run.claimed_by, one.run.state) == (run_id, "w1", "CLAIMED")
@@ -34,7 +34,7 @@ class TestClaim:
         assert desk.client.work.claim(W1, 10) == []
 
     def test_only_external(self, desk: Desk) -> None:
-        """Runs of built-in processors are not given out, by pool or by id."""
+        """Runs of built-in processors cannot be claimed, neither by pool nor by id."""
         run_id = desk.submit("nightly")
         assert desk.client.work.claim(W1, 10) == []
         with pytest.raises(InvalidInput, match="pool"):
@@ -44,7 +44,7 @@ class TestClaim:
         assert desk.client.runs.get(run_id).state == "PENDING"
 
     def test_filter(self, desk: Desk) -> None:
-        """A worker may serve some pipelines or processors only; a slip of the pen is named."""
+        """A worker can serve only some pipelines or processors; a typo gets a suggestion."""
         desk.submit("outside")
         work = desk.client.work
         with pytest.raises(InvalidInput, match=r"Did you mean 'outside/main/push'"):
@@ -59,12 +59,12 @@ class TestClaim:
          {"lease_seconds": float("nan")}, {"worker": Worker(None, "k")}, {"worker": Worker("")}],
     )  # fmt: skip
     def test_bad_input(self, desk: Desk, bad: dict[str, Any]) -> None:
-        """Numbers and names out of bounds are refused by the field's name."""
+        """Numbers and names out of bounds are refused."""
         with pytest.raises(InvalidInput):
             desk.client.work.claim(**{"worker": W1, **bad})
 
     def test_by_id(self, desk: Desk) -> None:
-        """One given run is claimed when it is ready; a repeat by the same worker is harmless."""
+        """A ready run can be claimed by its id; a repeat by the same worker is harmless."""
         run_id = desk.submit("outside")
         work = desk.client.work
         one = work.claim_by_id(W1, run_id)
@@ -85,11 +85,11 @@ class TestClaim:
             work.claim_by_id(W1, later)
 
     def test_unknown_customer(self, desk: Desk) -> None:
-        """A customer nobody has heard of has nothing to claim; that is no error."""
-        assert desk.client.work.claim(W1, customer="nobody-yet") == []
+        """A claim for an unknown customer returns no runs and no error."""
+        assert desk.client.work.claim(W1, customer="unknown") == []
 
     def test_fair_clock_follows(self, desk: Desk) -> None:
-        """Claims move the fair clock, so that a newcomer does not come before everybody."""
+        """Claims advance the fair clock, so that a new customer does not go first."""
         for _ in range(5):
             desk.submit("outside", customer="flood")
         assert len(desk.client.work.claim(W1, 4)) == 4
@@ -99,7 +99,7 @@ class TestClaim:
         assert desk.client.work.claim(W1)[0].run.customer_id == "flood"
 
     def test_order(self, desk: Desk) -> None:
-        """Higher priority first, then customers in turn."""
+        """Runs are claimed by priority, then alternating between customers."""
         for customer, priority in (("a", 5), ("a", 5), ("b", 5), ("c", 9)):
             desk.submit("outside", customer=customer, priority=priority)
         got = [one.run.customer_id for one in desk.client.work.claim(W1, 10)]
@@ -110,7 +110,7 @@ class TestHolding:
     """Starts and heartbeats."""
 
     def test_progress_is_kept(self, desk: Desk) -> None:
-        """What a heartbeat does not tell stays as it was told before."""
+        """Fields that a heartbeat omits keep their values."""
         one = claimed(desk)
         run_id, work = one.run.run_id, desk.client.work
         work.start(run_id, W1, pod="pod-1", region="eu")
@@ -128,8 +128,8 @@ class TestHolding:
         assert (got["pod"], got["current_state"]) == ("pod-1", "FINALIZING")
         assert got["last_heartbeat_at"] == desk.clock.now()
 
-    def test_heartbeats_hold(self, desk: Desk) -> None:
-        """A run that is heard of every four minutes is never swept; five of silence are enough."""
+    def test_heartbeats_extend_the_lease(self, desk: Desk) -> None:
+        """A run with a heartbeat every four minutes is never swept; after five without, it is."""
         one = running(desk)
         run_id = one.run.run_id
         for _ in range(10):
@@ -148,7 +148,7 @@ class TestHolding:
         assert (again.run.parent_run_id, again.run.attempt) == (run_id, 2)
 
     def test_a_start_ends_a_long_claim(self, desk: Desk) -> None:
-        """A claim lasts as long as it asked for; once started, five minutes of silence count."""
+        """A claim lasts as long as requested; once started, the lease is five minutes."""
         desk.submit("outside")
         (one,) = desk.client.work.claim(W1, lease_seconds=3600)
         desk.clock.advance(30 * MINUTE)
@@ -158,8 +158,8 @@ class TestHolding:
         assert pulse.claim_expiry_time == desk.clock.now() + 5 * MINUTE
         assert pulse.timeout_at == desk.clock.now() + HOUR
 
-    def test_a_heartbeat_holds_a_claim(self, desk: Desk) -> None:
-        """A claimed run that is heard of stays claimed; progress is not written for it."""
+    def test_a_heartbeat_extends_a_claim(self, desk: Desk) -> None:
+        """A heartbeat extends the claim of a run that has not started; its progress is ignored."""
         one = claimed(desk)
         for _ in range(3):
             desk.clock.advance(4 * MINUTE)
@@ -170,7 +170,7 @@ class TestHolding:
         assert desk.sweeper.run_once().lapsed == 1
 
     def test_five_lapses(self, desk: Desk) -> None:
-        """A run that is claimed five times and never started is dead."""
+        """A run that is claimed five times and never started becomes a dead letter."""
         run_id = desk.submit("outside")
         for n in range(5):
             (one,) = desk.client.work.claim(Worker(f"w{n}", "k"), lease_seconds=10)
@@ -182,39 +182,39 @@ class TestHolding:
         run = desk.client.runs.get(run_id)
         assert (run.state, run.error_type, run.is_dead) == ("FAILED", "CLAIM_LAPSED", True)
 
-    def test_cancel_is_told(self, desk: Desk) -> None:
-        """A heartbeat tells of a cancel and still holds the run, until the worker confirms."""
+    def test_cancel_is_reported(self, desk: Desk) -> None:
+        """A heartbeat reports a cancel request and holds the run until the worker confirms."""
         one = asked(desk)
         pulse = desk.client.work.heartbeat(one.run.run_id, W1)
         assert pulse.cancel_requested
         assert desk.sweeper.run_once().total == 0
         end = desk.client.work.cancelled(one.run.run_id, W1)
         assert (end.state, end.status, end.retry_run_id) == ("CANCELLED", None, None)
-        (line,) = [
+        (entry,) = [
             j for j in desk.client.runs.detail(one.run.run_id).journal if j.to_state == "CANCELLED"
         ]
-        assert line.actor == "tester"
+        assert entry.actor == "tester"
 
     @pytest.mark.parametrize(
-        "told",
+        "progress",
         [Told(percent=101), Told(percent=float("nan")), Told(current_state="DONE"),
          Told(stage=""), Told(records_loaded=-1), Told(bytes_processed=2**63),
          Told(estimated_completion_at=-1)],
     )  # fmt: skip
-    def test_bad_progress(self, desk: Desk, told: Told) -> None:
-        """Progress that no column holds is refused, and the lease is not renewed by it."""
+    def test_bad_progress(self, desk: Desk, progress: Told) -> None:
+        """Progress that cannot be stored is refused, and the lease is not extended."""
         one = running(desk)
         before = seen(desk)
         with pytest.raises(InvalidInput):
-            desk.client.work.heartbeat(one.run.run_id, W1, progress=told)
+            desk.client.work.heartbeat(one.run.run_id, W1, progress=progress)
         assert seen(desk) == before
 
 
 class TestEnding:
     """Completions and failures."""
 
-    def test_what_is_kept(self, desk: Desk) -> None:
-        """A completion is kept with its result, counts and stages, and is journalled once."""
+    def test_stored_completion(self, desk: Desk) -> None:
+        """A completion is stored with its result, counts and stages, and journaled once."""
         one = running(desk)
         done = Completion(
             status="PARTIAL_SUCCESS",
@@ -235,23 +235,23 @@ class TestEnding:
         assert sorted(journal) == ["created", "ended"]
 
     def test_failure_is_retried(self, desk: Desk) -> None:
-        """A failure tells its retry and when; repeated, even after the retry ended, the same."""
+        """A failure returns its retry and its time; a repeat returns the same, even much later."""
         one = running(desk)
-        mishap = Mishap(error_type="TransientNetwork", error_details={"message": "reset"})
-        end = desk.client.work.fail(one.run.run_id, W1, mishap)
+        failure = Mishap(error_type="TransientNetwork", error_details={"message": "reset"})
+        end = desk.client.work.fail(one.run.run_id, W1, failure)
         assert (end.state, end.status, end.is_dead) == ("FAILED", "FAILURE", False)
         assert end.retry_run_id is not None
         assert end.retry_at == desk.client.runs.get(end.retry_run_id).scheduled_time
         assert 5 * MINUTE <= end.retry_at - desk.clock.now() <= 6.25 * MINUTE
         assert desk.client.runs.get(one.run.run_id).error_type == "TRANSIENT_NETWORK"
-        again = desk.client.work.fail(one.run.run_id, W1, mishap)
+        again = desk.client.work.fail(one.run.run_id, W1, failure)
         assert again == end._replace(is_repeat=True)
         desk.clock.advance(7 * MINUTE)
         desk.admitter.run_once()
         (two,) = desk.client.work.claim(W1)
         desk.client.work.start(two.run.run_id, W1)
         desk.client.work.complete(two.run.run_id, W1)
-        assert desk.client.work.fail(one.run.run_id, W1, mishap) == again
+        assert desk.client.work.fail(one.run.run_id, W1, failure) == again
 
     @pytest.mark.parametrize(
         ("error_type", "should_retry", "is_dead"),
@@ -261,14 +261,14 @@ class TestEnding:
     def test_should_retry(
         self, desk: Desk, error_type: str, should_retry: bool | None, is_dead: bool
     ) -> None:
-        """The caller may insist on a retry or forbid it; else the error type decides."""
+        """The caller can force or forbid a retry; otherwise the error type decides."""
         one = running(desk)
-        mishap = Mishap(error_type=error_type, should_retry=should_retry)
-        end = desk.client.work.fail(one.run.run_id, W1, mishap)
+        failure = Mishap(error_type=error_type, should_retry=should_retry)
+        end = desk.client.work.fail(one.run.run_id, W1, failure)
         assert (end.is_dead, end.retry_run_id is None) == (is_dead, is_dead)
 
     def test_five_failures_disable(self, desk: Desk) -> None:
-        """The fifth dead run in a row takes its config off the clock; the answer counts along."""
+        """The fifth dead run in a row disables its config; each response has the count."""
         config = desk.config(
             pipeline_template="outside", overlap="allow", retry_config={"max_attempts": 1}
         )
@@ -276,10 +276,10 @@ class TestEnding:
             desk.client.configs.start(config.config_id)
             (one,) = desk.client.work.claim(W1)
             desk.client.work.start(one.run.run_id, W1)
-            mishap = Mishap(error_type="BOOM")
-            end = desk.client.work.fail(one.run.run_id, W1, mishap)
+            failure = Mishap(error_type="BOOM")
+            end = desk.client.work.fail(one.run.run_id, W1, failure)
             assert (end.is_dead, end.consecutive_failures) == (True, n)
-            assert desk.client.work.fail(one.run.run_id, W1, mishap).consecutive_failures == n
+            assert desk.client.work.fail(one.run.run_id, W1, failure).consecutive_failures == n
             desk.clock.advance(SECOND)
         assert not desk.client.configs.get(config.config_id).is_active
 
@@ -290,7 +290,7 @@ class TestEnding:
          Completion(stages={"a": -1.0}), Completion(result_summary={"a": "\0"})],
     )  # fmt: skip
     def test_bad_completion(self, desk: Desk, bad: Completion) -> None:
-        """What no column holds is refused by name; the run stays in its holder's hand."""
+        """A completion that cannot be stored is refused; the caller still holds the run."""
         one = running(desk)
         with pytest.raises(InvalidInput):
             desk.client.work.complete(one.run.run_id, W1, completion=bad)
@@ -302,14 +302,14 @@ class TestEnding:
          Mishap(error_type="A", retry_after_seconds=-1),
          Mishap(error_type="A", error_details={"a": "\ud800"})],
     )  # fmt: skip
-    def test_bad_mishap(self, desk: Desk, bad: Mishap) -> None:
-        """A failure without a type, or with details that cannot be kept, is refused."""
+    def test_bad_failure(self, desk: Desk, bad: Mishap) -> None:
+        """A failure without a type, or with details that cannot be stored, is refused."""
         one = running(desk)
         with pytest.raises(InvalidInput):
             desk.client.work.fail(one.run.run_id, W1, bad)
 
-    def test_an_ordering_key_moves_up(self, desk: Desk) -> None:
-        """The end of a run lets the next one of its ordering key be claimed."""
+    def test_ending_unblocks_the_ordering_key(self, desk: Desk) -> None:
+        """When a run ends, the next run of its ordering key can be claimed."""
         desk.submit("outside", ordering_key="k")
         behind = desk.submit("outside", ordering_key="k")
         (one,) = desk.client.work.claim(W1, 10)
@@ -320,10 +320,10 @@ class TestEnding:
 
 
 class TestBatches:
-    """Many at once: each its own outcome, all in one transaction."""
+    """Batches: one transaction, with one outcome per item."""
 
     def test_heartbeats(self, desk: Desk) -> None:
-        """Held runs are renewed, the others say why not, in the order they were given."""
+        """Leases of held runs are extended; the others get an error, in the order given."""
         swept, done, good = lapsed(desk), ended("complete", running)(desk), running(desk)
         desk.admitter.run_once()
         beats = [
@@ -338,7 +338,7 @@ class TestBatches:
         assert got[1].claim_expiry_time == desk.clock.now() + 5 * MINUTE  # type: ignore[union-attr]
 
     def test_completions(self, desk: Desk) -> None:
-        """Each completion ends its run or says why not; a second one of the same run is named."""
+        """Each completion ends its run or gets an error; a second one for a run is invalid."""
         ones = [running(desk) for _ in range(3)]
         waiting = claimed(desk)
         other = Worker("w2", "key2")
@@ -362,7 +362,7 @@ class TestBatches:
                 desk.client.work.complete_many(W1, [Report(run_id=1)] * n)
 
     def test_many(self, desk: Desk) -> None:
-        """Hundreds of runs are held and ended by two calls."""
+        """Two calls extend and end hundreds of runs."""
         for _ in range(300):
             desk.submit("outside")
         ones = desk.client.work.claim(W1, 1000)

@@ -1,4 +1,4 @@
-"""Work done outside: who may say what of a run, in every state, and what comes of it."""
+"""Calls of external workers: which caller may do what in every state of a run."""
 
 import itertools
 from typing import Any
@@ -63,7 +63,7 @@ SCENES: dict[str, Scene] = {
 GONE = (StaleToken,) * 5
 ILLEGAL = IllegalTransition
 HOLDER: dict[str, tuple[Any, ...]] = {
-    # what the holder hears, with its token:
+    # responses to the holder, with its token:
     #              start         heartbeat     complete     fail         cancelled
     "lapsed":      GONE,
     "claimed":     ("RUNNING",   "CLAIMED",    ILLEGAL,     ILLEGAL,     Conflict),
@@ -82,27 +82,27 @@ HELD = ("claimed", "asked early", "running", "late", "asked", "over")
 
 
 def expected(scene: str, what: str, who: str) -> Any:
-    """What a caller hears, from what the holder hears with its token."""
-    heard = HOLDER[scene][CALLS.index(what)]
+    """Return the expected response to a caller, given the response to the holder."""
+    response = HOLDER[scene][CALLS.index(what)]
     if who == "wrong token":
         return StaleToken
     if who == "token":
-        return heard
-    if scene == "lapsed":  # nobody holds it, so nobody is its holder
+        return response
+    if scene == "lapsed":  # the run has no holder
         return NotHolder if what == "heartbeat" else IllegalTransition
     if who == "worker":
-        return heard
+        return response
     if scene in HELD:
-        return heard if who == "key alone" else NotHolder
+        return response if who == "key alone" else NotHolder
     if who == "other worker":
         return NotHolder
-    # Of an ended run nobody knows the key any more: the name repeats, no name at all does not.
-    return IllegalTransition if who == "key alone" and isinstance(heard, str) else heard
+    # An ended run has no stored key: the worker's name identifies a repeat, no name does not.
+    return IllegalTransition if who == "key alone" and isinstance(response, str) else response
 
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_every_call_in_every_state(desk: Desk, scene: str) -> None:
-    """Each call is answered or refused as the table says; a refusal leaves no trace."""
+    """Each call succeeds or is refused as in the table; a refused call changes nothing."""
     for who, what in itertools.product(CALLERS, CALLS):
         one = SCENES[scene](desk)
         caller, token = CALLERS[who]["caller"], CALLERS[who].get("token")
@@ -122,14 +122,14 @@ def test_every_call_in_every_state(desk: Desk, scene: str) -> None:
         assert state == wanted or not isinstance(wanted, str)
         if desk.client.runs.get(one.run.run_id).finished_at is not None:
             assert desk.column(f"SELECT 1 FROM leases WHERE subject = {one.run.run_id}") == []
-        desk.clock.advance(2 * HOUR)  # whatever is still held goes, the next scene starts afresh
+        desk.clock.advance(2 * HOUR)  # sweep held runs before the next scene
         desk.sweeper.run_once()
         desk.sql("DELETE FROM runs")
 
 
 @pytest.mark.parametrize("what", CALLS)
-def test_somebody_elses_run_is_not_there(desk: Desk, what: str) -> None:
-    """Bound to another customer, a run is answered exactly like one that does not exist."""
+def test_runs_of_other_customers_are_not_found(desk: Desk, what: str) -> None:
+    """A run of another customer gets exactly the same error as a run that does not exist."""
     one = running(desk)
     desk.submit("outside", customer="umbrella")
     refused = []
@@ -147,8 +147,8 @@ def test_somebody_elses_run_is_not_there(desk: Desk, what: str) -> None:
         scoped.work.claim_by_id(W1, one.run.run_id)
 
 
-def test_a_confined_worker_does_it_all(desk: Desk) -> None:
-    """A client bound to one customer claims, works and reports that customer's runs alone."""
+def test_scoped_worker(desk: Desk) -> None:
+    """A scoped client claims, executes and reports only its customer's runs."""
     other = desk.submit("outside", customer="umbrella")
     mine = desk.submit("outside")
     work = desk.client.scoped("acme").work

@@ -1,14 +1,13 @@
-"""Names to numbers for the client, cached: numbers never change once given.
+"""Cached lookup of customers and pipelines by name; their keys never change once assigned.
 
-Declarations do change, also by other processes: they are read again after two seconds, so that
-nobody goes on submitting to processors that are retired.
+Declarations do change, also by other processes: the cache is refreshed after two seconds, so that
+callers do not keep submitting to retired processors.
 
-Refusals here are what a caller sees for an unknown pipeline or processor, so they suggest what is
-near.
+Errors about an unknown pipeline or processor suggest similar names.
 
-Names may be bound to one customer: every use case asks them which customer it is about, so this is
-the first wall between customers. Bound, "whoever" means that customer, and any other one is not
-there, whether it exists or not.
+`Names` can be bound to one customer. Every use case resolves its customer here, so this is the
+first layer of tenant isolation: when bound, no customer (None) means the bound customer, and any
+other customer raises NotFound, whether it exists or not.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from penstock.db.store import Store, Tx
 CACHE_MAX = 200_000
 PAGE_MAX = 10_000
 FRESH_SECONDS = 2.0
-"""How long declarations are believed without a look at the store."""
+"""Seconds for which cached declarations are used without reading the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineInfo:
-    """A registered pipeline as the client needs it."""
+    """A registered pipeline: key, stored definition and processors."""
 
     number: int
     name: str
@@ -50,11 +49,14 @@ class PipelineInfo:
 
     @property
     def entries(self) -> tuple[ProcessorRow, ...]:
-        """The processors a new flow starts with."""
+        """Processors that a new flow starts with."""
         return tuple(row for row in self.processors if row.is_entry and row.is_current)
 
     def is_external(self, row: ProcessorRow) -> bool:
-        """Whether workers outside execute a processor; a retired one is known by its pool."""
+        """Return whether external workers execute a processor.
+
+        A retired processor is no longer in the definition; its pool decides.
+        """
         for phase in self.definition["phases"]:
             for declared in phase["processors"]:
                 if (phase["name"], declared["name"]) == (row.phase, row.name):
@@ -63,34 +65,34 @@ class PipelineInfo:
 
 
 class _Declared(NamedTuple):
-    """Declarations as read at one moment, replaced as a whole; believed until `until`."""
+    """Declarations read at one time, replaced as a whole; valid until `until` (monotonic)."""
 
     pipelines: Mapping[str, PipelineInfo]
     until: float
 
 
 class _Cache:
-    """What is known by now; shared by the names of one store, bound or not."""
+    """Cache shared by all `Names` of one store, bound or not."""
 
     def __init__(self) -> None:
         self.customers: dict[str, int] = {}
         self.declared: _Declared | None = None
         self.clock_raised_at = 0
-        """When claims last moved the fair clock: callers of one process share the pace."""
+        """When a claim last advanced the fair clock; shared by all callers in the process."""
 
 
 class Names:
-    """Looks names up; safe to share between threads (worst case a look-up is repeated)."""
+    """Name lookup; safe to share between threads (at worst a lookup is repeated)."""
 
     def __init__(self, store: Store, clock: Clock | None = None) -> None:
-        """Names of `store`; `clock` only measures how old declarations are."""
+        """Look up names in `store`; `clock` only measures the age of cached declarations."""
         self._store = store
         self._clock = clock or SystemClock()
         self._cache = _Cache()
         self._bound: tuple[str, int] | None = None
 
     def bound(self, customer_id: str, number: int) -> Names:
-        """The same names, and the same cache, for somebody who may know one customer only."""
+        """Return names bound to one customer that share this cache."""
         assert self._bound in (None, (customer_id, number)), "bound to another customer"
         names = Names(self._store, self._clock)
         names._cache = self._cache
@@ -99,35 +101,35 @@ class Names:
 
     @property
     def customer_id(self) -> str | None:
-        """The one customer these names are bound to."""
+        """Customer these names are bound to; None if unbound."""
         return None if self._bound is None else self._bound[0]
 
     @property
     def default_customer(self) -> str:
-        """Whose a submission is that names nobody."""
+        """Customer of a submission that names none: the bound one, else `default`."""
         return DEFAULT_CUSTOMER if self._bound is None else self._bound[0]
 
     def refuse_bound(self, what: str) -> None:
-        """Forbidden when bound: some things belong to the installation, not to a customer."""
+        """Raise Forbidden if bound: `what` belongs to the installation, not to a customer."""
         if self._bound is not None:
-            raise Forbidden(f"{what}: not for a caller that is bound to one customer.")
+            raise Forbidden(f"{what}: not available to a caller bound to one customer.")
 
     def request_scope(self, text: str) -> str:
-        """Under what request keys are remembered: the second wall knows bound ones by it."""
+        """Return the scope for idempotency keys; row-level security recognizes a bound scope."""
         return text if self._bound is None else f"customer:{self._bound[1]}:{text}"
 
     def forget(self) -> None:
-        """Drop cached declarations (after registering new ones)."""
+        """Drop cached declarations, after new ones were registered."""
         self._cache.declared = None
 
     def knows(self, customer_ids: Iterable[str]) -> bool:
-        """Whether the numbers of all these customers are at hand, without a look at the store."""
+        """Return whether the keys of all these customers are cached."""
         if self._bound is not None:
             return all(c == self._bound[0] for c in customer_ids)
         return all(c in self._cache.customers for c in customer_ids)
 
     def customers(self, tx: Tx, customer_ids: Iterable[str]) -> dict[str, int]:
-        """Numbers of customers, created on first sight."""
+        """Return the keys of customers; create customers that do not exist."""
         wanted = {check_customer(c) for c in customer_ids}
         if self._bound is not None:
             return {c: self._own(c) for c in sorted(wanted)}
@@ -140,9 +142,9 @@ class Names:
         return {c: known[c] for c in wanted}
 
     def customer(self, tx: Tx, customer_id: str | None) -> int | None:
-        """The number of an existing customer; an unknown one is NotFound.
+        """Return the key of an existing customer; raise NotFound if it does not exist.
 
-        None stays None, which means everybody; bound, it means the one customer.
+        None stays None, which means all customers; when bound, None means the bound customer.
         """
         if self._bound is not None:
             return self._bound[1] if customer_id is None else self._own(customer_id)
@@ -157,7 +159,7 @@ class Names:
         return number
 
     def known(self, customer_id: str) -> int:
-        """The number of an existing customer, looked up outside any transaction; once."""
+        """Return the key of an existing customer, read outside any transaction and cached."""
         number = self._cache.customers.get(customer_id)
         if number is None or self._bound is not None:
             number = self._store.read(lambda tx: self.customer(tx, customer_id))
@@ -167,9 +169,9 @@ class Names:
     def pipeline(
         self, name: str, field: str = "pipeline_template", tx: Tx | None = None
     ) -> PipelineInfo:
-        """A registered pipeline, or InvalidInput that names near ones.
+        """Return a registered pipeline; raise InvalidInput with a similar name if there is none.
 
-        A caller inside a transaction gives it: to open another could wait for itself.
+        Inside a transaction, pass it as `tx`: opening a second one could deadlock with the first.
         """
         if not isinstance(name, str):
             raise InvalidInput(field, "the name of a pipeline", name)
@@ -191,33 +193,33 @@ class Names:
         return found
 
     def pipelines(self) -> list[PipelineInfo]:
-        """Every registered pipeline, by name."""
+        """Return all registered pipelines, ordered by name, from the store."""
         pipelines = self._read(None)
         return [pipelines[name] for name in sorted(pipelines)]
 
     def declared(self) -> Mapping[str, PipelineInfo]:
-        """Every registered pipeline, as believed for two seconds."""
+        """Return all registered pipelines by name, at most two seconds old."""
         declared = self._cache.declared
         if declared is None or self._clock.monotonic() >= declared.until:
             return self._read(None)
         return declared.pipelines
 
     def claims_move_clock(self, at: int, pace_us: int) -> bool:
-        """Whether a claim at this time has to move the fair clock: the first of each pace."""
+        """Return whether a claim at this time must advance the fair clock: once per `pace_us`."""
         is_due = at - self._cache.clock_raised_at >= pace_us
         if is_due:
             self._cache.clock_raised_at = at
         return is_due
 
     def _read(self, tx: Tx | None) -> Mapping[str, PipelineInfo]:
-        # The age counts from before the read: what is registered meanwhile is not believed longer.
+        # The age counts from before the read, so that what is registered meanwhile is seen in time.
         until = self._clock.monotonic() + FRESH_SECONDS
         pipelines = self._store.read(_read_pipelines) if tx is None else _read_pipelines(tx)
         self._cache.declared = _Declared(pipelines, until)
         return pipelines
 
     def _own(self, customer_id: str) -> int:
-        """The bound customer's number; anybody else is not there."""
+        """Return the bound customer's key; raise NotFound for any other customer."""
         assert self._bound is not None
         if check_customer(customer_id) != self._bound[0]:
             raise NotFound("customer", customer_id)
@@ -230,7 +232,10 @@ class Names:
 
 
 def check_limit(limit: object, field: str = "limit", most: int = PAGE_MAX) -> None:
-    """Refuse a page size that an engine would read as no limit at all."""
+    """Raise InvalidInput unless `limit` is from 1 to `most`.
+
+    A database would treat some other values, such as -1, as no limit.
+    """
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
         raise InvalidInput(field, f"a whole number from 1 to {most}", limit)
 
@@ -251,5 +256,5 @@ def _read_pipelines(tx: Tx) -> dict[str, PipelineInfo]:
 
 def _how_to_register(known: list[str]) -> str:
     if not known:
-        return "No pipeline is registered yet: start a worker, or `penstock pipelines register`."
+        return "No pipeline is registered: start a worker or run `penstock pipelines register`."
     return f"Registered: {', '.join(known[:20])}."

@@ -1,6 +1,6 @@
-"""What callers say about topics, messages and subscriptions, in the API's words, made ours.
+"""Conversion of API request bodies for topics, messages and subscriptions to internal records.
 
-One mapping for the API and the command line: errors name the field as it is said.
+The API and the command line share this mapping: errors name the field as the caller sent it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DAY_SECONDS: Final = 86_400
 
 
 def bytes_of(text: str, field: str) -> bytes:
-    """The bytes behind a text in base64."""
+    """Decode base64 text; raise InvalidInput for `field` if it is not valid."""
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:  # binascii.Error is one
@@ -27,12 +27,12 @@ def bytes_of(text: str, field: str) -> bytes:
 
 
 def outgoing_of(messages: Sequence[Mapping[str, Any]]) -> list[Outgoing]:
-    """Messages to publish; data is base64."""
+    """Convert messages to publish; `data` is base64."""
     made = []
-    for place, one in enumerate(messages):
+    for index, one in enumerate(messages):
         made.append(
             Outgoing(
-                data=bytes_of(one.get("data") or "", f"messages[{place}].data"),
+                data=bytes_of(one.get("data") or "", f"messages[{index}].data"),
                 attributes=one.get("attributes") or {},
                 ordering_key=one.get("ordering_key"),
                 dedupe_id=one.get("dedupe_id"),
@@ -41,37 +41,37 @@ def outgoing_of(messages: Sequence[Mapping[str, Any]]) -> list[Outgoing]:
     return made
 
 
-def subscription_of(said: Mapping[str, Any]) -> tuple[SubscriptionSpec, Extras]:
-    """A subscription as it is declared; with dead letters unless they are declined."""
-    dead = said.get("dead_letter_topic")
-    if said.get("dead_letters", True):
-        dead = dead or said["name"] + DEAD_LETTER_SUFFIX
+def subscription_of(body: Mapping[str, Any]) -> tuple[SubscriptionSpec, Extras]:
+    """Convert a subscription; it gets a dead-letter topic unless `dead_letters` is false."""
+    dead = body.get("dead_letter_topic")
+    if body.get("dead_letters", True):
+        dead = dead or body["name"] + DEAD_LETTER_SUFFIX
     elif dead is not None:
-        raise InvalidInput("dead_letter_topic", "none without dead_letters", dead)
+        raise InvalidInput("dead_letter_topic", "no topic when dead_letters is false", dead)
     spec = SubscriptionSpec(
-        name=said["name"],
-        topic=said["topic"],
-        ack_deadline_us=int(said.get("ack_deadline_seconds", 60) * SECOND),
-        min_backoff_us=int(said.get("min_backoff_seconds", 10) * SECOND),
-        max_backoff_us=int(said.get("max_backoff_seconds", 600) * SECOND),
-        max_attempts=said.get("max_delivery_attempts", 5),
+        name=body["name"],
+        topic=body["topic"],
+        ack_deadline_us=int(body.get("ack_deadline_seconds", 60) * SECOND),
+        min_backoff_us=int(body.get("min_backoff_seconds", 10) * SECOND),
+        max_backoff_us=int(body.get("max_backoff_seconds", 600) * SECOND),
+        max_attempts=body.get("max_delivery_attempts", 5),
         dead_letter_topic=dead,
-        retention_us=int(said.get("retention_seconds", 7 * DAY_SECONDS) * SECOND),
-        is_ordered=said.get("enable_message_ordering", False),
-        filter=said.get("filter"),
+        retention_us=int(body.get("retention_seconds", 7 * DAY_SECONDS) * SECOND),
+        is_ordered=body.get("enable_message_ordering", False),
+        filter=body.get("filter"),
     )
     extras = Extras(
-        kind=said.get("kind", "pull"),
-        push=_text(said.get("push")),
-        binding=_text(said.get("binding")),
-        auto_replay=_text(said.get("auto_replay")),
-        replays_max=said.get("replays_max", 3),
+        kind=body.get("kind", "pull"),
+        push=_text(body.get("push")),
+        binding=_text(body.get("binding")),
+        auto_replay=_text(body.get("auto_replay")),
+        replays_max=body.get("replays_max", 3),
     )
     return spec, extras
 
 
 def nacks_of(nacks: Sequence[Mapping[str, Any]]) -> list[Nack]:
-    """Deliveries that are given back, each with its reason."""
+    """Convert nacks: deliveries returned to the queue, each with its reason."""
     return [
         Nack(
             ack_id=one["ack_id"],
@@ -87,7 +87,7 @@ def nacks_of(nacks: Sequence[Mapping[str, Any]]) -> list[Nack]:
 
 
 def _text(given: object) -> str | None:
-    """An object as the store keeps it."""
+    """Encode an object as the canonical JSON text that the store keeps."""
     if given is None:
         return None
     return json.dumps(given, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

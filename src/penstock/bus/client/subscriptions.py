@@ -1,7 +1,7 @@
-"""Subscriptions from the caller's side: make them, look at them, and take messages from them.
+"""Use cases of subscriptions: declare and read them, and pull messages from them.
 
-What every transport can do (pull, ack, nack, extend) is the embedded bus's; here it is given a
-customer. The rest is the store's own: pausing, seeking by time, purging, what waits.
+The operations of every transport (pull, ack, nack, extend) are those of the embedded bus, applied
+to a customer. Pausing, seeking by time, purging and the backlog use the store directly.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ STEP = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionDetail:
-    """A subscription, what waits in it, and what became of what it was given."""
+    """A subscription with its backlog and its delivery totals."""
 
     subscription: Subscription
     backlog: Backlog
@@ -56,7 +56,7 @@ class SubscriptionDetail:
 
 
 class Subscriptions:
-    """Use cases about subscriptions and their deliveries."""
+    """Use cases of subscriptions and their deliveries."""
 
     def __init__(self, store: Store, names: Names, actor: str) -> None:
         self._store = store
@@ -72,16 +72,16 @@ class Subscriptions:
         version: int | None = None,
         actor: str | None = None,
     ) -> Subscription:
-        """Make a subscription, or change it; its dead-letter topic is made when it is missing.
+        """Create or change a subscription; create its dead-letter topic if it is missing.
 
-        `version` is the one the caller saw: another one by now is refused.
+        Raise StaleVersion if `version` is given and is not the subscription's current version.
         """
         who = actor or self._actor
         rules.check_subscription(spec)
         extras = _checked(extras or Extras())
 
         def body(tx: Tx) -> Subscription:
-            number = self._whose(tx, customer)
+            number = self._customer_key(tx, customer)
             if version is not None:
                 seen = subscription_find(tx, spec.name, number)
                 if seen is None or seen.version != version:
@@ -105,17 +105,17 @@ class Subscriptions:
         after: str = "",
         limit: int = 50,
     ) -> list[Subscription]:
-        """Subscriptions by name."""
+        """Return subscriptions ordered by name; `after` (a name) continues an earlier page."""
         check_limit(limit)
 
         def body(tx: Tx) -> list[Subscription]:
-            number = self._whose(tx, customer)
+            number = self._customer_key(tx, customer)
             of = None
             if topic is not None:
                 found = topic_find(tx, topic, number)
                 if found is None:
                     if number == HOUSE and is_builtin(tx, topic):
-                        return []  # nobody has subscribed to it yet
+                        return []  # a built-in topic is created by its first subscription
                     raise NotFound("topic", topic)
                 of = found.topic
             wanted = SubscriptionFilter(
@@ -126,10 +126,10 @@ class Subscriptions:
         return self._store.read(body)
 
     def get(self, name: str, *, customer: str | None = None) -> SubscriptionDetail:
-        """A subscription, what waits in it, and its sums of the last day."""
+        """Return a subscription with its backlog and its delivery totals."""
 
         def body(tx: Tx) -> SubscriptionDetail:
-            sub = subscription_get(tx, name, self._whose(tx, customer))
+            sub = subscription_get(tx, name, self._customer_key(tx, customer))
             return SubscriptionDetail(
                 subscription=sub,
                 backlog=backlog(tx, sub.subscription),
@@ -139,8 +139,8 @@ class Subscriptions:
         return self._store.read(body)
 
     def watch(self, limit: int = 200) -> list[tuple[str, Backlog]]:
-        """What waits in everybody's subscriptions, by name; a customer's as customer/name."""
-        self._names.refuse_bound("everybody's subscriptions")
+        """Return the backlogs of all customers' subscriptions, by name or `customer/name`."""
+        self._names.refuse_bound("subscriptions of all customers")
 
         def body(tx: Tx) -> list[tuple[str, Backlog]]:
             return [
@@ -151,25 +151,27 @@ class Subscriptions:
         return self._store.read(body)
 
     def delete(self, name: str, *, customer: str | None = None, actor: str | None = None) -> None:
-        """Delete a subscription; what waits in it is purged."""
+        """Delete a subscription and purge its backlog."""
         who = actor or self._actor
-        self._store.write(lambda tx: subscription_delete(tx, name, self._whose(tx, customer), who))
+        self._store.write(
+            lambda tx: subscription_delete(tx, name, self._customer_key(tx, customer), who)
+        )
 
     def pause(
         self, name: str, is_paused: bool, *, customer: str | None = None, actor: str | None = None
     ) -> Subscription:
-        """Stop handing over, or go on; what is out may still be acked."""
+        """Pause or resume deliveries; leased messages can still be acked."""
         who = actor or self._actor
         return self._store.write(
             lambda tx: subscription_pause(
-                tx, name, self._whose(tx, customer), is_paused=is_paused, actor=who
+                tx, name, self._customer_key(tx, customer), is_paused=is_paused, actor=who
             )
         )
 
     def seek(
         self, name: str, to: int, *, customer: str | None = None, actor: str | None = None
     ) -> Seek:
-        """Go to a time: what was published since comes again, what is older is purged."""
+        """Seek to a time: redeliver messages published since then and purge older ones."""
         who = actor or self._actor
         sub, seek = self._store.write(lambda tx: self._begin(tx, name, to, customer, who))
         while not seek.is_done:
@@ -177,12 +179,12 @@ class Subscriptions:
         return seek
 
     def purge(self, name: str, *, customer: str | None = None, actor: str | None = None) -> int:
-        """Drop everything that waits by now; returns how much."""
+        """Drop all messages waiting now; return their number."""
         who = actor or self._actor
         before = self._store.read(lambda tx: tx.now()) + 1
 
         def step(tx: Tx) -> int:
-            sub = subscription_get(tx, name, self._whose(tx, customer))
+            sub = subscription_get(tx, name, self._customer_key(tx, customer))
             return delivery_purge(tx, sub, before=before, n=STEP, actor=who)
 
         total = 0
@@ -200,53 +202,55 @@ class Subscriptions:
         wait_seconds: float = 0.0,
         customer: str | None = None,
     ) -> list[Delivery]:
-        """Take messages under lease; each must be acked, nacked or extended before its deadline."""
+        """Lease messages; each must be acked, nacked or extended before its deadline."""
         bus = self._bus(customer)
         return bus.pull(name, max_messages=max_messages, wait_seconds=wait_seconds)
 
     def ack(
         self, name: str, ack_ids: Sequence[str], *, customer: str | None = None
     ) -> list[Settling]:
-        """Settle deliveries; a stale ack id changes nothing and is told so."""
+        """Ack deliveries; a stale ack id changes nothing and is reported as stale."""
         return self._bus(customer).ack(name, ack_ids)
 
     def nack(
         self, name: str, nacks: Sequence[Nack], *, customer: str | None = None
     ) -> list[Settling]:
-        """Give deliveries back, each with its reason."""
+        """Nack deliveries, each with its reason."""
         return self._bus(customer).nack(name, nacks)
 
     def extend(
         self, name: str, ack_ids: Sequence[str], seconds: int, *, customer: str | None = None
     ) -> list[Settling]:
-        """Move deadlines to `seconds` from now; 0 gives messages back."""
+        """Set deadlines to `seconds` from now; 0 returns the messages to the queue."""
         return self._bus(customer).extend(name, ack_ids, seconds)
 
     def release(
         self, name: str, ack_ids: Sequence[str], *, customer: str | None = None
     ) -> list[Settling]:
-        """Give back what was not tried: ready at once, and no attempt is counted."""
+        """Return unprocessed messages to the queue: ready at once, no attempt counted."""
         return self._bus(customer).release(name, ack_ids)
 
     def channel(self, name: str, *, customer: str | None = None) -> str:
-        """The channel on which it is hinted that there may be something to pull."""
+        """Return the wakeup channel that signals new messages of a subscription."""
 
         def body(tx: Tx) -> str:
-            return channel(subscription_get(tx, name, self._whose(tx, customer)).subscription)
+            return channel(
+                subscription_get(tx, name, self._customer_key(tx, customer)).subscription
+            )
 
         return self._store.read(body)
 
     def _bus(self, customer: str | None) -> EmbeddedBus:
         number = HOUSE
         if customer is not None or self._names.customer_id is not None:
-            number = self._store.read(lambda tx: self._whose(tx, customer))
-        # This client's store is confined already, or is for somebody who sees everybody.
+            number = self._store.read(lambda tx: self._customer_key(tx, customer))
+        # This client's store is already scoped, or may see all customers.
         return EmbeddedBus(self._store, customer=number, is_confined=True, actor=self._actor)
 
     def _begin(
         self, tx: Tx, name: str, to: int, customer: str | None, who: str
     ) -> tuple[Subscription, Seek]:
-        sub = subscription_get(tx, name, self._whose(tx, customer))
+        sub = subscription_get(tx, name, self._customer_key(tx, customer))
         if to > tx.now():
             raise InvalidInput("time", "a time in the past", to)
         return sub, seek_begin(tx, sub, to, who)
@@ -256,23 +260,23 @@ class Subscriptions:
             return sub.name
         return f"{customer_name(tx, sub.customer)}/{sub.name}"
 
-    def _whose(self, tx: Tx, customer: str | None) -> int:
+    def _customer_key(self, tx: Tx, customer: str | None) -> int:
         number = self._names.customer(tx, customer)
         return HOUSE if number is None else number
 
 
 def _checked(extras: Extras) -> Extras:
-    """What a subscription has beyond the common, as its owners would write it."""
-    said = {"push": extras.push, "binding": extras.binding}
+    """Validate the options of a subscription and return them in canonical form."""
+    options = {"push": extras.push, "binding": extras.binding}
     wanted = {"push": "push", "bound": "binding"}.get(extras.kind)
-    for name, text in said.items():
+    for name, text in options.items():
         if (text is not None) != (name == wanted):
-            expected = f"something for kind {extras.kind}" if name == wanted else "nothing"
-            raise InvalidInput(name, f"{expected} (kind {extras.kind})", text)
+            expected = "an object" if name == wanted else "no value"
+            raise InvalidInput(name, f"{expected} for kind {extras.kind}", text)
     if extras.auto_replay is not None:
-        # Where its URL may point is judged when it is asked, by that process's rules.
-        wish = parse_auto_replay(json_profile.parse(extras.auto_replay.encode()), ANYWHERE)
-        extras = replace(extras, auto_replay=wish.dump())
+        # The process that requests the health URL checks it against its own egress rules.
+        policy = parse_auto_replay(json_profile.parse(extras.auto_replay.encode()), ANYWHERE)
+        extras = replace(extras, auto_replay=policy.dump())
     if extras.binding is not None:
         binding = parse_binding(json_profile.parse(extras.binding.encode()))
         return replace(extras, binding=binding.dump())

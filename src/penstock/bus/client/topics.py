@@ -1,7 +1,7 @@
-"""Topics from the caller's side: make them, look at them, publish to them, find a message again.
+"""Use cases of topics: create and read them, publish to them, look up a message.
 
-A topic belongs to a customer, or to the house when nobody is named. Publishing is durable when the
-call returns; publishing again under a dedupe id answers the first message.
+A topic belongs to a customer; without a customer it is a system topic. A published message is
+durable when the call returns; publishing again under a dedupe id returns the first message.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from penstock.db.store import Store, Tx
 
 __all__ = ["MessageDetail", "TopicDetail", "Topics"]
 
-TAKERS_SHOWN = 1_000
+_SUBSCRIPTIONS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDetail:
-    """A topic with those who take its messages."""
+    """A topic with its subscriptions."""
 
     topic: Topic
     subscriptions: list[Subscription]
@@ -44,14 +44,14 @@ class TopicDetail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageDetail:
-    """A message, and where it is for each subscription that was given it."""
+    """A message with its delivery state in each subscription."""
 
     message: Message
     places: list[Place]
 
 
 class Topics:
-    """Use cases about topics and their messages."""
+    """Use cases of topics and their messages."""
 
     def __init__(self, store: Store, names: Names, actor: str) -> None:
         self._store = store
@@ -66,63 +66,65 @@ class Topics:
         retention_us: int = 7 * DAY,
         actor: str | None = None,
     ) -> Topic:
-        """Make a topic; again is a no-op, another retention is applied."""
+        """Create a topic; for an existing topic, only change its retention."""
         spec = TopicSpec(name=name, retention_us=retention_us)
 
         def body(tx: Tx) -> Topic:
-            number = self._whose(tx, None)
+            number = self._customer_key(tx, None)
             if customer is not None:
                 number = self._names.customers(tx, [customer])[customer]
-            tx.after_commit(lambda: self._store.wake(["bound"]))  # configs may wait for it
+            tx.after_commit(lambda: self._store.wake(["bound"]))  # configs may listen to it
             return topic_declare(tx, spec, number, actor or self._actor)
 
         return self._store.write(body)
 
     def page(self, *, customer: str | None = None, after: str = "", limit: int = 50) -> list[Topic]:
-        """Topics by name."""
+        """Return topics ordered by name; `after` (a name) continues an earlier page."""
         check_limit(limit)
         return self._store.read(
-            lambda tx: topic_list(tx, self._whose(tx, customer), after=after, limit=limit)
+            lambda tx: topic_list(tx, self._customer_key(tx, customer), after=after, limit=limit)
         )
 
     def get(self, name: str, *, customer: str | None = None) -> TopicDetail:
-        """A topic with its subscriptions."""
+        """Return a topic with its subscriptions; create a built-in topic if it is missing."""
 
         def body(tx: Tx) -> TopicDetail | None:
-            topic = topic_find(tx, name, self._whose(tx, customer))
+            topic = topic_find(tx, name, self._customer_key(tx, customer))
             if topic is None:
                 return None
             wanted = SubscriptionFilter(
-                customer=topic.customer, topic=topic.topic, limit=TAKERS_SHOWN
+                customer=topic.customer, topic=topic.topic, limit=_SUBSCRIPTIONS_MAX
             )
             return TopicDetail(topic=topic, subscriptions=subscription_list(tx, wanted))
 
         found = self._store.read(body)
         if found is not None:
             return found
-        made = self._store.write(lambda tx: topic_get(tx, name, self._whose(tx, customer)))
+        made = self._store.write(lambda tx: topic_get(tx, name, self._customer_key(tx, customer)))
         return TopicDetail(topic=made, subscriptions=[])
 
     def delete(self, name: str, *, customer: str | None = None, actor: str | None = None) -> None:
-        """Delete a topic; its subscriptions keep what they were given and get nothing more."""
+        """Delete a topic; its subscriptions keep their backlog and receive no more messages."""
         self._store.write(
-            lambda tx: topic_delete(tx, name, self._whose(tx, customer), actor or self._actor)
+            lambda tx: topic_delete(
+                tx, name, self._customer_key(tx, customer), actor or self._actor
+            )
         )
 
     def publish(
         self, topic: str, messages: Sequence[Outgoing], *, customer: str | None = None
     ) -> list[int]:
-        """Accept messages durably, all or none; answers their ids in order."""
+        """Publish messages durably, all or none; return their ids in order."""
 
         def body(tx: Tx) -> list[int]:
-            done = message_publish(tx, topic, messages, self._whose(tx, customer))
+            done = message_publish(tx, topic, messages, self._customer_key(tx, customer))
             tx.after_commit(lambda: self._store.wake(sorted(done.wake)))
             return done.message_ids
 
         return self._store.write(body)
 
     def message(self, message_id: int, *, customer: str | None = None) -> MessageDetail:
-        """A message and where it is, as long as retention keeps it."""
+        """Return a message with its delivery states; raise NotFound after its retention."""
 
         def body(tx: Tx) -> MessageDetail:
             number = self._names.customer(tx, customer)
@@ -134,6 +136,6 @@ class Topics:
 
         return self._store.read(body)
 
-    def _whose(self, tx: Tx, customer: str | None) -> int:
+    def _customer_key(self, tx: Tx, customer: str | None) -> int:
         number = self._names.customer(tx, customer)
         return HOUSE if number is None else number

@@ -1,8 +1,9 @@
-"""A push from elsewhere, taken in: the envelope is read, and its message published here, once.
+"""Inbound push: reads the envelope of a pushed message and publishes the message exactly once.
 
-The caller has verified who sends. What a sender with a dead-letter policy cannot use is told back;
-without one, poison is kept (its bytes in the dead-letter topic, an entry in the inbox) and
-accepted, because it would come again for ever. An answer is given after the commit, never before.
+The caller has already authenticated the sender. If the sender has a dead-letter policy, invalid
+(poison) messages are refused. Otherwise they are kept (their bytes in the dead-letter topic, an
+entry in the inbox) and accepted, because the sender would repeat them forever. The response is sent
+after the commit, never before.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ REASON_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """What became of a push: published, duplicate, kept (poison) or refused (poison)."""
+    """Outcome of a push: published, duplicate, kept (poison) or refused (poison)."""
 
     outcome: str
     message_id: str = ""
@@ -54,7 +55,7 @@ class Accepted:
 
 
 def accept(store: Store, row: IncomingPush, body: bytes) -> Accepted:
-    """Take a push in; when this returns, what it says is durable."""
+    """Publish the message of a push; the outcome is durable when this returns."""
     read = decode(body, subscription=row.subscription)
     if isinstance(read, Pushed) and read.subscription is None:
         reason = f"subscription: expected {row.subscription}, got nothing."
@@ -64,8 +65,8 @@ def accept(store: Store, row: IncomingPush, body: bytes) -> Accepted:
     try:
         return _publish(store, row, read)
     except DuplicateRequest:
-        told = "message.messageId: was used before for another message."
-        poison = Poison(reason=told, field="message.messageId", message_id=read.message_id)
+        reason = "message.messageId: already used for another message."
+        poison = Poison(reason=reason, field="message.messageId", message_id=read.message_id)
         return _poison(store, row, body, poison)
 
 
@@ -119,13 +120,13 @@ def _poison(store: Store, row: IncomingPush, raw: bytes, poison: Poison) -> Acce
 
 
 def _topic(tx: Tx, row: IncomingPush, name: str) -> OpenTopic:
-    """The topic the settings name, made when it is missing."""
+    """Return the topic named in the settings; create it if it is missing."""
     customer = HOUSE
     if row.customer is not None:
         found = customer_get(tx, row.customer)
         if found is None:
-            place = f"incoming_push.{row.name}.customer"
-            raise SettingsError(place, "a customer that exists", row.customer)
+            setting = f"incoming_push.{row.name}.customer"
+            raise SettingsError(setting, "an existing customer", row.customer)
         customer = found
     topic = topic_open_try(tx, name, customer)
     if topic is None:

@@ -1,8 +1,8 @@
-"""Dead letters from the caller's side: one inbox of runs and deliveries that nobody will try again.
+"""Use cases of dead letters: one inbox of runs and deliveries that will not be retried.
 
-Look at them one by one or in groups, replay them (as they are, or edited), or discard them with a
-reason. A replay of many goes by filter, in bounded steps: each step is one transaction, and a rate
-spreads what it replays over time to come, so that nobody has to stay and meter it out.
+Callers list them singly or in groups, replay them (unchanged or edited), or discard them with a
+reason. A bulk replay selects by filter and proceeds in bounded steps: each step is one transaction,
+and a rate spreads the replays over future time, so that the caller need not throttle them.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ KINDS = ("run", "delivery")
 STEP_MAX = 500
 RATE_MIN, RATE_MAX = 0.001, 10_000.0
 REPLAYS_MAX = 3
-"""How often a run's dead letters are replayed by filter; a person may retry one more often."""
+"""Maximum number of replays of a run by filter; retries of a single run are not limited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterFilter:
-    """Which dead letters are meant; None means any. `since` and `until` in micros.
+    """Filter over dead letters; None matches any. `since` and `until` are in microseconds.
 
-    `subscription` is a name, which customers may share; `subscription_number` is one of them.
+    `subscription` is a name, which several customers may use; `subscription_number` is the key of
+    one subscription.
     """
 
     status: str | None = "open"
@@ -70,7 +71,7 @@ class LetterFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterDetail:
-    """A dead letter in full: the run that died, or the message with its bytes and attributes."""
+    """A dead letter with its failed run, or with the bytes and attributes of its message."""
 
     letter: DeadLetter
     run: Run | None = None
@@ -90,7 +91,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What a step of a replay did (or would do): how many matched, and what is left after it."""
+    """Result of one step of a replay, or of its dry run.
+
+    `matched` counts all dead letters that match the filter, `left` those after this step.
+    """
 
     matched: int
     replayed: list[tuple[int, str]] = field(default_factory=list)
@@ -102,7 +106,7 @@ class Replay:
 
 
 class DeadLetters:
-    """Use cases about dead letters."""
+    """Use cases of dead letters."""
 
     def __init__(self, store: Store, names: Names, actor: str) -> None:
         self._store = store
@@ -112,7 +116,7 @@ class DeadLetters:
     def find(
         self, asked: LetterFilter | None = None, *, before: int = FAR, limit: int = 50
     ) -> list[DeadLetter]:
-        """Dead letters, newest first; `before` continues an earlier page."""
+        """Return dead letters, newest first; `before` (an id) continues an earlier page."""
         check_limit(limit)
         asked = _checked(asked or LetterFilter())
         return self._store.read(
@@ -120,7 +124,7 @@ class DeadLetters:
         )
 
     def groups(self, asked: LetterFilter | None = None, *, limit: int = 50) -> list[LetterGroup]:
-        """Dead letters by origin and error type, the most numerous first."""
+        """Return counts of dead letters by origin and error type, largest first."""
         check_limit(limit)
         asked = _checked(asked or LetterFilter())
         return self._store.read(
@@ -128,22 +132,22 @@ class DeadLetters:
         )
 
     def count(self, asked: LetterFilter | None = None) -> int:
-        """How many there are."""
+        """Return the number of matching dead letters."""
         asked = _checked(asked or LetterFilter())
         return self._store.read(lambda tx: dead_letter_count(tx, self._wanted(tx, asked)))
 
     def get(self, dead_letter_id: int, *, customer: str | None = None) -> LetterDetail:
-        """One dead letter in full, whatever its status."""
+        """Return one dead letter in full, in any status."""
 
         def body(tx: Tx) -> LetterDetail:
-            letter = self._must(tx, dead_letter_id, customer)
-            if letter.kind == "run":
-                return LetterDetail(letter=letter, run=run_get(tx, letter.subject, None))
-            found = message_of(tx, letter)
+            dead_letter = self._must(tx, dead_letter_id, customer)
+            if dead_letter.kind == "run":
+                return LetterDetail(letter=dead_letter, run=run_get(tx, dead_letter.subject, None))
+            found = message_of(tx, dead_letter)
             if found is None:
-                return LetterDetail(letter=letter)
+                return LetterDetail(letter=dead_letter)
             return LetterDetail(
-                letter=letter,
+                letter=dead_letter,
                 data=found.data,
                 attributes=found.attributes,
                 ordering_key=found.ordering_key,
@@ -153,7 +157,7 @@ class DeadLetters:
         return self._store.read(body)
 
     def of_run(self, run_id: int, *, customer: str | None = None) -> DeadLetter | None:
-        """The dead letter of a run that died."""
+        """Return the dead letter of a run, or None."""
         return self._store.read(
             lambda tx: dead_letter_get(
                 tx, run_id=run_id, customer=self._names.customer(tx, customer)
@@ -168,14 +172,14 @@ class DeadLetters:
         customer: str | None = None,
         actor: str | None = None,
     ) -> str:
-        """Try one again, as it is or edited; answers the new run's id or the message's."""
+        """Replay one dead letter, unchanged or edited; return the id of the new run or message."""
         who = actor or self._actor
 
         def body(tx: Tx) -> str:
-            letter = self._must(tx, dead_letter_id, customer)
-            if letter.status != "open":
-                raise Conflict(f"{_name(letter)} is not open: it was {letter.status}.")
-            return self._again(tx, letter, edit, who, None)
+            dead_letter = self._must(tx, dead_letter_id, customer)
+            if dead_letter.status != "open":
+                raise Conflict(f"{_name(dead_letter)} is not open: it was {dead_letter.status}.")
+            return self._again(tx, dead_letter, edit, who, None)
 
         return self._store.write(body)
 
@@ -190,11 +194,11 @@ class DeadLetters:
         is_dry: bool = False,
         actor: str | None = None,
     ) -> Replay:
-        """One step of a replay by filter, newest first: at most `limit`, in one transaction.
+        """Run one step of a replay by filter, newest first: at most `limit`, in one transaction.
 
-        `rate` (a second) spreads the replayed over time from `start_at`; the answer says where the
-        next step goes on (`next_before`, `next_at`). Letters that may not be replayed are skipped
-        and named. A dry run only says what would be done.
+        `rate` (per second) spreads the replays over time from `start_at`; pass the result's
+        `next_before` and `next_at` to the next step. Dead letters that may not be replayed are
+        skipped and listed in `refused`. A dry run only returns what would be done.
         """
         asked = _checked(replace(asked, status="open"))
         if not 1 <= limit <= STEP_MAX:
@@ -205,30 +209,35 @@ class DeadLetters:
 
         def body(tx: Tx) -> Replay:
             wanted = self._wanted(tx, asked)
-            letters = dead_letter_find(tx, wanted, before=before, limit=limit)
+            dead_letters = dead_letter_find(tx, wanted, before=before, limit=limit)
             matched = dead_letter_count(tx, wanted)
             at = max(tx.now(), start_at or 0)
             done: list[tuple[int, str]] = []
             refused: list[Refused] = []
-            for letter in letters:
-                why = self._refusal(tx, letter)
+            for dead_letter in dead_letters:
+                why = self._refusal(tx, dead_letter)
                 if why is None and not is_dry:
                     try:
-                        done.append((letter.dead_letter_id, self._again(tx, letter, None, who, at)))
+                        done.append(
+                            (
+                                dead_letter.dead_letter_id,
+                                self._again(tx, dead_letter, None, who, at),
+                            )
+                        )
                         at += 0 if rate is None else int(SECOND / rate)
                     except PenstockError as error:
                         why = error.message
                 if why is not None:
-                    refused.append(Refused(letter.dead_letter_id, why))
+                    refused.append(Refused(dead_letter.dead_letter_id, why))
                 elif is_dry:
-                    done.append((letter.dead_letter_id, ""))
+                    done.append((dead_letter.dead_letter_id, ""))
             return Replay(
                 matched=matched,
                 replayed=done,
                 refused=refused,
-                left=matched - len(letters),
+                left=matched - len(dead_letters),
                 is_dry=is_dry,
-                next_before=letters[-1].dead_letter_id if len(letters) == limit else None,
+                next_before=dead_letters[-1].dead_letter_id if len(dead_letters) == limit else None,
                 next_at=None if is_dry else at,
             )
 
@@ -242,62 +251,62 @@ class DeadLetters:
         customer: str | None = None,
         actor: str | None = None,
     ) -> int:
-        """Give dead letters up without trying them again; returns how many."""
+        """Close dead letters without replaying them; return their number."""
         if not reason:
             raise InvalidInput("reason", "why the dead letter is discarded", reason)
         who = actor or self._actor
 
         def body(tx: Tx) -> int:
-            letters = [self._must(tx, number, customer) for number in dead_letter_ids]
-            closed = [(letter.dead_letter_id, reason) for letter in letters]
+            dead_letters = [self._must(tx, number, customer) for number in dead_letter_ids]
+            closed = [(dead_letter.dead_letter_id, reason) for dead_letter in dead_letters]
             gone = dead_letter_resolve_many(tx, closed, status="discarded", actor=who)
-            for letter in letters:
-                if letter.dead_letter_id not in gone:
-                    raise Conflict(f"{_name(letter)} is not an open dead letter.")
-            _note(tx, letters, "discarded", who, reason)
+            for dead_letter in dead_letters:
+                if dead_letter.dead_letter_id not in gone:
+                    raise Conflict(f"{_name(dead_letter)} is not an open dead letter.")
+            _note(tx, dead_letters, "discarded", who, reason)
             return len(gone)
 
         return self._store.write(body)
 
     def _again(
-        self, tx: Tx, letter: DeadLetter, edit: Edit | None, who: str, at: int | None
+        self, tx: Tx, dead_letter: DeadLetter, edit: Edit | None, who: str, at: int | None
     ) -> str:
-        """Replay one open letter in this transaction and close it; refused before any write."""
-        if letter.kind == "run":
-            run_again_lock(tx, letter.subject)
-        if not dead_letter_hold(tx, letter.dead_letter_id):
-            raise Conflict(f"{_name(letter)} is not open any more.")
-        if letter.kind == "run":
+        """Replay one open dead letter in this transaction and close it; refuse before any write."""
+        if dead_letter.kind == "run":
+            run_again_lock(tx, dead_letter.subject)
+        if not dead_letter_hold(tx, dead_letter.dead_letter_id):
+            raise Conflict(f"{_name(dead_letter)} is no longer open.")
+        if dead_letter.kind == "run":
             text = None
             if edit is not None:
                 if edit.parameters is None:
                     raise InvalidInput("parameters", "the new parameters of a run", None)
                 text = parameters_text(edit.parameters)
-            new = run_again(
-                tx, self._store, self._names, letter.subject,
+            run_id = run_again(
+                tx, self._store, self._names, dead_letter.subject,
                 customer=None, actor=who, at=at, parameters=text,
             )  # fmt: skip
-            told = encode("run", new)
+            new_id = encode("run", run_id)
         else:
-            told = delivery_again(tx, self._store, letter, edit, actor=who, at=at)
-            closed = [(letter.dead_letter_id, f"replayed as {told}")]
+            new_id = delivery_again(tx, self._store, dead_letter, edit, actor=who, at=at)
+            closed = [(dead_letter.dead_letter_id, f"replayed as {new_id}")]
             dead_letter_resolve_many(tx, closed, status="replayed", actor=who)
-        _note(tx, [letter], "replayed", who, told)
-        return told
+        _note(tx, [dead_letter], "replayed", who, new_id)
+        return new_id
 
-    def _refusal(self, tx: Tx, letter: DeadLetter) -> str | None:
-        """Why a letter is not replayed by filter."""
-        if letter.kind == "run" and run_replays(tx, letter.subject) >= REPLAYS_MAX:
-            name = encode("run", letter.subject)
-            return f"replayed {REPLAYS_MAX} times already; once more: penstock runs retry {name}"
+    def _refusal(self, tx: Tx, dead_letter: DeadLetter) -> str | None:
+        """Return why a dead letter is not replayed by filter; None if it may be."""
+        if dead_letter.kind == "run" and run_replays(tx, dead_letter.subject) >= REPLAYS_MAX:
+            name = encode("run", dead_letter.subject)
+            return f"already replayed {REPLAYS_MAX} times; to retry it: penstock runs retry {name}"
         return None
 
     def _must(self, tx: Tx, dead_letter_id: int, customer: str | None) -> DeadLetter:
         number = self._names.customer(tx, customer)
-        letter = dead_letter_get(tx, dead_letter_id=dead_letter_id, customer=number)
-        if letter is None:
+        dead_letter = dead_letter_get(tx, dead_letter_id=dead_letter_id, customer=number)
+        if dead_letter is None:
             raise NotFound("dead letter", encode("dl", dead_letter_id))
-        return letter
+        return dead_letter
 
     def _wanted(self, tx: Tx, asked: LetterFilter) -> Wanted:
         return Wanted(
@@ -325,17 +334,17 @@ def _checked(asked: LetterFilter) -> LetterFilter:
     return asked
 
 
-def _name(letter: DeadLetter) -> str:
-    return encode("dl", letter.dead_letter_id)
+def _name(dead_letter: DeadLetter) -> str:
+    return encode("dl", dead_letter.dead_letter_id)
 
 
-def _note(tx: Tx, letters: Sequence[DeadLetter], action: str, who: str, why: Any) -> None:
-    """Who did what with a dead letter, for the journal."""
+def _note(tx: Tx, dead_letters: Sequence[DeadLetter], action: str, who: str, why: Any) -> None:
+    """Append an action on dead letters to the journal."""
     journal_append_many(
         tx,
         [
-            Entry(kind="dead_letter", subject=letter.dead_letter_id, customer=letter.customer,
+            Entry(kind="dead_letter", subject=one.dead_letter_id, customer=one.customer,
                   action=action, actor=who, why=str(why)[:500])
-            for letter in letters
+            for one in dead_letters
         ],
     )  # fmt: skip

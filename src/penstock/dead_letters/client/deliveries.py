@@ -1,8 +1,8 @@
-"""Dead letters of deliveries: the message behind one, and delivering it again.
+"""Dead letters of deliveries: the message of a dead letter, and its redelivery.
 
-The original message is delivered as it was; once retention has removed it, the copy in the
-dead-letter topic stands in, without what the bus added to it. An edited message is a new one that
-only this subscription is given, as the next round of the one that died.
+The original message is delivered unchanged. Once retention has removed it, the copy in the
+dead-letter topic replaces it, without the attributes that the bus added. An edited message is a new
+message that only this subscription receives, as the next generation of the failed delivery.
 """
 
 from __future__ import annotations
@@ -22,25 +22,28 @@ from penstock.db.store import Store, Tx
 from penstock.dead_letters.store import DeadLetter
 
 ADDED = ("cloudpubsub", "penstock-")
-"""How attributes begin that the bus adds to a dead letter."""
+"""Prefixes of the attributes that the bus adds to a dead letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """What is changed before a replay: a run's parameters, or a message's bytes and attributes."""
+    """Changes before a replay: the parameters of a run, or the data and attributes of a message.
+
+    None keeps the original value.
+    """
 
     parameters: Mapping[str, Any] | None = None
     data: bytes | None = None
     attributes: Mapping[str, str] | None = None
 
 
-def message_of(tx: Tx, letter: DeadLetter) -> Message | None:
-    """The message of a dead delivery as it was published; None once retention removed it."""
-    if letter.message_id is not None:
-        found = message_get(tx, letter.message_id)
+def message_of(tx: Tx, dead_letter: DeadLetter) -> Message | None:
+    """Return the message of a failed delivery as published; None if retention removed it."""
+    if dead_letter.message_id is not None:
+        found = message_get(tx, dead_letter.message_id)
         if found is not None:
             return found
-    copy = message_get(tx, letter.subject)
+    copy = message_get(tx, dead_letter.subject)
     if copy is None:
         return None
     own = {k: v for k, v in copy.attributes.items() if not k.lower().startswith(ADDED)}
@@ -48,31 +51,32 @@ def message_of(tx: Tx, letter: DeadLetter) -> Message | None:
 
 
 def delivery_again(
-    tx: Tx, store: Store, letter: DeadLetter, edit: Edit | None, *, actor: str, at: int | None
+    tx: Tx, store: Store, dead_letter: DeadLetter, edit: Edit | None, *, actor: str, at: int | None
 ) -> str:
-    """Deliver a dead delivery's message again, to its own subscription only; its message id."""
-    name = encode("dl", letter.dead_letter_id)
-    if letter.subscription_number is None or letter.message_id is None:
-        raise Conflict(f"{name} is a report that belongs to no subscription: send it anew.")
-    sub = subscription_read(tx, letter.subscription_number)
+    """Redeliver the message of a dead letter to its own subscription; return the message id."""
+    name = encode("dl", dead_letter.dead_letter_id)
+    if dead_letter.subscription_number is None or dead_letter.message_id is None:
+        raise Conflict(f"{name} is a report without a subscription: send the report again.")
+    sub = subscription_read(tx, dead_letter.subscription_number)
     if sub is None:
-        raise Conflict(f"{name}: its subscription is deleted; make it again and publish anew.")
+        raise Conflict(f"{name}: its subscription is deleted; recreate it and publish again.")
     if edit is not None and edit.parameters is not None:
-        raise InvalidInput("parameters", "data or attributes, because a message died", "parameters")
-    message = message_of(tx, letter)
+        raise InvalidInput("parameters", "data or attributes for a message", "parameters")
+    message = message_of(tx, dead_letter)
     if message is None:
-        raise NotFound("message", str(letter.message_id))
+        raise NotFound("message", str(dead_letter.message_id))
     content = None
-    if edit is not None or message.message_id != letter.message_id:
-        delivery_replayable(tx, sub, letter.message_id)  # or a refusal would leave the copy behind
-        content = _stand_in(tx, sub, message, edit or Edit())
-    done = delivery_replay(tx, sub, letter.message_id, actor, content_id=content, due_at=at)
+    if edit is not None or message.message_id != dead_letter.message_id:
+        # Check first: a refusal after publishing would leave the copy behind.
+        delivery_replayable(tx, sub, dead_letter.message_id)
+        content = _publish_copy(tx, sub, message, edit or Edit())
+    done = delivery_replay(tx, sub, dead_letter.message_id, actor, content_id=content, due_at=at)
     tx.after_commit(lambda: store.wake(sorted(done.wake)))
-    return str(letter.message_id)
+    return str(dead_letter.message_id)
 
 
-def _stand_in(tx: Tx, sub: Subscription, message: Message, edit: Edit) -> int:
-    """A message that nobody takes by himself, with the edited content."""
+def _publish_copy(tx: Tx, sub: Subscription, message: Message, edit: Edit) -> int:
+    """Publish the edited content as a message that no subscription receives; return its id."""
     wanted = Outgoing(
         data=message.data if edit.data is None else edit.data,
         attributes=dict(message.attributes if edit.attributes is None else edit.attributes),
@@ -81,5 +85,5 @@ def _stand_in(tx: Tx, sub: Subscription, message: Message, edit: Edit) -> int:
     rules.check_outgoing(wanted, "edit")
     topic = topic_open(tx, sub.topic)
     if topic is None:
-        raise Conflict(f"the topic of {sub.name} is deleted: make it again to replay.")
+        raise Conflict(f"the topic of {sub.name} is deleted: recreate it to replay.")
     return message_publish_to(tx, replace(topic, takers=()), [wanted]).message_ids[0]

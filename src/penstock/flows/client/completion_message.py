@@ -1,7 +1,7 @@
-"""Completion messages with the source design's field names, in our words.
+"""Conversion of completion messages, which use the source design's field names, to reports.
 
-One mapping for the API, the command line and, later, topics. What has no place of its own (checks,
-completeness, the source) is kept beside the report, with secrets masked.
+The API, the command line and bound subscriptions share this mapping. Fields without a counterpart
+in the report (checks, completeness, the source) are kept in its metadata, with secrets masked.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ KEPT: Final = ("trigger_source", "completeness", "dependencies_met", "dependency
 
 
 def report_of(message: Mapping[str, Any]) -> CompletionReport:
-    """The report that a completion message makes; `game_date` is another name of partition."""
+    """Convert a completion message to a report; `game_date` is an alias of `partition`."""
     given = {name: value for name, value in message.items() if value is not None}
     partition, other = given.get("partition"), given.get("game_date")
     if partition is not None and other not in (None, partition):
-        raise InvalidInput("game_date", "nothing, or the same as partition", other)
+        raise InvalidInput("game_date", "the same value as partition, or no value", other)
     partition = other if partition is None else partition
     if partition is None:
-        raise InvalidInput("partition", "the slice of data", None)
+        raise InvalidInput("partition", "the partition that was processed", None)
     done = given.get("completeness") or {}
     more = {name: given[name] for name in KEPT if given.get(name) not in (None, [], {})}
     metadata = redact({**(given.get("metadata") or {}), **more})

@@ -1,8 +1,8 @@
-"""Flows from the caller's side: trigger, complete from outside, look, cancel.
+"""Use cases of flows: trigger, report a completion, read, cancel.
 
-A flow is open, and the phases whose gates need no data are running, when `trigger` returns. Asking
-again for the same partition and mode answers with the flow that is there, unless `force` asks for
-the next generation. A report that nobody can use is kept as a dead letter, never lost.
+When `trigger` returns, the flow is open and the phases whose gates need no data are running. A
+second trigger for the same partition and mode returns the existing flow, unless `force` opens the
+next generation. A report for an unknown processor is kept as a dead letter, never lost.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ CHANNEL: Final = "flows"
 
 
 class Reception(NamedTuple):
-    """What became of a report: taken by a flow (as news, or known before), or dead."""
+    """Outcome of a completion report: recorded in a flow, a known repeat, or a dead letter."""
 
     flow_id: int | None
     is_news: bool = False
@@ -84,7 +84,7 @@ class Reception(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowDetail:
-    """A flow with everything that is known of it."""
+    """A flow with its phases, completions, triggers, decisions, journal and definition."""
 
     flow: Flow
     phases: Sequence[Phase]
@@ -96,7 +96,7 @@ class FlowDetail:
 
 
 class Flows:
-    """Use cases about flows."""
+    """Use cases of flows."""
 
     def __init__(self, store: Store, names: Names, actor: str) -> None:
         self._store = store
@@ -104,7 +104,7 @@ class Flows:
         self._actor = actor
 
     def trigger(self, request: FlowRequest | str, *, actor: str | None = None) -> Opened:
-        """Open a flow and start what may start; the flow that is there, unless `force`."""
+        """Open a flow and start its ready phases, or return the existing flow unless `force`."""
         wanted = FlowRequest(pipeline=request) if isinstance(request, str) else request
         who = actor or self._actor
 
@@ -122,12 +122,12 @@ class Flows:
             )
             partition = wanted.partition or partition
             opening_lock(tx, customer, info.number, partition)
-            there = flow_find(tx, customer, info.number, partition, mode)
-            if there is not None and not wanted.force and not wanted.phases:
-                return Opened(there, is_new=False)
+            existing = flow_find(tx, customer, info.number, partition, mode)
+            if existing is not None and not wanted.force and not wanted.phases:
+                return Opened(existing, is_new=False)
             parent = None
             if wanted.phases:
-                parent = there or flow_find(tx, customer, info.number, partition)
+                parent = existing or flow_find(tx, customer, info.number, partition)
             opening = Opening(
                 customer=customer,
                 pipeline=info.number,
@@ -149,10 +149,10 @@ class Flows:
         return self._store.write(body)
 
     def complete(self, report: CompletionReport, *, actor: str | None = None) -> Reception:
-        """Take the report of a processor that somebody else runs; safe to repeat.
+        """Record the completion of a processor that runs outside Penstock; safe to repeat.
 
-        It goes to the newest open flow of its partition and mode, else it opens the next
-        generation. A processor that the pipeline does not have makes it a dead letter.
+        The report is recorded in the newest open flow of its partition and mode; if there is none,
+        it opens the next generation. A report for an unknown processor becomes a dead letter.
         """
         who = actor or self._actor
         checked_report(report)
@@ -167,7 +167,7 @@ class Flows:
             mode, _ = mode_and_partition(info.definition, tx.now(), mode=report.mode, source=EVENT)
             flow = flow_find(tx, customer, info.number, report.partition, report.mode)
             if flow is None or not flow.is_open:
-                # Of several first reports one opens the flow; the others find it after it.
+                # One of several concurrent first reports opens the flow; the others then find it.
                 opening_lock(tx, customer, info.number, report.partition)
                 flow = flow_find(tx, customer, info.number, report.partition, report.mode)
             if flow is not None and (flow.is_open or report.mode is None):
@@ -192,7 +192,7 @@ class Flows:
                 journal_append_many(tx, [heard(flow, row.phase, report, who)])
                 report_log(tx, flow, row.processor, report, who)
             if opened:
-                # With the report in the book: nothing is started that is done already.
+                # The report is already recorded, so the start skips what is done.
                 flow_start(tx, self._store, info, flow.flow_id, who)
             elif news and report.status != Completion.FAILED:
                 run_stop_waiting(tx, flow, row.processor, who)
@@ -202,18 +202,17 @@ class Flows:
         return self._store.write(body)
 
     def get(self, flow_id: int, customer: str | None = None) -> Flow:
-        """One flow."""
+        """Return one flow; raise NotFound if it does not exist."""
         return self._store.read(lambda tx: self._flow(tx, flow_id, customer))
 
     def find(
         self, pipeline: str, partition: str, *, mode: str | None = None, customer: str | None = None
     ) -> Flow:
-        """The newest flow of a partition, an open one if there is any."""
+        """Return the newest flow of a partition; open flows take precedence."""
 
         def body(tx: Tx) -> Flow:
             info = self._names.pipeline(pipeline, "pipeline", tx)
-            whose = customer or self._names.default_customer
-            number = self._names.customer(tx, whose)
+            number = self._names.customer(tx, customer or self._names.default_customer)
             assert number is not None
             found = flow_find(tx, number, info.number, partition, mode)
             if found is None:
@@ -223,7 +222,7 @@ class Flows:
         return self._store.read(body)
 
     def detail(self, flow_id: int, customer: str | None = None) -> FlowDetail:
-        """One flow with its phases, completions, triggers, decisions and journal."""
+        """Return one flow with its phases, completions, triggers, decisions and journal."""
 
         def body(tx: Tx) -> FlowDetail:
             flow = self._flow(tx, flow_id, customer)
@@ -244,7 +243,7 @@ class Flows:
     def page(
         self, wanted: FlowFilter, *, pipeline: str | None = None, customer: str | None = None
     ) -> list[Flow]:
-        """Flows, newest first; `before` (an id) continues an earlier page."""
+        """Return flows, newest first; `before` (an id) continues an earlier page."""
         check_limit(wanted.limit)
         if wanted.state is not None and wanted.state not in tuple(FlowState):
             raise InvalidInput("state", f"one of {', '.join(FlowState)}", wanted.state)
@@ -260,7 +259,7 @@ class Flows:
     def trace(
         self, correlation_id: str, customer: str | None = None
     ) -> tuple[list[Flow], list[Execution]]:
-        """The flows and executions that one cause set off."""
+        """Return the flows and executions that share a correlation id."""
 
         def body(tx: Tx) -> tuple[list[Flow], list[Execution]]:
             number = self._names.customer(tx, customer)
@@ -277,7 +276,7 @@ class Flows:
         customer: str | None = None,
         actor: str | None = None,
     ) -> int:
-        """End a flow now; waiting runs are cancelled, running ones asked. Returns how many."""
+        """Cancel a flow and its runs; running ones are asked to stop. Return the number of runs."""
         who = actor or self._actor
 
         def body(tx: Tx) -> int:

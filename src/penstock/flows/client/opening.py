@@ -1,4 +1,4 @@
-"""Opening flows for callers: the next generation, started at once, or begun by a report.
+"""Creation of flows: the next generation, opened by a trigger or by a completion report.
 
 Functions over the transaction of `client.flows`, which is their only caller.
 """
@@ -22,7 +22,7 @@ CHANNEL: Final = "flows"
 
 
 class Opened(NamedTuple):
-    """The flow of a trigger: new, or the one that was there; and the runs that started with it."""
+    """Result of a trigger: a new or existing flow, and the runs that were started with it."""
 
     flow: Flow
     is_new: bool
@@ -30,12 +30,12 @@ class Opened(NamedTuple):
 
 
 def flow_open(tx: Tx, store: Store, info: PipelineInfo, opening: Opening, who: str) -> Opened:
-    """Open a flow and start what may start; the one that is there if its generation exists."""
+    """Open a flow and start its ready phases, or return the existing flow of that generation."""
     (flow_id,) = flow_open_many(tx, [opening])
     if flow_id is None:
-        there = flow_find(tx, opening.customer, info.number, opening.partition, opening.mode)
-        assert there is not None, "its generation exists"
-        return Opened(there, is_new=False)
+        existing = flow_find(tx, opening.customer, info.number, opening.partition, opening.mode)
+        assert existing is not None, "its generation exists"
+        return Opened(existing, is_new=False)
     run_ids = flow_start(tx, store, info, flow_id, who)
     flow = flow_get(tx, flow_id)
     assert flow is not None
@@ -43,19 +43,19 @@ def flow_open(tx: Tx, store: Store, info: PipelineInfo, opening: Opening, who: s
 
 
 def flow_start(tx: Tx, store: Store, info: PipelineInfo, flow_id: int, who: str) -> list[int]:
-    """Start what may start of a new flow; returns its runs."""
-    came = advance(tx, {flow_id: Stir(everything=True)}, actor=who)
+    """Start the ready phases of a new flow; return the ids of their runs."""
+    result = advance(tx, {flow_id: Stir(everything=True)}, actor=who)
     channels = [CHANNEL, *sorted({f"runs:{row.pool}" for row in info.processors})]
     tx.after_commit(lambda: store.wake(channels))
-    return came.run_ids
+    return result.run_ids
 
 
 def flow_open_for(
     tx: Tx, info: PipelineInfo, report: CompletionReport, about: tuple[int, str, str], who: str
 ) -> Flow:
-    """The next generation, begun by a report: its phase is under way, outside.
+    """Open the next generation for a report, whose phase already runs outside Penstock.
 
-    about: customer, mode, and the phase that reported.
+    `about` is the customer key, the mode and the phase that reported.
     """
     customer, mode, phase = about
     entries = {p["name"] for p in info.definition["phases"] if not p["after"]}
@@ -81,7 +81,7 @@ def flow_open_for(
 
 
 def digest_of(tx: Tx, info: PipelineInfo) -> str:
-    """The digest of a pipeline's declaration as it is now."""
+    """Return the digest of a pipeline's current declaration."""
     found = pipeline_get(tx, info.name)
     assert found is not None, info.name
     return found[1]

@@ -1,4 +1,4 @@
-"""Reports from outside, written down: completions, journal lines, dead letters, runs made needless.
+"""Writes for a completion report: completion, journal, execution log, dead letter, cancelled runs.
 
 Functions over the transaction of `client.flows`, which is their only caller.
 """
@@ -18,7 +18,7 @@ from penstock.runs.store.finish import run_cancel
 
 
 def reported(flow: Flow, processor: int, now: int, report: CompletionReport) -> Reported:
-    """A report as a completion."""
+    """Convert a report to a completion."""
     return Reported(
         flow_id=flow.flow_id,
         processor=processor,
@@ -33,7 +33,7 @@ def reported(flow: Flow, processor: int, now: int, report: CompletionReport) -> 
 
 
 def heard(flow: Flow, phase: str, report: CompletionReport, who: str) -> Entry:
-    """A report as a line of the journal."""
+    """Convert a report to a journal entry."""
     detail = {
         "phase": phase,
         "processor": report.processor,
@@ -49,7 +49,7 @@ def heard(flow: Flow, phase: str, report: CompletionReport, who: str) -> Entry:
 
 
 def report_log(tx: Tx, flow: Flow, processor: int, report: CompletionReport, who: str) -> None:
-    """A report as a row of the execution log; what it is called outside is in its metadata."""
+    """Append a report to the execution log; the reporter's own execution id is in the metadata."""
     metadata = dict(report.metadata or {})
     if report.execution_id is not None:
         metadata["execution_id"] = report.execution_id
@@ -72,7 +72,7 @@ def report_log(tx: Tx, flow: Flow, processor: int, report: CompletionReport, who
 
 
 def report_bury(tx: Tx, customer: int, report: CompletionReport) -> int:
-    """Keep a report nobody can use; returns the dead letter's id."""
+    """Store a report of an unknown processor as a dead letter and return its id."""
     body = {name: getattr(report, name) for name in report.__slots__ if name != "origin"}
     return dead_report_put(
         tx,
@@ -87,7 +87,7 @@ def report_bury(tx: Tx, customer: int, report: CompletionReport) -> int:
 
 
 def run_stop_waiting(tx: Tx, flow: Flow, processor: int, who: str) -> None:
-    """A run that waits for what was done outside is taken out of the queue."""
+    """Cancel the pending runs of a processor that was completed outside Penstock."""
     for run_id, state, number in flow_runs_live(tx, flow.flow_id):
         if state == RunState.PENDING and number == processor:
-            run_cancel(tx, run_id, who, "reported from outside")
+            run_cancel(tx, run_id, who, "completed by an external report")

@@ -1,6 +1,6 @@
-"""What a caller says about flows: a request to open one, a report of work done outside.
+"""Requests to open a flow, and reports of work that was done outside Penstock.
 
-Checked here, by the name of the field, before anything is written; `client.flows` acts on them.
+They are validated here, field by field, before anything is written; `client.flows` executes them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from penstock.runs.rows import Origin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowRequest:
-    """A flow to open.
+    """A request to open a flow.
 
-    mode: explicit, else backfill, else by the source and the clock. phases: where to begin; what
-    lies before is inherited from the newest flow of the partition. force: the next generation even
-    if there is a flow. generation: exactly this one, for callers that count themselves.
+    mode: if None, `backfill` decides, then the source and the time. phases: where to start; earlier
+    phases are inherited from the newest flow of the partition. force: open the next generation even
+    if a flow exists. generation: open exactly this one, for callers that number generations.
     """
 
     pipeline: str
@@ -44,9 +44,9 @@ class FlowRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionReport:
-    """What a processor that somebody else runs came to; fields as in completion messages.
+    """The outcome of a processor that runs outside Penstock; fields as in completion messages.
 
-    execution_id tells repeats of one report from a second execution.
+    execution_id distinguishes a repeated report from a second execution.
     """
 
     pipeline: str
@@ -63,11 +63,11 @@ class CompletionReport:
     entities: Mapping[str, Sequence[str | int]] | None = None
     metadata: Mapping[str, Any] | None = None
     origin: Origin | None = None
-    """The message it came with; told by whoever received it, never by the message."""
+    """Message that carried the report. The receiver sets it; the message body cannot."""
 
 
 def checked_request(info: PipelineInfo, wanted: FlowRequest) -> str | None:
-    """Refuse what cannot be opened; returns the parameters as text."""
+    """Validate a request to open a flow; return its parameters as JSON text, or None."""
     if not info.has_flow:
         fix = f"Submit a run instead: penstock runs submit {info.name}."
         raise InvalidInput("pipeline", "a pipeline with phases", info.name, fix)
@@ -92,7 +92,7 @@ def checked_request(info: PipelineInfo, wanted: FlowRequest) -> str | None:
 
 
 def checked_report(report: CompletionReport) -> None:
-    """Refuse a report that says nothing one could keep."""
+    """Validate the fields of a completion report."""
     for name in ("processor", "partition"):
         check_text(name, getattr(report, name))
     for name in ("execution_id", "correlation_id", "phase", "mode"):
@@ -108,7 +108,7 @@ def checked_report(report: CompletionReport) -> None:
 
 
 def reporting_row(info: PipelineInfo, report: CompletionReport) -> ProcessorRow | None:
-    """The processor that reports; None when the pipeline has no such one."""
+    """Return the processor that a report names; None if the pipeline does not have it."""
     rows = [
         row
         for row in info.processors
@@ -116,5 +116,5 @@ def reporting_row(info: PipelineInfo, report: CompletionReport) -> ProcessorRow 
     ]
     if len(rows) > 1:
         phases = ", ".join(sorted(row.phase for row in rows))
-        raise InvalidInput("phase", f"one of {phases}, which all have it", report.phase)
+        raise InvalidInput("phase", f"one of {phases}, which all have this processor", report.phase)
     return rows[0] if rows else None

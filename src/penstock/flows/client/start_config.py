@@ -1,7 +1,7 @@
-"""Starting a config outside its schedule: by a person's call, or by a message.
+"""Starts of a config outside its schedule: by a call or by a message.
 
 Functions over a transaction that has locked the config. A start obeys the overlap policy: `skip`
-refuses while a run has not ended, `queue` lets one wait, `allow` (and nothing else) runs beside.
+refuses while a run is live, `queue` lets one run wait, only `allow` runs concurrently.
 """
 
 from __future__ import annotations
@@ -27,27 +27,30 @@ from penstock.schedules.store.schedule import schedule_get
 def start(
     tx: Tx, config: Config, info: PipelineInfo, who: str, source: str, origin: Origin | None = None
 ) -> list[int]:
-    """Create the runs of one start now; Conflict when the config or its overlap forbids it."""
+    """Create the runs of one start now; return their ids.
+
+    Raise Conflict if the config is disabled or its overlap policy forbids another run.
+    """
     name = encode("cfg", config.config_id)
     if not config.is_active:
-        why = config.inactive_reason or "created switched off"
+        why = config.inactive_reason or "created disabled"
         raise Conflict(f"{name} is not active ({why}): penstock configs enable {name}")
-    # A tick that holds the clock row goes first: its run is then seen below.
+    # Wait for a scheduler tick that holds the schedule row, so that its run is seen below.
     schedule_get(tx, config.config_id)
     live = run_list_live(
         tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LOOK)
     )
     check_overlap(config, live, name)
     is_ordered = config.overlap != Overlap.ALLOW or config.catch_up == CatchUp.ALL
-    slot = free_slot(tx, config, live)
+    occurrence = free_slot(tx, config, live)
     if info.has_flow:
-        return _start_flow(tx, config, info, slot, (who, source, origin))
-    news = [
+        return _start_flow(tx, config, info, occurrence, (who, source, origin))
+    new_runs = [
         NewRun(
             customer=config.customer,
             processor=row.processor,
             config_id=config.config_id,
-            slot=slot,
+            slot=occurrence,
             scheduled_time=tx.now(),
             priority=config.priority,
             max_execution_us=config.max_execution_us,
@@ -58,15 +61,19 @@ def start(
         )
         for row in info.entries
     ]
-    ids = run_insert_many(tx, news, who)
-    assert len(ids) == len(news), "the slot is free"
+    ids = run_insert_many(tx, new_runs, who)
+    assert len(ids) == len(new_runs), "the scheduled time is unused"
     return ids
 
 
 def _start_flow(
-    tx: Tx, config: Config, info: PipelineInfo, slot: int, cause: tuple[str, str, Origin | None]
+    tx: Tx,
+    config: Config,
+    info: PipelineInfo,
+    occurrence: int,
+    cause: tuple[str, str, Origin | None],
 ) -> list[int]:
-    """Open a flow of the config's pipeline; returns the runs that start at once."""
+    """Open a flow of the config's pipeline; return the ids of runs that start at once."""
     who, source, origin = cause
     open_flow = flow_open_of_config(tx, config.config_id)
     if config.overlap == Overlap.SKIP and open_flow is not None:
@@ -78,10 +85,10 @@ def _start_flow(
     waiting = flow_in_line(tx, config.config_id) if config.overlap == Overlap.QUEUE else None
     if waiting is not None and config.catch_up != CatchUp.ALL:
         name = encode("flow", waiting)
-        raise Conflict(f"{name} is in line already and overlap is queue: penstock why {name}")
+        raise Conflict(f"{name} is already queued and overlap is queue: penstock why {name}")
     stored = pipeline_get(tx, info.name)
     assert stored is not None, info.name
-    mode, partition = mode_and_partition(info.definition, slot, source=source)
+    mode, partition = mode_and_partition(info.definition, occurrence, source=source)
     opening = Opening(
         customer=config.customer,
         pipeline=info.number,
@@ -89,10 +96,10 @@ def _start_flow(
         mode=mode,
         partition=partition,
         source=source,
-        correlation_id=f"cfg:{config.config_id}:{slot}",
+        correlation_id=f"cfg:{config.config_id}:{occurrence}",
         opened_by=who,
         config_id=config.config_id,
-        slot=slot,
+        slot=occurrence,
         priority=config.priority,
         is_ordered=is_ordered,
         origin=origin,

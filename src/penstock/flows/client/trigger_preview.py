@@ -1,7 +1,6 @@
-"""What a trigger would do, without doing it: which mode and partition, which phases, which fate.
+"""Preview of a trigger (`--dry-run`): its mode and partition, and what becomes of each phase.
 
-Reads only; asked before `flows.trigger` by whoever wants to know first (`--dry-run`). Between the
-look and the deed things may change: the trigger decides anew.
+Read-only. State may change between the preview and `flows.trigger`, which decides again.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ DONE = ("COMPLETE", "DEGRADED")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasePreview:
-    """A phase and its fate: first, follows, inherited or skipped."""
+    """A phase and what a trigger does with it: first, follows, inherited or skipped."""
 
     phase: str
     fate: str
@@ -33,7 +32,10 @@ class PhasePreview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowPreview:
-    """What a trigger would do, also in a sentence; flow_id: the flow that is there."""
+    """What a trigger would do; `text` says it in a sentence.
+
+    `flow_id` is the existing flow of the partition and mode, or None.
+    """
 
     customer: str
     pipeline: str
@@ -47,19 +49,19 @@ class FlowPreview:
 
 
 class Previews:
-    """Use cases that look ahead."""
+    """Use cases that preview a change."""
 
     def __init__(self, store: Store, names: Names) -> None:
         self._store = store
         self._names = names
 
     def trigger(self, request: FlowRequest) -> FlowPreview:
-        """What `flows.trigger` would do with this request now."""
+        """Return what `flows.trigger` would do with this request now."""
 
         def body(tx: Tx) -> FlowPreview:
             info = self._names.pipeline(request.pipeline, "pipeline", tx)
             checked_request(info, request)
-            whose = request.customer or self._names.default_customer
+            customer_id = request.customer or self._names.default_customer
             mode, partition = mode_and_partition(
                 info.definition,
                 tx.now(),
@@ -68,11 +70,11 @@ class Previews:
                 source=request.source,
             )
             partition = request.partition or partition
-            there = self._there(tx, whose, info.number, partition, mode)
-            any_mode = self._there(tx, whose, info.number, partition, None)
-            is_new = there is None or request.force or bool(request.phases)
-            generation = 1 if there is None else generation_newest(tx, there) + int(is_new)
-            parent = (there or any_mode) if request.phases else None
+            existing = self._existing(tx, customer_id, info.number, partition, mode)
+            any_mode = self._existing(tx, customer_id, info.number, partition, None)
+            is_new = existing is None or request.force or bool(request.phases)
+            generation = 1 if existing is None else generation_newest(tx, existing) + int(is_new)
+            parent = (existing or any_mode) if request.phases else None
             done: set[str] = set()
             if parent is not None:
                 rows = phases_of(tx, [parent.flow_id])[parent.flow_id]
@@ -81,20 +83,20 @@ class Previews:
             phases = _phases(plan, request, done) if is_new else ()
             where = f"{request.pipeline} {partition} ({mode})"
             return FlowPreview(
-                customer=whose,
+                customer=customer_id,
                 pipeline=request.pipeline,
                 partition=partition,
                 mode=mode,
                 is_new=is_new,
                 generation=generation,
-                flow_id=None if there is None else there.flow_id,
-                text=_text(where, there, generation, phases, is_new=is_new),
+                flow_id=None if existing is None else existing.flow_id,
+                text=_text(where, existing, generation, phases, is_new=is_new),
                 phases=phases,
             )
 
         return self._store.read(body)
 
-    def _there(
+    def _existing(
         self, tx: Tx, customer: str, pipeline: int, partition: str, mode: str | None
     ) -> Flow | None:
         try:
@@ -102,7 +104,7 @@ class Previews:
         except NotFound:
             if self._names.customer_id is not None:
                 raise
-            return None  # a customer is made by its first flow
+            return None  # the first flow of a customer creates the customer
         assert number is not None
         return flow_find(tx, number, pipeline, partition, mode)
 
@@ -126,19 +128,19 @@ def _phases(plan: Plan, request: FlowRequest, done: set[str]) -> tuple[PhasePrev
 
 def _text(
     where: str,
-    there: Flow | None,
+    existing: Flow | None,
     generation: int,
     phases: tuple[PhasePreview, ...],
     *,
     is_new: bool,
 ) -> str:
     if not is_new:
-        assert there is not None
+        assert existing is not None
         return (
-            f"{where} is there already, generation {there.generation}, {there.state}: nothing "
-            "would be started. To run it again: --force; to start at a phase: name it."
+            f"{where} already exists, generation {existing.generation}, {existing.state}: nothing "
+            "would be started. To run it again, pass --force; to start at a phase, name it."
         )
     by = {fate: [p.phase for p in phases if p.fate == fate] for fate in ("first", "follows")}
-    said = f"{where} would be opened, generation {generation}: "
-    said += f"the gate of {listed(by['first'])} is asked first"
-    return f"{said}, then {listed(by['follows'], 20)}." if by["follows"] else f"{said}."
+    text = f"{where} would be opened, generation {generation}: "
+    text += f"the gate of {listed(by['first'])} is evaluated first"
+    return f"{text}, then {listed(by['follows'], 20)}." if by["follows"] else f"{text}."

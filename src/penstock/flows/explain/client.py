@@ -1,7 +1,7 @@
-"""What happened, and why: explain a flow, prove why something is not happening, trace a cause.
+"""Diagnosis use cases: explain a flow, find why a flow or run has not ended, trace a cause.
 
-Reads only, each in one transaction; the words are made by `core.explain`, `core.why` and
-`core.tracing`, so that Python, the command line, the API and the UI say the same.
+Each use case reads in one transaction. `core.explain`, `core.why` and `core.tracing` produce the
+text, so that Python, the command line, the API and the UI show the same sentences.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from penstock.runs.store.runs import run_get
 __all__ = ["Explained", "Explaining", "FlowFilter", "Proof", "TracedCause"]
 
 TRACE_MAX = 50
-"""Flows of one cause that a trace tells in full."""
+"""Maximum number of flows of one cause in a trace; the newest are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """A flow in words; flow is None when there is none."""
+    """An explanation of a flow; `flow` is None if the partition has none."""
 
     flow: FlowFact | None
     explanation: Explanation
@@ -40,7 +40,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """A tree of causes, and the wall clock its sentences are about."""
+    """A tree of causes, with the time and time zone its sentences refer to."""
 
     cause: Cause
     now: Micros
@@ -49,7 +49,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedCause:
-    """The path of one cause over all its flows."""
+    """The path of one cause through all its flows."""
 
     correlation_id: str
     flows: tuple[FlowFact, ...]
@@ -58,7 +58,7 @@ class TracedCause:
 
 
 class Explaining:
-    """Use cases of people who want to know."""
+    """Use cases that explain flows and runs."""
 
     def __init__(self, store: Store, names: Names) -> None:
         self._store = store
@@ -73,16 +73,16 @@ class Explaining:
         mode: str | None = None,
         generation: int | None = None,
     ) -> Explained:
-        """Explain the newest flow of a partition; older ones that are still open are named.
+        """Explain the newest flow of a partition, and name older flows that are still open.
 
-        Without a flow the answer says so, and what would start one.
+        If the partition has no flow, the explanation says so and names the command that starts one.
         """
 
         def body(tx: Tx) -> Explained:
             info = self._names.pipeline(pipeline, "pipeline", tx)
-            whose = customer or self._names.default_customer
+            customer_id = customer or self._names.default_customer
             try:
-                number = self._names.customer(tx, whose)
+                number = self._names.customer(tx, customer_id)
             except NotFound:
                 if customer is not None:
                     raise
@@ -94,7 +94,7 @@ class Explaining:
                 return self._explained(tx, found)
             if generation is not None:
                 raise NotFound("flow", f"{pipeline} {partition} generation {generation}")
-            nothing = explain_nothing(pipeline, partition, whose, mode)
+            nothing = explain_nothing(pipeline, partition, customer_id, mode)
             return Explained(flow=None, explanation=nothing, now=tx.now())
 
         return self._store.read(body)
@@ -106,7 +106,7 @@ class Explaining:
     def why_flow(
         self, flow_id: int, phase: str | None = None, customer: str | None = None
     ) -> Proof:
-        """Why a flow, or one of its phases, has not ended."""
+        """Return why a flow, or one of its phases, has not ended."""
 
         def body(tx: Tx) -> Proof:
             fact = FactFinder(tx, self._names).flow(self._flow(tx, flow_id, customer))
@@ -119,7 +119,7 @@ class Explaining:
         return self._store.read(body)
 
     def why_run(self, run_id: int, customer: str | None = None) -> Proof:
-        """Why a run has not started, or has not ended."""
+        """Return why a run has not started or has not ended."""
 
         def body(tx: Tx) -> Proof:
             run = run_get(tx, run_id, self._names.customer(tx, customer))
@@ -132,7 +132,7 @@ class Explaining:
         return self._store.read(body)
 
     def trace(self, cause: str, customer: str | None = None) -> TracedCause:
-        """The whole path of a cause: by its correlation id, or by any flow or run of it."""
+        """Return the whole path of a cause, given its correlation id or the id of a flow or run."""
 
         def body(tx: Tx) -> TracedCause:
             number = self._names.customer(tx, customer)
@@ -170,7 +170,7 @@ class Explaining:
         return found
 
     def _correlation(self, tx: Tx, cause: str, customer: int | None) -> str:
-        """The correlation id behind what was given."""
+        """Return the correlation id for a correlation, flow or run id."""
         kind = cause.partition("_")[0]
         if kind not in ("flow", "run"):
             return cause
@@ -192,7 +192,7 @@ class Explaining:
 def _find(
     tx: Tx, customer: int, pipeline: int, partition: str, which: tuple[str | None, int | None]
 ) -> Flow | None:
-    """The newest flow of a partition: in a mode, or of a generation, where one is named."""
+    """Return the newest flow of a partition, optionally of one mode or generation."""
     mode, generation = which
     limit = 1 if generation is None else 1_000
     wanted = FlowFilter(

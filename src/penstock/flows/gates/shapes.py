@@ -1,4 +1,4 @@
-"""Gates, approvals and the manual queue as the API and the command line's `--json` show them."""
+"""JSON representations of gates, overrides and interventions, for the API and `--json`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.flows.gates.verdict import Decision, GateInput
 
 
 def decision_shape(row: DecisionRow) -> dict[str, Any]:
-    """A recorded decision with its evidence."""
+    """Return the JSON form of a recorded decision with its evidence."""
     given, decision = loads(GateInput, row.input), loads(Decision, row.decision)
     return {
         "decision_id": encode("dec", row.decision_id),
@@ -32,7 +32,7 @@ def decision_shape(row: DecisionRow) -> dict[str, Any]:
 
 
 def check_shape(check: GateCheck) -> dict[str, Any]:
-    """What a gate would say now."""
+    """Return the JSON form of a gate check."""
     return {
         "flow_id": id_or_none("flow", check.flow_id),
         "partition": check.given.partition,
@@ -84,7 +84,7 @@ def _dependency_shape(a: Assessment) -> dict[str, Any]:
 
 
 def retried_shape(one: Retried) -> dict[str, Any]:
-    """A recorded decision, and the one it would have been."""
+    """Return a recorded decision and the decision under other settings."""
     row = one.row
     return {
         "decision_id": encode("dec", row.decision_id),
@@ -104,7 +104,7 @@ def retried_shape(one: Retried) -> dict[str, Any]:
 
 
 def backtest_shape(found: Backtest) -> dict[str, Any]:
-    """Recorded decisions under other settings."""
+    """Return the JSON form of a backtest."""
     return {
         "decisions": found.decisions,
         "changed": len(found.changed),
@@ -117,7 +117,7 @@ def backtest_shape(found: Backtest) -> dict[str, Any]:
 
 
 def override_shape(row: OverrideRow) -> dict[str, Any]:
-    """An approval."""
+    """Return the JSON form of an override."""
     return {
         "override_id": encode("ovr", row.override_id),
         "customer_id": row.customer_id,
@@ -138,7 +138,7 @@ def override_shape(row: OverrideRow) -> dict[str, Any]:
 
 
 def intervention_shape(item: Intervention) -> dict[str, Any]:
-    """An item of the manual queue, with the command that closes it."""
+    """Return the JSON form of an intervention, with the command that resolves it."""
     name = encode("int", item.intervention_id)
     command = f"penstock interventions resolve {name} --resolution WHAT"
     return {

@@ -1,7 +1,7 @@
-"""Running what has ended once more, now or later, as a new chain of attempts.
+"""Retry of an ended run, now or later, as a new chain of attempts.
 
-One way for a person's retry and for the replay of a dead letter: the new run is what the old one
-was, under today's declaration, and the dead letter is closed in the same transaction.
+A manual retry and the replay of a dead letter share this code path: the new run copies the old one
+under the current declaration, and the same transaction closes the dead letter.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ def run_again(
     at: int | None = None,
     parameters: str | None = None,
 ) -> int:
-    """Insert the run that tries an ended one again; `parameters` (JSON) replace its own."""
+    """Insert a run that retries an ended one; `parameters` (JSON) replace the old parameters.
+
+    `at` is the scheduled time of the new run in microseconds; None means now.
+    """
     run_again_lock(tx, run_id)
     old = run_get(tx, run_id, customer)
     if old is None:
@@ -73,7 +76,7 @@ def run_again(
 
 
 def _current(tx: Tx, names: Names, old: Run) -> ProcessorRow:
-    """The processor of an ended run, as long as it is still declared."""
+    """Return the processor of an ended run; raise Conflict if it is no longer declared."""
     info = names.pipeline(old.pipeline, "pipeline", tx)
     for row in info.processors:
         if row.is_current and (row.phase, row.name) == (old.phase, old.processor):
@@ -83,7 +86,7 @@ def _current(tx: Tx, names: Names, old: Run) -> ProcessorRow:
 
 
 def _terms(tx: Tx, old: Run, owner: int) -> RetryTerms | None:
-    """Lock what a retry may collide with; Conflict while another attempt has not ended."""
+    """Lock the run's config and return its terms; raise Conflict while another attempt is live."""
     root = old.root_run_id or old.run_id
     if old.config_id is not None:
         lock_config(tx, old.config_id)
@@ -92,6 +95,6 @@ def _terms(tx: Tx, old: Run, owner: int) -> RetryTerms | None:
         if root in (run.root_run_id, run.run_id) or run.parent_run_id == old.run_id:
             name = encode("run", run.run_id)
             raise Conflict(
-                f"{name} already tries it again ({run.state}): penstock runs show {name}"
+                f"{name} already retries this run ({run.state}): penstock runs show {name}"
             )
     return None if old.config_id is None else retry_terms(tx, old.config_id, live)

@@ -1,7 +1,7 @@
-"""Runs from the caller's side: submit, look, cancel, retry.
+"""Use cases of runs: submit, read, cancel, retry.
 
-A submitted run is durable when the call returns. Repeating a submit with the same idempotency key
-answers with the same run; the same key for something else is refused.
+A submitted run is durable when the call returns. A repeated submit with the same idempotency key
+returns the same run; the same key with another submission is refused.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RunDetail:
 
 
 class Place(NamedTuple):
-    """Where a list of runs goes on: behind this run, in the list it was in."""
+    """Position in a list of runs: the next page continues after this run."""
 
     is_live: bool
     slot: int
@@ -67,12 +67,12 @@ class Place(NamedTuple):
 
 
 def place_of(run: Run) -> Place:
-    """The place of a run in a list."""
+    """Return the position of a run in a list."""
     return Place(run.finished_at is None, run.slot, run.run_id)
 
 
 class Runs:
-    """Use cases about runs."""
+    """Use cases of runs."""
 
     def __init__(self, store: Store, names: Names, actor: str) -> None:
         self._store = store
@@ -82,7 +82,7 @@ class Runs:
     def submit(
         self, submission: Submission | str, *, key: str | None = None, actor: str | None = None
     ) -> int:
-        """Create one run; returns its id. `key` makes the call safe to repeat."""
+        """Create one run and return its id; an idempotency `key` makes the call safe to repeat."""
         wanted = Submission(pipeline=submission) if isinstance(submission, str) else submission
         wanted = addressed(self._names, wanted)
         if key is None:
@@ -105,7 +105,7 @@ class Runs:
     def submit_many(
         self, submissions: Sequence[Submission], *, actor: str | None = None
     ) -> list[int]:
-        """Create runs in one transaction; returns their ids in order."""
+        """Create runs in one transaction and return their ids in order."""
         checked = check_many(self._names, [addressed(self._names, s) for s in submissions])
         who = actor or self._actor
 
@@ -116,14 +116,14 @@ class Runs:
         return self._store.write(Single(body) if is_single else body)
 
     def get(self, run_id: int, customer: str | None = None) -> Run:
-        """One run, live or ended."""
+        """Return one run, live or ended; raise NotFound if it does not exist."""
         found = self._store.read(lambda tx: run_get(tx, run_id, self._names.customer(tx, customer)))
         if found is None:
             raise NotFound("run", encode("run", run_id))
         return found
 
     def detail(self, run_id: int, customer: str | None = None) -> RunDetail:
-        """One run with everything that is known of it."""
+        """Return one run with its other attempts, its journal and its progress."""
 
         def body(tx: Tx) -> RunDetail:
             number = self._names.customer(tx, customer)
@@ -148,13 +148,13 @@ class Runs:
     def page(
         self, wanted: RunFilter, customer: str | None = None, *, pipeline: str | None = None
     ) -> list[Run]:
-        """Runs, live ones first, newest first; `before` names the last run of the page before."""
+        """Return runs, live ones first, newest first; `before` is the previous page's last id."""
 
-        def place(tx: Tx, number: int | None) -> Place | None:
+        def position(tx: Tx, number: int | None) -> Place | None:
             last = None if wanted.before == FAR_FUTURE else run_get(tx, wanted.before, number)
             return None if last is None else place_of(last)
 
-        return self._page(wanted, customer, pipeline, place)
+        return self._page(wanted, customer, pipeline, position)
 
     def page_after(
         self,
@@ -164,7 +164,10 @@ class Runs:
         *,
         pipeline: str | None = None,
     ) -> list[Run]:
-        """The page behind a place. A run that ends meanwhile may be seen twice, never missed."""
+        """Return the page after a position.
+
+        A run that ends between two pages may appear twice, but is never missed.
+        """
         return self._page(wanted, customer, pipeline, lambda _tx, _number: place)
 
     def _page(
@@ -194,7 +197,11 @@ class Runs:
         customer: str | None = None,
         actor: str | None = None,
     ) -> str:
-        """Cancel a pending run at once ("cancelled"), ask the holder of a running one ("asked")."""
+        """Cancel a run; return "cancelled" or "asked".
+
+        A pending run is cancelled at once. For any other live run, a request is recorded, which its
+        holder carries out.
+        """
         who = actor or self._actor
 
         def body(tx: Tx) -> str:
@@ -224,7 +231,7 @@ class Runs:
         return self._store.write(body)
 
     def retry(self, run_id: int, *, customer: str | None = None, actor: str | None = None) -> int:
-        """Run an ended run again, now, as a new chain; returns the new run's id."""
+        """Retry an ended run now, as a new chain of attempts; return the new run's id."""
         who = actor or self._actor
 
         def body(tx: Tx) -> int:
@@ -234,16 +241,17 @@ class Runs:
         return self._store.write(body)
 
 
-def _listed(tx: Tx, wanted: RunFilter, place: Place | None) -> list[Run]:
-    """Live runs, then ended ones, behind a place."""
+def _listed(tx: Tx, wanted: RunFilter, position: Place | None) -> list[Run]:
+    """Return live runs, then ended ones, after a position."""
     found = replace(wanted, before=FAR_FUTURE)
     runs: list[Run] = []
-    if wanted.state in (None, *LIVE) and (place is None or place.is_live):
-        before = FAR_FUTURE if place is None else place.run_id
+    if wanted.state in (None, *LIVE) and (position is None or position.is_live):
+        before = FAR_FUTURE if position is None else position.run_id
         runs = run_list_live(tx, replace(found, before=before))
     if wanted.state in LIVE or len(runs) == wanted.limit:
         return runs
-    # Live runs go by id, ended ones by slot and id: the second list starts from its top.
-    if place is not None and not place.is_live:
-        found = replace(found, before=place.run_id, slot_before=place.slot)
+    # Live runs are ordered by id, ended ones by scheduled time and id: the second list starts at
+    # its top.
+    if position is not None and not position.is_live:
+        found = replace(found, before=position.run_id, slot_before=position.slot)
     return runs + run_list_ended(tx, replace(found, limit=wanted.limit - len(runs)))

@@ -1,7 +1,7 @@
-"""Submitting: what a caller wants run, checked, and turned into rows of the queue.
+"""Submissions: validated and turned into rows of the run queue.
 
-What many submissions have in common (their pipeline, its processor, having no parameters) is looked
-at once, so that a bulk submit costs little more than the insert itself.
+What many submissions share (pipeline, processor, empty parameters) is validated only once, so that
+a bulk submit costs little more than the insert itself.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from penstock.runs.store.runs import run_insert_many
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """One thing to run. `at` (micros) defers it; `processor` picks one of several.
+    """A run to submit. `at` (microseconds) defers it; `processor` selects one of several.
 
-    Without a customer it belongs to the one its client is confined to, else to `default`.
+    If `customer` is None, the run belongs to the client's customer, or to `default` if the client
+    is not scoped.
     """
 
     pipeline: str
@@ -43,7 +44,7 @@ class Submission:
 
 
 class Checked(NamedTuple):
-    """A submission that may be stored: its processor, and its parameters as text."""
+    """A valid submission with its processor, and its parameters as JSON text."""
 
     wanted: Submission
     row: ProcessorRow
@@ -51,31 +52,31 @@ class Checked(NamedTuple):
 
 
 def addressed(names: Names, wanted: Submission) -> Submission:
-    """A submission that says whose it is."""
+    """Return the submission with its customer filled in."""
     if wanted.customer is not None:
         return wanted
     return replace(wanted, customer=names.default_customer)
 
 
 def check_many(names: Names, submissions: Sequence[Submission]) -> list[Checked]:
-    """Each submission with its processor, or InvalidInput that names the field.
+    """Validate submissions and find their processors; raise InvalidInput that names the field.
 
-    A declaration is looked up once: all submissions are checked against the same one.
+    Each declaration is read once, so all submissions are checked against the same version.
     """
     infos: dict[str, PipelineInfo] = {}
     rows: dict[tuple[str, str | None], ProcessorRow] = {}
     bare: set[str] = set()
     checked = []
     for wanted in submissions:
-        place = (wanted.pipeline, wanted.processor)
-        for field, value in (("pipeline", place[0]), ("processor", place[1])):
+        target = (wanted.pipeline, wanted.processor)
+        for field, value in (("pipeline", target[0]), ("processor", target[1])):
             if not isinstance(value, str) and (field == "pipeline" or value is not None):
                 raise InvalidInput(field, "a name", value)
-        row = rows.get(place)
+        row = rows.get(target)
         if row is None:
             if wanted.pipeline not in infos:
                 infos[wanted.pipeline] = names.pipeline(wanted.pipeline, "pipeline")
-            row = rows[place] = _pick(infos[wanted.pipeline], place[1])
+            row = rows[target] = _pick(infos[wanted.pipeline], target[1])
         text = None
         if wanted.parameters is not None:
             text = _parameters(infos[wanted.pipeline], wanted.parameters)
@@ -88,16 +89,16 @@ def check_many(names: Names, submissions: Sequence[Submission]) -> list[Checked]
 
 
 def is_one_statement(names: Names, checked: Sequence[Checked]) -> bool:
-    """Whether `insert` will run a single statement: nobody is new, and nothing has an order."""
+    """Return whether `insert` needs one statement: known customers and no ordering keys."""
     return names.knows({_customer(wanted) for wanted, _, _ in checked}) and not any(
         wanted.ordering_key is not None for wanted, _, _ in checked
     )
 
 
 def insert(tx: Tx, store: Store, names: Names, checked: Sequence[Checked], actor: str) -> list[int]:
-    """Create the runs; returns their ids in order. Workers are woken after the commit."""
+    """Create the runs and return their ids in order; workers are woken after the commit."""
     customers = names.customers(tx, {_customer(wanted) for wanted, _, _ in checked})
-    news = [
+    new_runs = [
         NewRun(
             customer=(customer := customers[_customer(wanted)]),
             processor=row.processor,
@@ -112,8 +113,8 @@ def insert(tx: Tx, store: Store, names: Names, checked: Sequence[Checked], actor
         )
         for wanted, row, parameters in checked
     ]
-    ids = run_insert_many(tx, news, actor)
-    assert len(ids) == len(news)
+    ids = run_insert_many(tx, new_runs, actor)
+    assert len(ids) == len(new_runs)
     channels = sorted({f"runs:{pool}" for pool in {row.pool for _, row, _ in checked}})
     if any(wanted.at is not None for wanted, _, _ in checked):
         channels.append("admit")
@@ -122,7 +123,7 @@ def insert(tx: Tx, store: Store, names: Names, checked: Sequence[Checked], actor
 
 
 def fingerprint(wanted: Submission) -> bytes:
-    """What makes two submissions the same."""
+    """Return bytes that are equal for two equal submissions."""
     body = {name: getattr(wanted, name) for name in wanted.__slots__ if name != "parameters"}
     return json.dumps([body, wanted.parameters], sort_keys=True, default=str).encode()
 
@@ -149,7 +150,7 @@ def _pick(info: PipelineInfo, processor: str | None) -> ProcessorRow:
 
 
 def _check(wanted: Submission) -> None:
-    """Refuse, by the name of the field, what the store could not hold."""
+    """Raise InvalidInput, with the name of the field, for values that cannot be stored."""
     if not _is_whole(wanted.priority) or not 1 <= wanted.priority <= 10:
         raise InvalidInput("priority", "a whole number from 1 to 10", wanted.priority)
     if wanted.at is not None and (not _is_whole(wanted.at) or not 0 <= wanted.at < TIME_MAX):

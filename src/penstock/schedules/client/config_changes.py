@@ -1,6 +1,6 @@
-"""Writing configs: each change with its place on the clock and its link in the audit chain.
+"""Writes of configs: each change updates the schedule row and appends to the audit chain.
 
-Functions over a transaction; `client.configs` decides what may be changed, and locks it first.
+Functions over a transaction; `client.configs` checks what may change and locks the config first.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def insert(
     reason: str | Sequence[str],
     who: str,
 ) -> list[int]:
-    """Create configs, their clock rows and their audit links; returns their ids in order.
+    """Create configs, their schedule rows and audit entries; return their ids in order.
 
-    `reason` is one for all, or one each.
+    `reason` is one text for all configs, or one per config.
     """
     reasons = [reason] * len(wanted) if isinstance(reason, str) else reason
     customers = [customer for customer, _ in wanted]
@@ -87,7 +87,7 @@ def insert(
 
 
 def replace(tx: Tx, old: Config, draft: ConfigDraft, action: str, reason: str, who: str) -> None:
-    """Change a locked config, keep the clock in step and append the audit link."""
+    """Change a locked config, update its schedule row and append an audit entry."""
     cadence = cadence_ensure(tx, draft.cadence) if draft.cadence else None
     params: dict[str, Any] = {
         name: getattr(draft, name)
@@ -105,7 +105,7 @@ def replace(tx: Tx, old: Config, draft: ConfigDraft, action: str, reason: str, w
         params[name] = params[name].value
     version = config_update(tx, params)
     assert version is not None, "the row is locked"
-    _put_on_clock(tx, old, draft, cadence)
+    _update_schedule(tx, old, draft, cadence)
     if draft.is_active and not old.is_active:
         config_health_reset(tx, old.config_id)
         alerts_resolve(tx, old.config_id, who)
@@ -119,20 +119,20 @@ def replace(tx: Tx, old: Config, draft: ConfigDraft, action: str, reason: str, w
 
 
 def alerts_resolve(tx: Tx, config_id: int, who: str) -> None:
-    """Close what was said about a config's failures."""
+    """Resolve the open alerts about a config's failures."""
     alert_resolve(tx, failing_key(config_id), who)
     alert_resolve(tx, disabled_key(config_id), who)
 
 
 def _inactive_reason(old: Config, draft: ConfigDraft, reason: str) -> str | None:
-    """Why the config is off: a change that leaves it off does not change why."""
+    """Return why the config is off; a change that leaves it off keeps the old reason."""
     if draft.is_active:
         return None
     return (reason or "disabled by hand") if old.is_active else old.inactive_reason
 
 
-def _put_on_clock(tx: Tx, old: Config, draft: ConfigDraft, cadence: int | None) -> None:
-    """Keep the clock row in step: unchanged cadences keep their next fire."""
+def _update_schedule(tx: Tx, old: Config, draft: ConfigDraft, cadence: int | None) -> None:
+    """Update the schedule row; a config whose cadence is unchanged keeps its next occurrence."""
     row = schedule_get(tx, old.config_id)
     if cadence is None or draft.cadence is None or not draft.is_active:
         schedule_retire(tx, old.config_id)

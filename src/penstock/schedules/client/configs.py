@@ -1,7 +1,7 @@
-"""Configs from the caller's side: create (one or ten thousand), change, enable, delete, preview.
+"""Use cases of configs: create (one or ten thousand), change, enable, delete, preview.
 
-Every change is one transaction: the config, its place on the clock and its audit link. A change
-made on an old version is refused.
+Every change is one transaction over the config, its schedule row and its audit entry. A change
+based on an old version is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PREVIEW_MAX = 1_000
 
 
 class Configs:
-    """Use cases about configs."""
+    """Use cases of configs."""
 
     def __init__(self, store: Store, names: Names, actor: str) -> None:
         self._store = store
@@ -49,7 +49,7 @@ class Configs:
     def create(
         self, customer: str, given: Mapping[str, Any], *, reason: str = "", actor: str | None = None
     ) -> Config:
-        """Create one config; it is on the clock when this returns."""
+        """Create one config; it is scheduled when this returns."""
         return self.create_many([(customer, given)], reason=reason, actor=actor)[0]
 
     def create_many(
@@ -78,7 +78,7 @@ class Configs:
         reason: str | Sequence[str] = "",
         actor: str | None = None,
     ) -> list[int]:
-        """Create configs as `create_many` does, and answer with their ids only."""
+        """Create configs as `create_many` does, but return only their ids."""
         drafts = self._drafts(wanted)
         who = actor or self._actor
         ids = self._store.write(lambda tx: changes.insert(tx, self._names, drafts, reason, who))
@@ -90,7 +90,7 @@ class Configs:
         return self._draft(given)
 
     def get(self, config_id: int, customer: str | None = None) -> Config:
-        """One config; a deleted one is not found."""
+        """Return one config; raise NotFound if it is missing or deleted."""
         found = self._store.read(
             lambda tx: config_get(tx, config_id, self._names.customer(tx, customer))
         )
@@ -108,7 +108,7 @@ class Configs:
         limit: int = 50,
         offset: int = 0,
     ) -> list[Config]:
-        """Configs in id order; `after` continues an earlier page, `offset` skips as many."""
+        """Return configs in id order; `after` (an id) continues a page, `offset` skips rows."""
         check_limit(limit + offset)
         number = None if pipeline is None else self._names.pipeline(pipeline, "pipeline").number
         return self._store.read(
@@ -132,7 +132,7 @@ class Configs:
         customer: str | None = None,
         actor: str | None = None,
     ) -> Config:
-        """Change fields; with `version`, only when nobody changed the config since."""
+        """Change fields; raise StaleVersion if `version` is given and no longer current."""
         who = actor or self._actor
 
         def body(tx: Tx) -> Config:
@@ -154,7 +154,7 @@ class Configs:
         self, config_id: int, *, reason: str = "", customer: str | None = None,
         actor: str | None = None,
     ) -> Config:  # fmt: skip
-        """Switch a config on again and forget its failures; audited."""
+        """Enable a config and reset its failure count; audited."""
         return self.update(
             config_id, {"is_active": True}, reason=reason, customer=customer, actor=actor
         )
@@ -163,7 +163,7 @@ class Configs:
         self, config_id: int, *, reason: str = "", customer: str | None = None,
         actor: str | None = None,
     ) -> Config:  # fmt: skip
-        """Switch a config off; its slots are no longer evaluated."""
+        """Disable a config; its occurrences are no longer evaluated."""
         return self.update(
             config_id, {"is_active": False}, reason=reason, customer=customer, actor=actor
         )
@@ -172,7 +172,7 @@ class Configs:
         self, config_id: int, *, version: int | None = None, reason: str = "",
         customer: str | None = None, actor: str | None = None,
     ) -> None:  # fmt: skip
-        """Delete softly: it stops firing, its history stays; with `version` as `update` does."""
+        """Soft-delete a config: it stops firing and keeps its history; `version` as in `update`."""
         who = actor or self._actor
 
         def body(tx: Tx) -> None:
@@ -195,9 +195,9 @@ class Configs:
         customer: str | None = None,
         actor: str | None = None,
     ) -> list[int]:
-        """Start a config now, outside its schedule (EVENT_DRIVEN ones start only so).
+        """Start a config now, outside its schedule; EVENT_DRIVEN configs start only this way.
 
-        Conflict when it is switched off, or when its overlap policy has no room for a run.
+        Raise Conflict if the config is disabled or its overlap policy allows no further run.
         """
         who = actor or self._actor
 
@@ -212,7 +212,7 @@ class Configs:
         return self._store.write(body)
 
     def preview(self, config_id: int, n: int = 5, customer: str | None = None) -> list[Fire]:
-        """The next fires of a config, with notes where daylight saving moved one."""
+        """Return the next `n` occurrences, with notes where daylight saving moved one."""
         check_limit(n, "n", PREVIEW_MAX)
         config = self.get(config_id, customer)
         cadence = cadence_of(config)
@@ -223,7 +223,7 @@ class Configs:
         return preview(cadence, now, n, anchor)
 
     def preview_of(self, given: Mapping[str, Any], n: int = 5) -> list[Fire]:
-        """The next fires of a schedule that is not saved."""
+        """Return the next `n` occurrences of a schedule that is not saved."""
         check_limit(n, "n", PREVIEW_MAX)
         draft = parse_draft({**given, "pipeline_template": "preview"})
         if draft.cadence is None:
@@ -234,7 +234,7 @@ class Configs:
     def audit_of(
         self, config_id: int, *, customer: str | None = None, after: int = 0, limit: int = 100
     ) -> list[AuditRow]:
-        """A config's audit trail, oldest first; also of a deleted one."""
+        """Return a config's audit trail, oldest first; deleted configs keep theirs."""
         check_limit(limit)
 
         def body(tx: Tx) -> list[AuditRow]:
@@ -248,7 +248,7 @@ class Configs:
     def audit(
         self, customer: str, *, config_id: int | None = None, after: int = 0, limit: int = 100
     ) -> list[AuditRow]:
-        """A customer's audit trail, oldest first."""
+        """Return a customer's audit trail, oldest first."""
         check_limit(limit)
 
         def body(tx: Tx) -> list[AuditRow]:
@@ -266,7 +266,7 @@ class Configs:
         *,
         before: int | None = None,
     ) -> list[LedgerEntry]:
-        """Slots of a config that did not start, newest first; `before` continues a page."""
+        """Return occurrences that did not start, newest first; `before` continues a page."""
         check_limit(limit)
         self.get(config_id, customer)
         end = 2**62 if before is None else before
@@ -297,7 +297,7 @@ def _lock(tx: Tx, names: Names, config_id: int, customer: str | None) -> Config:
 
 
 def _check_version(config: Config, version: int | None) -> None:
-    """Refuse a change that was made to another version than the one that is there."""
+    """Raise StaleVersion if a change is based on a version other than the current one."""
     if version is not None and version != config.version:
         raise StaleVersion("config", encode("cfg", config.config_id), version, config.version)
 

@@ -1,4 +1,7 @@
-"""Pause and resume: a config, a customer, a pipeline, or everything. Each is written down."""
+"""Use cases of pauses: pause or resume a config, a customer, a pipeline, or everything.
+
+Each change is written to the journal and, if it concerns a customer, to the audit trail.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ SCOPES: tuple[Scope, ...] = ("all", "customer", "pipeline", "config")
 
 
 class Pauses:
-    """Use cases about pauses."""
+    """Use cases of pauses."""
 
     def __init__(self, store: Store, names: Names, actor: str) -> None:
         self._store = store
@@ -27,21 +30,21 @@ class Pauses:
     def pause(
         self, scope: str, subject: str | None, *, reason: str = "", actor: str | None = None
     ) -> bool:
-        """Stop starting what the pause covers; False when it was paused before."""
+        """Stop starting the runs the scope covers; return False if it was already paused."""
         who = actor or self._actor
         return self._store.write(lambda tx: self._change(tx, scope, subject, who, reason, True))
 
     def resume(
         self, scope: str, subject: str | None, *, reason: str = "", actor: str | None = None
     ) -> bool:
-        """Lift a pause; False when there was none."""
+        """Lift a pause; return False if there was none."""
         who = actor or self._actor
         done = self._store.write(lambda tx: self._change(tx, scope, subject, who, reason, False))
         self._store.wake(["admit"])
         return done
 
     def in_force(self) -> list[Pause]:
-        """Every pause in force; a confined caller sees its own."""
+        """Return all pauses in force; a scoped client sees only those of its customer."""
         return self._store.read(lambda tx: pause_list(tx, self._names.customer(tx, None)))
 
     def _change(
@@ -64,7 +67,7 @@ class Pauses:
     def _resolve(
         self, tx: Tx, scope: str, subject: str | None, is_pause: bool
     ) -> tuple[int, int | None]:
-        """(number of the subject, its customer if it has one)."""
+        """Return the key of the subject and the key of its customer, if it has one."""
         if scope not in SCOPES:
             raise InvalidInput("scope", f"one of {', '.join(SCOPES)}", scope)
         if scope in ("all", "pipeline"):
@@ -81,7 +84,7 @@ class Pauses:
             return self._names.pipeline(subject, "pipeline", tx).number, None
         config_id = decode("cfg", subject)
         config = config_get(tx, config_id, self._names.customer(tx, None))
-        # A pause outlives the deletion of its config: what still waits under it can be resumed.
+        # A pause outlives the deletion of its config, so that waiting runs can still be resumed.
         if config is None or (is_pause and config.deleted_at is not None):
             raise NotFound("config", encode("cfg", config_id))
         return config_id, config.customer

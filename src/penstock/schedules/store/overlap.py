@@ -19,28 +19,28 @@ LOOK = 100
 
 
 def free_slot(tx: Tx, config: Config, live: list[Run] | None = None) -> int:
-    """A moment, now or just after, that is nobody's slot: neither the schedule's nor a start's."""
+    """Return a time, now or just after, that no occurrence or manual start of the config uses."""
     if live is None:
         live = run_list_live(
             tx, RunFilter(customer=config.customer, config_id=config.config_id, limit=LOOK)
         )
     now = tx.now()
-    slot = max([now, *(run.slot + 1 for run in live if run.slot >= now)])
+    occurrence = max([now, *(run.slot + 1 for run in live if run.slot >= now)])
     cadence = cadence_of(config)
     anchor = config.next_run_time or 0
-    if cadence is not None and latest_until(cadence, slot, slot, anchor) == slot:
-        slot += 1
-    return slot
+    if cadence is not None and latest_until(cadence, occurrence, occurrence, anchor) == occurrence:
+        occurrence += 1
+    return occurrence
 
 
 def check_overlap(config: Config, live: list[Run], name: str) -> None:
-    """Conflict when the config's overlap policy forbids another run beside these."""
+    """Raise Conflict if the overlap policy forbids another run beside these live ones."""
     if config.overlap == Overlap.ALLOW or config.catch_up == CatchUp.ALL:
         return
     if config.overlap == Overlap.QUEUE:
         live = [run for run in live if run.admission == Admission.BLOCKED]
     if live:
-        what = "waiting already" if config.overlap == Overlap.QUEUE else "not ended"
+        what = "already waiting" if config.overlap == Overlap.QUEUE else "not ended"
         raise Conflict(
             f"{encode('run', live[0].run_id)} of {name} is {what} and overlap is "
             f"{config.overlap}: cancel it, wait for it, or change overlap."

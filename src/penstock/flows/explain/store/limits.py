@@ -1,7 +1,7 @@
-"""Facts about the limits a run waits for: who holds them, its place in line, when there is room.
+"""Facts about the limits a run waits for: holders, queue position, when capacity is available.
 
-Only reading. A caller that is bound to one customer is told of its own holders; that others hold
-the rest is all it learns, not who, how many, or how long the line is.
+Read-only. A client scoped to one customer sees that customer's holders. Of others it learns only
+that they hold the rest, not who or how many they are, or how long the queue is.
 """
 
 from __future__ import annotations
@@ -13,24 +13,27 @@ from penstock.flows.explain.facts import AHEAD_MAX, HolderFact, LimitFact
 from penstock.limits.store.run_queue import Holder, Stand, holders_of, stands_of
 
 HOLDERS_MAX = 5
-"""Holders that are named, the longest first."""
+"""Maximum number of holders that are named, longest-held first."""
 
 
 def limit_facts(tx: Tx, run_id: int, customer: int | None) -> tuple[LimitFact, ...]:
-    """What a waiting run needs; `customer`: the one that a bound caller belongs to."""
+    """Return the limits a waiting run needs; `customer` is the key of a scoped client's customer.
+
+    With `customer` None, facts about all holders are included.
+    """
     now = tx.now()
     return tuple(_fact(tx, stand, customer, now) for stand in stands_of(tx, run_id, AHEAD_MAX))
 
 
 def _fact(tx: Tx, stand: Stand, customer: int | None, now: int) -> LimitFact:
-    room, most = stand.room, stand.most
+    capacity, most = stand.room, stand.most
     is_bound = customer is not None
-    lacks = stand.is_waiting if is_bound else room.lacks(stand.weight) or (
+    lacks = stand.is_waiting if is_bound else capacity.lacks(stand.weight) or (
         stand.is_waiting and stand.ahead > 0
     )  # fmt: skip
-    wait_us = None if is_bound else room.wait_us(stand.weight)
-    if wait_us and room.rate:
-        wait_us += int(stand.ahead / room.rate * SECOND)
+    wait_us = None if is_bound else capacity.wait_us(stand.weight)
+    if wait_us and capacity.rate:
+        wait_us += int(stand.ahead / capacity.rate * SECOND)
     is_full = lacks and most != 0 and not wait_us
     holders = holders_of(tx, stand.limit_id, customer, HOLDERS_MAX + 1) if is_full else []
     named = holders[:HOLDERS_MAX]
@@ -41,7 +44,7 @@ def _fact(tx: Tx, stand: Stand, customer: int | None, now: int) -> LimitFact:
         lacks=lacks,
         is_waiting=stand.is_waiting,
         most=most,
-        held=None if is_bound else room.held,
+        held=None if is_bound else capacity.held,
         ahead=None if is_bound else stand.ahead,
         holders=tuple(map(_holder, named)),
         has_others=is_full

@@ -1,7 +1,7 @@
-"""Facts about a flow or a run, read in one transaction and put into `core.flowfacts`.
+"""Loading of facts about a flow or a run in one transaction, as records of `core.flowfacts`.
 
-Only reading. A caller that is bound to one customer learns nothing of others: not how long the
-common queue is, not who works on it, not who paused everything.
+Read-only. A client scoped to one customer sees nothing of others: neither the length of the shared
+queue, nor its workers, nor who paused everything.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from penstock.runs.store.admission import Pause, pause_list
 from penstock.runs.store.leases import session_list
 
 OTHERS_MAX = 5
-"""Older flows of a partition that are named while they are open."""
+"""Maximum number of older open flows of a partition that are named."""
 WAITS = {
     Admission.READY: "ready",
     Admission.LATER: "later",
@@ -69,7 +69,7 @@ WAITS = {
 
 
 class FactFinder:
-    """Reads facts within one transaction."""
+    """Loader of facts within one transaction."""
 
     def __init__(self, tx: Tx, names: Names) -> None:
         self._tx = tx
@@ -78,7 +78,7 @@ class FactFinder:
         self._workers: Counter[str] | None = None
 
     def flow(self, flow: Flow) -> FlowFact:
-        """Everything about a flow."""
+        """Return all facts about a flow."""
         tx, flow_id = self._tx, flow.flow_id
         plan = planned(tx, flow.pipeline_no, flow.digest, flow.mode)
         newest = generation_newest(tx, flow)
@@ -119,7 +119,7 @@ class FactFinder:
         )
 
     def run(self, run: Run) -> RunFact:
-        """A run, live or ended."""
+        """Return the facts about a run, live or ended."""
         info = self._info(run.pipeline)
         waits = None if run.admission is None else WAITS.get(Admission(run.admission))
         rows = [] if info is None else info.processors
@@ -157,14 +157,14 @@ class FactFinder:
         )
 
     def executions(self, flow: Flow) -> list[RunFact]:
-        """The ended executions of a flow, oldest first."""
+        """Return the ended executions of a flow, oldest first."""
         return [ended_fact(row) for row in executions_of_flow(self._tx, flow)]
 
     def _limits(self, run: Run) -> tuple[LimitFact, ...]:
         customer = self._names.customer(self._tx, None)
         return limit_facts(self._tx, run.run_id, customer)
 
-    # -- inside --------------------------------------------------------------------------------
+    # -- helpers -------------------------------------------------------------------------------
 
     def _still_open(self, flow: Flow) -> tuple[OpenFact, ...]:
         wanted = FlowFilter(
@@ -200,9 +200,7 @@ class FactFinder:
             seen={(s.phase, s.processor): s for s in completions_of(tx, [flow_id])[flow_id]},
             live={(r.phase, r.processor): self.run(r) for r in runs_of_flow(tx, flow_id)},
             ended=[ended_fact(row) for row in executions_of_flow(tx, flow)],
-            decided={
-                place: decision_fact(row) for place, row in decisions_latest(tx, flow_id).items()
-            },
+            decided={key: decision_fact(row) for key, row in decisions_latest(tx, flow_id).items()},
             triggers={
                 (t.phase, t.processor): TriggerFact(
                     at=t.at,
@@ -268,7 +266,7 @@ class FactFinder:
 
 
 class _Parts:
-    """What was read about a flow, by phase and processor."""
+    """Rows of a flow, by phase and processor."""
 
     def __init__(
         self,
@@ -290,8 +288,8 @@ class _Parts:
         self.breakers = breakers
 
     def gate(self, row: Phase) -> GateFact:
-        """The gate of a phase or processor."""
-        place = (row.phase, row.processor)
+        """Return the facts about the gate of a phase or processor."""
+        gate_key = (row.phase, row.processor)
         return GateFact(
             processor=row.processor,
             state=row.state,
@@ -299,15 +297,16 @@ class _Parts:
             look_at=row.look_at,
             waiting_since=row.waiting_since,
             tries=row.tries,
-            decision=self.decided.get(place),
-            trigger=self.triggers.get(place),
+            decision=self.decided.get(gate_key),
+            trigger=self.triggers.get(gate_key),
         )
 
     def processor(self, phase: str, name: str, *, is_external: bool) -> ProcessorFact:
-        """A processor that is expected."""
-        place = (phase, name)
-        seen = self.seen.get(place)
-        tried = [r for r in self.ended if (r.phase, r.processor) == place and r.state == "FAILED"]
+        """Return the facts about an expected processor."""
+        gate_key = (phase, name)
+        seen = self.seen.get(gate_key)
+        ended = [r for r in self.ended if (r.phase, r.processor) == gate_key]
+        tried = [r for r in ended if r.state == "FAILED"]
         run_id = None if seen is None or seen.run_id is None else encode("run", seen.run_id)
         return ProcessorFact(
             name=name,
@@ -316,7 +315,7 @@ class _Parts:
             run_id=run_id,
             records=None if seen is None else seen.records,
             is_external=is_external,
-            live=self.live.get(place),
+            live=self.live.get(gate_key),
             failures=tuple(tried),
         )
 

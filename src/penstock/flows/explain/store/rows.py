@@ -1,4 +1,7 @@
-"""Rows of the store as facts: decisions, interventions, executions; for `client.factfinding`."""
+"""Conversion of stored decisions, interventions and executions to facts.
+
+`client.factfinding` is the only caller.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ STATES = {"completed": "COMPLETED", "failed": "FAILED", "skipped": "CANCELLED"}
 
 
 def decision_fact(row: DecisionRow) -> DecisionFact:
-    """A decision, read back from its record."""
+    """Return the facts about a recorded decision."""
     given, decision = loads(GateInput, row.input), loads(Decision, row.decision)
     return DecisionFact(
         decision_id=encode("dec", row.decision_id),
@@ -53,7 +56,7 @@ def decision_fact(row: DecisionRow) -> DecisionFact:
 
 
 def intervention_fact(item: Intervention) -> InterventionFact:
-    """An open item of the manual queue."""
+    """Return the facts about an open intervention."""
     return InterventionFact(
         intervention_id=encode("int", item.intervention_id),
         phase=item.phase,
@@ -66,7 +69,7 @@ def intervention_fact(item: Intervention) -> InterventionFact:
 
 
 def ended_fact(row: Ended) -> RunFact:
-    """An ended execution."""
+    """Return the facts about an ended execution."""
     return RunFact(
         run_id=encode("run", row.run_id),
         phase=row.phase,
@@ -83,7 +86,7 @@ def ended_fact(row: Ended) -> RunFact:
 
 
 def error_message(details: str | None) -> str | None:
-    """The sentence inside error details."""
+    """Return the `message` in JSON error details, or the details as they are."""
     if details is None:
         return None
     try:

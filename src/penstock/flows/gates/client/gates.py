@@ -1,6 +1,6 @@
-"""Gates from the caller's side: look now, read what was decided, ask what would have been.
+"""Use cases of gates: check one now, read recorded decisions, test other settings on them.
 
-`check` looks at the data and decides without any effect. `history` reads recorded decisions;
+`check` probes the data and decides without any effect. `history` reads recorded decisions;
 `what_if` and `backtest` decide their recorded inputs again under other settings of the mode.
 """
 
@@ -37,7 +37,7 @@ BACKTEST_MAX = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCheck:
-    """What a gate would say now: what was needed, seen and weighed, and the decision."""
+    """What a gate would decide now, with its needs, observations, input and decision."""
 
     given: GateInput
     decision: Decision
@@ -45,11 +45,11 @@ class GateCheck:
     sightings: Sequence[Sighting]
     flow_id: int | None
     is_asked: bool
-    """Whether the cascade would ask this gate now: what lies before it is settled."""
+    """Whether the cascade would evaluate this gate now, because its upstream is settled."""
 
 
 class Retried(NamedTuple):
-    """A recorded decision, and the one it would have been."""
+    """A recorded decision, and the decision under other settings."""
 
     row: DecisionRow
     then: Decision
@@ -57,27 +57,27 @@ class Retried(NamedTuple):
 
     @property
     def is_other(self) -> bool:
-        """Whether the verdict would have been another."""
+        """Whether the two verdicts differ."""
         return self.then.verdict is not self.now.verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backtest:
-    """Recorded decisions under other settings: how many, and which would have been others."""
+    """Recorded decisions under other settings: their number, and those that would change."""
 
     decisions: int
     changed: Sequence[Retried]
     moves: Counter[tuple[str, str]]
-    """How often a verdict would have become another: (then, now)."""
+    """Number of decisions by (recorded verdict, new verdict)."""
 
 
 class Gates:
-    """Use cases about gates."""
+    """Use cases of gates."""
 
     def __init__(self, store: Store, names: Names, look: Looker = unseeing) -> None:
         self._store = store
         self._names = names
-        self._look = look
+        self._probe = look
 
     def check(
         self,
@@ -90,37 +90,37 @@ class Gates:
         flow_id: int | None = None,
         customer: str | None = None,
     ) -> GateCheck:
-        """Look at the data now and decide, changing nothing."""
+        """Probe the data now and decide, without changing anything."""
         if flow_id is not None:
-            book = self._store.read(lambda tx: self._book(tx, flow_id, customer))
-            planned, partition, now = book.planned, book.flow.partition, book.now
+            snapshot = self._store.read(lambda tx: self._snapshot(tx, flow_id, customer))
+            planned, partition, now = snapshot.planned, snapshot.flow.partition, snapshot.now
         else:
-            book = None
+            snapshot = None
             info = self._names.pipeline(pipeline, "pipeline")
             now = self._store.read(lambda tx: tx.now())
             chosen, named = mode_and_partition(info.definition, now, mode=mode)
             planned, partition = planned_of(info.definition, chosen), partition or named
         needs = self._needs(planned, phase, processor)
-        ask, is_asked = _ask(book, phase, processor)
-        look = Look(
+        ask, is_asked = _ask(snapshot, phase, processor)
+        request = Look(
             dependencies=[need.dependency for need in needs],
             partition=partition,
             customer=customer or self._names.default_customer,
-            since=now,  # whoever asks now wants to know what is there now
+            since=now,  # a check must not use cached observations
         )
-        seen = list(self._look(look)) if needs else []
+        observations = list(self._probe(request)) if needs else []
         found = tuple(
             assess(
                 need.dependency,
-                sighting,
+                observation,
                 judged_at=ask.judged_at or now,
                 age_counts=planned.judging.age_counts,
                 needed_by=need.needed_by,
             )
-            for need, sighting in zip(needs, seen, strict=True)
+            for need, observation in zip(needs, observations, strict=True)
         )
-        if book is not None:
-            given = gate_input(book, ask, found)
+        if snapshot is not None:
+            given = gate_input(snapshot, ask, found)
         else:
             given = GateInput(
                 mode=planned.judging,
@@ -134,7 +134,7 @@ class Gates:
             given=given,
             decision=decide(given),
             needs=needs,
-            sightings=seen,
+            sightings=observations,
             flow_id=flow_id,
             is_asked=is_asked,
         )
@@ -150,7 +150,7 @@ class Gates:
         before: int = FAR_FUTURE,
         limit: int = 50,
     ) -> list[DecisionRow]:
-        """Recorded decisions, newest first; `before` (an id) continues an earlier page."""
+        """Return recorded decisions, newest first; `before` (an id) continues an earlier page."""
         check_limit(limit)
 
         def body(tx: Tx) -> list[DecisionRow]:
@@ -168,7 +168,7 @@ class Gates:
         return self._store.read(body)
 
     def what_if(self, rows: Sequence[DecisionRow], changes: ModeOptions) -> list[Retried]:
-        """What recorded decisions would have been under other settings of the mode."""
+        """Decide recorded inputs again under other settings of the mode."""
         return [_retried(row, changes) for row in rows]
 
     def backtest(
@@ -180,7 +180,7 @@ class Gates:
         phase: str | None = None,
         customer: str | None = None,
     ) -> Backtest:
-        """Decide the recorded inputs of the last days again; at most the newest 5,000."""
+        """Decide the recorded inputs of the last `days` again; at most the newest 5,000."""
         check_limit(days, "days", 3_660)
 
         def body(tx: Tx) -> list[DecisionRow]:
@@ -200,7 +200,7 @@ class Gates:
             moves=Counter((str(one.then.verdict), str(one.now.verdict)) for one in tried),
         )
 
-    def _book(self, tx: Tx, flow_id: int, customer: str | None) -> Book:
+    def _snapshot(self, tx: Tx, flow_id: int, customer: str | None) -> Book:
         flow = flow_get(tx, flow_id, self._names.customer(tx, customer))
         if flow is None:
             raise NotFound("flow", encode("flow", flow_id))
@@ -213,10 +213,10 @@ class Gates:
         return planned.needs(phase, processor or "")
 
 
-def _ask(book: Book | None, phase: str, processor: str | None) -> tuple[Ask, bool]:
-    """The question as the cascade would put it, and whether it would put it now."""
-    if book is not None:
-        for ask in evaluable(book.planned.plan, book.known(), book.now):
+def _ask(snapshot: Book | None, phase: str, processor: str | None) -> tuple[Ask, bool]:
+    """Return the evaluation as the cascade would request it, and whether it would do so now."""
+    if snapshot is not None:
+        for ask in evaluable(snapshot.planned.plan, snapshot.known(), snapshot.now):
             if ask.phase == phase and processor in (None, ask.processor):
                 return ask, True
     bare = Ask(
@@ -227,7 +227,7 @@ def _ask(book: Book | None, phase: str, processor: str | None) -> tuple[Ask, boo
         stragglers_passed=False,
         judged_at=None,
     )
-    return bare, book is None
+    return bare, snapshot is None
 
 
 def _retried(row: DecisionRow, changes: ModeOptions) -> Retried:

@@ -1,7 +1,7 @@
-"""What people do about gates: grant and revoke overrides, resolve interventions.
+"""Manual decisions about gates: grant and revoke overrides, resolve interventions.
 
-Each deed is one transaction with its audit link, and has the flows it concerns judged again. Who
-does it is always known (`actor`); an override without an authenticated somebody is refused.
+Each one is a single transaction that appends an audit entry and has the affected flows evaluated
+again. The `actor` is always recorded; an override without an authenticated approver is refused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ CHANNEL = "flows"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """An override to grant; phase, processor and dependency None mean all of them."""
+    """An override to grant; None for phase, processor or dependency means all of them.
+
+    `expires_at` is in microseconds.
+    """
 
     pipeline: str
     partition: str
@@ -49,7 +52,7 @@ class Approval:
 
 
 class Overrides:
-    """Use cases about approvals."""
+    """Use cases of overrides."""
 
     def __init__(self, store: Store, names: Names, actor: str) -> None:
         self._store = store
@@ -57,7 +60,7 @@ class Overrides:
         self._actor = actor
 
     def grant(self, approval: Approval, *, actor: str | None = None) -> OverrideRow:
-        """Approve proceeding without a dependency, for a partition, until a time."""
+        """Allow the gates of a partition to proceed without a dependency until it expires."""
         who = actor or self._actor
 
         def body(tx: Tx) -> OverrideRow:
@@ -92,7 +95,7 @@ class Overrides:
         customer: str | None = None,
         actor: str | None = None,
     ) -> None:
-        """Take an approval back; Conflict when it counts no longer."""
+        """Revoke an override; raise Conflict if it has expired or was already revoked."""
         who = actor or self._actor
 
         def body(tx: Tx) -> None:
@@ -102,7 +105,7 @@ class Overrides:
             if not found:
                 raise NotFound("override", name)
             if not override_revoke(tx, override_id, who, number):
-                raise Conflict(f"{name} counts no longer: it expired or was revoked.")
+                raise Conflict(f"{name} is not active: it has expired or was revoked.")
             row = found[0]
             owner, pipeline = customer_get(tx, row.customer_id), pipeline_get(tx, row.pipeline)
             assert owner is not None
@@ -124,7 +127,7 @@ class Overrides:
         before: int = 2**62,
         limit: int = 50,
     ) -> list[OverrideRow]:
-        """Approvals, newest first; live: only those that count now."""
+        """Return overrides, newest first; with `live`, only those in effect now."""
         check_limit(limit)
 
         def body(tx: Tx) -> list[OverrideRow]:
@@ -143,7 +146,7 @@ class Overrides:
 
 
 class Interventions:
-    """Use cases about the manual queue."""
+    """Use cases of interventions."""
 
     def __init__(self, store: Store, names: Names, actor: str) -> None:
         self._store = store
@@ -158,7 +161,7 @@ class Interventions:
         before: int = 2**62,
         limit: int = 50,
     ) -> list[Intervention]:
-        """What waits for a person, newest first."""
+        """Return interventions, newest first; by default only open ones."""
         check_limit(limit)
         if status not in (None, "open", "resolved"):
             raise InvalidInput("status", "open or resolved", status)
@@ -171,7 +174,7 @@ class Interventions:
         return self._store.read(body)
 
     def get(self, intervention_id: int, customer: str | None = None) -> Intervention:
-        """One item, open or resolved."""
+        """Return one intervention, open or resolved."""
 
         def body(tx: Tx) -> Intervention:
             wanted = InterventionFilter(self._names.customer(tx, customer), None, intervention_id)
@@ -190,7 +193,7 @@ class Interventions:
         customer: str | None = None,
         actor: str | None = None,
     ) -> None:
-        """Say that something was done about it; its gate is judged again."""
+        """Mark an intervention as resolved; its gate is evaluated again."""
         if not resolution.strip():
             raise InvalidInput("resolution", "what was done", resolution)
         who = actor or self._actor
@@ -215,7 +218,7 @@ class Interventions:
 
 
 def _check_scope(definition: Any, approval: Approval) -> None:
-    """Refuse an approval for a phase or processor that is not there: it would help nobody."""
+    """Raise InvalidInput for an unknown phase or processor: the override would have no effect."""
     phases = {p["name"]: [one["name"] for one in p["processors"]] for p in definition["phases"]}
     if approval.phase is not None and approval.phase not in phases:
         raise InvalidInput("phase", f"one of {', '.join(phases)}", approval.phase)

@@ -1,7 +1,7 @@
-"""Claiming from outside: which processors a worker serves, and the claim with its leases.
+"""Claims by external workers: which processors a worker serves, and the claim with its leases.
 
-Only runs of processors that were declared external are given out; built-in workers execute the
-rest. A claim takes its runs in the order of level, fair turn and age, and moves the fair clock at
+External workers receive only runs of processors declared external; built-in workers execute the
+rest. A claim takes runs in the order of level, fair rank and age, and advances the fair clock at
 most ten times a second, as built-in workers do.
 """
 
@@ -35,13 +35,13 @@ FAIR_CLOCK_US: Final = SECOND // 10
 _WAITING: Final = {
     Admission.LATER: "it is not due yet",
     Admission.PAUSED: "it is paused",
-    Admission.BLOCKED: "another run of its ordering key is before it",
+    Admission.BLOCKED: "another run with the same ordering key is ahead of it",
     Admission.LIMITED: "it waits for a limit",
 }
 
 
 class Claims:
-    """Claims of workers outside, over the names of one store."""
+    """Claims by external workers on one store."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -54,7 +54,10 @@ class Claims:
         pool: str,
         processors: Sequence[str],
     ) -> Callable[[Tx, str | None], list[Claimed]]:
-        """Check a claim; the answer takes it, in a transaction, for everybody or one customer."""
+        """Validate a claim and return the function that executes it in a transaction.
+
+        The function claims runs of one customer, or of all customers if it gets None.
+        """
         check_limit(n, "max_claims", CLAIMS_MAX)
         lease_us = _lease_us(lease_seconds)
         name = _check_worker(worker)
@@ -64,7 +67,7 @@ class Claims:
         def take(tx: Tx, customer: str | None) -> list[Claimed]:
             try:
                 number = self._names.customer(tx, customer)
-            except NotFound:  # nothing was ever submitted for it
+            except NotFound:  # no run was ever submitted for this customer
                 return []
             if not numbers:
                 return []
@@ -82,7 +85,7 @@ class Claims:
     def taker_by_id(
         self, worker: Worker, run_id: int, lease_seconds: float
     ) -> Callable[[Tx, str | None], Claimed]:
-        """Check the claim of one run; the answer takes it, in a transaction."""
+        """Validate the claim of one run and return the function that executes it."""
         lease_us = _lease_us(lease_seconds)
         name = _check_worker(worker)
         known = self._external()
@@ -91,10 +94,10 @@ class Claims:
             number = self._names.customer(tx, customer)
             held = run_claim_by_id(tx, run_id, name, customer=number)
             if held is None:
-                return self._again(tx, worker, run_id, number, known)
+                return self._existing(tx, worker, run_id, number, known)
             if held.processor not in known:
                 shown = encode("run", run_id)
-                raise Conflict(f"run {shown} is executed by built-in workers, not from outside.")
+                raise Conflict(f"run {shown} is executed by built-in workers only.")
             return self._lease(tx, worker, lease_us, [held], known)[0]
 
         return take
@@ -107,7 +110,7 @@ class Claims:
         runs: Sequence[HeldRun],
         known: dict[int, ProcessorRow],
     ) -> list[Claimed]:
-        """Give each claimed run its lease row."""
+        """Insert a lease row for each claimed run."""
         if not runs:
             return []
         until = lease_take_many(
@@ -119,7 +122,7 @@ class Claims:
             fair_clock_raise(tx, runs)
         return [_claimed(run, until[run.run_id], known) for run in runs]
 
-    def _again(
+    def _existing(
         self,
         tx: Tx,
         worker: Worker,
@@ -127,7 +130,7 @@ class Claims:
         customer: int | None,
         known: dict[int, ProcessorRow],
     ) -> Claimed:
-        """The claim this worker has already, or why the run cannot be claimed."""
+        """Return this worker's existing claim, or raise the reason it cannot claim the run."""
         found = outside_get_many(tx, [run_id], customer).get(run_id)
         is_ours = found is not None and found.holder == worker.holder
         if found is not None and is_ours and found.held.state == RunState.CLAIMED:
@@ -135,7 +138,7 @@ class Claims:
         raise _unclaimable(run_id, run_find_many(tx, [run_id], customer).get(run_id))
 
     def _served(self, pool: str, processors: Sequence[str]) -> dict[int, ProcessorRow]:
-        """The external processors of a pool that a claim is about, by number."""
+        """Return the external processors that a claim covers, by processor key."""
         every = self._external()
         rows = {number: row for number, row in every.items() if row.pool == pool}
         if not rows and pool != EXTERNAL_POOL:
@@ -149,7 +152,7 @@ class Claims:
             if name not in known:
                 near = difflib.get_close_matches(str(name), sorted(known), n=1)
                 fix = f"Did you mean {near[0]!r}?" if near else None
-                expected = f"a pipeline or pipeline/phase/processor served from outside in {pool}"
+                expected = f"an external pipeline or pipeline/phase/processor of pool {pool}"
                 raise InvalidInput("processors", expected, name, fix)
         return {n: row for n, row in rows.items() if wanted & {row.pipeline, _path(row)}}
 
@@ -176,7 +179,7 @@ def _unclaimable(run_id: int, run: Run | None) -> Exception:
     if run.state != RunState.PENDING:
         return NotHolder(shown)
     assert run.admission is not None
-    why = _WAITING.get(Admission(run.admission), "somebody else is taking it")
+    why = _WAITING.get(Admission(run.admission), "another worker is claiming it")
     return Conflict(f"run {shown} cannot be claimed now: {why}.")
 
 

@@ -1,7 +1,7 @@
-"""Starts and heartbeats of runs held from outside, any number in one transaction.
+"""Starts and heartbeats of external workers' runs, any number in one transaction.
 
-Every call has an outcome of its own: the pulse, or why not. Runs are locked together, in the order
-of their ids, before anything is written; a refused call leaves no trace.
+Every call has its own outcome: a response, or an error. All runs are locked first, in id order,
+before anything is written; a refused call changes nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HOLD_US: Final = 5 * MINUTE
 
 
 class Start(NamedTuple):
-    """A run is to start, and where."""
+    """A request to start a run, and where it executes."""
 
     call: Call
     pod: str | None = None
@@ -47,7 +47,7 @@ class Start(NamedTuple):
 
 
 class Pulsation(NamedTuple):
-    """A run goes on, and how far it is."""
+    """A heartbeat of a run, with its progress."""
 
     call: Call
     told: Told
@@ -56,7 +56,10 @@ class Pulsation(NamedTuple):
 def start_many(
     tx: Tx, starts: Sequence[Start], customer: int | None = None
 ) -> list[Pulse | PenstockError]:
-    """Mark claimed runs RUNNING and hold them; each run at most once. A repeat only tells."""
+    """Mark claimed runs RUNNING and extend their leases; each run may appear once.
+
+    For a run that is already RUNNING, return its state and change nothing.
+    """
     found = outside_get_many(tx, [start.call.run_id for start in starts], customer)
     lost = {start.call.run_id for start in starts} - found.keys()
     others = run_find_many(tx, lost, customer) if lost else {}
@@ -82,7 +85,7 @@ def start_many(
 def beat_many(
     tx: Tx, beats: Sequence[Pulsation], customer: int | None = None
 ) -> list[Pulse | PenstockError]:
-    """Hold runs for five more minutes and say how far they are."""
+    """Extend leases to five minutes from now and record the progress of the runs."""
     found = outside_get_many(tx, [beat.call.run_id for beat in beats], customer)
     lost = {beat.call.run_id for beat in beats} - found.keys()
     others = run_find_many(tx, lost, customer) if lost else {}
@@ -99,17 +102,17 @@ def beat_many(
     until = lease_extend_many(
         tx, [("run", one.held.run_id, one.held.token, _more(one)) for one in held]
     )
-    held = [one for one in held if one.held.run_id in until]  # no sweeper came in between
+    held = [one for one in held if one.held.run_id in until]  # skip leases swept meanwhile
     running = [one.held.run_id for one in held if one.held.state == RunState.RUNNING]
-    progress_beat_many(tx, [_told(run_id, good[run_id].told) for run_id in running])
+    progress_beat_many(tx, [_progress(run_id, good[run_id].told) for run_id in running])
     return [
-        error or _pulsed(found[beat.call.run_id], until.get(beat.call.run_id))
+        error or _response(found[beat.call.run_id], until.get(beat.call.run_id))
         for beat, error in zip(beats, errors, strict=True)
     ]
 
 
 def pulse_of(found: Outside, until_at: int) -> Pulse:
-    """What the holder of a run is told."""
+    """Return the response to the holder of a run."""
     run = found.held
     return Pulse(
         run.run_id,
@@ -123,7 +126,7 @@ def pulse_of(found: Outside, until_at: int) -> Pulse:
 
 
 def _not_startable(found: Outside, call: Call) -> PenstockError | None:
-    """Why a held run does not start for this caller; None when it may, or runs already."""
+    """Return the error if a held run may not start; None if it may start or already runs."""
     error = refusal(found, call)
     run, name = found.held, encode("run", call.run_id)
     if error is not None or run.state == RunState.RUNNING:
@@ -133,22 +136,22 @@ def _not_startable(found: Outside, call: Call) -> PenstockError | None:
     except PenstockError as illegal:
         return illegal
     if run.cancel_requested_at is not None:
-        return RunCancelled(f"run {name} is to be cancelled: confirm it.")
+        return RunCancelled(f"run {name} has a cancel request: confirm the cancellation.")
     return None
 
 
 def _begin(
     tx: Tx, going: dict[int, Start], found: dict[int, Outside]
 ) -> dict[int, Pulse | PenstockError]:
-    """Start what may start; each with its pulse."""
+    """Start runs; return the response, or StaleToken, for each."""
     if not going:
         return {}
     tokens = {run_id: found[run_id].held.token for run_id in sorted(going)}
-    # The lease before the run: a sweeper may have taken it since the look.
+    # Extend the lease before starting the run: a sweeper may have deleted it since it was read.
     until = lease_extend_many(tx, [("run", i, token, HOLD_US) for i, token in tokens.items()])
     started = run_start_many(tx, [(i, tokens[i]) for i in sorted(until)])
     assert started == until.keys(), "the rows are locked"
-    places = [
+    rows = [
         (
             run_id,
             tokens[run_id],
@@ -161,7 +164,7 @@ def _begin(
         )
         for run_id in sorted(started)
     ]
-    progress_put_many(tx, places)
+    progress_put_many(tx, rows)
     begun = outside_get_many(tx, started) if started else {}
     return {
         run_id: pulse_of(begun[run_id], until[run_id])
@@ -172,37 +175,37 @@ def _begin(
 
 
 def _too_late(found: Outside, call: Call) -> PenstockError | None:
-    """Why a heartbeat of a held run is refused: it is not the caller's, or over its time."""
+    """Return the error for a run that is not the caller's or exceeded its maximum duration."""
     error = refusal(found, call)
     timeout_at = timeout_of(found.held)
     if error is None and timeout_at is not None and found.now > timeout_at:
         name = encode("run", call.run_id)
-        return RunTimedOut(f"run {name} is over its maximum duration: stop it and report.")
+        return RunTimedOut(f"run {name} exceeded its maximum duration: stop it and report.")
     return error
 
 
 def _more(found: Outside) -> int:
-    """For how long a heartbeat holds a run: a long claim is not shortened by it."""
+    """Return the lease duration after a heartbeat; it never shortens a longer claim."""
     if found.held.state == RunState.RUNNING:
         return HOLD_US
     return max(HOLD_US, found.until_at - found.now)
 
 
-def _pulsed(found: Outside, until_at: int | None) -> Pulse | PenstockError:
+def _response(found: Outside, until_at: int | None) -> Pulse | PenstockError:
     if until_at is None:
         return StaleToken(encode("run", found.held.run_id))
     return pulse_of(found, until_at)
 
 
-def _told(run_id: int, told: Told) -> Beat:
+def _progress(run_id: int, progress: Told) -> Beat:
     return Beat(
         run_id,
-        told.current_state,
-        None if told.stage is None else redact_text(told.stage),
-        told.percent,
-        told.estimated_completion_at,
-        told.records_extracted,
-        told.records_transformed,
-        told.records_loaded,
-        told.bytes_processed,
+        progress.current_state,
+        None if progress.stage is None else redact_text(progress.stage),
+        progress.percent,
+        progress.estimated_completion_at,
+        progress.records_extracted,
+        progress.records_transformed,
+        progress.records_loaded,
+        progress.bytes_processed,
     )

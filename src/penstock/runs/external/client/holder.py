@@ -1,17 +1,17 @@
-"""Who holds a run from outside: what workers say and hear, and whether they may say it.
+"""Requests and responses of external workers, and the checks of who holds a run.
 
-A call names a run and, best, the fencing token its claim was answered with: then the token decides.
-A call without one must come from the key that claimed, and from the same worker when it says which
-one it is. What is refused changes nothing:
+A call names a run and, preferably, the fencing token that its claim returned; then the token alone
+decides. A call without a token must use the API key that claimed the run and, if it names a
+worker, the same worker. A refused call changes nothing:
 
-    NotFound            no such run, or not of this customer
-    StaleToken          an old token: the claim lapsed, was swept, or somebody else has it
-    NotHolder           no token, and the caller is not who claimed
-    IllegalTransition   the caller holds it, but from its state the run cannot get there
-    RunTimedOut, RunCancelled   what a heartbeat (or a start) learns when the run has to stop
+    NotFound            the run does not exist, or belongs to another customer
+    StaleToken          old token: the claim lapsed, was swept, or another worker holds the run
+    NotHolder           no token, and the caller did not claim the run
+    IllegalTransition   the caller holds the run, but its state does not allow the transition
+    RunTimedOut, RunCancelled   response to a heartbeat (or start) when the run has to stop
 
-A lease that ran out still holds until a sweeper took it: late is not dead, and nobody else can have
-the run before that.
+An expired lease remains valid until a sweeper deletes it: a late worker is not a dead one, and no
+other worker can claim the run before that.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from penstock.runs.states import RunState, RunStatus
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Who calls: a worker's name and the id of the key it came with (no ":" in it)."""
+    """The caller: a worker's name and the id of its API key (which contains no ":")."""
 
     name: str | None = None
     key: str = ""
 
     @property
     def holder(self) -> str:
-        """As a lease names its holder."""
+        """The holder as written to the lease row: `key:name`."""
         return f"{self.key}:{self.name or ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """Progress as a worker tells it; None leaves what was told before."""
+    """Progress that a worker reports; None keeps the value reported before."""
 
     current_state: str = "RUNNING"
     stage: str | None = None
@@ -66,7 +66,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What a run brought; `stages` are seconds by name."""
+    """Result of a successful run; `stages` maps stage names to seconds."""
 
     status: str = RunStatus.SUCCESS.value
     result_summary: Mapping[str, Any] | None = None
@@ -77,7 +77,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mishap:
-    """Why a run failed; `should_retry` None leaves it to the error type."""
+    """Failure of a run; if `should_retry` is None, the error type decides whether it is retried."""
 
     error_type: str
     error_details: Mapping[str, Any] | None = None
@@ -104,7 +104,7 @@ class Report:
 
 
 class Claimed(NamedTuple):
-    """A run that was claimed, until when, and what it is a run of."""
+    """A claimed run, the expiry of its claim, and its pipeline, phase and processor."""
 
     run: HeldRun
     claim_expiry_time: Micros
@@ -114,7 +114,7 @@ class Claimed(NamedTuple):
 
 
 class Pulse(NamedTuple):
-    """The answer to a start or a heartbeat: whether to go on, and until when the run is held."""
+    """Response to a start or heartbeat: whether to continue, and when the claim expires."""
 
     run_id: int
     token: int
@@ -126,7 +126,7 @@ class Pulse(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """What became of a run: its final state, its retry, or its death and the config's count."""
+    """Outcome of a run: final state, its retry or dead letter, and the config's failure count."""
 
     run_id: int
     token: int
@@ -140,7 +140,7 @@ class Ending(NamedTuple):
 
 
 class Call(NamedTuple):
-    """Somebody wants to bring a run into a state."""
+    """A worker's request to move a run to a state."""
 
     run_id: int
     token: int | None
@@ -149,7 +149,7 @@ class Call(NamedTuple):
 
 
 def refusal(found: Outside, call: Call) -> PenstockError | None:
-    """Why a run that is held from outside is not this caller's; None when it is."""
+    """Return the error if the caller does not hold a leased run; None if it does."""
     if call.token is not None:
         stale = call.token != found.held.token
         return StaleToken(encode("run", call.run_id)) if stale else None
@@ -160,7 +160,7 @@ def refusal(found: Outside, call: Call) -> PenstockError | None:
 
 
 def refusal_unheld(run: Run | None, call: Call) -> PenstockError:
-    """Why nothing can be done with a run that nobody outside holds."""
+    """Return the error for a call about a run that no external worker holds."""
     shown = encode("run", call.run_id)
     if run is None:
         return NotFound("run", shown)
@@ -174,14 +174,14 @@ def refusal_unheld(run: Run | None, call: Call) -> PenstockError:
 
 
 def refusal_beat(run: Run | None, call: Call) -> PenstockError:
-    """Why a heartbeat comes too late: the run ended meanwhile, or is in other hands."""
+    """Return the error for a late heartbeat: the run has ended, or another worker holds it."""
     error = refusal_unheld(run, call)
     if run is None or not isinstance(error, IllegalTransition):
         return error
     if run.state == RunState.TIMEOUT:
-        return RunTimedOut(f"run {error.subject} timed out; what it still does is refused.")
+        return RunTimedOut(f"run {error.subject} timed out; its later reports are refused.")
     if run.state == RunState.CANCELLED:
-        return RunCancelled(f"run {error.subject} was cancelled; what it still does is refused.")
+        return RunCancelled(f"run {error.subject} was cancelled; its later reports are refused.")
     if run.finished_at is None:
         return NotHolder(error.subject)
     if run.error_type in (ErrorType.STALE_EXECUTION, ErrorType.CLAIM_LAPSED):
@@ -190,7 +190,7 @@ def refusal_beat(run: Run | None, call: Call) -> PenstockError:
 
 
 def is_repeat(run: Run | None, call: Call) -> bool:
-    """Whether the caller itself ended this run: the same token, or the same name without one."""
+    """Return whether the caller ended this run: same token or, without a token, same name."""
     if run is None or run.finished_at is None:
         return False
     if call.token is not None:
@@ -199,5 +199,5 @@ def is_repeat(run: Run | None, call: Call) -> bool:
 
 
 def timeout_of(run: HeldRun) -> Micros | None:
-    """When a running run is over its time."""
+    """Return when a run times out; None if it has not started."""
     return None if run.started_at is None else run.started_at + run.max_execution_us

@@ -1,7 +1,7 @@
-"""Reports from outside: what a worker says checked, settled, and stored through the one door.
+"""Reports of external workers: validated, converted to a result, and stored by `run_end_many`.
 
-A report becomes a verdict once the run it is about was found and locked; what was ended before by
-the same caller in the same way is answered again from what is stored.
+A report becomes a result once its run is found and locked. A repeat of a report by the same caller
+with the same outcome gets the stored result again.
 """
 
 from __future__ import annotations
@@ -39,20 +39,22 @@ COUNT_MAX: Final = 2**63 - 1
 PHASES: Final = ("INITIALIZING", "RUNNING", "FINALIZING")
 
 Settle: TypeAlias = Callable[[HeldRun, str], Finish]
-"""From a run in hand, and who reports it, to the verdict."""
+"""Function from a held run and the reporting actor to the result."""
 
 
 class Item(NamedTuple):
-    """One report: the call, and how its verdict is made."""
+    """One report: the call, and the function that makes its result."""
 
     call: Call
     settle: Settle
 
 
 def completed(done: Completion) -> Settle:
-    """How a completion is settled; InvalidInput names the field."""
+    """Validate a completion and return the function that settles a run with it."""
     if done.status not in (RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS):
-        raise InvalidInput("status", "SUCCESS or PARTIAL_SUCCESS", done.status, "Else use fail.")
+        raise InvalidInput(
+            "status", "SUCCESS or PARTIAL_SUCCESS", done.status, "Report a failure with fail."
+        )
     summary = done.result_summary
     result = None if summary is None else json_object(summary, "result_summary")
     _check_count("records_processed", done.records_processed)
@@ -78,94 +80,97 @@ def completed(done: Completion) -> Settle:
     return settled
 
 
-def failed(mishap: Mishap) -> Settle:
-    """How a failure is settled; nobody wants a run tried again that was to be cancelled."""
-    check_text("error_type", mishap.error_type)
-    if not mishap.error_type.strip():
-        raise InvalidInput("error_type", "a name such as TRANSIENT_NETWORK", mishap.error_type)
-    details = mishap.error_details
+def failed(report: Mishap) -> Settle:
+    """Validate a failure and return the function that settles a run with it.
+
+    A run with a cancel request is settled as cancelled, so that it is not retried.
+    """
+    check_text("error_type", report.error_type)
+    if not report.error_type.strip():
+        raise InvalidInput("error_type", "a name such as TRANSIENT_NETWORK", report.error_type)
+    details = report.error_details
     text = None if details is None else json_object(details, "error_details")
-    after = mishap.retry_after_seconds
+    after = report.retry_after_seconds
     _check_number("retry_after_seconds", after, 0, DELAY_CAP_MAX / SECOND)
     failure = Failure(
-        error_type=normalise_error_type(mishap.error_type),
+        error_type=normalise_error_type(report.error_type),
         details=text,
-        insist=mishap.should_retry,
+        insist=report.should_retry,
         retry_after_us=None if after is None else int(after * SECOND),
     )
 
     def settled(held: HeldRun, actor: str) -> Finish:
         if held.cancel_requested_at is not None:
             return cancelled(held, actor)
-        # The token gives each run a jitter of its own, the same when a transaction is repeated.
+        # The token gives each run its own jitter, which stays the same if the transaction repeats.
         return settle.failed(held, failure, jitter=stable_fraction(held.token), actor=actor)
 
     return settled
 
 
 def cancelled(held: HeldRun, actor: str) -> Finish:
-    """The verdict on a run whose worker stopped because it was asked to."""
+    """Return the result of a run that its worker stopped after a cancel request."""
     if held.cancel_requested_at is None:
-        raise Conflict(f"nobody asked to cancel run {encode('run', held.run_id)}: use fail.")
-    return settle.cancelled(held, actor=actor, why="cancelled while held from outside")
+        raise Conflict(f"run {encode('run', held.run_id)} has no cancel request: use fail.")
+    return settle.cancelled(held, actor=actor, why="cancelled by an external worker")
 
 
 def end_many(
     tx: Tx, store: Store, items: Sequence[Item], customer: int | None
 ) -> list[Ending | PenstockError]:
-    """End runs in one transaction: for each report its end, or why not."""
+    """End runs in one transaction; return the outcome or the error of each report."""
     ids = [item.call.run_id for item in items]
     found = outside_get_many(tx, ids, customer)
     lost = set(ids) - found.keys()
     others = run_find_many(tx, lost, customer) if lost else {}
     outcomes: dict[int, Ending | PenstockError] = {}
     finishes: dict[int, Finish] = {}
-    twice: set[int] = set()
-    for place, item in enumerate(items):
+    duplicates: set[int] = set()
+    for index, item in enumerate(items):
         run_id = item.call.run_id
         if run_id in finishes or run_id in outcomes:
-            twice.add(place)
+            duplicates.add(index)
         elif run_id not in found:
             outcomes[run_id] = _unheld(tx, others.get(run_id), item.call)
         else:
             try:
-                finishes[run_id] = _verdict(found[run_id], item)
+                finishes[run_id] = _result(found[run_id], item)
             except PenstockError as error:
                 outcomes[run_id] = error
     outcomes |= _store(tx, store, finishes)
     return [
         InvalidInput("run_id", "each run once in a batch", encode("run", run_id))
-        if place in twice
+        if index in duplicates
         else outcomes[run_id]
-        for place, run_id in enumerate(ids)
+        for index, run_id in enumerate(ids)
     ]
 
 
-def check_told(told: Told) -> None:
-    """Refuse progress that the store could not hold, by the name of the field."""
-    if told.current_state not in PHASES:
-        raise InvalidInput("current_state", f"one of {', '.join(PHASES)}", told.current_state)
-    if told.stage is not None:
-        check_text("current_stage", told.stage)
-    _check_number("progress_percentage", told.percent, 0, 100)
-    _check_count("estimated_completion_time", told.estimated_completion_at, TIME_MAX)
+def check_told(progress: Told) -> None:
+    """Raise InvalidInput, with the name of the field, for progress that cannot be stored."""
+    if progress.current_state not in PHASES:
+        raise InvalidInput("current_state", f"one of {', '.join(PHASES)}", progress.current_state)
+    if progress.stage is not None:
+        check_text("current_stage", progress.stage)
+    _check_number("progress_percentage", progress.percent, 0, 100)
+    _check_count("estimated_completion_time", progress.estimated_completion_at, TIME_MAX)
     for name in ("records_extracted", "records_transformed", "records_loaded", "bytes_processed"):
-        _check_count(name, getattr(told, name))
+        _check_count(name, getattr(progress, name))
 
 
 def check_place(pod: str | None, region: str | None) -> None:
-    """Refuse names of places that the store could not hold."""
+    """Raise InvalidInput for a pod or region name that cannot be stored."""
     for field, value in (("pod_name", pod), ("region", region)):
         if value is not None:
             check_text(f"execution_context.{field}", value)
 
 
-def _verdict(found: Outside, item: Item) -> Finish:
+def _result(found: Outside, item: Item) -> Finish:
     call, held = item.call, found.held
     error = refusal(found, call)
     if error is not None:
         raise error
-    # A claim that lapses for the last time fails a run; a worker has to start it first.
+    # CLAIMED to FAILED is only for claims that lapse for the last time; workers must start first.
     if held.state != RunState.RUNNING and call.to_state is RunState.FAILED:
         check(RunState.CLAIMED, RunState.COMPLETED, encode("run", held.run_id))
     check(RunState(held.state), call.to_state, encode("run", held.run_id))
@@ -173,7 +178,7 @@ def _verdict(found: Outside, item: Item) -> Finish:
 
 
 def _store(tx: Tx, store: Store, finishes: dict[int, Finish]) -> dict[int, Ending | PenstockError]:
-    """Write the verdicts; each with what became of its run."""
+    """Write the results; return the outcome of each run."""
     ended = {end.run_id: end for end in run_end_many(tx, list(finishes.values()))}
     again = {end.retry_run_id for end in ended.values() if end.retry_run_id is not None}
     retries = run_find_many(tx, again) if again else {}
@@ -202,7 +207,7 @@ def _store(tx: Tx, store: Store, finishes: dict[int, Finish]) -> dict[int, Endin
 
 
 def _unheld(tx: Tx, run: Run | None, call: Call) -> Ending | PenstockError:
-    """The stored end of a run that the caller itself ended this way, or why it cannot be ended."""
+    """Return the stored outcome if the caller already ended the run this way, else an error."""
     ways = {call.to_state}
     if call.to_state is RunState.FAILED:
         ways.add(RunState.CANCELLED)

@@ -1,12 +1,12 @@
-"""Work done outside: claim, start, heartbeat, complete, fail, for workers in any language.
+"""Use cases of external workers in any language: claim, start, heartbeat, complete, fail.
 
-A worker outside holds a run by a lease row of its own. A claim lasts as long as it asks for; once
-started, a run is held for five minutes from its start or its last heartbeat, and one that is not
-heard of for longer is swept: failed as STALE_EXECUTION and retried. Every call is one transaction;
-repeating one whose answer was lost is harmless. `holding` says who may do what, and what refusals
-mean. A run whose cancel was asked is told so by its heartbeats; `cancelled` confirms the stop.
+An external worker holds a run by a lease row. A claim lasts as long as the worker requests. Once
+started, a run is held for five minutes from its start or last heartbeat; after that the sweeper
+fails it as STALE_EXECUTION and it is retried. Every call is one transaction; repeating a call whose
+response was lost is harmless. `holding` defines who may do what, and what each refusal means. The
+response to a heartbeat reports a cancel request; `cancelled` confirms that the worker stopped.
 
-Results are taken as long as the run is held, also after its time is over: the work is done.
+Results are accepted as long as the run is held, even after its maximum duration: the work is done.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ __all__ = [
 T = TypeVar("T")
 
 Ask: TypeAlias = Start | Pulsation | reporting.Item
-"""What a worker outside asks: to start a run, to hold it, to end it."""
+"""Request of an external worker: to start, to extend or to end a run."""
 
 BATCH_MAX: Final = 1000
 
 
 class Work:
-    """Use cases of workers outside."""
+    """Use cases of external workers."""
 
     def __init__(self, store: Store, names: Names) -> None:
         self._store = store
@@ -67,10 +67,10 @@ class Work:
         processors: Sequence[str] = (),
         customer: str | None = None,
     ) -> list[Claimed]:
-        """Take up to `n` ready runs of a pool, in the order built-in workers would.
+        """Claim up to `n` ready runs of a pool, in the order in which built-in workers would.
 
-        `processors` names which ("pipeline" or "pipeline/phase/name"); only those declared external
-        are given out. Nothing ready: an empty list.
+        `processors` restricts the claim ("pipeline" or "pipeline/phase/name"); only processors
+        declared external can be claimed. Return an empty list if no run is ready.
         """
         take = self._claims.taker(worker, n, lease_seconds, pool, processors)
         return self._store.write(lambda tx: take(tx, customer))
@@ -83,7 +83,7 @@ class Work:
         lease_seconds: float = LEASE_SECONDS,
         customer: str | None = None,
     ) -> Claimed:
-        """Take one given run (a broker dispatches); again for the same worker: the same claim."""
+        """Claim one given run, e.g. dispatched by a broker; a repeat returns the same claim."""
         take = self._claims.taker_by_id(worker, run_id, lease_seconds)
         return self._store.write(lambda tx: take(tx, customer))
 
@@ -97,9 +97,9 @@ class Work:
         region: str | None = None,
         customer: str | None = None,
     ) -> Pulse:
-        """Mark a claimed run RUNNING and hold it for five minutes; a repeat only tells how it is.
+        """Mark a claimed run RUNNING and hold it for five minutes; a repeat changes nothing.
 
-        RunCancelled when its cancel was asked meanwhile: confirm with `cancelled`.
+        Raise RunCancelled if the run has a cancel request: confirm it with `cancelled`.
         """
         reporting.check_place(pod, region)
         start = Start(Call(run_id, token, caller, RunState.RUNNING), pod, region)
@@ -118,10 +118,10 @@ class Work:
         progress: Told | None = None,
         customer: str | None = None,
     ) -> Pulse:
-        """Hold a run for five more minutes, say how far it is, learn whether to stop.
+        """Extend a run's lease to five minutes from now, record progress, return whether to stop.
 
-        A claimed run that has not started is held as well, its progress is not looked at. After its
-        maximum duration a run is not held any longer: RunTimedOut.
+        The lease of a claimed run that has not started is extended too; its progress is ignored.
+        Raise RunTimedOut after the run's maximum duration.
         """
         beat = Heartbeat(run_id=run_id, token=token, progress=progress or Told())
         reporting.check_told(beat.progress)
@@ -134,7 +134,7 @@ class Work:
     def heartbeat_many(
         self, caller: Worker, beats: Sequence[Heartbeat], *, customer: str | None = None
     ) -> list[Pulse | PenstockError]:
-        """Heartbeats of many runs in one transaction: for each its answer, or why not."""
+        """Record heartbeats in one transaction; return the response or the error of each."""
         _check_batch(len(beats), "heartbeats")
         for beat in beats:
             reporting.check_told(beat.progress)
@@ -149,7 +149,7 @@ class Work:
         completion: Completion | None = None,
         customer: str | None = None,
     ) -> Ending:
-        """The run did its work, wholly or partly; again: what is stored."""
+        """Complete a run, fully or partially; a repeat returns the stored outcome."""
         report = Report(run_id=run_id, token=token, completion=completion or Completion())
         finish = reporting.completed(report.completion)
         call = Call(run_id, token, caller, RunState.COMPLETED)
@@ -159,7 +159,7 @@ class Work:
     def complete_many(
         self, caller: Worker, reports: Sequence[Report], *, customer: str | None = None
     ) -> list[Ending | PenstockError]:
-        """Completions of many runs in one transaction: for each its end, or why not."""
+        """Complete runs in one transaction; return the outcome or the error of each."""
         _check_batch(len(reports), "completions")
         items = [
             reporting.Item(
@@ -179,7 +179,10 @@ class Work:
         token: int | None = None,
         customer: str | None = None,
     ) -> Ending:
-        """The run failed: it is retried later, or dead; one that was to be cancelled is that."""
+        """Fail a run: it is retried or becomes a dead letter.
+
+        A run with a cancel request is cancelled instead.
+        """
         call = Call(run_id, token, caller, RunState.FAILED)
         item = reporting.Item(call, reporting.failed(mishap))
         return self._store.write(lambda tx: _only(self._end(tx, [item], customer)))
@@ -192,32 +195,32 @@ class Work:
         token: int | None = None,
         customer: str | None = None,
     ) -> Ending:
-        """The worker stopped a run it was asked to cancel; Conflict when nobody asked."""
+        """Confirm that a run was stopped; raise Conflict if it has no cancel request."""
         call = Call(run_id, token, caller, RunState.CANCELLED)
         item = reporting.Item(call, reporting.cancelled)
         return self._store.write(lambda tx: _only(self._end(tx, [item], customer)))
 
     def together(self, asks: Sequence[Ask]) -> list[Pulse | Ending | PenstockError]:
-        """Calls of many workers in one transaction, each run at most once.
+        """Execute calls of several workers in one transaction, each run at most once.
 
-        What arrives at the same moment shares a commit; for callers that are bound to nobody.
+        Calls that arrive at the same time share a commit. Not available to a scoped client.
         """
-        self._names.refuse_bound("calls of many workers at once")
+        self._names.refuse_bound("batched calls of several workers")
 
         def body(tx: Tx) -> list[Pulse | Ending | PenstockError]:
-            # All runs first, in the order of their ids: kinds one after another would lock across.
+            # Lock all runs first, in id order: locking them kind by kind could deadlock.
             outside_get_many(tx, [ask.call.run_id for ask in asks])
             starts = [ask for ask in asks if isinstance(ask, Start)]
             beats = [ask for ask in asks if isinstance(ask, Pulsation)]
             ends = [ask for ask in asks if isinstance(ask, reporting.Item)]
             outcomes: dict[int, Pulse | Ending | PenstockError] = {}
-            for kind, told in (
+            for kind, results in (
                 (starts, start_many(tx, starts) if starts else []),
                 (beats, beat_many(tx, beats) if beats else []),
                 (ends, self._end(tx, ends, None) if ends else []),
             ):
                 ids = [ask.call.run_id for ask in kind]
-                outcomes |= dict(zip(ids, told, strict=True))
+                outcomes |= dict(zip(ids, results, strict=True))
             return [outcomes[ask.call.run_id] for ask in asks]
 
         return self._store.write(body)
@@ -226,8 +229,8 @@ class Work:
         self, tx: Tx, caller: Worker, beats: Sequence[Heartbeat], customer: str | None
     ) -> list[Pulse | PenstockError]:
         calls = [Call(beat.run_id, beat.token, caller, RunState.RUNNING) for beat in beats]
-        told = [Pulsation(call, b.progress) for call, b in zip(calls, beats, strict=True)]
-        return beat_many(tx, told, self._names.customer(tx, customer))
+        heartbeats = [Pulsation(call, b.progress) for call, b in zip(calls, beats, strict=True)]
+        return beat_many(tx, heartbeats, self._names.customer(tx, customer))
 
     def _end(
         self, tx: Tx, items: Sequence[reporting.Item], customer: str | None
@@ -237,7 +240,7 @@ class Work:
 
 
 def _only(outcomes: Sequence[T | PenstockError]) -> T:
-    """The one outcome of a batch of one; raises when it is a refusal."""
+    """Return the only outcome of a batch of one, or raise it if it is an error."""
     (outcome,) = outcomes
     if isinstance(outcome, PenstockError):
         raise outcome
