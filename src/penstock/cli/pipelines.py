@@ -1,4 +1,4 @@
-"""`penstock pipelines`: what this database knows, and registering declarations without a worker."""
+"""`penstock pipelines`: list registered pipelines, and register declarations without a worker."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from penstock.core.errors import InvalidInput
 
 @click.group(cls=Group)
 def pipelines() -> None:
-    """The pipelines this database knows; register new ones."""
+    """List, show and register pipelines."""
 
 
 @pipelines.command("list")
 @click.pass_obj
 def list_(app: App) -> None:
-    """List registered pipelines."""
+    """List registered pipelines with their processors and pools."""
     with app.use_cases() as cases:
         found = cases.pipelines()
 
     def people() -> None:
         if not found:
-            app.say("No pipelines yet. A worker registers its own when it starts:")
+            app.say("No pipelines yet. A worker registers its pipelines when it starts:")
             app.say("  penstock up --pipelines my_pipelines.py")
             return
         shapes.table(
@@ -50,7 +50,7 @@ def list_(app: App) -> None:
 @click.argument("name")
 @click.pass_obj
 def show(app: App, name: str) -> None:
-    """Show a pipeline: phases, processors, parameters."""
+    """Show a pipeline's phases, processors and parameters."""
     with app.use_cases() as cases:
         info = chosen(cases.pipelines(), name)
 
@@ -68,8 +68,8 @@ def show(app: App, name: str) -> None:
 @click.argument("targets", nargs=-1, metavar="[MODULE OR FILE]…")
 @click.pass_obj
 def register(app: App, targets: tuple[str, ...]) -> None:
-    """Make declarations known without starting a worker (creates the database if need be)."""
-    # Importing users' modules and opening the store: only this command needs both.
+    """Register pipelines without starting a worker; creates a missing database."""
+    # Imported here because only this command imports users' modules and opens the store.
     from penstock.assembly import load_pipelines
 
     settings = app.database_settings(pipelines=targets or None)
