@@ -26,7 +26,7 @@ def list_(app: App, customer: str | None, state: str, limit: int) -> None:
         found = cases.alerts(state=state, customer=customer, limit=limit)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("No open alerts." if state == "open" else "No alerts.")
             return
@@ -41,4 +41,4 @@ def list_(app: App, customer: str | None, state: str, limit: int) -> None:
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
-    app.emit({"alerts": found}, people)
+    app.emit({"alerts": found}, print_text)

@@ -48,7 +48,7 @@ def list_(app: App, /, **given: Any) -> None:
     if is_more:
         record["next_after"] = found[-1]["config_id"]
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             narrowed = given["customer"] or given["pipeline"] or given["is_active"] is not None
             app.say("No configs match." if narrowed or given["after"] else "No configs yet.")
@@ -68,7 +68,7 @@ def list_(app: App, /, **given: Any) -> None:
         if is_more:
             app.say(f"{len(found)} shown; next page: --after {record['next_after']}")
 
-    app.emit(record, people)
+    app.emit(record, print_text)
 
 
 @configs.command("show")
@@ -81,7 +81,7 @@ def show(app: App, config_id: str) -> None:
         fires = cases.preview(config_id, 3) if config["is_active"] and not app.is_json else []
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         click.echo(f"{config_id}  {click.style(_state(config), bold=True)}")
         hidden = ("config_id", "is_active", "is_paused", "next_run_time", "last_run_time")
         shapes.facts(
@@ -92,7 +92,7 @@ def show(app: App, config_id: str) -> None:
         if not config["is_active"]:
             app.say(f"Enable it: penstock configs enable {config_id}")
 
-    app.emit(config, people)
+    app.emit(config, print_text)
 
 
 @configs.command("update")
@@ -154,11 +154,11 @@ def start(app: App, config_id: str) -> None:
     with app.use_cases() as cases:
         ids = cases.start(config_id)
 
-    def people() -> None:
+    def print_text() -> None:
         for run_id in ids:
             click.echo(f"Started {run_id}. Follow it: penstock runs show {run_id}")
 
-    app.emit({"config_id": config_id, "run_ids": ids}, people)
+    app.emit({"config_id": config_id, "run_ids": ids}, print_text)
 
 
 @configs.command("preview")
@@ -173,7 +173,7 @@ def preview(app: App, config_id: str, count: int) -> None:
         config = cases.config(config_id)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not fires:
             topic = config["event_topic"]
             app.say(f"It has no schedule: it starts when a message arrives on {topic}.")
@@ -185,7 +185,7 @@ def preview(app: App, config_id: str, count: int) -> None:
             [(shapes.when(shapes.micros(f["at"]), now), f["local"], f["note"]) for f in fires],
         )
 
-    app.emit({"config_id": config_id, "fires": fires}, people)
+    app.emit({"config_id": config_id, "fires": fires}, print_text)
 
 
 @configs.command("audit")
@@ -198,7 +198,7 @@ def audit(app: App, customer: str, config_id: str | None, limit: int) -> None:
     with app.use_cases() as cases:
         found = cases.audit(customer, config_id=config_id, limit=limit)
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("No changes recorded.")
             return
@@ -214,7 +214,7 @@ def audit(app: App, customer: str, config_id: str | None, limit: int) -> None:
             ],
         )  # fmt: skip
 
-    app.emit({"audit": found}, people)
+    app.emit({"audit": found}, print_text)
 
 
 @configs.command("ledger")
@@ -227,7 +227,7 @@ def ledger(app: App, config_id: str, limit: int) -> None:
         found = cases.ledger(config_id, limit)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("Every occurrence so far has started.")
             return
@@ -242,7 +242,7 @@ def ledger(app: App, config_id: str, limit: int) -> None:
             ],
         )  # fmt: skip
 
-    app.emit({"config_id": config_id, "ledger": found}, people)
+    app.emit({"config_id": config_id, "ledger": found}, print_text)
 
 
 def _switch(app: App, config_ids: Sequence[str], reason: str, *, is_active: bool) -> None:

@@ -119,7 +119,7 @@ def create(app: App, /, **given: Any) -> None:
         made = cases.create(wanted, given["reason"])
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         for config in made[:20]:
             nxt = shapes.when(shapes.micros(config["next_run_time"]), now)
             when = f"first run {nxt}" if config["next_run_time"] else "starts on demand"
@@ -130,7 +130,7 @@ def create(app: App, /, **given: Any) -> None:
         if len(made) > 20:
             click.echo(f"… and {shapes.plural(len(made) - 20, 'more', 'more')}")
 
-    app.emit({"configs": made}, people)
+    app.emit({"configs": made}, print_text)
 
 
 def _from_flags(given: dict[str, Any]) -> tuple[Configs, list[str]]:

@@ -36,12 +36,12 @@ def verify(app: App) -> None:
     record = {"database": where, "schema": "current", "sealed_blocks": blocks,
               "sealed_entries": entries, "problem": problem}  # fmt: skip
 
-    def people() -> None:
+    def print_text() -> None:
         click.echo(f"Schema: current ({where}).")
         click.echo(f"Journal: {blocks:,} sealed blocks, {entries:,} entries, "
                    f"{problem or 'unchanged since they were sealed'}.")  # fmt: skip
 
-    app.emit(record, people)
+    app.emit(record, print_text)
     if problem:
         raise click.exceptions.Exit(1)
 

@@ -65,7 +65,7 @@ def list_(app: App, /, limit: int, **given: Any) -> None:
         found = cases.letters.page(_asked(cases, given), limit)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("No dead letters.")
             return
@@ -86,7 +86,7 @@ def list_(app: App, /, limit: int, **given: Any) -> None:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
         app.say('Next: penstock dlq show ID  ·  dlq replay ID  ·  dlq discard ID --reason "…"')
 
-    app.emit({"dead_letters": found}, people)
+    app.emit({"dead_letters": found}, print_text)
 
 
 @dlq.command("groups")
@@ -100,7 +100,7 @@ def groups(app: App, /, limit: int, **given: Any) -> None:
         found = cases.letters.groups(_asked(cases, given), limit)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("No dead letters.")
             return
@@ -117,7 +117,7 @@ def groups(app: App, /, limit: int, **given: Any) -> None:
         )  # fmt: skip
         app.say("Next: penstock dlq show ID  ·  penstock dlq replay --error TYPE --dry-run")
 
-    app.emit({"groups": found}, people)
+    app.emit({"groups": found}, print_text)
 
 
 @dlq.command("show")
@@ -203,7 +203,7 @@ def discard(app: App, /, letter_ids: tuple[str, ...], reason: str, **given: Any)
         for letter_id in chosen:
             cases.letters.discard(letter_id, reason)
 
-    def people() -> None:
+    def print_text() -> None:
         for letter_id in chosen:
             click.echo(f"{letter_id} is discarded.")
         if not chosen:
@@ -211,7 +211,7 @@ def discard(app: App, /, letter_ids: tuple[str, ...], reason: str, **given: Any)
         elif asked is not None and len(chosen) == given["limit"]:
             app.say(f"{len(chosen)} discarded, there may be more: repeat the command.")
 
-    app.emit({"discarded": chosen}, people)
+    app.emit({"discarded": chosen}, print_text)
 
 
 def _meant(
@@ -276,13 +276,13 @@ def _replay_these(
         return
     done = [letters.replay(letter_id, edit) for letter_id in ids]
 
-    def people() -> None:
+    def print_text() -> None:
         for one in done:
             new_id = one["replayed_as"]
             name = new_id if new_id.startswith("run_") else f"message {new_id}, next generation"
             click.echo(f"{one['dead_letter_id']} is replayed as {name}.")
 
-    app.emit({"replayed": done}, people)
+    app.emit({"replayed": done}, print_text)
 
 
 def _check_edit(edit: Edit | None, kind: str) -> None:
@@ -329,11 +329,11 @@ def _replay_matching(
                 step, before=page["next_before"], start_at=shapes.micros(page["next_at"])
             )
 
-    def people() -> None:
+    def print_text() -> None:
         click.echo(f"{shapes.plural(len(done), 'dead letter')} replayed, {len(refused)} refused.")
         _print_refused(refused)
 
-    app.emit({"replayed": done, "refused": refused}, people)
+    app.emit({"replayed": done, "refused": refused}, print_text)
 
 
 def _would(would: Shape, many: int) -> None:

@@ -56,7 +56,7 @@ def doctor(app: App, skip_journal: bool) -> None:
     warned = [f for f in findings if f.verdict == "WARN"]
     record = {"is_healthy": not failed, "checks": [asdict(f) for f in findings]}
 
-    def people() -> None:
+    def print_text() -> None:
         for f in findings:
             verdict = click.style(f"{f.verdict:<4}", fg=shapes.COLOURS[f.verdict])
             click.echo(f"{verdict}  {f.check:<12}  {f.says}")
@@ -67,7 +67,7 @@ def doctor(app: App, skip_journal: bool) -> None:
             f"{shapes.plural(len(warned), 'warning')}, {shapes.plural(len(failed), 'failure')}."
         )
 
-    app.emit(record, people)
+    app.emit(record, print_text)
     if failed:
         raise click.exceptions.Exit(1)
 

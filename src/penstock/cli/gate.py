@@ -126,7 +126,7 @@ def history(app: App, /, **given: Any) -> None:
         found = cases.flows.decisions(Narrowed(**given))
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("No decisions match.")
             return
@@ -143,7 +143,7 @@ def history(app: App, /, **given: Any) -> None:
             ],
         )  # fmt: skip
 
-    app.emit({"decisions": found}, people)
+    app.emit({"decisions": found}, print_text)
 
 
 @gate.command("what-if")
@@ -191,7 +191,7 @@ def backtest(app: App, /, **given: Any) -> None:
         found = cases.flows.backtest(body)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         click.echo(f"{shapes.plural(found['decisions'], 'decision')} in {given['days']} days: "
                    f"{found['changed']:,} would have been different.")  # fmt: skip
         for move in found["moves"]:
@@ -200,7 +200,7 @@ def backtest(app: App, /, **given: Any) -> None:
         if found["items"]:
             _print_tried(app, found["items"], now)
 
-    app.emit(found, people)
+    app.emit(found, print_text)
 
 
 def _print_tried(app: App, tried: list[Shape], now: int) -> None:

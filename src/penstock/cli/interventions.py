@@ -29,7 +29,7 @@ def list_(app: App, status: str, customer: str | None, limit: int) -> None:
         found = cases.flows.interventions(status=status, customer=customer, limit=limit)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("No open interventions." if status == "open" else "No interventions match.")
             return
@@ -47,7 +47,7 @@ def list_(app: App, status: str, customer: str | None, limit: int) -> None:
         )  # fmt: skip
         app.say("Details and possible actions: penstock interventions show ITEM")
 
-    app.emit({"interventions": found}, people)
+    app.emit({"interventions": found}, print_text)
 
 
 @interventions.command("show")

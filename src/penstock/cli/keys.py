@@ -55,7 +55,7 @@ def list_(app: App, customer: str | None, with_revoked: bool, limit: int) -> Non
         found = cases.keys(customer=customer, with_revoked=with_revoked, limit=limit)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("No keys. Create one: penstock keys create NAME --role operator")
             return
@@ -70,7 +70,7 @@ def list_(app: App, customer: str | None, with_revoked: bool, limit: int) -> Non
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
-    app.emit({"keys": found}, people)
+    app.emit({"keys": found}, print_text)
 
 
 @keys.command("rotate")
@@ -102,7 +102,7 @@ def _show_once(app: App, made: Mapping[str, Any]) -> None:
     """Print the key on a line of its own, so that it can be piped, followed by hints."""
     info = made["info"]
 
-    def people() -> None:
+    def print_text() -> None:
         click.echo(made["key"])
         scope = info["customer_id"] or "all customers"
         app.say(f"{info['key_id']} ({info['name']}, {info['role']}, {scope})")
@@ -110,7 +110,7 @@ def _show_once(app: App, made: Mapping[str, Any]) -> None:
             app.say(f"The old secret is valid until {info['rotating_until']}.")
         app.say(ONCE)
 
-    app.emit(made, people)
+    app.emit(made, print_text)
 
 
 def _state(key: Mapping[str, Any], now: int) -> str:

@@ -29,7 +29,7 @@ def list_(app: App, limit: int) -> None:
     with app.use_cases() as cases:
         found = cases.limits.page(limit)
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("No limits yet: limits.slot(NAME) creates one on first use, or create it with "
                     "penstock limits set NAME --capacity 10")  # fmt: skip
@@ -45,7 +45,7 @@ def list_(app: App, limit: int) -> None:
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
-    app.emit({"limits": found}, people)
+    app.emit({"limits": found}, print_text)
 
 
 @limits.command("show")

@@ -57,13 +57,13 @@ def grant(app: App, /, **given: Any) -> None:
         made = cases.flows.grant(wanted)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         until = shapes.when(shapes.micros(made["expires_at"]), now)
         click.echo(f"{made['override_id']}: {_about(made)}, until {until}.")
         partition = shapes.printable(made["partition"])
         click.echo(f"The gates of open flows of {partition} are evaluated again now.")
 
-    app.emit(made, people)
+    app.emit(made, print_text)
 
 
 def _print_would(wanted: Shape, explanation: Shape) -> None:
@@ -93,7 +93,7 @@ def list_(app: App, /, *, everything: bool, **given: Any) -> None:
         found = cases.flows.overrides(Narrowed(**given, live=not everything))
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("No approvals." if everything else "No approvals in force.")
             return
@@ -113,7 +113,7 @@ def list_(app: App, /, *, everything: bool, **given: Any) -> None:
             ],
         )  # fmt: skip
 
-    app.emit({"overrides": found}, people)
+    app.emit({"overrides": found}, print_text)
 
 
 @override.command("revoke")

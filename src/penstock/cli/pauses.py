@@ -48,7 +48,7 @@ def pauses(app: App) -> None:
         found = cases.pauses()
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("Nothing is paused.")
             return
@@ -64,7 +64,7 @@ def pauses(app: App) -> None:
         )  # fmt: skip
         app.say("End a pause: penstock resume SCOPE NAME")
 
-    app.emit({"pauses": found}, people)
+    app.emit({"pauses": found}, print_text)
 
 
 def _check(scope: str, subject: str | None) -> None:

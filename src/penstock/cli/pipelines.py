@@ -26,7 +26,7 @@ def list_(app: App) -> None:
     with app.use_cases() as cases:
         found = cases.pipelines()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("No pipelines yet. A worker registers its pipelines when it starts:")
             app.say("  penstock up --pipelines my_pipelines.py")
@@ -43,7 +43,7 @@ def list_(app: App) -> None:
             ],
         )
 
-    app.emit({"pipelines": found}, people)
+    app.emit({"pipelines": found}, print_text)
 
 
 @pipelines.command("show")
@@ -54,14 +54,14 @@ def show(app: App, name: str) -> None:
     with app.use_cases() as cases:
         info = chosen(cases.pipelines(), name)
 
-    def people() -> None:
+    def print_text() -> None:
         title, *lines = draw(info["definition"])
         click.echo(click.style(title, bold=True))
         for line in lines:
             click.echo(line)
         _print_parameters(info["definition"].get("parameters"))
 
-    app.emit(info, people)
+    app.emit(info, print_text)
 
 
 @pipelines.command("register")

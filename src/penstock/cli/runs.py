@@ -244,8 +244,8 @@ def retry(app: App, run_ids: tuple[str, ...]) -> None:
     with app.use_cases() as cases:
         done = [{"run_id": run_id, "new_run_id": cases.retry(run_id)} for run_id in run_ids]
 
-    def people() -> None:
+    def print_text() -> None:
         for one in done:
             click.echo(f"{one['run_id']} runs again as {one['new_run_id']}.")
 
-    app.emit({"retried": done}, people)
+    app.emit({"retried": done}, print_text)

@@ -36,7 +36,7 @@ def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None
     with app.use_cases() as cases:
         found = cases.bus.subscriptions(customer, topic, limit)
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say(
                 "No subscriptions. Create one: penstock subscriptions create NAME --topic TOPIC"
@@ -54,7 +54,7 @@ def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
-    app.emit({"subscriptions": found}, people)
+    app.emit({"subscriptions": found}, print_text)
 
 
 @subscriptions.command("show")
@@ -81,7 +81,7 @@ def show(app: App, name: str, customer: str | None) -> None:
               help="Longest delay between attempts.")  # fmt: skip
 @click.option("--max-attempts", type=click.IntRange(5, 100), default=5, show_default=True,
               help="Delivery attempts before a message becomes a dead letter.")  # fmt: skip
-@click.option("--no-dead-letters", is_flag=True, help="Retry forever; drop poison messages.")
+@click.option("--no-dead-letters", is_flag=True, help="Retry until the retention ends.")
 @click.option("--dead-letter-topic", metavar="NAME", help="Default: the subscription's NAME.dlq.")
 @click.option("--filter", "filter_", metavar="EXPR",
               help='Deliver only matches, such as attributes.league = "nba".')  # fmt: skip
@@ -117,13 +117,15 @@ def create(app: App, /, name: str, **given: Any) -> None:
         target = (made["binding"] or {}).get("pipeline")
         known = {one["pipeline_template"] for one in cases.pipelines()} if target else set()
 
-    def people() -> None:
+    def print_text() -> None:
         dead = made["dead_letter_topic"]
         click.echo(f"{name} subscribes to {made['topic']} ({made['kind']}).")
         if before is not None:
             app.say(_changes(before, made))
         app.say(
-            f"Dead letters: {dead}" if dead else "No dead letters: poison messages are dropped."
+            f"Dead letters: {dead}"
+            if dead
+            else "No dead letters: failures are retried until retention ends."
         )
         if made["push"] is not None:
             app.say(_reach(app, made["push"]["push_endpoint"]))
@@ -131,7 +133,7 @@ def create(app: App, /, name: str, **given: Any) -> None:
             app.say(f"Pipeline {shapes.printable(target)} is not registered: until it is, every "
                     "message becomes a dead letter.")  # fmt: skip
 
-    app.emit(made, people)
+    app.emit(made, print_text)
 
 
 @subscriptions.command("delete")
@@ -220,7 +222,7 @@ def pull(app: App, name: str, customer: str | None, n: int, wait: str, is_acked:
             cases.bus.ack(name, [one["ack_id"] for one in found], customer)
         why = "" if found or app.is_json else _why_nothing(cases.bus, name, customer)
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say(why)
         for one in found:
@@ -231,7 +233,7 @@ def pull(app: App, name: str, customer: str | None, n: int, wait: str, is_acked:
                 click.echo(f"  {shapes.printable(key)} = {shapes.printable(value)}")
             click.echo(content(message["data"]))
 
-    app.emit({"received_messages": found}, people)
+    app.emit({"received_messages": found}, print_text)
 
 
 @subscriptions.command("ack")
@@ -293,7 +295,7 @@ def _text(value: str | Shape) -> str:
 
 
 def _reach(app: App, endpoint: str) -> str:
-    """Return the push endpoint, or why the settings forbid it; over a URL the API has checked it."""
+    """Return the push endpoint, or why the settings forbid it; over a URL the API checks it."""
     # Imported here because help and completion need no settings, as in `App.settings`.
     from penstock.config import egress_rules
 

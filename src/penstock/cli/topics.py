@@ -34,7 +34,7 @@ def list_(app: App, customer: str | None, limit: int) -> None:
     with app.use_cases() as cases:
         found = cases.bus.topics(customer, limit)
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("No topics. Create one: penstock topics create NAME")
             return
@@ -46,7 +46,7 @@ def list_(app: App, customer: str | None, limit: int) -> None:
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
-    app.emit({"topics": found}, people)
+    app.emit({"topics": found}, print_text)
 
 
 @topics.command("show")
@@ -58,7 +58,7 @@ def show(app: App, name: str, customer: str | None) -> None:
     with app.use_cases() as cases:
         found = cases.bus.topic(name, customer)
 
-    def people() -> None:
+    def print_text() -> None:
         click.echo(f"{found['name']} · messages are kept for "
                    f"{shapes.span(found['retention_seconds'] * SECOND)}")  # fmt: skip
         for sub in found["subscriptions"]:
@@ -66,7 +66,7 @@ def show(app: App, name: str, customer: str | None) -> None:
         if not found["subscriptions"]:
             app.say(f"No subscriptions: penstock subscriptions create NAME --topic {name}")
 
-    app.emit(found, people)
+    app.emit(found, print_text)
 
 
 @topics.command("create")
@@ -132,12 +132,12 @@ def publish(app: App, /, name: str, data: tuple[str, ...], **given: Any) -> None
             part = messages[start : start + BATCH]
             ids += cases.bus.publish(name, part, given["customer"])
 
-    def people() -> None:
+    def print_text() -> None:
         count = shapes.plural(len(ids), "message")
         which = ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}"
         click.echo(f"{count} published: {which}.")
 
-    app.emit({"message_ids": ids}, people)
+    app.emit({"message_ids": ids}, print_text)
 
 
 @topics.command("message")
