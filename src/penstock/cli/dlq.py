@@ -155,7 +155,7 @@ def replay(app: App, /, letter_ids: tuple[str, ...], **given: Any) -> None:
     penstock dlq replay dl_5m7t0c2d
     penstock dlq replay --subscription rosters --error TIMEOUT --dry-run
     penstock dlq replay --subscription rosters --rate 20 --yes
-    penstock dlq replay dl_5m7t0c2d --data @mended.json
+    penstock dlq replay dl_5m7t0c2d --data @fixed.json
     """
     edit = _edit(given)
     with app.use_cases() as cases:

@@ -69,16 +69,16 @@ class Here:
 
     def runs(self, asked: RunsAsked) -> list[Shape]:
         """Return runs: unfinished ones first, then newest first."""
-        client, place = self._client, None
+        client, position = self._client, None
         if asked.before is not None:
-            place = place_of(client.runs.get(decode("run", asked.before), asked.customer))
+            position = place_of(client.runs.get(decode("run", asked.before), asked.customer))
         wanted = RunFilter(
             state=asked.state,
             slot_from=asked.since or 0,
             slot_to=asked.until or RunFilter().slot_to,
             limit=asked.limit,
         )
-        found = client.runs.page_after(wanted, place, asked.customer, pipeline=asked.pipeline)
+        found = client.runs.page_after(wanted, position, asked.customer, pipeline=asked.pipeline)
         return [shapes.run_shape(run) for run in found]
 
     def run(self, run_id: str) -> Shape:
@@ -136,12 +136,12 @@ class Here:
 
     def check(self, wanted: Wanted) -> tuple[int, PenstockError] | None:
         """Return the index and error of the first invalid config."""
-        for place, (customer, fields) in enumerate(wanted):
+        for index, (customer, fields) in enumerate(wanted):
             try:
                 self._client.configs.check(fields)
                 check_customer(customer)
             except PenstockError as error:
-                return place, error
+                return index, error
         return None
 
     def create(self, wanted: Wanted, reason: str) -> list[Shape]:

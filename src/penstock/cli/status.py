@@ -119,7 +119,7 @@ def _print_sessions(sessions: Sequence[Shape] | None, overview: Shape, now: int)
         return
     if not sessions:
         ready = overview["ready_runs"]
-        need = f" but {shapes.plural(ready, 'run')} ready" if ready else ""
+        need = f" ({shapes.plural(ready, 'run')} ready)" if ready else ""
         click.echo(f"No worker is alive{need}: penstock up --pipelines my_pipelines.py")
         return
     shapes.table(

@@ -57,9 +57,9 @@ def print_proof(proof: Shape) -> None:
     now = shapes.micros(proof["as_of"])
     causes = proof["causes"]
     open_at: dict[int, bool] = {}
-    for place, cause in enumerate(causes):
+    for index, cause in enumerate(causes):
         depth = cause["depth"]
-        later = [c["depth"] for c in causes[place + 1 :]]
+        later = [c["depth"] for c in causes[index + 1 :]]
         ends = next((d for d in later if d <= depth), -1)
         open_at[depth] = ends == depth
         stem = "".join("│  " if open_at.get(level) else "   " for level in range(1, depth))

@@ -33,9 +33,9 @@ def configs(names: list[str], start: int, seed: int) -> Wanted:
     """Return every customer's configs, with the settings of the source design's examples."""
     often = set(quarterly(names, seed))
     wanted: Wanted = []
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         wanted.append((name, _billing(name, seed)))
-        if place % 10 == 0 or _fraction(seed, name, "audit") < AUDIT_SHARE:
+        if index % 10 == 0 or _fraction(seed, name, "audit") < AUDIT_SHARE:
             wanted.append((name, _audit(name, start)))
         if name in often:
             wanted.append((name, _report("*/15 * * * *", "SOC2")))
