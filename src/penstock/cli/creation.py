@@ -21,7 +21,7 @@ from penstock.core.errors import InvalidInput, PenstockError
 F = TypeVar("F", bound=Callable[..., Any])
 Configs: TypeAlias = list[tuple[str, dict[str, Any]]]
 
-_EVENT_HINT = "not started by messages yet; only `penstock configs start {}` starts it"
+_EVENT_HINT = "starts on messages of {topic}, or with `penstock configs start {config_id}`"
 
 
 def _choice(kind: type[CatchUp] | type[Overlap]) -> click.Choice[str]:
@@ -124,7 +124,9 @@ def create(app: App, /, **given: Any) -> None:
             nxt = shapes.when(shapes.micros(config["next_run_time"]), now)
             when = f"first run {nxt}" if config["next_run_time"] else "starts on demand"
             if config["event_topic"]:
-                when = _EVENT_HINT.format(config["config_id"])
+                when = _EVENT_HINT.format(
+                    topic=config["event_topic"], config_id=config["config_id"]
+                )
             click.echo(f"{config['config_id']}  {config['customer_id']}  "
                        f"{config['pipeline_template']}  {when}")  # fmt: skip
         if len(made) > 20:

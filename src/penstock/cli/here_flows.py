@@ -190,7 +190,7 @@ def _changes_named() -> Iterator[None]:
     try:
         yield
     except DeclarationError as error:
-        raise InvalidInput("changes", "settings without conflicts", error.message) from None
+        raise InvalidInput("changes", "settings that fit together", error.message) from None
 
 
 def _request(wanted: Shape) -> FlowRequest:

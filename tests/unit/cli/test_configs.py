@@ -216,4 +216,4 @@ def test_hints(shell: Shell) -> None:
     assert answer.code == 2
     assert "add --yes" in answer.err
     text = shell.ok("configs", "create", "acme", "hello", "--event-topic", "orders")
-    assert "only `penstock configs start cfg_" in text
+    assert "starts on messages of orders, or with `penstock configs start cfg_" in text
