@@ -31,7 +31,7 @@ _OUTCOMES = {
               show_default=True, help="Result; partial counts as completed.")  # fmt: skip
 @click.option("--execution-id", metavar="TEXT", help="Id of the execution, to ignore duplicates.")
 @click.option("--correlation-id", metavar="TEXT", help="Correlation id to record.")
-@click.option("--records", type=click.IntRange(0), metavar="N", help="Records processed (count).")
+@click.option("--records", type=click.IntRange(0), metavar="N", help="Count of processed records.")
 @click.option("--quality", type=click.FloatRange(0, 1), metavar="N", help="Quality, from 0 to 1.")
 @click.option("--entities", type=JSON, metavar="JSON|@FILE", help="Changed entities: ids by kind.")
 @click.option("--dry-run", is_flag=True, help="Show which flow would record it; change nothing.")

@@ -178,7 +178,7 @@ def replay(app: App, /, letter_ids: tuple[str, ...], **given: Any) -> None:
 @click.option("--limit", type=LIMIT, default=1_000, show_default=True, metavar="N",
               help="Maximum number to discard.")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Skip the confirmation.")
-@click.option("--reason", required=True, metavar="TEXT", help="Reason, recorded with each one.")
+@click.option("--reason", required=True, metavar="TEXT", help="Reason, recorded in the journal.")
 @click.pass_obj
 def discard(app: App, /, letter_ids: tuple[str, ...], reason: str, **given: Any) -> None:
     r"""Close dead letters without a replay: by ID, or all open ones that match the options.

@@ -26,8 +26,10 @@ def override() -> None:
 @click.option("--dependency", metavar="TABLE", help="Table that may be missing; any if omitted.")
 @click.option("--customer", metavar="ID", help="Customer id; the customer `default` if omitted.")
 @click.option("--expires", metavar="DURATION", required=True, help="Lifetime, at most 7d.")
-@click.option("--reason", metavar="TEXT", required=True, help="Justification, recorded with it.")
-@click.option("--notes", default="", metavar="TEXT", help="Free text, recorded with it.")
+@click.option("--reason", metavar="TEXT", required=True, help="Reason, recorded with the approval.")
+@click.option(
+    "--notes", default="", metavar="TEXT", help="More detail, recorded with the approval."
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be approved; change nothing.")
 @click.pass_obj
 def grant(app: App, /, **given: Any) -> None:

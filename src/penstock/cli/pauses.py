@@ -19,7 +19,7 @@ SCOPE = click.Choice(["all", "customer", "pipeline", "config"])
 def pause(app: App, scope: str, subject: str | None, reason: str) -> None:
     """Stop starting runs: all, of a customer, a pipeline or a config.
 
-    Running runs continue. Occurrences that fall into the pause are recorded in the ledger.
+    Active runs continue. Occurrences that fall into the pause are recorded in the ledger.
     """
     _check(scope, subject)
     with app.use_cases() as cases:

@@ -1,7 +1,8 @@
 """`penstock up`, `api`, `worker` and `scheduler`: processes that run until a signal stops them.
 
-The first SIGTERM or SIGINT drains the process: it claims no new runs and lets running ones finish.
-The second one exits immediately; after the lease expires, sweepers recover the claimed runs.
+The first SIGTERM or SIGINT drains the process: it claims no new runs and waits for its active runs,
+at most for the setting `drain`. The second one exits immediately; after the lease expires, sweepers
+recover the claimed runs.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ def up(
 ) -> None:
     """Run the scheduler, all services, a worker and the API in one process.
 
-    Creates or migrates the database first. Ctrl-C stops the process after its running runs have
-    finished; a second Ctrl-C stops it immediately.
+    Creates or migrates the database first. On Ctrl-C the process claims no new runs, waits for its
+    active runs (at most for the setting `drain`) and exits; a second Ctrl-C stops it immediately.
     """
     settings = app.database_settings(
         pipelines=pipelines or None, worker_slots=slots, pool=pool, api_host=host, api_port=port
@@ -172,7 +173,7 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         url = None if server is None else server.url
         _introduce(app, settings, declared, parts, url, key)
         SystemClock().wait(stopping, None)
-        app.say("Stopping: waiting for running runs; press Ctrl-C again to stop immediately.")
+        app.say("Stopping: waiting for active runs; press Ctrl-C again to stop immediately.")
         if server is not None:
             server.stop()
         if made is not None:
