@@ -161,9 +161,9 @@ class TestEnds:
         run_id = shell.submit("broken", "--customer", "acme")
         shell.work()
         text = shell.ok("dlq", "list")
-        letter = shell.json("dlq", "list")["dead_letters"][0]
-        assert letter["dead_letter_id"] in text
-        assert letter["run_id"] == run_id
+        dead_letter = shell.json("dlq", "list")["dead_letters"][0]
+        assert dead_letter["dead_letter_id"] in text
+        assert dead_letter["run_id"] == run_id
         assert "nothing can be done for acme" in text
         assert f"penstock runs retry {run_id}" in shell.ok("runs", "show", run_id)
         assert shell.json("dlq", "list")["dead_letters"][0]["error_type"] == "PERMANENT_ERROR"
