@@ -1,4 +1,4 @@
-"""`penstock keys`: shown once, listed without secrets, rotated, revoked."""
+"""`penstock keys`: create, list, rotate and revoke keys."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from tests.kits.shell import Shell
 
 
 def authenticate(shell: Shell, text: str) -> Any:
-    """Whom a key names."""
+    """Return the principal of a key; None if the key is not valid."""
     with connect(shell.url) as client:
         return client.keys.authenticate(text)
 
 
 def test_create_shows_the_key_once(shell: Shell) -> None:
-    """The first line is the key; what follows says that it is not shown again."""
+    """The first line is the key, the last one says that it is not shown again."""
     out = shell.ok("keys", "create", "ci", "--role", "worker", "--customer", "acme")
     lines = out.splitlines()
     assert parse(lines[0]) is not None
-    assert "only time" in lines[-1]
+    assert "not shown again" in lines[-1]
     assert authenticate(shell, lines[0]).customer_id == "acme"
     assert lines[0] not in shell.ok("keys", "list")
     assert "acme" in shell.ok("keys", "list")
 
 
-def test_quiet_prints_the_key_alone(shell: Shell) -> None:
-    """A script may take the key from standard output."""
+def test_quiet_prints_only_the_key(shell: Shell) -> None:
+    """With --quiet, standard output is the key alone, for scripts."""
     out = shell.ok("keys", "create", "ci", "--role", "viewer", "--quiet")
     assert parse(out.strip()) is not None
 
 
 def test_json(shell: Shell) -> None:
-    """The document has the key when it is made, and never again."""
+    """The JSON of `create` has the key, that of `list` does not."""
     made = shell.json("keys", "create", "ci", "--role", "admin", "--rate", "5", "--expires", "90d")
     assert parse(made["key"]) is not None
     (listed,) = shell.json("keys", "list")["keys"]
@@ -46,7 +46,7 @@ def test_json(shell: Shell) -> None:
 
 
 def test_rotate_and_revoke(shell: Shell) -> None:
-    """The old key holds for the overlap; a revoked one names nobody and is listed on demand."""
+    """The old secret works during the overlap; a revoked key is invalid and listed with --all."""
     first = shell.json("keys", "create", "ci", "--role", "viewer")
     key_id = first["info"]["key_id"]
     second = shell.json("keys", "rotate", key_id, "--overlap", "1h")
@@ -76,21 +76,21 @@ def test_rotate_and_revoke(shell: Shell) -> None:
     ],
 )
 def test_refusals(shell: Shell, args: tuple[str, ...], code: int, word: str) -> None:
-    """Bad input is refused by name, and no key is made."""
+    """Errors name the bad input, and no key is created."""
     answer = shell("keys", *args)
     assert answer.code == code, answer
     assert word in answer.err
     assert shell.json("keys", "list")["keys"] == []
 
 
-def test_an_empty_list_says_what_to_do(shell: Shell) -> None:
-    """Without keys the list says how to make one."""
+def test_empty_list(shell: Shell) -> None:
+    """Without keys the list suggests `keys create`."""
     assert "penstock keys create" in shell.ok("keys", "list")
 
 
 @pytest.mark.postgres
-def test_doctor_looks_at_the_server(shell: Shell, pg_migrated_dsn: str) -> None:
-    """Doctor says whether the database itself keeps customers apart, and whether it forgets."""
+def test_doctor_on_postgresql(shell: Shell, pg_migrated_dsn: str) -> None:
+    """Doctor checks row-level security and durability on PostgreSQL."""
     found = {c["check"]: c for c in shell.json("doctor")["checks"]}
     assert "isolation" not in found
     assert found["durability"]["verdict"] == "OK"

@@ -1,4 +1,4 @@
-"""`up`, `worker` and `scheduler` as real processes: they start, execute, and stop cleanly."""
+"""`up`, `worker` and `scheduler` as real processes: they start, execute runs and stop cleanly."""
 
 import json
 import os
@@ -17,7 +17,7 @@ SECONDS = 30.0
 
 
 class Process:
-    """A penstock process whose lines a test can wait for."""
+    """A penstock process; tests can wait for lines of its output."""
 
     def __init__(self, *args: str) -> None:
         self.process = subprocess.Popen(
@@ -40,7 +40,7 @@ class Process:
                 self._news.notify_all()
 
     def until(self, wanted: Callable[[str], bool]) -> str:
-        """Wait for a line."""
+        """Wait for a line that satisfies `wanted` and return it."""
 
         def found() -> str | None:
             return next((line for line in self.lines if wanted(line)), None)
@@ -50,14 +50,14 @@ class Process:
             return found() or ""
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Ask it to end; returns its exit code."""
+        """Send a signal, wait for the process to end and return its exit code."""
         self.process.send_signal(number)
         code = self.process.wait(SECONDS)
         self._reader.join(SECONDS)
         return code
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Kill the process if it still runs, and close its output."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(SECONDS)
@@ -68,7 +68,7 @@ class Process:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Process]]:
-    """Start processes; all are gone at the end."""
+    """Return a function that starts processes; all are killed at the end of the test."""
     started: list[Process] = []
 
     def one(*args: str) -> Process:
@@ -81,14 +81,14 @@ def start() -> Iterator[Callable[..., Process]]:
 
 
 def test_up_executes_and_stops(bare: Shell, start: Callable[..., Process]) -> None:
-    """From nothing: the database is made, a run is executed, SIGTERM ends it with code 0."""
+    """`up` creates the database, executes a run and exits with 0 on SIGTERM."""
     process = start("--database-url", bare.url, "up", "--pipelines", SHOP, "--slots", "2")
     process.until(lambda line: line.startswith("Penstock is up"))
     process.until(lambda line: "stop  Ctrl-C" in line)
     intro = "\n".join(process.lines)
     assert str(bare.path) in intro
     assert "scheduler, orchestrator, admitter, sweeper" in intro
-    assert "2 slots" in intro
+    assert "concurrency 2" in intro
     assert "broken, hello, pair, slow" in intro
     run_id = bare.submit("hello", "--customer", "acme")
     process.until(lambda line: f"{run_id} completed: hello/greet for acme" in line)
@@ -99,8 +99,8 @@ def test_up_executes_and_stops(bare: Shell, start: Callable[..., Process]) -> No
     assert bare.json("status")["sessions"] == []
 
 
-def test_scheduler_and_worker_apart(bare: Shell, start: Callable[..., Process]) -> None:
-    """Two processes share the work; --json gives JSON lines; Ctrl-C ends both."""
+def test_separate_scheduler_and_worker(bare: Shell, start: Callable[..., Process]) -> None:
+    """Scheduler and worker run as two processes, print JSON lines and stop on SIGINT."""
     bare.ok("pipelines", "register", SHOP)
     scheduler = start("--database-url", bare.url, "scheduler", "--json")
     worker = start("--database-url", bare.url, "worker", "--pipelines", SHOP, "--json")
@@ -116,8 +116,8 @@ def test_scheduler_and_worker_apart(bare: Shell, start: Callable[..., Process]) 
     assert worker.stop(signal.SIGINT) == 0
 
 
-def test_the_second_signal_ends_it_at_once(bare: Shell, start: Callable[..., Process]) -> None:
-    """The first drains, the second leaves; the run is still there for the sweepers."""
+def test_second_signal_exits_immediately(bare: Shell, start: Callable[..., Process]) -> None:
+    """The first signal drains, the second exits; the run stays claimed for the sweepers."""
     process = start("--database-url", bare.url, "up", "--pipelines", SHOP)
     process.until(lambda line: "stop  Ctrl-C" in line)
     run_id = bare.submit("slow")
@@ -128,8 +128,8 @@ def test_the_second_signal_ends_it_at_once(bare: Shell, start: Callable[..., Pro
     assert bare.json("runs", "show", run_id)["run"]["state"] in ("CLAIMED", "RUNNING")
 
 
-def test_a_worker_needs_pipelines(shell: Shell, tmp_path: Path) -> None:
-    """Without any it says so; a file that breaks is named."""
+def test_worker_requires_pipelines(shell: Shell, tmp_path: Path) -> None:
+    """Missing pipelines and a module that fails to import are input errors."""
     answer = shell("worker")
     assert answer.code == 2
     assert "--pipelines" in answer.err

@@ -1,4 +1,4 @@
-"""Topics, subscriptions and dead letters of messages on the command line."""
+"""`penstock topics`, `subscriptions`, and `dlq` for messages."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def bus(shell: Shell) -> Shell:
 
 
 def poison(shell: Shell, count: int) -> list[str]:
-    """Messages that died at once; their letters."""
+    """Publish messages, nack them as poison and return the ids of the dead letters."""
     shell.ok("topics", "publish", "rosters", *(f"bad {n}" for n in range(count)))
     taken = shell.json("subscriptions", "pull", "to-table", "--limit", str(count))
     ids = [one["ack_id"] for one in taken["received_messages"]]
@@ -25,68 +25,68 @@ def poison(shell: Shell, count: int) -> list[str]:
 
 
 class TestPull:
-    """An empty answer says why it is empty."""
+    """An empty pull says why it is empty."""
 
-    def test_nothing(self, bus: Shell) -> None:
-        """Nothing was published."""
-        assert bus.ok("subscriptions", "pull", "to-table") == "Nothing waits.\n"
+    def test_empty_backlog(self, bus: Shell) -> None:
+        """No message was published."""
+        assert bus.ok("subscriptions", "pull", "to-table") == "The backlog is empty.\n"
 
-    def test_held(self, bus: Shell) -> None:
-        """Somebody has it: that is not the same as nothing."""
+    def test_leased(self, bus: Shell) -> None:
+        """A leased message is not delivered again, but it is mentioned."""
         bus.ok("topics", "publish", "rosters", "a")
         bus.ok("subscriptions", "pull", "to-table")
-        told = bus.ok("subscriptions", "pull", "to-table")
-        assert told == "Nothing to hand over now: 1 held.\n"
+        out = bus.ok("subscriptions", "pull", "to-table")
+        assert out == "No messages to deliver now: 1 leased.\n"
         assert bus.json("subscriptions", "pull", "to-table") == {"received_messages": []}
 
     def test_paused(self, bus: Shell) -> None:
-        """The command that mends it."""
+        """A pull from a paused subscription suggests `resume`."""
         bus.ok("topics", "publish", "rosters", "a")
         bus.ok("subscriptions", "pause", "to-table")
-        told = bus.ok("subscriptions", "pull", "to-table")
-        assert told == "to-table is paused: penstock subscriptions resume to-table\n"
+        out = bus.ok("subscriptions", "pull", "to-table")
+        assert out == "to-table is paused: penstock subscriptions resume to-table\n"
 
 
 class TestCreate:
-    """Making a subscription again changes it, and says so."""
+    """`create` on an existing subscription replaces it and prints the changes."""
 
-    def test_what_changed(self, bus: Shell) -> None:
-        """What is not said goes back to its default: nobody should have to find out later."""
+    def test_changes_are_printed(self, bus: Shell) -> None:
+        """Changed fields are listed, including those that go back to their defaults."""
         again = ("subscriptions", "create", "to-table", "--topic", "rosters")
-        assert "just like this" in bus.ok(*again)
-        told = bus.ok(*again, "--filter", 'attributes.a = "b"', "--ack-deadline", "20s")
-        assert 'filter was none, is attributes.a = "b"' in told
-        assert "ack_deadline_seconds was 60, is 20" in told
+        assert "already existed with these settings" in bus.ok(*again)
+        out = bus.ok(*again, "--filter", 'attributes.a = "b"', "--ack-deadline", "20s")
+        assert 'filter was none, is attributes.a = "b"' in out
+        assert "ack_deadline_seconds was 60, is 20" in out
         assert 'filter was attributes.a = "b", is none' in bus.ok(*again)
         refused = bus(*again, "--ordered")
         assert (refused.code, "--ordered) is for good" in refused.err) == (2, True)
         assert "changed" not in bus.ok("subscriptions", "create", "other", "--topic", "rosters")
 
-    def test_an_endpoint_that_is_refused(self, bus: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The rules of egress are told at once, with the settings that relax them."""
+    def test_forbidden_endpoint(self, bus: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """An endpoint that the egress rules forbid is reported, with the settings to change."""
         line = ("subscriptions", "create", "hook", "--topic", "rosters", "--push", PUSH)
-        told = bus.ok(*line)
-        assert "Nothing will be posted under these settings: push_endpoint" in told
-        assert "PENSTOCK_EGRESS_HTTP" in told
+        out = bus.ok(*line)
+        assert "The settings do not allow this endpoint: push_endpoint" in out
+        assert "PENSTOCK_EGRESS_HTTP" in out
         monkeypatch.setenv("PENSTOCK_EGRESS_HTTP", "allowed")
         assert "PENSTOCK_EGRESS_PRIVATE" in bus.ok(*line)
         monkeypatch.setenv("PENSTOCK_EGRESS_PRIVATE", "allowed")
-        assert "Posted to: http://127.0.0.1:9000/hook" in bus.ok(*line)
+        assert "Pushed to: http://127.0.0.1:9000/hook" in bus.ok(*line)
 
-    def test_a_binding_to_nothing(self, bus: Shell) -> None:
-        """Messages for a pipeline that nobody registered die at once: that is told before."""
+    def test_binding_to_an_unknown_pipeline(self, bus: Shell) -> None:
+        """A binding to a pipeline that is not registered prints a warning."""
         line = ("subscriptions", "create", "bound", "--topic", "rosters", "--binding")
-        assert "No pipeline nope is registered" in bus.ok(
+        assert "Pipeline nope is not registered" in bus.ok(
             *line, '{"to": "runs", "pipeline": "nope"}'
         )
         assert "registered" not in bus.ok(*line, '{"to": "runs", "pipeline": "hello"}')
 
-    def test_show_says_where_messages_go(self, bus: Shell) -> None:
-        """The endpoint, the binding and the order are among the facts; a pause is in the list."""
+    def test_show(self, bus: Shell) -> None:
+        """`show` has the endpoint, the binding and the order; `list` has the pause."""
         bus.ok("subscriptions", "create", "hook", "--topic", "rosters", "--push", PUSH, "--ordered")
-        told = bus.ok("subscriptions", "show", "hook")
-        assert "http://127.0.0.1:9000/hook" in told
-        assert "by ordering key" in told
+        out = bus.ok("subscriptions", "show", "hook")
+        assert "http://127.0.0.1:9000/hook" in out
+        assert "by ordering key" in out
         binding = '{"to": "runs", "pipeline": "hello"}'
         bus.ok("subscriptions", "create", "bound", "--topic", "rosters", "--binding", binding)
         assert '"pipeline": "hello"' in bus.ok("subscriptions", "show", "bound")
@@ -94,56 +94,56 @@ class TestCreate:
         assert "STATE" in bus.ok("subscriptions", "list").splitlines()[0]
 
 
-class TestLetters:
-    """Dead letters of messages: many at once, and dry runs that tell the truth."""
+class TestDeadLetters:
+    """Dead letters of messages: bulk commands and dry runs."""
 
-    def test_discard_all_that_fit(self, bus: Shell) -> None:
-        """A dry run counts them, nobody is asked twice, and what does not fit stays."""
-        letters = poison(bus, 3)
-        fitting = ("dlq", "discard", "--subscription", "to-table", "--reason", "a test")
-        assert bus.ok(*fitting, "--dry-run") == "Would discard 3 dead letters.\n"
-        assert bus(*fitting, stdin="n\n").code == 130
-        assert "dlq groups" in bus.ok(*fitting, "--error", "TIMEOUT", "--yes")
+    def test_discard_by_filter(self, bus: Shell) -> None:
+        """A dry run counts matches, a bulk discard asks first, and --limit is respected."""
+        ids = poison(bus, 3)
+        matching = ("dlq", "discard", "--subscription", "to-table", "--reason", "a test")
+        assert bus.ok(*matching, "--dry-run") == "Would discard 3 dead letters.\n"
+        assert bus(*matching, stdin="n\n").code == 130
+        assert "dlq groups" in bus.ok(*matching, "--error", "TIMEOUT", "--yes")
         assert len(bus.json("dlq", "list")["dead_letters"]) == 3
-        told = bus.ok(*fitting, "--yes", "--limit", "2")
-        assert "say it again" in told
-        assert bus.json(*fitting)["discarded"] == letters[2:]
+        out = bus.ok(*matching, "--yes", "--limit", "2")
+        assert "repeat the command" in out
+        assert bus.json(*matching)["discarded"] == ids[2:]
         assert bus.json("dlq", "list")["dead_letters"] == []
 
-    def test_which_ones(self, bus: Shell) -> None:
-        """Neither ids nor a filter, or both, is refused."""
+    def test_selection_is_required(self, bus: Shell) -> None:
+        """Passing neither ids nor a filter, or both, is an error."""
         answer = bus("dlq", "discard", "--reason", "x")
         assert answer.code == 2
-        assert "say --all" in answer.err
-        (letter,) = poison(bus, 1)
-        assert bus("dlq", "discard", letter, "--all", "--reason", "x").code == 2
+        assert "or --all" in answer.err
+        (dead_letter,) = poison(bus, 1)
+        assert bus("dlq", "discard", dead_letter, "--all", "--reason", "x").code == 2
 
-    def test_a_dry_run_refuses_what_the_replay_would(self, bus: Shell) -> None:
-        """A message has no parameters; a closed letter is closed."""
-        (letter,) = poison(bus, 1)
-        answer = bus("dlq", "replay", letter, "--param", "a=b", "--dry-run", "--json")
+    def test_dry_run_fails_like_the_replay(self, bus: Shell) -> None:
+        """A dry run rejects parameters for a message, and a closed dead letter."""
+        (dead_letter,) = poison(bus, 1)
+        answer = bus("dlq", "replay", dead_letter, "--param", "a=b", "--dry-run", "--json")
         assert answer.code == 2
         assert answer.error()["field"] == "param"
-        assert bus.ok("dlq", "replay", letter, "--data", "{}", "--dry-run").startswith("Would")
-        bus.ok("dlq", "replay", letter)
+        assert bus.ok("dlq", "replay", dead_letter, "--data", "{}", "--dry-run").startswith("Would")
+        bus.ok("dlq", "replay", dead_letter)
         for verb in (("replay",), ("discard", "--reason", "x")):
-            dry = bus("dlq", *verb, letter, "--dry-run")
-            assert dry.code == bus("dlq", *verb, letter).code == 4
+            dry = bus("dlq", *verb, dead_letter, "--dry-run")
+            assert dry.code == bus("dlq", *verb, dead_letter).code == 4
             assert "is not open" in dry.err
 
-    def test_a_run_has_no_data(self, shell: Shell) -> None:
-        """The dry run says so, too."""
+    def test_dry_run_rejects_data_for_a_run(self, shell: Shell) -> None:
+        """--data applies to messages only."""
         run_id = shell.submit("broken")
         shell.work()
         answer = shell("dlq", "replay", run_id, "--data", "{}", "--dry-run", "--json")
         assert answer.error()["field"] == "data"
 
-    def test_none_fits(self, bus: Shell) -> None:
-        """Zero is told with where to look."""
+    def test_no_match(self, bus: Shell) -> None:
+        """A filter without matches prints a hint and no progress bar."""
         for more in ("--dry-run", "--yes"):
-            told = bus.ok("dlq", "replay", "--subscription", "to-tabl", more)
-            assert "penstock dlq groups" in told
-            assert "Replaying" not in told
+            out = bus.ok("dlq", "replay", "--subscription", "to-tabl", more)
+            assert "penstock dlq groups" in out
+            assert "Replaying" not in out
 
 
 @pytest.mark.parametrize(
@@ -156,21 +156,21 @@ class TestLetters:
         ["limits", "release", "lease_00000000", "--reason", "x"],
     ],
 )
-def test_where_nobody_can_answer(bus: Shell, line: list[str]) -> None:
-    """A script is told how to do without the question, instead of ending in silence."""
+def test_confirmation_without_a_terminal(bus: Shell, line: list[str]) -> None:
+    """Without input, a command that needs a confirmation fails and suggests --yes."""
     answer = bus(*line, stdin="")
     assert answer.code == 2
     assert "add --yes" in answer.err
 
 
-def test_long_lists_say_that_they_go_on(bus: Shell) -> None:
-    """A page that is full is not the end."""
+def test_full_page_has_a_hint(bus: Shell) -> None:
+    """A list that reaches --limit says that there may be more."""
     bus.ok("limits", "set", "crm", "--capacity", "1")
     for family in ("topics", "subscriptions", "limits"):
         assert "there may be more: add --limit 2" in bus.ok(family, "list", "--limit", "1")
 
 
-def test_a_closed_limit_says_how_to_open_it(shell: Shell) -> None:
-    """Capacity 0 lets nobody in."""
-    told = shell.ok("limits", "set", "crm", "--capacity", "0")
-    assert "Nobody is let in: penstock limits set crm --capacity N" in told
+def test_limit_with_capacity_zero(shell: Shell) -> None:
+    """A limit with capacity 0 shows how to raise it."""
+    out = shell.ok("limits", "set", "crm", "--capacity", "0")
+    assert "It admits no holders: penstock limits set crm --capacity N" in out

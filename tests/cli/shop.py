@@ -1,4 +1,4 @@
-"""Pipelines for the command line's tests: one works, one cannot, one has two processors."""
+"""Pipelines for the tests: one succeeds, one fails, one is slow, one has two processors."""
 
 import threading
 
@@ -19,30 +19,30 @@ pair = Pipeline("pair")
 
 @hello.processor
 def greet(run: RunContext) -> Result:
-    """Say hello."""
+    """Return a greeting."""
     return Result(summary={"text": f"hello {run.parameters['name']}"}, records=1)
 
 
 @broken.processor(pool="other")
 def burst(run: RunContext) -> None:
-    """Fail for good."""
+    """Fail with a permanent error."""
     raise PermanentError(f"nothing can be done for {run.customer_id}")
 
 
 @slow.processor
 def stay(run: RunContext) -> None:
-    """Take no notice of anything for a long time."""
+    """Run for two minutes and ignore cancellation."""
     run.log.warning("staying")
     threading.Event().wait(120)
 
 
 @pair.processor
 def left(run: RunContext) -> None:
-    """Do half of the work."""
+    """Do nothing but check for cancellation."""
     run.check()
 
 
 @pair.processor
 def right(run: RunContext) -> None:
-    """Do the other half."""
+    """Do nothing but check for cancellation."""
     run.check()

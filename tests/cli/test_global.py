@@ -1,4 +1,4 @@
-"""What all commands share: options, errors, exit codes, help, completion, quick starts."""
+"""Behaviour shared by all commands: options, errors, exit codes, help, completion, fast start."""
 
 import json
 import os
@@ -29,10 +29,10 @@ def python(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 class TestHelp:
-    """Help is quick, complete and the same everywhere."""
+    """Help is fast, complete and consistent."""
 
-    def test_the_list_of_commands_is_that_of_the_commands(self) -> None:
-        """What `penstock --help` says of a command is what the command says of itself."""
+    def test_command_summaries_match(self) -> None:
+        """The summary in `penstock --help` is the first line of the command's help."""
         context = click.Context(cli)
         for name, (_, text) in FAMILIES.items():
             command = cli.get_command(context, name)
@@ -40,7 +40,7 @@ class TestHelp:
             assert (command.help or "").split("\n")[0] == text, name
 
     def test_nothing_heavy_is_imported(self) -> None:
-        """The store, the engine, rich and psycopg stay out until a command needs them."""
+        """`penstock --help` does not import the store, the engine, rich or psycopg."""
         code = (
             "import sys; sys.argv = ['penstock', '--help']\n"
             "import penstock.cli\n"
@@ -54,7 +54,7 @@ class TestHelp:
         assert "Commands:" in done.stdout
 
     def test_every_command_has_help_and_json(self) -> None:
-        """Each command explains itself and its options, and accepts the global ones."""
+        """Each command and option has help, and each command accepts the global options."""
         runner = CliRunner()
         context = click.Context(cli)
         paths: list[list[str]] = []
@@ -75,17 +75,17 @@ class TestHelp:
             options = [param for param in command.params if isinstance(param, click.Option)]
             assert all(option.help for option in options), path
 
-    def test_examples_stand_on_lines_of_their_own(self) -> None:
-        """What is to be copied is not wrapped into a paragraph."""
-        told = CliRunner().invoke(cli, ["dlq", "replay", "--help"]).stdout.splitlines()
-        assert "  penstock dlq replay dl_5m7t0c2d" in told
+    def test_examples_are_not_wrapped(self) -> None:
+        """Each example command is on a line of its own."""
+        lines = CliRunner().invoke(cli, ["dlq", "replay", "--help"]).stdout.splitlines()
+        assert "  penstock dlq replay dl_5m7t0c2d" in lines
 
     def test_version(self) -> None:
-        """The version is the package's."""
+        """--version prints the version of the package."""
         assert penstock.__version__ in CliRunner().invoke(cli, ["--version"]).stdout
 
     def test_completion(self) -> None:
-        """The shell gets the commands from click's completion."""
+        """Shell completion returns command names."""
         done = python(
             "-m", "penstock", _PENSTOCK_COMPLETE="bash_complete", COMP_WORDS="penstock con",
             COMP_CWORD="1",
@@ -98,15 +98,15 @@ class TestHelp:
 
 
 class TestOptions:
-    """Global options, wherever they stand."""
+    """Global options and settings."""
 
     def test_before_and_after(self, shell: Shell) -> None:
-        """--json means the same on both sides of the command."""
+        """--json has the same effect before and after the command."""
         assert shell.ok("--json", "runs", "list") == shell.ok("runs", "list", "--json")
         assert shell.ok("runs", "--json", "list") == shell.ok("runs", "list", "--json")
 
     def test_environment_and_file(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A file in the folder, then the environment, then the flag."""
+        """The environment overrides the settings file, and the flag overrides both."""
         runner = CliRunner()
         Path("penstock.toml").write_text('database_url = "sqlite:from_file.db"\n')
         assert "from_file.db" in runner.invoke(cli, ["db", "path"]).stdout
@@ -128,21 +128,21 @@ class TestOptions:
     def test_bad_settings(
         self, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str
     ) -> None:
-        """A setting that cannot be used is named, with what would do."""
+        """The error says what is expected of an invalid setting."""
         monkeypatch.setenv(variable, value)
         result = CliRunner().invoke(cli, ["status"])
         assert result.exit_code == 2
         assert words in result.stderr
 
     def test_missing_config_file(self) -> None:
-        """A named file must be there."""
+        """A file passed with --config must exist."""
         result = CliRunner().invoke(cli, ["--config", "nowhere.toml", "status"])
         assert result.exit_code == 2
         assert "nowhere.toml" in result.stderr
 
 
 class TestErrors:
-    """One line, or JSON; never a traceback."""
+    """Errors are one line or JSON, never a traceback."""
 
     @pytest.mark.parametrize(
         ("args", "words"),
@@ -157,7 +157,7 @@ class TestErrors:
         ],
     )
     def test_usage(self, shell: Shell, args: list[str], words: str) -> None:
-        """The mistake and the help that explains it, in one line; exit code 2."""
+        """A usage error is one line that points to the help; exit code 2."""
         answer = shell(*args)
         assert answer.code == 2
         assert words in answer.err
@@ -166,17 +166,17 @@ class TestErrors:
         assert shell(*args, "--json").error()["code"] == "usage"
 
     @pytest.mark.parametrize("args", [[], ["runs"], ["configs"]])
-    def test_nothing_asked_is_answered_with_help(self, args: list[str]) -> None:
-        """Plain help, no complaint; under --json a record."""
+    def test_no_command_prints_help(self, args: list[str]) -> None:
+        """Without a command the help is printed; under --json an error record."""
         result = CliRunner().invoke(cli, args)
         assert result.exit_code == 2
         assert result.stderr.startswith("Usage:")
         assert "Error" not in result.stderr
         record = json.loads(CliRunner().invoke(cli, [*args, "--json"]).stderr)
-        assert record["message"].split(".")[0] in ("A command is missing", "Missing command")
+        assert record["message"].split(".")[0] == "Missing command"
 
-    def test_an_unforeseen_error(self, capsys: pytest.CaptureFixture[str]) -> None:
-        """It says that --debug tells more, and tells more under --debug."""
+    def test_unexpected_error(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """The message mentions --debug, which prints the traceback."""
         assert errors.report(ValueError("odd"), is_json=False, is_debug=False) == 1
         assert "--debug" in capsys.readouterr().err
         errors.report(ValueError("odd"), is_json=True, is_debug=False)
@@ -185,7 +185,7 @@ class TestErrors:
         assert "ValueError: odd" in capsys.readouterr().err
 
     def test_ctrl_c(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Exit code 130, nothing printed."""
+        """Ctrl-C exits with 130 and prints nothing."""
 
         def interrupt(_: App) -> None:
             raise KeyboardInterrupt
@@ -199,7 +199,7 @@ class TestPublicNames:
     """`penstock/__init__.py`."""
 
     def test_every_name_loads(self) -> None:
-        """Each name of __all__ is there, and nothing else is promised."""
+        """Each name in __all__ can be loaded, and dir() lists no others."""
         for name in penstock.__all__:
             assert getattr(penstock, name) is not None
         assert sorted(penstock.__all__) == dir(penstock)
@@ -208,31 +208,31 @@ class TestPublicNames:
 
 
 class TestWrongIds:
-    """What is asked of the wrong thing is answered with the right command."""
+    """Errors about a wrong id suggest the right command."""
 
     @pytest.mark.parametrize(
         ("line", "code", "words"),
         [
             (["why", "dl_8fy089d6"], 2, "penstock dlq show dl_8fy089d6"),
             (["explain", "run_8fy089d6"], 2, "penstock why run_8fy089d6"),
-            (["explain", "hello"], 2, "hello 2025-12-31, or a flow's id"),
-            (["trace", "nobody"], 3, "a correlation id, a flow or a run"),
+            (["explain", "hello"], 2, "hello 2025-12-31), or pass a flow id"),
+            (["trace", "unknown"], 3, "a correlation id, a flow id or a run id"),
             (["topics", "publish", "rosters", "{}"], 3, "penstock topics create"),
             (["subscriptions", "pull", "to-table"], 3, "penstock subscriptions list"),
             (["limits", "show", "crm"], 3, "penstock limits list"),
             (["dlq", "show", "dl_8fy089d7"], 3, "penstock dlq list --status all"),
         ],
     )
-    def test_the_next_step(self, shell: Shell, line: list[str], code: int, words: str) -> None:
-        """In the line for people and in the fix of the JSON."""
+    def test_suggestion(self, shell: Shell, line: list[str], code: int, words: str) -> None:
+        """The suggestion is in the text and in the JSON's `fix`."""
         answer = shell(*line)
         assert answer.code == code
         assert words in answer.err
         assert words in shell(*line, "--json").error()["fix"]
 
 
-def test_a_file_that_is_no_database(tmp_path: Path) -> None:
-    """It is named with what would do."""
+def test_file_that_is_not_a_database(tmp_path: Path) -> None:
+    """The error names the file and what is expected."""
     path = tmp_path / "notes.txt"
     path.write_text("not a database at all, just some words\n" * 50)
     answer = Shell(path)("status")
@@ -241,8 +241,8 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     assert "Name a SQLite file that Penstock made" in answer.err
 
 
-def test_an_api_that_is_not_there() -> None:
-    """Nothing listens on port 1."""
+def test_unreachable_api() -> None:
+    """The error for a URL without a server (port 1) suggests what to check."""
     result = CliRunner().invoke(cli, ["status", "--url", "http://127.0.0.1:1"])
     assert result.exit_code == 5
-    assert "Does `penstock up` or `penstock api` run there?" in result.stderr
+    assert "Check that `penstock up` or `penstock api` is running" in result.stderr

@@ -1,4 +1,4 @@
-"""Events in words: levels, floods, JSON lines."""
+"""The event log: texts, levels, rate limit and JSON lines."""
 
 import json
 import logging
@@ -32,8 +32,8 @@ def make(level: str = "info", *, as_json: bool = False) -> tuple[EventLog, list[
     return log, lines, clock
 
 
-def test_each_event_has_a_sentence() -> None:
-    """What happened, to whom, and what follows."""
+def test_event_texts() -> None:
+    """Each event has its level and text."""
     for event, level, words in (
         (DONE, "info", "completed: bill for acme"),
         (DEAD, "error", "penstock runs show run_"),
@@ -52,15 +52,15 @@ def test_each_event_has_a_sentence() -> None:
 
 
 def test_levels() -> None:
-    """Below the level nothing is written."""
+    """Events below the level are not written."""
     log, lines, _ = make("warning")
     log(DONE)
     log(DEAD)
     assert len(lines) == 1
 
 
-def test_a_flood_is_summed_up() -> None:
-    """Past a screenful a second, runs are counted instead of named."""
+def test_rate_limit() -> None:
+    """Beyond LINES_PER_SECOND, events are counted instead of written."""
     log, lines, clock = make()
     for _ in range(1000):
         log(DONE)
@@ -75,7 +75,7 @@ def test_a_flood_is_summed_up() -> None:
 
 
 def test_json_lines_are_complete() -> None:
-    """Programs get every event, with public ids."""
+    """JSON output has every event, with public ids."""
     log, lines, _ = make(as_json=True)
     for _ in range(50):
         log(DONE)
@@ -87,8 +87,8 @@ def test_json_lines_are_complete() -> None:
     assert (record["retry"], record["dead"]) == (False, False)
 
 
-def test_log_records_join_in() -> None:
-    """A processor's own log lines appear with its run's id."""
+def test_log_records_are_included() -> None:
+    """A processor's log records are written with the id of its run."""
     from penstock.cli.logging import _Handler
 
     log, lines, _ = make()
@@ -100,7 +100,7 @@ def test_log_records_join_in() -> None:
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_secrets_are_masked(as_json: bool) -> None:
-    """A log line never shows what looks like a secret, nor what stands under its name."""
+    """Log lines mask values that look like secrets, and fields with secret names."""
     from penstock.cli.logging import _Handler
 
     log, lines, _ = make(as_json=as_json)

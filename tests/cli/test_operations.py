@@ -1,4 +1,4 @@
-"""Pauses, pipelines, status, alerts, db and doctor."""
+"""`pause`, `pipelines`, `status`, `alerts`, `db` and `doctor`."""
 
 import sqlite3
 
@@ -15,7 +15,7 @@ class TestPauses:
     """`pause`, `resume`, `pauses`."""
 
     def test_every_scope(self, shell: Shell) -> None:
-        """Pausing twice and resuming twice say so; the list shows what is in force."""
+        """A repeated pause or resume is reported; the list shows the pauses in force."""
         config = shell.json("configs", "create", "acme", "hello", "--every", "5")["configs"][0]
         for scope, subject in (
             ("all", None),
@@ -42,13 +42,13 @@ class TestPauses:
             (["everything"], 2, "'everything' is not one of 'all', 'customer'"),
             (["all", "acme"], 2, "nothing after `all`"),
             (["customer"], 2, "subject"),
-            (["customer", "nobody"], 3, "There is no customer nobody"),
+            (["customer", "unknown"], 3, "There is no customer unknown"),
             (["pipeline", "helo"], 2, "Did you mean 'hello'?"),
             (["config", "cfg_00000000"], 3, "There is no config"),
         ],
     )
     def test_bad_subjects(self, shell: Shell, args: list[str], code: int, words: str) -> None:
-        """Refused by name, nothing paused."""
+        """The error names the bad subject, and nothing is paused."""
         answer = shell("pause", *args)
         assert answer.code == code
         assert words in answer.err
@@ -58,21 +58,21 @@ class TestPauses:
 class TestPipelines:
     """`pipelines list`, `show`, `register`."""
 
-    def test_register_makes_the_database(self, bare: Shell) -> None:
-        """Declarations can be made known before any worker runs."""
+    def test_register_creates_the_database(self, bare: Shell) -> None:
+        """Pipelines can be registered before a worker runs."""
         assert "broken, hello, pair, slow" in bare.ok("pipelines", "register", SHOP)
         assert len(bare.json("pipelines", "list")["pipelines"]) == 4
         assert "main.left, main.right" in bare.ok("pipelines", "list")
 
     def test_show(self, shell: Shell) -> None:
-        """Processors and parameters."""
+        """The output has processors and parameters."""
         text = shell.ok("pipelines", "show", "hello")
         assert "greet  pool default" in text
         assert 'name: string  default "world"' in text
         assert shell.json("pipelines", "show", "hello")["definition"]["name"] == "hello"
 
     def test_empty_and_unknown(self, bare: Shell, shell: Shell) -> None:
-        """What to do, and what was meant."""
+        """An empty list suggests a command; an unknown name suggests the closest one."""
         bare.ok("db", "migrate")
         assert "penstock up --pipelines" in bare.ok("pipelines", "list")
         assert "Did you mean 'hello'?" in shell("pipelines", "show", "hell").err
@@ -84,11 +84,11 @@ class TestStatus:
     """`status` and `alerts`."""
 
     def test_status(self, shell: Shell) -> None:
-        """The queue, the day, and what to do without a worker."""
+        """Status shows the queue, today's totals and a hint if no worker is alive."""
         shell.submit()
         text = shell.ok("status")
         assert "ready" in text
-        assert "No worker is alive although 1 runs are ready" in text
+        assert "No worker is alive (1 run ready)" in text
         shell.submit("broken")
         shell.work()
         record = shell.json("status")
@@ -97,7 +97,7 @@ class TestStatus:
         assert "penstock dlq groups" in shell.ok("status")
 
     def test_alerts(self, shell: Shell) -> None:
-        """Three failures in a row alert, five switch the config off; the alert says how to mend."""
+        """Three failures in a row raise an alert, five disable the config; the alert has a fix."""
         assert "No open alerts" in shell.ok("alerts", "list")
         config = shell.json("configs", "create", "acme", "broken", "--every", "5")["configs"][0]
         for _ in range(5):
@@ -110,17 +110,17 @@ class TestStatus:
 
 
 class TestDatabase:
-    """`db`, and databases that are not there."""
+    """`db`, and missing databases."""
 
     def test_migrate_verify_path(self, bare: Shell) -> None:
-        """Made, then up to date, then verified."""
+        """The first migration creates the database, the second does nothing, verify passes."""
         assert "Applied: 0001" in bare.ok("db", "migrate")
         assert bare.json("db", "migrate")["applied"] == []
         assert "Schema: current" in bare.ok("db", "verify")
         assert bare.ok("db", "path").strip() == f"sqlite:{bare.path}"
 
-    def test_a_missing_file_is_not_made_by_looking(self, bare: Shell) -> None:
-        """A typing error in the path leaves no empty database behind."""
+    def test_reading_does_not_create_a_file(self, bare: Shell) -> None:
+        """A typo in the path does not create an empty database."""
         for args in (["status"], ["runs", "list"], ["configs", "list"], ["db", "verify"]):
             answer = bare(*args)
             assert answer.code == 5
@@ -128,15 +128,15 @@ class TestDatabase:
             assert "penstock up" in answer.err
         assert not bare.path.exists()
 
-    def test_a_stranger_is_not_touched(self, bare: Shell) -> None:
-        """A file that is no database is refused without a traceback."""
+    def test_file_that_is_not_a_database(self, bare: Shell) -> None:
+        """A file that is not a database is an error without a traceback."""
         bare.path.write_bytes(b"not a database" * 1000)
         answer = bare("status")
         assert answer.code != 0
         assert "Traceback" not in answer.err
 
     def test_passwords_are_not_shown(self, shell: Shell) -> None:
-        """The URL is shown without its password and options."""
+        """The URL is printed without its password and options."""
         from penstock.assembly.process import describe_database
 
         shown = describe_database("postgresql://me:secret@db.example:5432/penstock?sslmode=require")
@@ -148,7 +148,7 @@ class TestDoctor:
     """`doctor`."""
 
     def test_healthy(self, shell: Shell) -> None:
-        """A fresh database fails nothing."""
+        """No check fails on a fresh database."""
         record = shell.json("doctor")
         assert record["is_healthy"]
         verdicts = {check["check"]: check["verdict"] for check in record["checks"]}
@@ -157,7 +157,7 @@ class TestDoctor:
         assert "0 failures" in shell.ok("doctor")
 
     def test_ready_runs_without_a_worker_fail(self, shell: Shell) -> None:
-        """With the command that mends it, and a non-zero exit."""
+        """The check fails with a fix, and the exit code is 1."""
         shell.submit()
         answer = shell("doctor", "--json")
         assert answer.code == 1
@@ -167,7 +167,7 @@ class TestDoctor:
         assert found["pools"]["verdict"] == "WARN"
 
     def test_dead_letters_and_pauses_warn(self, shell: Shell) -> None:
-        """Each names the command that shows more."""
+        """Each warning has the command to run next."""
         shell.submit("broken")
         shell.work()
         shell.ok("pause", "all")
@@ -175,8 +175,8 @@ class TestDoctor:
         assert found["dead letters"]["fix"] == "penstock dlq groups"
         assert found["pauses"]["fix"] == "penstock resume all"
 
-    def test_poison_traps_warn(self, shell: Shell) -> None:
-        """A subscription that could be sent poison and has nowhere to put it is named."""
+    def test_missing_dead_letter_topic_warns(self, shell: Shell) -> None:
+        """The warning names a subscription without a dead-letter topic."""
         found = {check["check"]: check for check in shell.json("doctor")["checks"]}
         assert found["bus"]["verdict"] == "OK"
         with connect(shell.url) as client:
@@ -187,8 +187,8 @@ class TestDoctor:
         assert "trap" in found["bus"]["says"]
         assert "dead_letter_topic" in found["bus"]["fix"]
 
-    def test_a_changed_journal_fails(self, shell: Shell) -> None:
-        """What was sealed and then changed is found."""
+    def test_altered_journal_fails(self, shell: Shell) -> None:
+        """A sealed entry that was changed later is detected."""
         from penstock.audit.store.journal import seal_next
 
         shell.submit()
@@ -198,7 +198,7 @@ class TestDoctor:
         guards = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'journal'"
         for (guard,) in connection.execute(guards).fetchall():
             connection.execute(f"DROP TRIGGER {guard}")
-        connection.execute("UPDATE journal SET actor = 'nobody'")
+        connection.execute("UPDATE journal SET actor = 'forged'")
         connection.commit()
         connection.close()
         found = {c["check"]: c for c in shell("doctor", "--json").json()["checks"]}
@@ -208,13 +208,13 @@ class TestDoctor:
         assert "journal" not in {c["check"] for c in skipped}
 
     def test_no_database(self, bare: Shell) -> None:
-        """It says what is missing and how to make it."""
+        """A missing database fails with the command that creates it."""
         answer = bare("doctor")
         assert answer.code == 1
         assert "penstock db migrate" in answer.out
 
-    def test_work_that_does_not_move(self, shell: Shell) -> None:
-        """A worker without the processors and a scheduler that does not tick are both noticed."""
+    def test_stalls_warn(self, shell: Shell) -> None:
+        """Ready runs that no worker claims and an overdue occurrence are warnings."""
         shell.submit()
         shell.ok("configs", "create", "acme", "hello", "--every", "5")
         with connect(shell.url) as client:
@@ -238,10 +238,10 @@ class TestDoctor:
         assert "no live worker seems to have their processors" in found["workers"]["says"]
         assert "overdue by 20" in found["scheduler"]["says"]
         assert "start one with --pipelines" in shell.ok("status")
-        assert "Next slot overdue" in shell.ok("status")
+        assert "Next occurrence overdue" in shell.ok("status")
 
-    def test_an_unmigrated_database(self, bare: Shell) -> None:
-        """Its own code and exit; the doctor names the command that mends it."""
+    def test_unmigrated_database(self, bare: Shell) -> None:
+        """It has its own error code and exit code; doctor suggests `db migrate`."""
         bare.path.touch()
         answer = bare("status", "--json")
         assert (answer.code, answer.error()["code"]) == (6, "store.schema_mismatch")
@@ -249,8 +249,8 @@ class TestDoctor:
         assert found["database"]["verdict"] == "FAIL"
         assert found["database"]["fix"] == "penstock db migrate"
 
-    def test_settings_that_contradict(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A warning of the settings table is shown."""
+    def test_conflicting_settings(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Warnings about settings are shown."""
         monkeypatch.setenv("PENSTOCK_SESSION_BEAT", "20s")
         found = [c for c in shell.json("doctor")["checks"] if c["check"] == "settings"]
         assert found[0]["verdict"] == "WARN"

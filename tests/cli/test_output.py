@@ -1,4 +1,4 @@
-"""Times, durations and small words."""
+"""Formatting of times, durations, tables and counts."""
 
 import pytest
 
@@ -22,40 +22,40 @@ from penstock.core.clock import DAY, HOUR, MILLISECOND, MINUTE, SECOND
     ],
 )
 def test_spans(us: int | None, text: str) -> None:
-    """One unit, two digits."""
+    """A duration is printed in one unit."""
     assert output.span(us) == text
 
 
 def test_relative() -> None:
-    """Before, after and now."""
+    """Relative times in the future, in the past and now."""
     assert output.relative(4 * MINUTE) == "in 4 min"
     assert output.relative(-2 * HOUR) == "2 h ago"
     assert output.relative(10) == "now"
 
 
 def test_times() -> None:
-    """UTC to the second, with a hint when now is known."""
+    """Times are UTC to the second, with a relative time if now is given."""
     assert output.when(None) == "-"
     assert output.when(1_763_337_600 * SECOND) == "2025-11-17 00:00:00Z"
     assert output.when(60 * SECOND, 0) == "1970-01-01 00:01:00Z (in 1 min)"
 
 
-def test_texts_cannot_steer_the_terminal() -> None:
-    """Escape sequences in what users wrote are spelled out."""
+def test_control_characters_are_escaped() -> None:
+    """Escape sequences in users' text do not reach the terminal."""
     assert output.printable("plain ✓") == "plain ✓"
     assert output.printable("a\x1b[2Jb\r") == "a\\x1b[2Jb\\x0d"
 
 
 def test_times_in_tables() -> None:
-    """The date only when it is another day's."""
+    """The date is shown only if it is not today."""
     now = 1_763_337_600 * SECOND + 9 * HOUR
     assert output.brief(now - HOUR, now) == "08:00Z (1 h ago)"
     assert output.brief(now - 10 * HOUR, now) == "11-16 23:00Z (10 h ago)"
     assert output.brief(None, now) == "-"
 
 
-def test_words() -> None:
-    """Plurals, first lines, messages inside error details."""
+def test_text_helpers() -> None:
+    """Plurals, first lines and messages in error details."""
     assert output.plural(1, "run") == "1 run"
     assert output.plural(2000, "run") == "2,000 runs"
     assert output.first_line("a\nb") == "a"
@@ -66,8 +66,8 @@ def test_words() -> None:
     assert output.error_message(None) == ""
 
 
-def test_tables_do_not_read_markup_in_data(capsys: pytest.CaptureFixture[str]) -> None:
-    """Square brackets of users stay what they are."""
+def test_markup_in_table_data_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    """Square brackets in users' text are printed as they are."""
     output.table(("A", "B", "EMPTY"), [("[red]x[/red]", "FAILED dead", None), (None, 3, "")])
     out = capsys.readouterr().out
     assert "EMPTY" not in out

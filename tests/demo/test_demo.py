@@ -1,4 +1,4 @@
-"""The demo, small and quick: its claims hold, and it leaves a database one can look around in."""
+"""Small runs of the demos: all claims hold, and the database can be inspected afterwards."""
 
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from tests.kits.shell import Shell
 SMALL = ["saas", "--customers", "20", "--flood", "300", "--seconds", "1"]
 
 
-def test_a_small_day(tmp_path: Path) -> None:
-    """Every claim holds, the commands it offers work, and it wants a database of its own."""
+def test_saas_demo(tmp_path: Path) -> None:
+    """Every claim holds, the suggested commands work, and a used database is rejected."""
     shell = Shell(tmp_path / "demo.db")
     record = shell.json("demo", *SMALL)
     assert record["is_true"], record
@@ -27,32 +27,32 @@ def test_a_small_day(tmp_path: Path) -> None:
     assert len(claims) == 8
     lost = claims["No run was lost."]
     assert lost["asked"] == lost["completed"] + lost["dead"] + lost["cancelled"]
-    assert claims["A killed worker cost time, not work."]["rescued"] > 0
-    assert claims["A killed worker cost time, not work."]["refused"] > 0
-    assert claims["A flood hurt nobody but its sender."]["others"] > 0
+    assert claims["A killed worker delayed runs but lost none."]["rescued"] > 0
+    assert claims["A killed worker delayed runs but lost none."]["refused"] > 0
+    assert claims["A flood delayed only its sender."]["others"] > 0
     assert len(record["disabled_configs"]) == 2
 
     assert shell.json("status")["pending_runs"] == 0
     assert shell.json("dlq", "list")["dead_letters"]
     assert {alert["severity"] for alert in shell.json("alerts", "list")["alerts"]} == {"HIGH"}
     assert shell.json("doctor")["is_healthy"]
-    assert "is on" in shell.ok("configs", "enable", record["disabled_configs"][0])
+    assert "is enabled" in shell.ok("configs", "enable", record["disabled_configs"][0])
 
     again = shell("demo", *SMALL)
     assert again.code == 4
     assert "is not empty" in again.err
 
 
-def test_a_day_of_basketball(tmp_path: Path) -> None:
-    """Every claim holds, the questions are answered, and the database can be looked at."""
+def test_nba_demo(tmp_path: Path) -> None:
+    """Every claim holds, the questions are answered, and the database can be inspected."""
     shell = Shell(tmp_path / "demo.db")
     record = shell.json("demo", "--seconds", "1")
     assert record["is_true"], record
     assert len(record["claims"]) == 8
     night, morning, evening = ("\n".join(answer) for answer in record["answers"])
     assert "Waiting for feed.nbac_play_by_play (0/1250 rows" in night
-    assert "odds_api_player_points_props_scraper is tried again at" in morning
-    assert "Nothing has to be done." in evening
+    assert "odds_api_player_points_props_scraper is retried at" in morning
+    assert "No action is needed." in evening
     assert shell.json("status")["pending_runs"] == 0
     assert "grading" in shell.ok("pipelines", "show", "nba")
     assert "late_data" in shell.ok("explain", "nba", "2025-12-31")
@@ -60,8 +60,8 @@ def test_a_day_of_basketball(tmp_path: Path) -> None:
     assert shell.json("doctor")["is_healthy"]
 
 
-def test_the_library_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without DuckDB the demo says what to install, and what can be watched without it."""
+def test_missing_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without DuckDB the error says what to install, and names the demo that does not need it."""
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     result = CliRunner().invoke(cli, ["demo"])
     assert result.exit_code == 2
@@ -69,8 +69,8 @@ def test_the_library_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "demo saas" in result.stderr
 
 
-def test_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A demo never writes into the database that PENSTOCK_DATABASE_URL names."""
+def test_environment_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A demo never writes to the database in PENSTOCK_DATABASE_URL."""
     monkeypatch.setenv("PENSTOCK_DATABASE_URL", f"sqlite:{tmp_path}/precious.db")
     result = CliRunner().invoke(cli, ["demo", "--engine", "postgres"])
     assert result.exit_code == 2
@@ -78,8 +78,8 @@ def test_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert not (tmp_path / "precious.db").exists()
 
 
-def test_a_claim_that_does_not_hold_is_shown() -> None:
-    """The summary never hides a failed check."""
+def test_failed_claim_is_shown() -> None:
+    """The summary marks a claim that does not hold and calls it a bug."""
     facts = Facts(
         scene=Scene.__new__(Scene), scheduled=0, refused=0, database="sqlite:x",
         database_url="sqlite:x", seconds=1.0,
@@ -90,8 +90,8 @@ def test_a_claim_that_does_not_hold_is_shown() -> None:
     assert "this is a bug" in report.text()
 
 
-def test_the_world_is_valid_and_repeatable() -> None:
-    """Every config passes the ordinary checks; the same seed makes the same world."""
+def test_sample_data_is_valid_and_repeatable() -> None:
+    """Every config passes validation; the same seed generates the same configs."""
     names = world.customers(50)
     made = world.configs(names, 1_763_337_600 * SECOND, 7)
     assert made == world.configs(names, 1_763_337_600 * SECOND, 7)
@@ -100,8 +100,8 @@ def test_the_world_is_valid_and_repeatable() -> None:
         parse_draft(fields)
 
 
-def test_the_clock_stands_still() -> None:
-    """Time passes only when it is told to."""
+def test_driven_clock() -> None:
+    """Simulated time changes only through the clock's methods."""
     clock = DrivenClock(5 * SECOND)
     clock.sleep(2.5)
     assert (clock.now(), clock.monotonic()) == (7_500_000, 2.5)

@@ -1,4 +1,4 @@
-"""The basketball demo's two faces: a live picture, and lines."""
+"""Output of the nba demo: the live screen and plain lines."""
 
 import pytest
 from rich.console import Console
@@ -25,8 +25,8 @@ def glance(*, answered: bool) -> Glance:
     )  # fmt: skip
 
 
-def test_the_picture(capsys: pytest.CaptureFixture[str]) -> None:
-    """Boards, alerts, and the feed or an answer; brackets stay as they are."""
+def test_live_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    """The screen shows phases, alerts, and the feed or an answer; brackets are not markup."""
     console = Console(width=110, force_terminal=False)
     console.print(picture(glance(answered=False)))
     feed = capsys.readouterr().out
@@ -42,19 +42,19 @@ def test_the_picture(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_lines() -> None:
-    """Every line of the feed once, every answer when it is new."""
-    said: list[str] = []
-    lines = Lines(said.append)
+    """Each feed line is printed once, and each answer when it is new."""
+    printed: list[str] = []
+    lines = Lines(printed.append)
     lines(glance(answered=False))
     lines(glance(answered=True))
     lines(glance(answered=False))
-    assert said[0] == "23:30  plays are late [x]"
-    assert said[1].strip() == "? nba · 2025-12-30"
-    assert said[-1].strip() == "Wait."
+    assert printed[0] == "23:30  plays are late [x]"
+    assert printed[1].strip() == "? nba · 2025-12-30"
+    assert printed[-1].strip() == "Wait."
 
 
-def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
-    """Programs get the record alone."""
+def test_silent_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    """A silent screen prints nothing."""
     with screen(is_live=False, is_silent=True) as show:
         show(glance(answered=True))
     assert capsys.readouterr().out == ""

@@ -1,4 +1,4 @@
-"""The demo's two faces: a live picture, and lines."""
+"""Output of the saas demo: the live screen and plain lines."""
 
 from collections import Counter
 
@@ -22,7 +22,7 @@ ALERT = AlertRow(
 )  # fmt: skip
 
 
-def glance(phase: str = "the day goes by", flood: int = 5000) -> Glance:
+def glance(phase: str = "simulating the day", flood: int = 5000) -> Glance:
     waits = Waits([30 * SECOND, 40 * SECOND], set(), {"a", "b"}, 1000)
     return Glance(
         now=START + HOUR, start=START, fraction=0.5, phase=phase, overview=OVERVIEW,
@@ -31,36 +31,36 @@ def glance(phase: str = "the day goes by", flood: int = 5000) -> Glance:
     )  # fmt: skip
 
 
-def test_the_picture(capsys: pytest.CaptureFixture[str]) -> None:
-    """Queue, sums, feed, fairness and alerts are all there."""
+def test_live_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    """The screen shows the queue, totals, feed, fairness and alerts."""
     from rich.console import Console
 
     console = Console(width=110, force_terminal=False)
     console.print(picture(glance()))
     console.print(picture(glance(flood=0)))
     out = capsys.readouterr().out
-    for words in ("4,700", "1,234", "the day begins", "4,000 of 5,000 runs still wait",
-                  "median wait 35 s", "bills of acme were disabled", "nobody floods"):  # fmt: skip
+    for words in ("4,700", "1,234", "the day begins", "4,000 of 5,000 runs still waiting",
+                  "median wait 35 s", "bills of acme were disabled", "no flood yet"):  # fmt: skip
         assert words in out
 
 
-def test_lines_come_every_few_seconds() -> None:
-    """The feed at once, the figures now and then, the end always."""
-    said: list[str] = []
+def test_status_line_every_few_seconds() -> None:
+    """Feed lines are printed once, the status line every 5 seconds and at the end."""
+    printed: list[str] = []
     clock = VirtualClock(START)
-    lines = Lines(said.append, clock)
+    lines = Lines(printed.append, clock)
     lines(glance())
     lines(glance())
-    assert len(said) == 2
-    assert "ready 4,700" in said[1]
+    assert len(printed) == 2
+    assert "ready 4,700" in printed[1]
     clock.advance(seconds=6)
     lines(glance())
     lines(glance("done"))
-    assert len(said) == 4
+    assert len(printed) == 4
 
 
-def test_silence_and_life(capsys: pytest.CaptureFixture[str]) -> None:
-    """Silent shows nothing; live and lines show something."""
+def test_silent_and_visible_screens(capsys: pytest.CaptureFixture[str]) -> None:
+    """A silent screen prints nothing; the live screen and plain lines do."""
     with screen(is_live=False, is_silent=True) as show:
         show(glance())
     assert capsys.readouterr().out == ""

@@ -169,8 +169,8 @@ def test_a_night_over_a_url(ways: Pair) -> None:
     assert "generation 1; 1 run started" in opened
     assert "Nothing was started" in far("trigger", "daily", DAY, "--mode", "same_day").out
     report = ("complete", "daily", DAY, "box", "--execution-id", "e1", "--quality", "0.9")
-    assert far(*report).out == f"Taken by {flow}.\n"
-    assert far(*report).out == f"Known before, by {flow}: nothing changed.\n"
+    assert far(*report).out == f"Recorded in {flow}.\n"
+    assert far(*report).out == f"Already recorded in {flow}: nothing changed.\n"
     assert "dead letter dl_" in far("complete", "daily", DAY, "nobody").out
     judge(ways)
     told = far("explain", "daily", DAY).out
@@ -210,8 +210,9 @@ def test_resolving(ways: Pair) -> None:
     """A resolved item leaves the list; its gate is asked again and may file the next one."""
     ids = populate(ways)
     text = ways.far("interventions", "resolve", ids["item"], "--resolution", "loaded").out
-    assert text == f"{ids['item']} resolved; the gate of daily {PAST} analytics is asked again.\n"
-    assert ways.near("interventions", "list").out == "Nothing waits for a person.\n"
+    gate = f"the gate of daily {PAST} analytics is evaluated again"
+    assert text == f"{ids['item']} resolved; {gate}.\n"
+    assert ways.near("interventions", "list").out == "No open interventions.\n"
     shown = ways.near("interventions", "show", ids["item"], "--json").json
     assert (shown["status"], shown["resolved_by"], shown["command"]) == (
         "resolved", "key:tester", None,

@@ -1,4 +1,4 @@
-"""A temporary database with the shop's pipelines, and a way to call the command line on it."""
+"""Fixtures: a temporary database with the shop's pipelines, and a shell that runs commands."""
 
 import json
 import os
@@ -20,7 +20,7 @@ SHOP = str(Path(__file__).parents[1] / "cli" / "shop.py")
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command printed and how it ended."""
+    """Output and exit code of a command."""
 
     code: int
     out: str
@@ -34,40 +34,40 @@ class Answer:
 
 
 class Shell:
-    """Calls commands in one folder on one database."""
+    """Runs commands against one database."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.url = f"sqlite:{path}"
 
     def __call__(self, *args: str, stdin: str | None = None) -> Answer:
-        """Run a command to its end, whatever its exit code."""
+        """Run a command and return its result, whatever the exit code."""
         result = CliRunner().invoke(cli, ["--database-url", self.url, *args], input=stdin)
         return Answer(result.exit_code, result.stdout, result.stderr)
 
     def ok(self, *args: str, stdin: str | None = None) -> str:
-        """Run a command that must succeed; returns what it printed."""
+        """Run a command that must succeed and return its output."""
         answer = self(*args, stdin=stdin)
         assert answer.code == 0, answer
         return answer.out
 
     def json(self, *args: str, stdin: str | None = None) -> Any:
-        """Run a command that must succeed under --json; returns its document."""
+        """Run a command that must succeed with --json and return the parsed output."""
         return json.loads(self.ok(*args, "--json", stdin=stdin))
 
     def submit(self, pipeline: str = "hello", *more: str) -> str:
-        """Submit a run; returns its id."""
+        """Submit a run and return its id."""
         return str(self.json("runs", "submit", pipeline, *more)["run_id"])
 
     def work(self) -> int:
-        """Execute what is due."""
+        """Execute all due runs and return their number."""
         with connect(self.url) as client:
             return work_off(client, [hello, broken, pair])
 
 
 @pytest.fixture
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings of the machine, an empty current folder."""
+    """Remove PENSTOCK_ variables and change to an empty folder."""
     for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
@@ -75,7 +75,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def shop_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database that knows the shop's pipelines."""
+    """A database in which the shop's pipelines are registered; copied by `shell`."""
     path = tmp_path_factory.mktemp("shop") / "shop.db"
     with connect(f"sqlite:{path}") as client:
         client.register([hello, broken, pair])
@@ -84,7 +84,7 @@ def shop_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shell(alone: None, shop_template: Path, tmp_path: Path) -> Shell:  # noqa: ARG001
-    """The command line on a database of this test's own."""
+    """A shell on a fresh copy of the shop's database."""
     path = tmp_path / "penstock.db"
     shutil.copy(shop_template, path)
     return Shell(path)
@@ -92,7 +92,7 @@ def shell(alone: None, shop_template: Path, tmp_path: Path) -> Shell:  # noqa: A
 
 @pytest.fixture
 def bare(alone: None, tmp_path: Path) -> Shell:  # noqa: ARG001
-    """The command line on a database that is not there yet."""
+    """A shell on a database that does not exist yet."""
     return Shell(tmp_path / "new.db")
 
 

@@ -1,4 +1,4 @@
-"""Runs on the command line: submit, list, show, cancel, retry, dead letters."""
+"""`penstock runs` and `penstock dlq` for runs."""
 
 import pytest
 
@@ -8,14 +8,14 @@ from tests.kits.shell import Shell
 class TestSubmit:
     """`runs submit`."""
 
-    def test_prints_the_id_and_where_to_look(self, shell: Shell) -> None:
-        """People get the run's id and the command that follows it."""
+    def test_prints_the_id_and_a_hint(self, shell: Shell) -> None:
+        """The output is the run's id and the command that shows it."""
         lines = shell.ok("runs", "submit", "hello", "--customer", "acme").splitlines()
         assert lines[0].startswith("run_")
         assert f"penstock runs show {lines[0]}" in lines[1]
 
     def test_json_is_the_whole_run(self, shell: Shell) -> None:
-        """Programs get the run as stored."""
+        """With --json the output is the run as stored."""
         run = shell.json("runs", "submit", "hello", "--param", "name=Ada", "--priority", "8")
         assert (run["state"], run["execution_priority"], run["parameters"]) == (
             "PENDING",
@@ -23,15 +23,15 @@ class TestSubmit:
             {"name": "Ada"},
         )
 
-    def test_a_repeated_key_gives_the_same_run(self, shell: Shell) -> None:
-        """Repeating a submit is safe."""
+    def test_repeated_key_returns_the_same_run(self, shell: Shell) -> None:
+        """A repeated idempotency key returns the same run; other fields are a conflict."""
         first = shell.submit("hello", "--key", "k1")
         assert shell.submit("hello", "--key", "k1") == first
         other = shell("runs", "submit", "hello", "--key", "k1", "--priority", "9")
         assert other.code == 4
 
     def test_later(self, shell: Shell) -> None:
-        """A run may wait for a time or for a while."""
+        """--at takes a delay or a time."""
         assert shell.json("runs", "submit", "hello", "--at", "10m")["waits"] == "later"
         shell.json("runs", "submit", "hello", "--at", "2031-01-01T00:00:00Z")
         assert "PENDING later" in shell.ok("runs", "list")
@@ -54,7 +54,7 @@ class TestSubmit:
     def test_bad_input_names_the_field(
         self, shell: Shell, args: list[str], field: str, words: str
     ) -> None:
-        """Nothing is stored, and the error says which field and what would do."""
+        """The error names the field and what is expected; nothing is stored."""
         answer = shell("runs", "submit", *args, "--json")
         assert answer.code == 2
         assert answer.error()["field"] == field
@@ -65,14 +65,14 @@ class TestSubmit:
 class TestList:
     """`runs list`."""
 
-    def test_empty_says_what_to_do(self, shell: Shell) -> None:
-        """Nobody is left with an empty table."""
+    def test_empty_list_has_a_hint(self, shell: Shell) -> None:
+        """An empty list suggests a command, except under --quiet."""
         assert "penstock runs submit" in shell.ok("runs", "list")
         assert "No runs match" in shell.ok("runs", "list", "--state", "FAILED")
         assert shell.ok("runs", "list", "--quiet") == ""
 
     def test_filters(self, shell: Shell) -> None:
-        """By customer, pipeline, state and slot."""
+        """Filters by customer, pipeline, state and time of the occurrence."""
         mine = shell.submit("hello", "--customer", "acme")
         shell.submit("broken", "--customer", "other")
         for args in (
@@ -86,7 +86,7 @@ class TestList:
         assert shell.json("runs", "list", "--since", "2020-01-01T00:00:00Z")["runs"] != []
 
     def test_pages(self, shell: Shell) -> None:
-        """The hint leads to the next page, and pages together hold everything once."""
+        """The hint leads to the next page, and the pages contain every run once."""
         ids = {shell.submit() for _ in range(5)}
         first = shell.json("runs", "list", "--state", "PENDING", "--limit", "3")["runs"]
         last = first[-1]["run_id"]
@@ -109,23 +109,23 @@ class TestList:
         ],
     )
     def test_bad_filters(self, shell: Shell, args: list[str], field: str) -> None:
-        """A filter that cannot be used is refused by name."""
+        """The error names the invalid filter."""
         answer = shell("runs", "list", *args, "--json")
         assert answer.code == 2
         assert answer.error()["field"] == field
 
-    def test_an_unknown_customer_is_not_found(self, shell: Shell) -> None:
-        """Not an empty list that hides a typing error."""
-        answer = shell("runs", "list", "--customer", "nobody")
+    def test_unknown_customer_is_not_found(self, shell: Shell) -> None:
+        """An unknown customer is an error, because an empty list would hide a typo."""
+        answer = shell("runs", "list", "--customer", "unknown")
         assert answer.code == 3
-        assert "There is no customer nobody." in answer.err
+        assert "customer unknown" in answer.err
 
 
 class TestShow:
     """`runs show`."""
 
-    def test_tells_what_happened(self, shell: Shell) -> None:
-        """The journal, the result and the times."""
+    def test_shows_result_and_journal(self, shell: Shell) -> None:
+        """The output has the state, the result and the journal."""
         run_id = shell.submit("hello", "--param", "name=Ada")
         assert shell.work() == 1
         text = shell.ok("runs", "show", run_id)
@@ -137,7 +137,7 @@ class TestShow:
         assert [row["action"] for row in record["journal"]] == ["created", "ended"]
 
     def test_unknown_and_malformed_ids(self, shell: Shell) -> None:
-        """An id that cannot be one is bad input; one that is not there is not found."""
+        """A malformed id is invalid input; an unknown one is not found."""
         assert shell("runs", "show", "run_00000000").code == 3
         answer = shell("runs", "show", "17")
         assert answer.code == 2
@@ -148,7 +148,7 @@ class TestEnds:
     """Cancel, dead letters, retry, discard."""
 
     def test_cancel(self, shell: Shell) -> None:
-        """A waiting run is cancelled at once; an ended one cannot be."""
+        """A pending run is cancelled immediately; a finished one is an error."""
         run_id = shell.submit()
         assert "is cancelled" in shell.ok("runs", "cancel", run_id, "--reason", "test")
         answer = shell("runs", "cancel", run_id, "--json")
@@ -156,14 +156,14 @@ class TestEnds:
         assert answer.error()["code"] == "run.illegal_transition"
 
     def test_dead_letters(self, shell: Shell) -> None:
-        """They are listed with what to do, run again, and closed."""
-        assert "nothing waits for a person" in shell.ok("dlq", "list")
+        """Dead letters are listed with hints, can be retried, and can be discarded once."""
+        assert "No dead letters" in shell.ok("dlq", "list")
         run_id = shell.submit("broken", "--customer", "acme")
         shell.work()
         text = shell.ok("dlq", "list")
-        letter = shell.json("dlq", "list")["dead_letters"][0]
-        assert letter["dead_letter_id"] in text
-        assert letter["run_id"] == run_id
+        dead_letter = shell.json("dlq", "list")["dead_letters"][0]
+        assert dead_letter["dead_letter_id"] in text
+        assert dead_letter["run_id"] == run_id
         assert "nothing can be done for acme" in text
         assert f"penstock runs retry {run_id}" in shell.ok("runs", "show", run_id)
         assert shell.json("dlq", "list")["dead_letters"][0]["error_type"] == "PERMANENT_ERROR"
@@ -175,19 +175,19 @@ class TestEnds:
         assert again.code == 4
         assert shell.json("dlq", "list", "--status", "all")["dead_letters"][0]["run_id"] == new
 
-    def test_retry_of_a_live_run_is_refused(self, shell: Shell) -> None:
-        """Only what has ended can run again."""
+    def test_retry_of_an_unfinished_run_fails(self, shell: Shell) -> None:
+        """Only finished runs can be retried."""
         assert shell("runs", "retry", shell.submit()).code == 4
 
-    def test_discard_wants_a_reason(self, shell: Shell) -> None:
-        """The missing option is named."""
+    def test_discard_requires_a_reason(self, shell: Shell) -> None:
+        """The error names the missing option."""
         answer = shell("dlq", "discard", "run_00000000")
         assert answer.code == 2
         assert "--reason" in answer.err
 
 
-def test_a_replayed_dead_run_says_so(shell: Shell) -> None:
-    """Retry is offered only while the dead letter is open; then the new run and who asked."""
+def test_show_of_a_replayed_run(shell: Shell) -> None:
+    """The retry hint is shown while the dead letter is open, then the new run and its actor."""
     run_id = shell.submit("broken")
     shell.work()
     assert f"penstock runs retry {run_id}" in shell.ok("runs", "show", run_id)
@@ -200,8 +200,8 @@ def test_a_replayed_dead_run_says_so(shell: Shell) -> None:
     assert "Its dead letter was discarded." in shell.ok("runs", "show", new)
 
 
-def test_a_run_in_the_wrong_state_says_what_to_do(shell: Shell) -> None:
-    """Cancel before a retry; cancelled is cancelled."""
+def test_wrong_state_errors_have_a_fix(shell: Shell) -> None:
+    """Retrying an unfinished run suggests a cancel; a second cancel says so."""
     run_id = shell.submit()
     assert f"cancel it first (penstock runs cancel {run_id})" in shell("runs", "retry", run_id).err
     shell.ok("runs", "cancel", run_id)

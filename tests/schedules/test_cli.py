@@ -1,4 +1,4 @@
-"""Configs on the command line: create one or many, change, look."""
+"""`penstock configs`: create one or many, change, list and preview."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ class TestCreate:
     """`configs create`."""
 
     def test_from_flags(self, shell: Shell) -> None:
-        """It is on the clock at once, with everything that was said."""
+        """The config has the given fields and is scheduled immediately."""
         config_id = create(
             shell, *DAILY, "--param", "name=Ada", "--retry", "max_attempts=2", "--provider", "GCP",
             "--priority", "7", "--sla-breach-threshold-minutes", "15", "--overlap", "queue",
@@ -31,15 +31,16 @@ class TestCreate:
         assert (config["priority"], config["overlap"], config["version"]) == (7, "queue", 1)
         assert config["next_run_time"] is not None
 
-    def test_people_see_the_first_run(self, shell: Shell) -> None:
-        """With how far away it is."""
+    def test_first_run_is_printed(self, shell: Shell) -> None:
+        """The output has the time of the first run, also as a relative time."""
         text = shell.ok("configs", "create", "acme", "hello", "--every", "15")
         assert "first run" in text
         assert "(in 15 min)" in text
 
     def test_dry_run(self, shell: Shell) -> None:
-        """Everything is checked, nothing is made."""
-        assert "nothing was" in shell.ok("configs", "create", "acme", "hello", *DAILY, "--dry-run")
+        """A dry run validates the config and creates nothing."""
+        text = shell.ok("configs", "create", "acme", "hello", *DAILY, "--dry-run")
+        assert "nothing was created" in text
         assert shell.json("configs", "list")["configs"] == []
 
     @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ class TestCreate:
         ],
     )
     def test_bad_input_names_the_field(self, shell: Shell, args: list[str], field: str) -> None:
-        """Nothing is half-written."""
+        """The error names the field, and nothing is created."""
         answer = shell("configs", "create", *args, "--json")
         assert answer.code == 2, answer
         assert answer.error()["field"] == field
@@ -80,7 +81,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("kind", ["json", "jsonl", "toml"])
     def test_each_format(self, shell: Shell, tmp_path: Path, kind: str) -> None:
-        """JSON, JSON lines and TOML make the same configs."""
+        """JSON, JSON lines and TOML create the same configs."""
         if kind == "json":
             text = json.dumps(rows(3))
         elif kind == "jsonl":
@@ -96,13 +97,13 @@ class TestFiles:
         made = shell.json("configs", "create", "--file", str(path))["configs"]
         assert [config["customer_id"] for config in made] == ["c0", "c1", "c2"]
 
-    def test_many_are_summed_up(self, shell: Shell) -> None:
-        """A thousand lines are not printed."""
+    def test_long_output_is_shortened(self, shell: Shell) -> None:
+        """Only the first 20 configs are printed."""
         text = shell.ok("configs", "create", "--file", "-", stdin=json.dumps(rows(30)))
         assert "and 10 more" in text
 
     def test_one_bad_row_stops_all(self, shell: Shell, tmp_path: Path) -> None:
-        """The error says which row; none is created."""
+        """The error names the row, and no config is created."""
         bad = rows(3)
         bad[2]["priority"] = 99
         path = tmp_path / "configs.json"
@@ -118,7 +119,7 @@ class TestFiles:
             ("a.json", "{", "JSON or JSON lines"),
             ("a.json", "[]", "at least one config"),
             ("a.json", "[1]", "an object"),
-            ("a.json", '[{"pipeline_template": "hello"}]', "whose config it is"),
+            ("a.json", '[{"pipeline_template": "hello"}]', "the id of the customer"),
             ("a.jsonl", '{}\n{"a":\n', "line 2"),
             ("a.toml", "a = 1", "[[configs]]"),
             ("a.toml", "a =", "valid TOML"),
@@ -127,7 +128,7 @@ class TestFiles:
     def test_bad_files(
         self, shell: Shell, tmp_path: Path, name: str, text: str, words: str
     ) -> None:
-        """Each says what is wrong with the file."""
+        """The error says what is wrong with the file."""
         (tmp_path / name).write_text(text)
         answer = shell("configs", "create", "--file", name)
         assert answer.code == 2
@@ -138,7 +139,7 @@ class TestChange:
     """Update, enable, disable, delete, start."""
 
     def test_update_and_versions(self, shell: Shell) -> None:
-        """A change made on an old version is refused."""
+        """An update of an outdated version fails."""
         config_id = create(shell)
         assert "version 2" in shell.ok("configs", "update", config_id, "--priority", "9")
         stale = shell("configs", "update", config_id, "--priority", "1", "--version", "1", "--json")
@@ -148,8 +149,8 @@ class TestChange:
         assert nothing.code == 2
         assert "at least one change" in nothing.err
 
-    def test_switching_off_and_on(self, shell: Shell) -> None:
-        """Off says how to switch on; both are in the audit trail with the reason."""
+    def test_disable_and_enable(self, shell: Shell) -> None:
+        """A disabled config suggests `enable`; both changes are in the audit trail."""
         config_id = create(shell)
         shell.ok("configs", "disable", config_id, "--reason", "holiday")
         assert f"penstock configs enable {config_id}" in shell.ok("configs", "show", config_id)
@@ -163,27 +164,27 @@ class TestChange:
         assert "holiday" in shell.ok("configs", "audit", "acme")
 
     def test_start(self, shell: Shell) -> None:
-        """A config runs now, outside its schedule."""
+        """`start` creates a run now, outside the schedule."""
         run_id = shell.json("configs", "start", create(shell))["run_ids"][0]
         assert shell.json("runs", "show", run_id)["run"]["trigger_source"] == "manual"
 
-    def test_delete_asks_first(self, shell: Shell) -> None:
-        """No is no; --yes does not ask."""
+    def test_delete_asks_for_confirmation(self, shell: Shell) -> None:
+        """Answering no aborts; --yes skips the question."""
         config_id = create(shell)
         assert shell("configs", "delete", config_id, stdin="n\n").code == 130
         shell.ok("configs", "delete", config_id, "--yes", "--reason", "left us")
         assert shell("configs", "show", config_id).code == 3
 
 
-class TestLook:
+class TestRead:
     """List, preview, ledger."""
 
     def test_empty(self, shell: Shell) -> None:
-        """The empty list says how to fill it."""
+        """An empty list suggests `configs create`."""
         assert "penstock configs create" in shell.ok("configs", "list")
 
     def test_pages(self, shell: Shell) -> None:
-        """`next_after` leads to the rest."""
+        """`next_after` leads to the next page."""
         ids = [create(shell, customer=f"c{n}") for n in range(3)]
         first = shell.json("configs", "list", "--limit", "2")
         assert [c["config_id"] for c in first["configs"]] == ids[:2]
@@ -192,7 +193,7 @@ class TestLook:
         assert f"--after {ids[1]}" in shell.ok("configs", "list", "--limit", "2")
 
     def test_preview(self, shell: Shell) -> None:
-        """The next fires in the config's own zone."""
+        """Preview shows the next occurrences in the config's time zone."""
         config_id = create(shell)
         fires = shell.json("configs", "preview", config_id, "-n", "3")["fires"]
         assert len(fires) == 3
@@ -202,12 +203,12 @@ class TestLook:
         assert "arrives on orders" in shell.ok("configs", "preview", event)
 
     def test_ledger(self, shell: Shell) -> None:
-        """Nothing missed is said in words."""
-        assert "Every slot so far has started" in shell.ok("configs", "ledger", create(shell))
+        """An empty ledger says that no occurrence was missed."""
+        assert "Every occurrence so far has started" in shell.ok("configs", "ledger", create(shell))
 
 
-def test_words_that_help(shell: Shell) -> None:
-    """Durations for --every, --yes without a terminal, and how an event config starts."""
+def test_hints(shell: Shell) -> None:
+    """--every takes durations; hints for --yes without a terminal and for event configs."""
     made = shell.json("configs", "create", "acme", "hello", "--every", "5m")["configs"][0]
     assert made["schedule_interval_minutes"] == 5
     assert shell("configs", "create", "acme", "hello", "--every", "often").code == 2
@@ -215,4 +216,4 @@ def test_words_that_help(shell: Shell) -> None:
     assert answer.code == 2
     assert "add --yes" in answer.err
     text = shell.ok("configs", "create", "acme", "hello", "--event-topic", "orders")
-    assert "only `penstock configs start cfg_" in text
+    assert "starts on messages of orders, or with `penstock configs start cfg_" in text

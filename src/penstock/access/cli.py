@@ -1,4 +1,4 @@
-"""`penstock keys`: API keys, shown once and kept as hashes."""
+"""`penstock keys`: manage API keys; a key is printed once and stored as a hash."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from penstock.cli.app import App, Group
 from penstock.cli.arguments import KEY
 from penstock.core.clock import parse_duration
 
-ONCE = "This is the only time the key is shown: keep it where secrets are kept."
+ONCE = "The key is not shown again: store it where you keep secrets."
 
 
 @click.group(cls=Group)
 def keys() -> None:
-    """API keys: create, list, rotate, revoke."""
+    """Create, list, rotate and revoke API keys."""
 
 
 @keys.command("create")
 @click.argument("name")
 @click.option("--role", type=click.Choice([role.value for role in Role]), required=True,
-              help="viewer reads; worker claims and reports; operator: all but keys.")  # fmt: skip
-@click.option("--customer", metavar="ID", help="Bind the key: it sees and touches this one only.")
+              help="viewer: read; worker: claim and report; operator: all but keys.")  # fmt: skip
+@click.option("--customer", metavar="ID", help="Restrict the key to this customer's data.")
 @click.option(
-    "--expires", metavar="DURATION", help="How long it holds, such as 90d; else for good."
+    "--expires", metavar="DURATION", help="Lifetime, such as 90d; does not expire if omitted."
 )
-@click.option("--rate", type=float, metavar="N", help="Requests a second it may make.")
+@click.option("--rate", type=float, metavar="N", help="Requests per second; default api_rate.")
 @click.pass_obj
 def create(
     app: App, name: str, role: str, customer: str | None, expires: str | None, rate: float | None
 ) -> None:
-    """Create a key and show it, this once."""
+    """Create a key and print it; it cannot be shown again."""
     if expires is not None:
         parse_duration(expires, "expires")
     wanted = {"name": name, "role": role, "customer_id": customer, "expires": expires, "rate": rate}
@@ -45,24 +45,24 @@ def create(
 
 @keys.command("list")
 @click.option("--customer", metavar="ID", help="Only keys bound to this customer.")
-@click.option("--all", "with_revoked", is_flag=True, help="Revoked ones too.")
+@click.option("--all", "with_revoked", is_flag=True, help="Include revoked keys.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True,
-              help="At most so many.")  # fmt: skip
+              help="Maximum number of rows.")  # fmt: skip
 @click.pass_obj
 def list_(app: App, customer: str | None, with_revoked: bool, limit: int) -> None:
-    """List keys, oldest first; never their secrets."""
+    """List keys, oldest first, without their secrets."""
     with app.use_cases() as cases:
         found = cases.keys(customer=customer, with_revoked=with_revoked, limit=limit)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("No keys. Create one: penstock keys create NAME --role operator")
             return
         output.table(
             ("key", "name", "role", "customer", "state", "last used", "expires"),
             [
-                (k["key_id"], k["name"], k["role"], k["customer_id"] or "everybody",
+                (k["key_id"], k["name"], k["role"], k["customer_id"] or "all",
                  _state(k, now), _when(k["last_used_at"], now), _when(k["expires_at"], now))
                 for k in found
             ],
@@ -70,16 +70,16 @@ def list_(app: App, customer: str | None, with_revoked: bool, limit: int) -> Non
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
-    app.emit({"keys": found}, people)
+    app.emit({"keys": found}, print_text)
 
 
 @keys.command("rotate")
 @click.argument("key_id", type=KEY, metavar="ID")
 @click.option("--overlap", default="24h", show_default=True, metavar="DURATION",
-              help="How long the old secret holds; 0s ends it at once.")  # fmt: skip
+              help="How long the old secret stays valid; 0s ends it now.")  # fmt: skip
 @click.pass_obj
 def rotate(app: App, key_id: str, overlap: str) -> None:
-    """Give a key a new secret and show it, this once."""
+    """Replace a key's secret and print the new one; it cannot be shown again."""
     parse_duration(overlap, "overlap")
     with app.use_cases() as cases:
         made = cases.key_rotate(key_id, overlap)
@@ -88,29 +88,29 @@ def rotate(app: App, key_id: str, overlap: str) -> None:
 
 @keys.command("revoke")
 @click.argument("key_id", type=KEY, metavar="ID")
-@click.option("--reason", default="", metavar="TEXT", help="Why; written down.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the journal.")
 @click.pass_obj
 def revoke(app: App, key_id: str, reason: str) -> None:
-    """End a key for good; servers refuse it within a minute."""
+    """Revoke a key permanently; servers reject it within a minute."""
     with app.use_cases() as cases:
         changed = cases.key_revoke(key_id, reason)
-    word = "revoked" if changed else "was revoked before"
-    app.emit({"key_id": key_id, "changed": changed}, lambda: click.echo(f"{key_id} {word}"))
+    text = f"{key_id} is {'revoked' if changed else 'already revoked'}."
+    app.emit({"key_id": key_id, "changed": changed}, lambda: click.echo(text))
 
 
 def _show_once(app: App, made: Mapping[str, Any]) -> None:
-    """The key itself on a line of its own, so that it can be piped; remarks around it."""
+    """Print the key on a line of its own, so that it can be piped, followed by hints."""
     info = made["info"]
 
-    def people() -> None:
+    def print_text() -> None:
         click.echo(made["key"])
-        whose = info["customer_id"] or "all customers"
-        app.say(f"{info['key_id']} ({info['name']}, {info['role']}, {whose})")
+        scope = info["customer_id"] or "all customers"
+        app.say(f"{info['key_id']} ({info['name']}, {info['role']}, {scope})")
         if info["rotating_until"] is not None:
-            app.say(f"The old secret holds until {info['rotating_until']}.")
+            app.say(f"The old secret is valid until {info['rotating_until']}.")
         app.say(ONCE)
 
-    app.emit(made, people)
+    app.emit(made, print_text)
 
 
 def _state(key: Mapping[str, Any], now: int) -> str:

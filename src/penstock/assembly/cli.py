@@ -1,7 +1,8 @@
-"""`penstock up`, `api`, `worker` and `scheduler`: processes that run until told to stop.
+"""`penstock up`, `api`, `worker` and `scheduler`: processes that run until a signal stops them.
 
-The first SIGTERM or SIGINT drains: nothing new is claimed, what runs may end. The second one leaves
-at once; what was held is rescued by the sweepers after the lease.
+The first SIGTERM or SIGINT drains the process: it claims no new runs and waits for its active runs,
+at most for the setting `drain`. The second one exits immediately; after the lease expires, sweepers
+recover the claimed runs.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ SERVICES = (
 
 
 def _worker_options(function: F) -> F:
-    function = click.option("--slots", type=int, metavar="N", help="Runs executed at once.")(
+    function = click.option("--slots", type=int, metavar="N", help="Number of concurrent runs.")(
         function
     )
-    function = click.option("--pool", metavar="NAME", help="The pool of processors to serve.")(
+    function = click.option("--pool", metavar="NAME", help="Execute only runs of this pool.")(
         function
     )
     return _pipeline_option(function)
@@ -48,20 +49,20 @@ def _worker_options(function: F) -> F:
 
 def _pipeline_option(function: F) -> F:
     return click.option(
-        "--pipelines", multiple=True, metavar="MODULE|FILE", help="Where pipelines are declared."
+        "--pipelines", multiple=True, metavar="MODULE|FILE", help="Module or file with pipelines."
     )(function)
 
 
 def _api_options(function: F) -> F:
-    function = click.option("--port", type=int, metavar="N", help="The API's port; 0: any free.")(
+    function = click.option("--port", type=int, metavar="N", help="API port; 0 for any free one.")(
         function
     )
-    return click.option("--host", metavar="ADDRESS", help="Where the API listens.")(function)
+    return click.option("--host", metavar="ADDRESS", help="Address the API listens on.")(function)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """What a process consists of."""
+    """The components of a process; `command` names it in output and as the actor."""
 
     command: str
     services: bool = False
@@ -72,7 +73,7 @@ class _Parts:
 @click.command("up", cls=Command)
 @_worker_options
 @_api_options
-@click.option("--no-api", is_flag=True, help="Do not serve the API.")
+@click.option("--no-api", is_flag=True, help="Run without the HTTP API.")
 @click.pass_obj
 def up(
     app: App,
@@ -84,9 +85,10 @@ def up(
     port: int | None,
     no_api: bool,
 ) -> None:
-    """Run everything here: scheduler, services, a worker and the API, in one process.
+    """Run the scheduler, all services, a worker and the API in one process.
 
-    Creates or migrates the database first. Stop with Ctrl-C; twice to stop at once.
+    Creates or migrates the database first. On Ctrl-C the process claims no new runs, waits for its
+    active runs (at most for the setting `drain`) and exits; a second Ctrl-C stops it immediately.
     """
     settings = app.database_settings(
         pipelines=pipelines or None, worker_slots=slots, pool=pool, api_host=host, api_port=port
@@ -99,7 +101,10 @@ def up(
 @_api_options
 @click.pass_obj
 def api(app: App, pipelines: tuple[str, ...], host: str | None, port: int | None) -> None:
-    """Serve the HTTP API alone; any number of replicas may run."""
+    """Serve the HTTP API only.
+
+    Any number of replicas can run on one database.
+    """
     settings = app.database_settings(pipelines=pipelines or None, api_host=host, api_port=port)
     _serve(app, settings, _Parts(command="api", api=True))
 
@@ -108,7 +113,10 @@ def api(app: App, pipelines: tuple[str, ...], host: str | None, port: int | None
 @_worker_options
 @click.pass_obj
 def worker(app: App, pipelines: tuple[str, ...], slots: int | None, pool: str | None) -> None:
-    """Run a worker: it claims runs and executes them."""
+    """Run a worker that claims and executes runs.
+
+    Any number of workers can run on one database.
+    """
     settings = app.database_settings(pipelines=pipelines or None, worker_slots=slots, pool=pool)
     if not settings.pipelines:
         fix = "penstock worker --pipelines my_pipelines.py, or set PENSTOCK_PIPELINES."
@@ -120,17 +128,17 @@ def worker(app: App, pipelines: tuple[str, ...], slots: int | None, pool: str | 
 @_pipeline_option
 @click.pass_obj
 def scheduler(app: App, pipelines: tuple[str, ...]) -> None:
-    """Run the scheduler and the other services, without a worker.
+    """Run the scheduler and the other services, but no worker.
 
-    Any number may run at once: a slot still starts exactly once.
+    Any number of replicas can run on one database: each occurrence starts exactly once.
     """
     settings = app.database_settings(pipelines=pipelines or None)
     _serve(app, settings, _Parts(command="scheduler", services=True))
 
 
 def _serve(app: App, settings: Settings, parts: _Parts) -> None:
-    """Build, start, wait for a signal, stop."""
-    # Loads the store, the services and the users' modules: nothing before this needs them.
+    """Build the process, start it, wait for a signal and stop it."""
+    # Imported here because it loads the store, the services and the users' modules.
     from penstock.assembly.process import (
         build_api,
         build_worker,
@@ -165,7 +173,7 @@ def _serve(app: App, settings: Settings, parts: _Parts) -> None:
         url = None if server is None else server.url
         _introduce(app, settings, declared, parts, url, key)
         SystemClock().wait(stopping, None)
-        app.say("Stopping: no new runs are claimed; press Ctrl-C again to stop at once.")
+        app.say("Stopping: waiting for active runs; press Ctrl-C again to stop immediately.")
         if server is not None:
             server.stop()
         if made is not None:
@@ -182,8 +190,8 @@ def _introduce(
     url: str | None,
     key: str | None,
 ) -> None:
-    """Say where state lives, what runs, and how to stop it."""
-    # As in _serve.
+    """Print the database, the components of the process and how to stop it."""
+    # Imported here because it loads the store.
     from penstock.assembly.process import describe_database
 
     where = describe_database(settings.database_url)
@@ -200,20 +208,21 @@ def _introduce(
         app.say(f"  services   {SERVICES}")
     if parts.worker:
         lease = format_duration(settings.session_lease)
-        app.say(f"  worker     {settings.worker_slots} slots, pool {settings.pool}, lease {lease}")
+        concurrency = f"concurrency {settings.worker_slots}"
+        app.say(f"  worker     {concurrency}, pool {settings.pool}, lease {lease}")
     if url is not None:
-        app.say(f"  api        {url}/api/v1   (document: {url}/openapi.json)")
+        app.say(f"  api        {url}/api/v1   (OpenAPI: {url}/openapi.json)")
     if key is not None:
         app.say(f"  key        {key}   (development, this machine only)")
     missing = "none: add --pipelines my_pipelines.py to execute runs"
     if names or parts.worker:
         app.say(f"  pipelines  {', '.join(names) or missing}")
-    app.say("  look       penstock status   ·   stop  Ctrl-C")
+    app.say("  status     penstock status   ·   stop  Ctrl-C")
 
 
 @contextlib.contextmanager
 def _signals(stopping: threading.Event) -> Iterator[None]:
-    """Set the event on the first signal; leave at once on the second."""
+    """Set the event on the first signal; exit immediately on the second."""
 
     def handle(number: int, _: FrameType | None) -> None:
         if stopping.is_set():
@@ -221,7 +230,7 @@ def _signals(stopping: threading.Event) -> Iterator[None]:
         stopping.set()
 
     if threading.current_thread() is not threading.main_thread():
-        yield  # a test drives the command from a thread: it sets no handlers
+        yield  # handlers can be set only in the main thread; tests run the command in another
         return
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,7 +1,8 @@
-"""The command line: one file per command family, over the client's use cases.
+"""The command-line interface: one module per group of commands, over the client's use cases.
 
-`main` is the program. Nothing heavy is imported until a command needs it: `penstock --help` answers
-at once. Commands never touch the store or the engine; `assembly` builds what they start.
+`main` is the entry point. Heavy modules are imported only when a command needs them, so
+`penstock --help` starts quickly. Commands never import the store or the engine; `assembly` builds
+the processes that they start.
 """
 
 from __future__ import annotations
@@ -12,5 +13,5 @@ __all__ = ["cli", "main"]
 
 
 def main() -> None:
-    """Run the command line of this process and exit."""
+    """Run the command line with this process's arguments and exit."""
     cli.main(prog_name="penstock")

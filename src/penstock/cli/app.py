@@ -1,7 +1,7 @@
-"""What every command shares: global options, settings, an open client, and how output is shaped.
+"""Shared by all commands: global options, settings, the client or API connection, and output.
 
-`App` travels as click's context object. `Command` and `Group` accept the global options anywhere,
-so that `penstock --json runs list` and `penstock runs list --json` mean the same.
+`App` is click's context object. `Command` and `Group` accept the global options in any position,
+so `penstock --json runs list` and `penstock runs list --json` are equivalent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULT_FILE = "penstock.toml"
 
 
 class App:
-    """The options of this call and what follows from them."""
+    """The global options of one invocation, and the settings and connections they select."""
 
     def __init__(self) -> None:
         self.database_url: str | None = None
@@ -42,8 +42,8 @@ class App:
         self.is_debug = False
 
     def settings(self, **overrides: Any) -> Settings:
-        """Settings from file, environment and flags; explicit overrides win."""
-        # Help and completion need no settings, so their modules are loaded here.
+        """Load settings from file, environment and flags; `overrides` have the last word."""
+        # Imported here because help and completion need no settings.
         from penstock.assembly.settings import load
 
         file = Path(self.config) if self.config else None
@@ -52,28 +52,28 @@ class App:
         if self.url and self.database_url:
             raise InvalidInput("url", "either --url or --database-url", "both")
         if self.database_url:
-            overrides = {"url": "", **overrides}  # who names a database means it
+            overrides = {"url": "", **overrides}  # --database-url beats PENSTOCK_URL
         given = {"database_url": self.database_url, "url": self.url}
         return load(os.environ, file, {**given, **overrides})
 
     def database_settings(self, **overrides: Any) -> Settings:
-        """The settings of a command that works on the database itself; it refuses an API."""
+        """Load settings for a command that needs direct database access; reject --url."""
         settings = self.settings(**overrides)
         refuse_url(settings.url)
         return settings
 
     @contextlib.contextmanager
     def use_cases(self) -> Iterator[UseCases]:
-        """What a command does, on the database or, with a URL, through the API."""
+        """Open the use cases: over the API if a URL is set, otherwise on the database."""
         settings = self.settings()
         if not settings.url:
-            # Loads the store: as in `client`.
+            # Imported here because it loads the store, as in `client`.
             from penstock.cli.backends.database import Here
 
             with self.client(settings) as client:
                 yield Here(client, settings.database_url)
             return
-        # Only commands over a URL need the API's client.
+        # Imported here because only commands over a URL need the API client.
         from penstock.cli.backends.http import There
         from penstock.remote import connect  # as above
 
@@ -84,41 +84,41 @@ class App:
 
     @contextlib.contextmanager
     def client(self, settings: Settings | None = None, *, create: bool = False) -> Iterator[Client]:
-        """A client on the database; a SQLite file that is not there is only made by `create`."""
+        """Open a client on the database; a missing SQLite file is created only with `create`."""
         chosen = settings or self.database_settings()
-        # Loads the store: only commands that open it pay for that.
+        # Imported here because it loads the store.
         from penstock.assembly.process import open_client
 
-        # Libraries' log lines are for processes that serve; a command says what went wrong itself.
+        # Silence library logs: a command reports its own errors; only servers log.
         logging.getLogger().addHandler(logging.NullHandler())
         with open_client(chosen, actor=actor(), create=create) as client:
             yield client
 
     def emit(self, value: Any, people: Callable[[], None]) -> None:
-        """Print one JSON document, or what `people` prints."""
+        """Print `value` as one JSON document under --json, or call `people` to print text."""
         if self.is_json:
             click.echo(json.dumps(value, indent=None if self.is_quiet else 2, ensure_ascii=False))
         else:
             people()
 
     def say(self, text: str) -> None:
-        """Tell people something that is not the answer itself; silent under --quiet and --json."""
+        """Print a hint that is not part of the result; silent under --quiet and --json."""
         if not self.is_quiet and not self.is_json:
             click.echo(text)
 
 
 def refuse_url(url: str | None) -> None:
-    """Refuse an API where a command works on the database itself."""
+    """Raise InvalidInput if a URL is set for a command that needs direct database access."""
     if url:
         command = click.get_current_context().command_path
-        expected = f"nothing, because `{command}` works on the database itself"
-        fix = "Leave out --url and PENSTOCK_URL, or name the database with --database-url."
+        expected = f"no URL, because `{command}` needs direct access to the database"
+        fix = "Remove --url and PENSTOCK_URL, or pass --database-url."
         raise InvalidInput("url", expected, url.rpartition("@")[2], fix)
 
 
 def _key(settings: Settings) -> str | None:
-    """The key for the settings' URL: the environment's, or on this machine the development key."""
-    # As in `settings`.
+    """Return the API key from the environment; for a loopback URL fall back to the dev key file."""
+    # Imported here for the reason given in `settings`.
     from penstock.assembly.settings import api_key_of, key_file
 
     key = api_key_of(os.environ)
@@ -133,20 +133,20 @@ def _key(settings: Settings) -> str | None:
 
 
 def actor() -> str:
-    """Who is written down for what this command changes."""
+    """Return the actor that the audit journal records for changes made by this command."""
     with contextlib.suppress(OSError, KeyError, ImportError):
         return f"cli:{getpass.getuser()}"
     return "cli"
 
 
 def is_asked_for(flag: str, given: Sequence[str]) -> bool:
-    """Whether a flag stands on the command line; errors in parsing are shaped by it too."""
+    """Return whether `flag` was passed; works even if click could not parse the command line."""
     before = given[: list(given).index("--")] if "--" in given else given
     return flag in before
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Remember a global option wherever it was given; absent ones change nothing."""
+    """Store a global option on the App; an option that was not passed changes nothing."""
     app = ctx.ensure_object(App)
     if value is not None and value is not False and param.name is not None:
         setattr(app, param.name, value)
@@ -158,29 +158,30 @@ def _global_options() -> list[click.Option]:
 
     return [
         option("--database-url", metavar="URL",
-               help="sqlite:PATH or postgresql://…  [env: PENSTOCK_DATABASE_URL]"),
+               help="Database: sqlite:PATH or postgresql://…  [env: PENSTOCK_DATABASE_URL]"),
         option("--url", metavar="URL",
-               help="An API to speak to instead of a database.  [env: PENSTOCK_URL]"),
+               help="Use the API at this URL instead of a database.  [env: PENSTOCK_URL]"),
         option("--config", metavar="FILE", type=click.Path(),
-               help=f"Settings file.  [default: ./{DEFAULT_FILE} if it exists]"),
-        option("--json", "is_json", is_flag=True, help="Answer in JSON; errors too."),
-        option("--quiet", "-q", "is_quiet", is_flag=True, help="Only the answer, no remarks."),
-        option("--debug", "is_debug", is_flag=True, help="Show tracebacks of errors."),
+               help=f"TOML file with settings.  [default: ./{DEFAULT_FILE} if it exists]"),
+        option("--json", "is_json", is_flag=True, help="Print results and errors as JSON."),
+        option("--quiet", "-q", "is_quiet", is_flag=True, help="Print only results, no hints."),
+        option("--debug", "is_debug", is_flag=True, help="Print the traceback of an error."),
     ]  # fmt: skip
 
 
 class _Global(click.Command):
-    """Adds the global options, and lists them apart from the command's own."""
+    """Base of all commands: adds the global options and lists them in their own help section."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self.help:  # docstrings are raw: there click's mark for lines as they stand is two signs
+        # In a raw docstring click's no-wrap marker \b is two characters; make it the control char.
+        if self.help:
             self.help = self.help.replace("\\b\n", "\b\n")
         self.global_options = _global_options()
         self.params.extend(self.global_options)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The command's options, then the global ones; arguments are in the line of usage."""
+        """Write the command's own options, then the global ones; omit arguments (see usage)."""
         own = [p for p in self.get_params(ctx)
                if p not in self.global_options and not isinstance(p, click.Argument)]  # fmt: skip
         for title, params in (("Options", own), ("Global options", self.global_options)):
@@ -197,19 +198,19 @@ class Command(_Global):
 
 
 class Group(_Global, click.Group):
-    """A family of commands; its commands are `Command`s."""
+    """A group of commands that creates its subcommands as `Command`."""
 
     command_class = Command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command meant; an unknown one is answered with the nearest."""
+        """Resolve a subcommand; the error for an unknown name suggests the closest match."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1) if args else []
-            said = error.format_message()
-            if not near or "Did you mean" in said:
+            message = error.format_message()
+            if not near or "Did you mean" in message:
                 raise
-            raise click.UsageError(f"{said} Did you mean '{near[0]}'?", ctx) from None
+            raise click.UsageError(f"{message} Did you mean '{near[0]}'?", ctx) from None

@@ -1,4 +1,7 @@
-"""What users type: ids, times, key=value pairs, JSON, files; refusals name the field and fix."""
+"""Parse command-line arguments: ids, times, key=value pairs, JSON and files.
+
+Every error names the field, what was expected and how to fix it.
+"""
 
 from __future__ import annotations
 
@@ -25,27 +28,27 @@ FILE_MAX_BYTES = 200_000_000
 
 
 class PublicId(ParamType):
-    """A public id such as run_7h2kq0v3, checked and spelled as Penstock spells it."""
+    """A public id such as run_7h2kq0v3, validated and normalized."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.name = f"{kind}_id"
 
     def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> str:
-        """The id."""
+        """Return the id in its canonical spelling."""
         number = decode(self.kind, value, param.name if param is not None else None)
         return encode(self.kind, number)
 
 
 class JsonObject(ParamType):
-    """A JSON object on the command line, or @file with one inside."""
+    """A JSON object given inline, or as @FILE to read it from a file."""
 
     name = "json"
 
     def convert(
         self, value: Any, param: click.Parameter | None, _: click.Context | None
     ) -> dict[str, Any]:
-        """The object."""
+        """Parse and return the object."""
         if isinstance(value, dict):
             return value
         field = (param.name if param is not None else None) or "json"
@@ -62,12 +65,12 @@ class JsonObject(ParamType):
 
 
 class Minutes(ParamType):
-    """A number of minutes, or a duration with its unit such as 90s, 5m or 1h30m."""
+    """A number of minutes, or a duration with units such as 90s, 5m or 1h30m."""
 
     name = "minutes"
 
     def convert(self, value: Any, param: click.Parameter | None, _: click.Context | None) -> float:
-        """The minutes."""
+        """Return the number of minutes."""
         field = (param.name if param is not None else None) or "minutes"
         try:
             return float(value)
@@ -90,28 +93,28 @@ RUN_PREFIX, FLOW_PREFIX = "run_", "flow_"
 
 
 def run_id(text: str) -> str:
-    """A run's id, checked and spelled as Penstock spells it."""
+    """Validate a run id and return its canonical spelling."""
     return encode("run", decode("run", text))
 
 
 def flow_id(text: str) -> str:
-    """A flow's id, checked and spelled as Penstock spells it."""
+    """Validate a flow id and return its canonical spelling."""
     return encode("flow", decode("flow", text))
 
 
 def no_partition(thing: str) -> InvalidInput:
-    """The refusal of a name that stands where a pipeline and its partition are meant."""
+    """Return the error for a command that got `thing` but no partition."""
     if thing.startswith("dl_"):
         fix = f"That is a dead letter: penstock dlq show {thing}"
     elif thing.startswith(RUN_PREFIX):
         fix = f"That is a run: penstock why {thing}"
     else:
-        fix = f"Say which day, penstock … {thing} 2025-12-31, or a flow's id; flows list has them."
-    return InvalidInput("partition", "a slice of data, such as 2025-12-31", None, fix)
+        fix = f"Add a partition (penstock … {thing} 2025-12-31), or pass a flow id; see flows list."
+    return InvalidInput("partition", "a partition such as 2025-12-31", None, fix)
 
 
 def moment(text: str | None, field: str, now: int) -> int | None:
-    """A time given as ISO 8601 with offset, or as a duration ago (`2h`, `3d`)."""
+    """Parse an ISO 8601 time with offset, or a duration before `now` (`2h`, `3d`), to micros."""
     if text is None:
         return None
     if text[:1].isdigit() and text[-1:].lower() in "smhdw" and "T" not in text.upper():
@@ -124,7 +127,7 @@ def moment(text: str | None, field: str, now: int) -> int | None:
 
 
 def pairs(given: Sequence[str], field: str) -> dict[str, Any]:
-    """key=value pairs; a value that is JSON is taken as such, anything else is text."""
+    """Parse key=value pairs; a value that is valid JSON is decoded, any other stays text."""
     found: dict[str, Any] = {}
     for item in given:
         key, equals, value = item.partition("=")
@@ -138,7 +141,7 @@ def pairs(given: Sequence[str], field: str) -> dict[str, Any]:
 
 
 def records(path: Path, field: str = "file") -> list[tuple[str, dict[str, Any]]]:
-    """Objects of a JSON, JSON-lines or TOML file, each with where it stands in the file."""
+    """Read the objects of a JSON, JSON-lines or TOML file, each with its location in the file."""
     text = read_text(path, field)
     if path.suffix.lower() == ".toml":
         found = _toml(path, text, field)
@@ -153,20 +156,20 @@ def records(path: Path, field: str = "file") -> list[tuple[str, dict[str, Any]]]
 
 
 def confirm(question: str) -> None:
-    """Go on only after a yes; where nobody can answer, say how to do without."""
+    """Ask a yes/no question and abort on no; without a terminal, fail and suggest --yes."""
     try:
         is_wanted = click.confirm(question)
     except click.Abort:
         if sys.stdin.isatty():
             raise
-        click.echo(err=True)  # the question stands on a line of its own
-        raise click.UsageError("Nobody can be asked here: add --yes.") from None
+        click.echo(err=True)  # end the line of the question
+        raise click.UsageError("Cannot ask for confirmation (no terminal): add --yes.") from None
     if not is_wanted:
         raise click.Abort
 
 
 def read_text(path: Path, field: str) -> str:
-    """A file's text, or a refusal that names the field; `-` is standard input."""
+    """Read a UTF-8 file (`-` is standard input); errors name `field`."""
     try:
         if str(path) == "-":
             return sys.stdin.read()
@@ -180,7 +183,7 @@ def read_text(path: Path, field: str) -> str:
 
 
 def chosen(pipelines: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
-    """The registered pipeline of a name; an unknown one is refused with a near name."""
+    """Return the registered pipeline with this name; the error suggests the closest name."""
     known = {info["pipeline_template"]: info for info in pipelines}
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)

@@ -1,4 +1,4 @@
-"""Errors at the edge: one clear line and what to do, or JSON; a traceback only when asked for."""
+"""Report errors on the command line: one line with a fix, or JSON; a traceback with --debug."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from penstock.core.errors import (
 
 INTERRUPTED = 130
 USAGE = 2
-LOOK = {
-    "topic": "Make it with `penstock topics create`; `penstock topics list` shows those there are.",
+_FIXES = {
+    "topic": "Create it with `penstock topics create`, or see `penstock topics list`.",
     "subscription": "See `penstock subscriptions list`.",
-    "message": "Messages are forgotten when their topic's retention ends.",
+    "message": "Messages are deleted when their topic's retention ends.",
     "limit": "See `penstock limits list`.",
-    "lease": "It has ended, or never was; `penstock limits show LIMIT` lists those that are held.",
+    "lease": "It has ended or never existed; `penstock limits show LIMIT` lists current leases.",
     "run": "See `penstock runs list`.",
     "flow": "See `penstock flows list`.",
     "config": "See `penstock configs list`.",
     "dead letter": "See `penstock dlq list --status all`.",
-    "trace": "It takes a correlation id, a flow or a run; `penstock flows list` has flows.",
+    "trace": "Pass a correlation id, a flow id or a run id; see `penstock flows list`.",
 }
-"""Where to look when there is no such thing."""
+"""Suggested fix for NotFound, by kind of resource."""
 
 
 def report(error: Exception, *, is_json: bool, is_debug: bool) -> int:
-    """Tell the user what went wrong on standard error; returns the exit code."""
+    """Print the error on standard error and return the exit code."""
     if isinstance(error, BrokenPipeError):
-        # The reader (head, less) has seen enough. Python would complain again at exit otherwise.
+        # The reader (head, less) closed the pipe. Without this Python reports it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if is_debug:
         traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and not is_json:
-        click.echo(error.format_message(), err=True)  # nothing was asked: help is the answer
+        click.echo(error.format_message(), err=True)  # no command given: the message is the help
         return USAGE
     code, record, text = _described(error)
     if is_json:
@@ -57,7 +57,7 @@ def report(error: Exception, *, is_json: bool, is_debug: bool) -> int:
 def _described(error: Exception) -> tuple[int, dict[str, Any], str]:
     if isinstance(error, PenstockError):
         record = {**error.detail, "code": error.code, "message": error.message}
-        fix = _way_out(error)
+        fix = _fix(error)
         if not fix:
             return error.exit_code, record, error.message
         return error.exit_code, {**record, "fix": fix}, f"{error.message} {fix}"
@@ -67,18 +67,18 @@ def _described(error: Exception) -> tuple[int, dict[str, Any], str]:
         message = error.format_message()
         return error.exit_code, {"code": "command", "message": message}, message
     message = f"{type(error).__name__}: {error}"
-    fix = "This is a fault of Penstock or of its surroundings; --debug shows where it happened."
+    fix = "This is a bug in Penstock or a problem of its environment; --debug prints the traceback."
     return 1, {"code": "internal", "message": message, "fix": fix}, f"{message}\n{fix}"
 
 
-def _way_out(error: PenstockError) -> str:
-    """What to do next, where the error itself does not say it."""
+def _fix(error: PenstockError) -> str:
+    """Return what to do next; empty if there is nothing to add to the error's own message."""
     if isinstance(error, NotFound):
-        return LOOK.get(error.kind, "")
+        return _FIXES.get(error.kind, "")
     if isinstance(error, StoreBusy):
-        return "If that does not help: does a backup, a shell or another program hold a lock on it?"
+        return "If it persists, check whether a backup, a shell or another program holds a lock."
     if isinstance(error, ApiUnavailable) and error.message.startswith("cannot reach"):
-        return "Does `penstock up` or `penstock api` run there? Check --url and PENSTOCK_URL."
+        return "Check that `penstock up` or `penstock api` is running, and --url or PENSTOCK_URL."
     if not isinstance(error, IllegalTransition) or error.kind != "run":
         return ""
     if error.to_state.startswith("PENDING"):
@@ -90,7 +90,7 @@ def _way_out(error: PenstockError) -> str:
 
 def _usage(error: click.UsageError) -> tuple[int, dict[str, Any], str]:
     is_bare = isinstance(error, click.exceptions.NoArgsIsHelpError)
-    message = "A command is missing." if is_bare else error.format_message()
+    message = "Missing command." if is_bare else error.format_message()
     path = error.ctx.command_path if error.ctx else "penstock"
     record: dict[str, Any] = {"code": "usage", "message": message}
     if isinstance(error, click.BadParameter) and error.param is not None:

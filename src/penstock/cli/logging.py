@@ -1,7 +1,7 @@
-"""Live log lines: events in words for people, as JSON lines for programs; never a flood.
+"""Log the events of a serving process, as text lines or JSON lines.
 
-Subscribes to the event stream of the process. When more than a screenful ends in a second, single
-runs are no longer named: one line says how many went by.
+`EventLog` subscribes to the process's event stream. Text output is limited to LINES_PER_SECOND for
+frequent events; the rest are counted, and one line reports the counts. JSON output is complete.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class EventLog:
-    """Turns events into lines."""
+    """Event subscriber that writes one log line per event, and counts the excess."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class EventLog:
         self._lock = threading.Lock()
         self._second = 0
         self._lines = 0
-        self._unsaid: Counter[str] = Counter()
+        self._suppressed: Counter[str] = Counter()
 
     @classmethod
     @contextlib.contextmanager
     def attached(
         cls, app: App, settings: Settings, events: Events, client: Client
     ) -> Iterator[None]:
-        """Log the process's events and its libraries' warnings while the block runs."""
+        """Log the process's events and the records of standard logging while the block runs."""
         as_json = app.is_json or settings.log_format == "json"
         level = "warning" if app.is_quiet else settings.log_level
         log = cls(click.echo, as_json=as_json, level=level, name_of=_Names(client))
@@ -91,7 +91,7 @@ class EventLog:
             leave()
 
     def __call__(self, event: Event) -> None:
-        """Write the event's line unless it is below the level or one too many."""
+        """Write the event's line unless its level is too low or the rate limit is reached."""
         level, text = described(event, self._name_of)
         if LEVELS.index(level) < self._level:
             return
@@ -102,27 +102,27 @@ class EventLog:
     def line(
         self, level: str, text: str, record: dict[str, Any], *, is_one_of_many: bool = False
     ) -> None:
-        """Write one line, or count it."""
+        """Write one line; a frequent one (`is_one_of_many`) beyond the rate limit is counted."""
         now = self._clock.now()
         with self._lock:
             if now // 1_000_000 != self._second:
-                self._say_unsaid(now)
+                self._write_suppressed(now)
                 self._second, self._lines = now // 1_000_000, 0
             self._lines += 1
             if is_one_of_many and self._lines > LINES_PER_SECOND and not self._as_json:
-                self._unsaid[_counted(record)] += 1
+                self._suppressed[_counted(record)] += 1
                 return
         self._put(now, level, text, record)
 
     def flush(self) -> None:
-        """Say what was only counted."""
+        """Write the counts of suppressed lines."""
         with self._lock:
-            self._say_unsaid(self._clock.now())
+            self._write_suppressed(self._clock.now())
 
-    def _say_unsaid(self, now: int) -> None:
-        if self._unsaid:
-            what = ", ".join(f"{n:,} {state.lower()}" for state, n in self._unsaid.items())
-            self._unsaid = Counter()
+    def _write_suppressed(self, now: int) -> None:
+        if self._suppressed:
+            what = ", ".join(f"{n:,} {state.lower()}" for state, n in self._suppressed.items())
+            self._suppressed = Counter()
             self._put(now, "info", f"… and {what}", {})
 
     def _put(self, now: int, level: str, text: str, record: dict[str, Any]) -> None:
@@ -136,7 +136,7 @@ class EventLog:
 
 
 def _counted(record: dict[str, Any]) -> str:
-    """What a line that is not written is counted as."""
+    """Return the category under which a suppressed line is counted."""
     if record.get("action") == "served":
         return "requests"
     if str(record.get("action")).startswith("push_"):
@@ -145,7 +145,7 @@ def _counted(record: dict[str, Any]) -> str:
 
 
 def described(event: Event, name_of: Callable[[int], str] = str) -> tuple[str, str]:
-    """(level, sentence) of an event."""
+    """Return the log level and the text of an event."""
     if isinstance(event, RunStarted):
         tries = f" (attempt {event.attempt})" if event.attempt > 1 else ""
         what = f"{name_of(event.processor)} for {event.customer_id}{tries}"
@@ -165,23 +165,23 @@ def described(event: Event, name_of: Callable[[int], str] = str) -> tuple[str, s
         return "warning", f"sweeper repaired: {', '.join(words) or 'pauses'}"
     if isinstance(event, WorkerBeat):
         level = "debug" if event.renewal == "renewed" else "warning"
-        return level, f"worker session {event.renewal}, {event.held} runs held"
+        return level, f"worker session {event.renewal}, {plural(event.held, 'run')} held"
     if isinstance(event, RunRefused):
-        return "warning", f"{encode('run', event.run_id)} came too late: its result was refused"
+        return "warning", f"{encode('run', event.run_id)} reported too late: its result was refused"
     if isinstance(event, Served):
         return _served(event)
     if isinstance(event, PushPosted):
         level = "debug" if event.outcome == "ack" else "warning"
-        said = event.failure or event.status
-        return level, f"push {event.subscription}: {event.message_id} {event.outcome} ({said})"
+        result = event.failure or event.status
+        return level, f"push {event.subscription}: {event.message_id} {event.outcome} ({result})"
     if isinstance(event, PushRefused):
         return "warning", f"push to {event.subscription} refused ({event.status}): {event.reason}"
     if isinstance(event, PushAccepted):
         level = "error" if event.outcome == "kept" else "debug"
-        said = "kept as poison" if event.outcome == "kept" else event.outcome
-        return level, f"push to {event.subscription}: {event.message_id or 'a message'} {said}"
+        result = "stored as poison" if event.outcome == "kept" else event.outcome
+        return level, f"push to {event.subscription}: {event.message_id or 'a message'} {result}"
     if isinstance(event, ServiceError):
-        again = f"trying again in {event.seconds:.1f} s"
+        again = f"retrying in {event.seconds:.1f} s"
         return "error", f"{event.service} failed: {event.error}; {again}"
     return "debug", event.action.replace("_", " ") + "".join(
         f" {v}" for v in event.as_dict().values()
@@ -203,14 +203,14 @@ def _ended(event: RunEnded, name_of: Callable[[int], str]) -> tuple[str, str]:
     if event.error_type is None:
         return "info", f"{run} {event.final_state.lower()}: {what}"
     if event.dead:
-        then = f"dead, see `penstock runs show {run}`"
+        then = f"dead letter, see `penstock runs show {run}`"
         return "error", f"{run} {event.final_state.lower()} ({event.error_type}): {what}; {then}"
     then = "will be retried" if event.retry else "not retried"
     return "warning", f"{run} {event.final_state.lower()} ({event.error_type}): {what}; {then}"
 
 
 def _public(event: Event, name_of: Callable[[int], str]) -> dict[str, Any]:
-    """The event's fields with public ids and names instead of internal numbers."""
+    """Return the event's fields with public ids and names instead of internal keys."""
     fields = event.as_dict()
     if isinstance(event, RunStarted | RunEnded):
         pipeline, _, processor = name_of(event.processor).partition("/")
@@ -223,7 +223,7 @@ def _public(event: Event, name_of: Callable[[int], str]) -> dict[str, Any]:
 
 
 class _Names:
-    """Processor numbers to pipeline/processor; looked up again when one is new."""
+    """Lookup of pipeline/processor by processor key; an unknown key reloads the table."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -240,14 +240,14 @@ class _Names:
 
 
 class _Handler(logging.Handler):
-    """Standard log records (processors' own, libraries') on the same lines."""
+    """Logging handler that writes the records of processors and libraries to the event log."""
 
     def __init__(self, log: EventLog) -> None:
         super().__init__()
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record."""
+        """Write one log record, with the run id if it has one."""
         level = {"CRITICAL": "error"}.get(record.levelname, record.levelname.lower())
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:

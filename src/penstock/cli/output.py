@@ -1,6 +1,6 @@
-"""How things look to people: times with relative hints, tables, states in a few words.
+"""Format output as text: times with relative hints, durations, tables and states.
 
-What is shown are the API's shapes (`client.shapes`), which programs get as they are. rich is loaded
+The input is the API's JSON (`client.shapes`), which `--json` prints unchanged. rich is imported
 when the first table is printed.
 """
 
@@ -34,7 +34,7 @@ COLOURS = {
 
 
 def when(us: int | None, now: int | None = None) -> str:
-    """A time as people read it: UTC to the second, and how far away it is."""
+    """Format a time as UTC to the second; with `now`, add the relative time. None is `-`."""
     if us is None:
         return "-"
     text = to_datetime(us).strftime("%Y-%m-%d %H:%M:%SZ")
@@ -42,7 +42,7 @@ def when(us: int | None, now: int | None = None) -> str:
 
 
 def brief(us: int | None, now: int) -> str:
-    """A time in a table: the hour when it is today's, the date too when it is not."""
+    """Format a time for a table: without the date if it is the same day as `now`."""
     if us is None:
         return "-"
     form = "%H:%MZ" if us // DAY == now // DAY else "%m-%d %H:%MZ"
@@ -50,7 +50,7 @@ def brief(us: int | None, now: int) -> str:
 
 
 def relative(us: int) -> str:
-    """A difference in words: `in 4 min`, `2 h ago`."""
+    """Format a time difference: `in 4 min`, `2 h ago`, or `now` below a second."""
     if abs(us) < SECOND:
         return "now"
     text = span(abs(us))
@@ -58,7 +58,7 @@ def relative(us: int) -> str:
 
 
 def span(us: int | None) -> str:
-    """A duration in one unit: `350 ms`, `42 s`, `4 min`, `3 h`, `2 d`."""
+    """Format a duration in one unit: `350 ms`, `42 s`, `4 min`, `3 h`, `2 d`. None is `-`."""
     if us is None:
         return "-"
     for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (SECOND, "s")):
@@ -68,29 +68,29 @@ def span(us: int | None) -> str:
 
 
 def micros(text: str | None) -> int | None:
-    """A time of a shape in micros."""
+    """Parse an ISO 8601 time of the API to micros."""
     return None if text is None else parse_iso(text)
 
 
 def coloured(word: str) -> str:
-    """A word in its colour, as rich markup."""
+    """Return a word as rich markup in the colour of its state, or unchanged if it has none."""
     colour = COLOURS.get(word)
     return f"[{colour}]{word}[/{colour}]" if colour else word
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "") -> None:
-    """Print a table: one line per row whatever the terminal's width, empty columns left out."""
-    # rich costs 100 ms: only commands that print a table load it.
+    """Print a table with one line per row at any terminal width; omit empty columns."""
+    # Imported here because importing rich takes 100 ms.
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, header_style="bold", title=title or None,
                  title_justify="left", title_style="bold")  # fmt: skip
     cells = [[_cell(value) for value in row] for row in rows]
     kept = [n for n, _ in enumerate(columns) if any(row[n] != "-" for row in cells)]
-    for place in kept:
-        made.add_column(columns[place], no_wrap=True)
+    for index in kept:
+        made.add_column(columns[index], no_wrap=True)
     for row in cells:
-        made.add_row(*[row[place] for place in kept])
+        made.add_row(*[row[index] for index in kept])
     wide = console(TABLE_WIDTH)
     with wide.capture() as drawn:
         wide.print(made)
@@ -98,7 +98,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: st
 
 
 def facts(pairs: Sequence[tuple[str, object]]) -> None:
-    """Print name and value, one pair a line, names aligned; empty values are left out."""
+    """Print aligned name and value pairs, one per line; omit empty values."""
     shown = [(name, _plain(value)) for name, value in pairs if value not in (None, "", "-")]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
@@ -112,33 +112,33 @@ def _plain(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """A text that cannot steer the terminal: control characters are spelled out."""
+    """Escape control characters, so that text from users cannot control the terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
 
 
 def console(width: int | None = None) -> Console:
-    """A console on standard output."""
-    # As above: rich is loaded only when something is drawn.
+    """Return a rich console on standard output."""
+    # Imported here because importing rich takes 100 ms.
     from rich.console import Console
 
     return Console(width=width, highlight=False, soft_wrap=False)
 
 
 def plural(n: int, word: str, many: str | None = None) -> str:
-    """`1 run`, `2,000 runs`."""
+    """Return a count with its noun: `1 run`, `2,000 runs`."""
     return f"{n:,} {word if n == 1 else many or word + 's'}"
 
 
 def first_line(text: str | None, limit: int = 80) -> str:
-    """The first line of a text, cut."""
+    """Return the first line of a text, cut to `limit` characters."""
     line = (text or "").strip().splitlines()[0] if (text or "").strip() else ""
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def error_message(details: Any) -> str:
-    """The sentence inside error details."""
+    """Return the message in error details; empty if there are none."""
     if isinstance(details, dict) and "message" in details:
         return str(details["message"])
     if not details:
@@ -147,14 +147,14 @@ def error_message(details: Any) -> str:
 
 
 def run_state(run: Mapping[str, Any]) -> str:
-    """A run's state as people read it: why it waits, whether it is dead."""
+    """Return a run's state, with the reason it waits or the word `dead`."""
     if run["state"] == "PENDING" and run["waits"] is not None:
         return f"PENDING {run['waits']}"
     return f"{run['state']} dead" if run["is_dead"] else str(run["state"])
 
 
 def schedule_words(config: Mapping[str, Any]) -> str:
-    """When a config fires, in a few words."""
+    """Return a config's schedule: its cron expression, interval or event topic."""
     if config["schedule_cron"]:
         return f"{config['schedule_cron']} {config['timezone']}"
     if config["schedule_interval_minutes"]:
@@ -163,15 +163,15 @@ def schedule_words(config: Mapping[str, Any]) -> str:
 
 
 def _cell(value: object) -> str:
-    # rich reads square brackets as markup: text from users is escaped, our colours are added here.
-    from rich.markup import escape  # as above: loaded with the first table
+    # rich reads square brackets as markup: escape text from users before adding colours.
+    from rich.markup import escape  # imported here because importing rich takes 100 ms
 
     text = "-" if value is None or value == "" else printable(str(value))
     return coloured(text) if text in COLOURS else _first_word(text, escape(text))
 
 
 def _first_word(text: str, escaped: str) -> str:
-    """Colour a leading state such as `FAILED dead`."""
+    """Colour a text that starts with a state, such as `FAILED dead`."""
     word = text.split(" ")[0]
     colour = COLOURS.get(word) if word.isupper() else None
     return f"[{colour}]{escaped}[/{colour}]" if colour else escaped

@@ -1,8 +1,8 @@
-"""The top of the command line: global options, lazy loading of families, one place for errors.
+"""The root command: lazy loading of command modules, and the only error handler.
 
-A family's module is imported when one of its commands is called, so that help and completion stay
-quick. Every error ends here: as one line with what to do next, or as JSON under `--json`; the exit
-code is the error's own. A traceback is shown only under `--debug`.
+The module of a command is imported when the command is called, so help and completion stay fast.
+Every error is reported here: as one line that says what to do next, or as JSON under `--json`. The
+exit code comes from the error's class. `--debug` adds a traceback.
 """
 
 from __future__ import annotations
@@ -20,76 +20,73 @@ from penstock.cli.errors import INTERRUPTED, report
 FAMILIES: dict[str, tuple[str, str]] = {
     "up": (
         "assembly.cli",
-        "Run everything here: scheduler, services, a worker and the API, in one process.",
+        "Run the scheduler, all services, a worker and the API in one process.",
     ),
-    "api": ("assembly.cli", "Serve the HTTP API alone; any number of replicas may run."),
-    "worker": ("assembly.cli", "Run a worker: it claims runs and executes them."),
-    "scheduler": ("assembly.cli", "Run the scheduler and the other services, without a worker."),
+    "api": ("assembly.cli", "Serve the HTTP API only."),
+    "worker": ("assembly.cli", "Run a worker that claims and executes runs."),
+    "scheduler": ("assembly.cli", "Run the scheduler and the other services, but no worker."),
     "status": (
         "monitoring.cli.status",
-        "Show what is going on: the queue, today, live processes, alerts.",
+        "Show the queue, today's totals, live processes and open alerts.",
     ),
     "explain": (
         "flows.explain.cli.explain",
-        "Explain a flow: what was decided, why, what is awaited, what to do.",
+        "Explain what a flow decided, what it waits for and what you can do.",
     ),
     "why": (
         "flows.explain.cli.why",
-        "Prove why a flow, a phase or a run waits, and when that can clear.",
+        "Show why a flow, a phase or a run is waiting, as a tree of causes.",
     ),
     "trace": (
         "flows.explain.cli.trace",
-        "Follow one cause: what happened, in order, and what never did.",
+        "Show everything that shares a correlation id, across flows and runs.",
     ),
     "flows": ("flows.cli.flows", "List, show and cancel flows."),
-    "trigger": ("flows.cli.trigger", "Open a flow for a partition, or start one at a phase."),
+    "trigger": ("flows.cli.trigger", "Open a flow for a partition, or start one at a given phase."),
     "complete": (
         "flows.cli.complete",
-        "Report a completion from outside; the cascade goes on from there.",
+        "Report the completion of a processor that Penstock does not run.",
     ),
-    "gate": ("flows.gates.cli.gate", "Gates: check now, history, what-if, backtest."),
+    "gate": ("flows.gates.cli.gate", "Check gates now, list their decisions, try other settings."),
     "override": (
         "flows.gates.cli.override",
-        "Approvals to go on without a dependency: grant, list, revoke.",
+        "Grant, list and revoke approvals to start without a dependency.",
     ),
     "interventions": (
         "flows.gates.cli.interventions",
-        "What only a person can resolve: list, show, resolve.",
+        "List, show and resolve what needs a human decision.",
     ),
     "runs": ("runs.cli", "List, show, submit, cancel and retry runs."),
-    "limits": ("limits.cli", "Shared capacity and rates: who holds, who waits, what was learned."),
-    "topics": ("bus.cli.topics", "Topics: create, publish, find a message again."),
+    "limits": ("limits.cli", "Show and set shared capacity and rate limits; release leases."),
+    "topics": ("bus.cli.topics", "Create topics, publish messages, look up a message."),
     "subscriptions": (
         "bus.cli.subscriptions",
-        "Who takes messages: create, look, pull, seek, pause.",
+        "Create, inspect, pull, seek and pause subscriptions.",
     ),
-    "dlq": ("dead_letters.cli.dlq", "Dead letters of runs and messages: look, replay, discard."),
-    "configs": ("schedules.cli.configs", "Customers' schedules: create, change, preview, audit."),
-    "pipelines": ("pipelines.cli", "The pipelines this database knows; register new ones."),
+    "dlq": ("dead_letters.cli.dlq", "List, replay and discard dead letters of runs and messages."),
+    "configs": ("schedules.cli.configs", "Create, change, preview and audit customers' schedules."),
+    "pipelines": ("pipelines.cli", "List, show and register pipelines."),
     "pause": (
         "schedules.cli.pauses",
-        "Stop starting runs: of everything, a customer, a pipeline, a config.",
+        "Stop starting runs: all, of a customer, a pipeline or a config.",
     ),
-    "resume": ("schedules.cli.pauses", "Lift a pause."),
+    "resume": ("schedules.cli.pauses", "End a pause so that runs start again."),
     "pauses": ("schedules.cli.pauses", "List the pauses in force."),
-    "alerts": ("monitoring.cli.alerts", "What needs somebody's attention."),
-    "keys": ("access.cli", "API keys: create, list, rotate, revoke."),
-    "db": ("db.cli", "The database: migrate, verify, path; the key that signs pushes."),
-    "doctor": (
-        "monitoring.cli.doctor",
-        "Check the installation and say how to mend what is wrong.",
-    ),
-    "simulate": ("testing.cli", "Run pipelines under seeded faults and check that nothing breaks."),
-    "demo": ("demo", "Watch a day of a pipeline in about a minute, with failures."),
+    "alerts": ("monitoring.cli.alerts", "List alerts."),
+    "keys": ("access.cli", "Create, list, rotate and revoke API keys."),
+    "db": ("db.cli", "Migrate and verify the database; rotate the push signing key."),
+    "doctor": ("monitoring.cli.doctor", "Check the installation and suggest fixes."),
+    "simulate": ("testing.cli", "Simulate pipelines under random faults and check invariants."),
+    "demo": ("demo", "Run a simulated day of a pipeline, with failures, in about a minute."),
 }
-"""Command → (module below `penstock`, what `penstock --help` says of it)."""
+"""Command → (module below `penstock`, its summary in `penstock --help`)."""
 
 
 class Root(Group):
-    """The group of all commands; imports a family on first use."""
+    """The group of all commands; imports a command's module on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own
-        """Every command, in the order of the table."""
+        """Return every command name, in the order of `FAMILIES`."""
         return list(FAMILIES)
 
     def get_command(
@@ -97,7 +94,7 @@ class Root(Group):
         ctx: click.Context,  # noqa: ARG002 - click's own
         cmd_name: str,
     ) -> click.Command | None:
-        """The command, its module imported now."""
+        """Import the command's module and return the command; None if the name is unknown."""
         if cmd_name not in FAMILIES:
             return None
         module = importlib.import_module(f"penstock.{FAMILIES[cmd_name][0]}")
@@ -109,7 +106,7 @@ class Root(Group):
         ctx: click.Context,  # noqa: ARG002 - click's own
         formatter: click.HelpFormatter,
     ) -> None:
-        """The list of commands, without importing any of them."""
+        """Write the list of commands without importing their modules."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in FAMILIES.items()])
 
@@ -121,7 +118,7 @@ class Root(Group):
         standalone_mode: bool = True,  # noqa: ARG002 - errors end here in any case
         **extra: Any,
     ) -> NoReturn:
-        """Run, report errors in one place, and exit with the code that says what happened."""
+        """Run a command, report its error if it raises one, and exit with the matching code."""
         given = list(sys.argv[1:] if args is None else args)
         try:
             code = super().main(given, prog_name, complete_var, standalone_mode=False, **extra)
@@ -136,14 +133,14 @@ class Root(Group):
 @click.group(
     cls=Root,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="New here? Try `penstock demo`, then `penstock up --pipelines my_pipelines.py`.",
+    epilog="To get started: `penstock demo`, then `penstock up --pipelines my_pipelines.py`.",
 )
 @click.version_option(package_name="penstock", message="penstock %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Penstock runs data pipelines that never fail silently.
 
-    State lives in ./penstock.db (SQLite) unless --database-url or PENSTOCK_DATABASE_URL names
-    another database. Options such as --json may stand before or after the command.
+    State is stored in ./penstock.db (SQLite) unless --database-url or PENSTOCK_DATABASE_URL names
+    another database. Global options such as --json can precede or follow the command.
     """
     ctx.ensure_object(App)

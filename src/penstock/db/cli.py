@@ -1,4 +1,4 @@
-"""`penstock db`: bring the schema up to date, verify it, say where it is, rotate its key."""
+"""`penstock db`: migrate and verify the database, print its location, rotate the push key."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from penstock.cli.app import App, Group
 
 @click.group(cls=Group)
 def db() -> None:
-    """The database: migrate, verify, path; the key that signs pushes."""
+    """Migrate and verify the database; rotate the push signing key."""
 
 
 @db.command("migrate")
 @click.pass_obj
 def migrate(app: App) -> None:
-    """Bring the schema up to date; a SQLite file that is not there is created."""
-    # Opening a store loads its driver.
+    """Migrate the schema to the current version; creates a missing SQLite file."""
+    # Imported here because it loads the database driver.
     from penstock.assembly.process import migrate_store
 
     settings = app.database_settings()
@@ -29,19 +29,19 @@ def migrate(app: App) -> None:
 @db.command("verify")
 @click.pass_obj
 def verify(app: App) -> None:
-    """Check that the schema is the one this version expects, and the journal's seals."""
+    """Check the schema version and the seals of the journal; exit 1 if an entry was changed."""
     with app.client() as client:
         blocks, entries, problem = client.views.verify_journal()
     where = _where(app)
     record = {"database": where, "schema": "current", "sealed_blocks": blocks,
               "sealed_entries": entries, "problem": problem}  # fmt: skip
 
-    def people() -> None:
+    def print_text() -> None:
         click.echo(f"Schema: current ({where}).")
         click.echo(f"Journal: {blocks:,} sealed blocks, {entries:,} entries, "
-                   f"{problem or 'all as they were sealed'}.")  # fmt: skip
+                   f"{problem or 'unchanged since they were sealed'}.")  # fmt: skip
 
-    app.emit(record, people)
+    app.emit(record, print_text)
     if problem:
         raise click.exceptions.Exit(1)
 
@@ -49,26 +49,26 @@ def verify(app: App) -> None:
 @db.command("rotate-push-key")
 @click.pass_obj
 def rotate_push_key(app: App) -> None:
-    """Sign tokens of push with a new key; the one before stays published."""
-    # As above.
+    """Create a new key for signing push tokens; the previous one stays published."""
+    # Imported here because it loads the database driver.
     from penstock.assembly.process import rotate_signing_key
 
     with app.client() as client:
         key_id = rotate_signing_key(client.store, client.actor)
-    said = f"Tokens of push are signed with {key_id} from now on, within a minute everywhere."
-    app.emit({"key_id": key_id}, lambda: click.echo(said))
+    text = f"New signing key {key_id}; all processes use it within a minute."
+    app.emit({"key_id": key_id}, lambda: click.echo(text))
 
 
 @db.command("path")
 @click.pass_obj
 def path(app: App) -> None:
-    """Print where state lives (a password is not shown)."""
+    """Print the location of the database, without its password."""
     where = _where(app)
     app.emit({"database": where}, lambda: click.echo(where))
 
 
 def _where(app: App) -> str:
-    # As above.
+    # Imported here because it loads the database driver.
     from penstock.assembly.process import describe_database
 
     return describe_database(app.database_settings().database_url)

@@ -1,8 +1,8 @@
-"""`penstock demo`: a day in about a minute, with everything that goes wrong.
+"""`penstock demo`: a simulated day of a pipeline, with failures, in about a minute.
 
-`nba` is a day of a pipeline with gates, `saas` a day of 1,000 customers' schedules. The real
-services and the real worker steps over a real database, under driven time. Each ends with a summary
-in which every claim was checked against the database; one that does not hold is an error.
+`nba` simulates a pipeline with gates, `saas` the schedules of 1,000 customers. Both run the real
+services and worker steps on a real database, in simulated time. Each ends with a summary whose
+claims are checked against the database; if one does not hold, the command fails.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 LEAD_US = 26 * HOUR
-"""The simulated day of `saas` begins so long before now: it and its aftermath lie in the past."""
+"""How long before now the day of `saas` begins, so that all of it lies in the past."""
 
 
 @click.command("demo", cls=Command)
 @click.argument("which", type=click.Choice(["nba", "saas"]), default="nba")
 @click.option("--customers", type=click.IntRange(10, 20_000), default=1_000, show_default=True,
-              help="How many there are (saas).")  # fmt: skip
+              help="Number of customers (saas only).")  # fmt: skip
 @click.option("--flood", type=click.IntRange(100, 100_000), default=5_000, show_default=True,
-              help="Runs one customer submits at once (saas).")  # fmt: skip
+              help="Runs that one customer submits at once (saas only).")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(1, 3_600), default=70.0, show_default=True,
-              help="How long the simulated day should take.")  # fmt: skip
+              help="Real time for the simulated day.")  # fmt: skip
 @click.option(
     "--seed",
     type=int,
     default=1,
     show_default=True,
-    help="The same seed: the same data and luck.",
+    help="Seed of the generated data and faults.",
 )
 @click.option("--engine", type=click.Choice(["sqlite", "postgres"]), default=None,
-              help="postgres needs --database-url with an empty database.")  # fmt: skip
+              help="postgres requires --database-url of an empty database.")  # fmt: skip
 @click.pass_obj
 def demo(
     app: App,
@@ -56,18 +56,18 @@ def demo(
     seed: int,
     engine: str | None,
 ) -> None:
-    """Watch a day of a pipeline in about a minute, with failures.
+    """Run a simulated day of a pipeline, with failures, in about a minute.
 
-    nba (the default): gates over a season in DuckDB, in which a source is late, a processor fails,
-    a phase goes on degraded and heals, and an operator asks what happened. saas: a day of 1,000
-    customers with rate limits, a killed worker, a flood of runs and a scheduler outage. The
-    database stays, to look around in.
+    nba (the default): gates over a season of basketball data in DuckDB. A source is late, a
+    processor fails, a phase runs degraded and is repaired by late data, and an operator asks what
+    happened. saas: a day of 1,000 customers with rate limits, a killed worker, a flood of runs and
+    a scheduler outage. The database is kept for inspection.
     """
     folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     settings = _settings(app, engine, folder)
     is_live = sys.stdout.isatty() and not app.is_json and not app.is_quiet
     is_silent = app.is_json or app.is_quiet
-    # Only the demo loads the services and its own scenes.
+    # Imported here because only the demo needs the services and its scenarios.
     if which == "saas":
         from penstock.demo.saas.performance import Wanted, perform  # as above
 
@@ -97,13 +97,13 @@ def _show(app: App, report: _Report) -> None:
 
 def _check_duckdb() -> None:
     if importlib.util.find_spec("duckdb") is None:
-        fix = "Install it: pip install 'penstock[duckdb]', or watch `penstock demo saas`"
+        fix = "Install it: pip install 'penstock[duckdb]', or run `penstock demo saas`"
         raise InvalidInput("which", "a demo whose library is installed (duckdb)", "nba", fix)
 
 
 def _settings(app: App, engine: str | None, folder: Path) -> Settings:
-    """Only a database named on the command line is used; the environment's may be a real one."""
-    # Loaded when a command needs it.
+    """Load settings without the environment and files, which may name a production database."""
+    # Imported here because help and completion need no settings.
     from penstock.assembly.settings import load
 
     refuse_url(app.url)
@@ -113,7 +113,7 @@ def _settings(app: App, engine: str | None, folder: Path) -> Settings:
         fix = "Name an empty database: --database-url postgresql://user@host/name"
         raise InvalidInput("database_url", "a PostgreSQL database", url, fix)
     if engine == "sqlite" and is_postgres:
-        raise InvalidInput("engine", "postgres, as --database-url says", engine)
+        raise InvalidInput("engine", "postgres, to match --database-url", engine)
     if url is None:
         url = f"sqlite:{folder / 'demo.db'}"
     return load({}, None, {"database_url": url, "catch_up_rate": 2.0})

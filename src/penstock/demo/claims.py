@@ -1,4 +1,4 @@
-"""What a demo claims at its end: sentences checked against the store, and what to try next."""
+"""The claims of a demo's summary, each checked against the store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A sentence and whether the store bears it out."""
+    """A statement of the summary, whether the store confirms it, and the numbers behind it."""
 
     title: str
     text: str
@@ -22,12 +22,12 @@ class Claim:
     numbers: dict[str, Any]
 
     def record(self) -> dict[str, Any]:
-        """The claim for programs."""
+        """Return the claim as JSON."""
         return {"title": self.title, "is_true": self.is_true, "text": self.text, **self.numbers}
 
 
 def claims_text(head: str, claims: Sequence[Claim], after: Iterable[str]) -> str:
-    """The summary for people; a claim that does not hold is never hidden."""
+    """Return the summary as text; claims that do not hold are marked and reported as a bug."""
     lines = ["", click.style(head, bold=True), ""]
     for claim in claims:
         mark = click.style("✓", fg="green") if claim.is_true else click.style("✗", fg="red")
@@ -39,12 +39,12 @@ def claims_text(head: str, claims: Sequence[Claim], after: Iterable[str]) -> str
 
 
 def _wrapped(text: str) -> list[str]:
-    # click's own wrapping: no further import.
+    # click is loaded already; textwrap would be another import.
     return click.wrap_text(text, width=96, initial_indent="  ", subsequent_indent="  ").splitlines()
 
 
 def program() -> str:
-    """How this person calls the command line: by its name, or by the way to it."""
+    """Return how to call penstock from this shell: by name if it is on PATH, else by path."""
     if shutil.which("penstock") is not None:
         return "penstock"
     found = Path(sys.executable).with_name("penstock")

@@ -1,4 +1,4 @@
-"""`penstock limits`: shared capacity and rates: who holds, who waits, what was learned."""
+"""`penstock limits`: show and set shared capacity and rate limits, and release their leases."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ LIMIT = click.IntRange(1, 10_000)
 
 @click.group(cls=Group)
 def limits() -> None:
-    """Shared capacity and rates: who holds, who waits, what was learned."""
+    """Show and set shared capacity and rate limits; release leases."""
 
 
 @limits.command("list")
-@click.option("--limit", type=LIMIT, default=100, show_default=True, help="At most so many.")
+@click.option("--limit", type=LIMIT, default=100, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def list_(app: App, limit: int) -> None:
-    """List limits by name: what is held, who waits, configured against learned."""
+    """List limits by name, with used, configured and learned capacity and the queue length."""
     with app.use_cases() as cases:
         found = cases.limits.page(limit)
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
-            app.say("No limits yet: with limits.slot(NAME) one makes itself; "
-                    "or penstock limits set NAME --capacity 10")  # fmt: skip
+            app.say("No limits yet: limits.slot(NAME) creates one on first use, or create it with "
+                    "penstock limits set NAME --capacity 10")  # fmt: skip
             return
         output.table(
             ("LIMIT", "HELD", "CAPACITY", "RATE", "WAITING", "QUOTA ERRORS"),
@@ -45,14 +45,14 @@ def list_(app: App, limit: int) -> None:
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
-    app.emit({"limits": found}, people)
+    app.emit({"limits": found}, print_text)
 
 
 @limits.command("show")
 @click.argument("name")
 @click.pass_obj
 def show(app: App, name: str) -> None:
-    """Show a limit: who holds it, who waits, how long the last ones waited."""
+    """Show a limit with its holders, its queue and recent wait times."""
     with app.use_cases() as cases:
         found = cases.limits.detail(name)
         now = cases.now()
@@ -61,20 +61,20 @@ def show(app: App, name: str) -> None:
 
 @limits.command("set")
 @click.argument("name")
-@click.option("--capacity", type=click.IntRange(0), help="How much may be held; 0: nobody.")
-@click.option("--adaptive/--fixed", default=None, help="Whether quota errors lower it.")
-@click.option("--floor", type=click.IntRange(1), help="The least they may lower it to.")
-@click.option("--rate", type=float, metavar="N", help="Tokens a second.")
-@click.option("--burst", type=click.IntRange(1), help="How many tokens may be saved up.")
-@click.option("--lease", metavar="DURATION", help="How long a slot is held without renewal.")
-@click.option("--grace", metavar="DURATION", help="How long one that ran out still counts.")
-@click.option("--queue-max", type=click.IntRange(0), help="Most who may wait.")
+@click.option("--capacity", type=click.IntRange(0), help="Slots held at once; 0 admits none.")
+@click.option("--adaptive/--fixed", default=None, help="Whether quota errors lower the capacity.")
+@click.option("--floor", type=click.IntRange(1), help="Lowest capacity that --adaptive may reach.")
+@click.option("--rate", type=float, metavar="N", help="Tokens per second.")
+@click.option("--burst", type=click.IntRange(1), help="Most tokens saved up; default: 1 s worth.")
+@click.option("--lease", metavar="DURATION", help="Lifetime of a slot without renewal.")
+@click.option("--grace", metavar="DURATION", help="How long an expired slot still counts as held.")
+@click.option("--queue-max", type=click.IntRange(0), help="Maximum length of the queue.")
 @click.pass_obj
 def set_(app: App, /, name: str, **given: Any) -> None:
-    """Make a limit, or change it; it takes effect at once, for everybody."""
+    """Create or change a limit; the change takes effect immediately in all processes."""
     settings = {key: value for key, value in given.items() if value is not None}
     if not settings:
-        raise InvalidInput("capacity", "something to set", None, "Try --capacity 10.")
+        raise InvalidInput("capacity", "at least one option", None, "For example --capacity 10.")
     with app.use_cases() as cases:
         made = cases.limits.declare(name, settings)
         now = cases.now()
@@ -83,16 +83,16 @@ def set_(app: App, /, name: str, **given: Any) -> None:
 
 @limits.command("release")
 @click.argument("lease_id", metavar="LEASE")
-@click.option("--reason", required=True, metavar="TEXT", help="Why; written down.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--reason", required=True, metavar="TEXT", help="Reason, recorded in the journal.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.pass_obj
 def release(app: App, lease_id: str, reason: str, yes: bool) -> None:
-    """Take a slot from its holder and hand it on; its writes are refused by token from then on."""
+    """End a lease; its slot goes to the next in the queue, and its fencing token becomes stale."""
     if not yes and not app.is_json:
-        confirm(f"Take {lease_id} from its holder?")
+        confirm(f"Take {lease_id} away from its holder?")
     with app.use_cases() as cases:
         lease = cases.limits.release(lease_id, reason)
-    app.emit(lease, lambda: click.echo(f"{lease_id} was taken from {lease['holder']}."))
+    app.emit(lease, lambda: click.echo(f"{lease_id} of {lease['holder']} is released."))
 
 
 def _capacity(limit: Shape) -> str:
@@ -111,7 +111,7 @@ def _show(found: Shape, now: int) -> None:
     limit, waits = found["limit"], found["waits"]
     click.echo(f"{limit['name']} · {limit['held']} held of {_capacity(limit)}")
     if limit["effective_capacity"] == 0:
-        click.echo(f"Nobody is let in: penstock limits set {limit['name']} --capacity N")
+        click.echo(f"It admits no holders: penstock limits set {limit['name']} --capacity N")
     rate = _rate(limit)
     quota = output.micros(limit["last_quota_error_at"])
     output.facts(
@@ -121,7 +121,7 @@ def _show(found: Shape, now: int) -> None:
             ("quota errors", None if quota is None else
              f"{limit['quota_errors']}, the last {output.brief(quota, now)}"),
             ("lease", output.span(int(limit["lease_seconds"] * SECOND))),
-            ("in line", limit["waiting"]),
+            ("in queue", limit["waiting"]),
             ("runs waiting", limit["waiting_runs"]),
             ("waits", f"p50 {waits['p50_seconds']:.3g} s, p95 {waits['p95_seconds']:.3g} s, p99 "
              f"{waits['p99_seconds']:.3g} s; {waits['contention']:.0%} waited"
@@ -139,7 +139,7 @@ def _show(found: Shape, now: int) -> None:
         )  # fmt: skip
     if found["queue"]:
         output.table(
-            ("PLACE", "WAITS", "RUN", "WEIGHT", "SINCE"),
+            ("POSITION", "WAITING", "RUN", "WEIGHT", "SINCE"),
             [
                 (one["place"], one["holder"], one["run_id"], one["weight"],
                  output.brief(output.micros(one["asked_at"]), now))

@@ -1,4 +1,4 @@
-"""Signs that work does not move, read off the overview and the live processes."""
+"""Detect stalls: overdue occurrences and ready runs that no worker claims."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from penstock.core.clock import SECOND
 
 PATIENCE_US = 15 * SECOND
 NOBODY_HAS_THEM = "no live worker seems to have their processors: start one with --pipelines"
+"""Explanation for ready runs that are not claimed although a worker has capacity."""
 
 
 def overdue_us(next_at: int | None, now: int) -> int:
-    """For how long the next slot has been overdue; 0 while that is nothing to mention."""
+    """Return how long the next occurrence is overdue, in micros; 0 up to `PATIENCE_US`."""
     late = 0 if next_at is None else now - next_at
     return late if late > PATIENCE_US else 0
 
@@ -17,7 +18,10 @@ def overdue_us(next_at: int | None, now: int) -> int:
 def passed_over_us(
     ready: int, oldest_ready_at: int | None, now: int, *, has_free_worker: bool
 ) -> int:
-    """For how long runs have been ready although live workers have free slots; 0 when not so."""
+    """Return how long ready runs have waited while a worker has capacity, in micros.
+
+    0 if no run is ready, no worker has capacity, or the wait is up to `PATIENCE_US`.
+    """
     if not ready or oldest_ready_at is None or not has_free_worker:
         return 0
     waited = now - oldest_ready_at

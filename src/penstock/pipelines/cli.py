@@ -1,4 +1,4 @@
-"""`penstock pipelines`: what this database knows, and registering declarations without a worker."""
+"""`penstock pipelines`: list registered pipelines, and register declarations without a worker."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from penstock.pipelines.draw import draw
 
 @click.group(cls=Group)
 def pipelines() -> None:
-    """The pipelines this database knows; register new ones."""
+    """List, show and register pipelines."""
 
 
 @pipelines.command("list")
 @click.pass_obj
 def list_(app: App) -> None:
-    """List registered pipelines."""
+    """List registered pipelines with their processors and pools."""
     with app.use_cases() as cases:
         found = cases.pipelines()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
-            app.say("No pipelines yet. A worker registers its own when it starts:")
+            app.say("No pipelines yet. A worker registers its pipelines when it starts:")
             app.say("  penstock up --pipelines my_pipelines.py")
             return
         output.table(
@@ -43,33 +43,33 @@ def list_(app: App) -> None:
             ],
         )
 
-    app.emit({"pipelines": found}, people)
+    app.emit({"pipelines": found}, print_text)
 
 
 @pipelines.command("show")
 @click.argument("name")
 @click.pass_obj
 def show(app: App, name: str) -> None:
-    """Show a pipeline: phases, processors, parameters."""
+    """Show a pipeline's phases, processors and parameters."""
     with app.use_cases() as cases:
         info = chosen(cases.pipelines(), name)
 
-    def people() -> None:
+    def print_text() -> None:
         title, *lines = draw(info["definition"])
         click.echo(click.style(title, bold=True))
         for line in lines:
             click.echo(line)
         _print_parameters(info["definition"].get("parameters"))
 
-    app.emit(info, people)
+    app.emit(info, print_text)
 
 
 @pipelines.command("register")
 @click.argument("targets", nargs=-1, metavar="[MODULE OR FILE]…")
 @click.pass_obj
 def register(app: App, targets: tuple[str, ...]) -> None:
-    """Make declarations known without starting a worker (creates the database if need be)."""
-    # Importing users' modules and opening the store: only this command needs both.
+    """Register pipelines without starting a worker; creates a missing database."""
+    # Imported here because only this command imports users' modules and opens the store.
     from penstock.assembly.process import load_pipelines
 
     settings = app.database_settings(pipelines=targets or None)

@@ -1,4 +1,4 @@
-"""`penstock runs`: list, show, submit, cancel, retry."""
+"""`penstock runs`: list, show, submit, cancel and retry runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.core.errors import InvalidInput, NotFound
 from penstock.runs.states import RunState
 
 LIMIT_MAX = 10_000
-LOOK = 1000
+_SEARCH_MAX = 1000
 LIMIT = click.IntRange(1, LIMIT_MAX)
 STATE = click.Choice([state.value for state in RunState], case_sensitive=False)
 
@@ -27,20 +27,20 @@ def runs() -> None:
 
 
 @runs.command("list")
-@click.option("--customer", metavar="ID", help="Only this customer's.")
-@click.option("--pipeline", metavar="NAME", help="Only of this pipeline.")
+@click.option("--customer", metavar="ID", help="Only runs of this customer.")
+@click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline.")
 @click.option("--state", type=STATE, metavar="STATE", help=f"One of {', '.join(RunState)}.")
-@click.option("--since", metavar="WHEN", help="Slot at or after: ISO time, or 2h, 3d ago.")
-@click.option("--until", metavar="WHEN", help="Slot before: ISO time, or 2h, 3d ago.")
-@click.option("--limit", type=LIMIT, default=50, show_default=True, help="At most so many.")
-@click.option("--before", type=RUN, metavar="RUN", help="Continue after this run (with --state).")
+@click.option("--since", metavar="WHEN", help="Occurrence at or after an ISO time, or 2h, 3d ago.")
+@click.option("--until", metavar="WHEN", help="Occurrence before an ISO time, or 2h, 3d ago.")
+@click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of runs.")
+@click.option("--before", type=RUN, metavar="RUN", help="Continue after this run; needs --state.")
 @click.pass_obj
 def list_(app: App, /, **given: Any) -> None:
-    """List runs: live ones first, newest first."""
+    """List runs: unfinished runs first, then by age, newest first."""
     if given["before"] is not None and given["state"] is None:
         raise InvalidInput("before", "to be used together with --state", "no --state")
     with app.use_cases() as cases:
-        # "2h ago" is counted by the clock over there, which costs a look.
+        # "2h ago" is relative to the database's or server's clock, which costs a round trip.
         before = cases.now() if given["since"] or given["until"] else 0
         for name in ("since", "until"):
             given[name] = moment(given[name], name, before)
@@ -54,15 +54,14 @@ def _print_runs(app: App, found: list[Shape], now: int, asked: RunsAsked) -> Non
     if not found:
         is_narrowed = replace(asked, limit=RunsAsked().limit, before=None) != RunsAsked()
         app.say("No runs match." if is_narrowed else "No runs yet.")
-        app.say(
-            "Submit one: penstock runs submit PIPELINE   ·   or schedule: penstock configs create"
-        )
+        app.say("Submit one: penstock runs submit PIPELINE   ·   schedule: penstock configs create")
         return
     kinds = {(run["pipeline_template"], run["processor"]) for run in found}
     names = [pipeline for pipeline, _ in kinds]
     several = {name for name in names if names.count(name) > 1}
     output.table(
-        ("RUN", "STATE", "CUSTOMER", "PIPELINE", "PROCESSOR", "TRY", "SLOT", "TOOK", "ERROR"),
+        ("RUN", "STATE", "CUSTOMER", "PIPELINE", "PROCESSOR", "ATTEMPT", "OCCURRENCE", "TOOK",
+         "ERROR"),
         [
             (
                 run["run_id"], output.run_state(run), run["customer_id"], run["pipeline_template"],
@@ -90,7 +89,7 @@ def _took(run: Shape, now: int) -> str:
 @click.argument("run_id", type=RUN)
 @click.pass_obj
 def show(app: App, run_id: str) -> None:
-    """Show one run: its attempts, progress and everything that happened to it."""
+    """Show one run with its attempts, progress and journal."""
     with app.use_cases() as cases:
         detail = cases.run(run_id)
         hints = [] if app.is_json else _hints(cases, detail["run"])
@@ -113,15 +112,15 @@ def _print_detail(detail: Shape, hints: list[str], now: int) -> None:
             ("pipeline", f"{run['pipeline_template']}/{run['phase']}/{run['processor']}"),
             ("config", run["config_id"]),
             ("partition", run["partition"]),
-            ("slot", at("slot")),
+            ("occurrence", at("slot")),
             ("due", at("scheduled_time")),
             ("attempt", run["attempt_number"]),
             ("priority", run["execution_priority"]),
             ("started", at("execution_start_time")),
             ("finished", at("execution_end_time")),
             ("took", _took(run, now)),
-            ("held by", run["claimed_by"]),
-            ("started in time", sla),
+            ("claimed by", run["claimed_by"]),
+            ("started on time", sla),
             ("records", run["records_processed"]),
             ("parameters", run["parameters"]),
             ("result", run["result_summary"]),
@@ -130,16 +129,16 @@ def _print_detail(detail: Shape, hints: list[str], now: int) -> None:
         ]
     )
     if detail["progress"] is not None:
-        told = detail["progress"]
-        share = told["progress_percentage"]
+        progress = detail["progress"]
+        share = progress["progress_percentage"]
         percent = "" if share is None else f"{share:.0f} % "
-        click.echo(f"  progress  {percent}{output.printable(told['current_stage'] or '')}")
+        click.echo(f"  progress  {percent}{output.printable(progress['current_stage'] or '')}")
     if detail["attempts"]:
         click.echo("Other attempts")
         for other in detail["attempts"]:
             why = f"  {other['error_type']}" if other["error_type"] else ""
             click.echo(f"  {other['run_id']}  #{other['attempt_number']}  {other['state']}{why}")
-    click.echo("What happened")
+    click.echo("Journal")
     for row in detail["journal"]:
         edge = row["to_state"] or ""
         edge = f"{row['from_state']} → {edge}" if row["from_state"] else edge
@@ -151,11 +150,11 @@ def _print_detail(detail: Shape, hints: list[str], now: int) -> None:
 
 
 def _hints(cases: UseCases, run: Shape) -> list[str]:
-    """What can be done about a run, or what was done already."""
+    """Return the commands that apply to a run in its state, or how its dead letter was closed."""
     run_id = run["run_id"]
     if run["execution_end_time"] is None:
-        why = [f"What it waits for: penstock why {run_id}"] if run["state"] == "PENDING" else []
-        return [*why, f"Stop it: penstock runs cancel {run_id}"]
+        why = [f"Why it waits: penstock why {run_id}"] if run["state"] == "PENDING" else []
+        return [*why, f"Cancel it: penstock runs cancel {run_id}"]
     if not run["is_dead"]:
         return []
     try:
@@ -163,16 +162,16 @@ def _hints(cases: UseCases, run: Shape) -> list[str]:
     except NotFound:
         return []
     if status == "open":
-        return [f"Try again: penstock runs retry {run_id}   ·   "
-                f'give up: penstock dlq discard {run_id} --reason "…"']  # fmt: skip
+        return [f"Retry: penstock runs retry {run_id}   ·   "
+                f'discard: penstock dlq discard {run_id} --reason "…"']  # fmt: skip
     if status == "replayed":
         return [_replayed(cases, run)]
     return [f"Its dead letter was {status}."]
 
 
 def _replayed(cases: UseCases, run: Shape) -> str:
-    """As which run, and by whom, a dead run was tried again."""
-    for other in cases.runs(RunsAsked(customer=run["customer_id"], limit=LOOK)):
+    """Return the sentence that names the run that replayed a dead run, and its actor."""
+    for other in cases.runs(RunsAsked(customer=run["customer_id"], limit=_SEARCH_MAX)):
         if other["parent_run_id"] == run["run_id"]:
             again = other["run_id"]
             journal = cases.run(again)["journal"]
@@ -183,18 +182,18 @@ def _replayed(cases: UseCases, run: Shape) -> str:
 
 @runs.command("submit")
 @click.argument("pipeline")
-@click.option("--customer", metavar="ID", default="default", show_default=True, help="Whose.")
-@click.option("--processor", metavar="NAME", help="Which one, when the pipeline has several.")
-@click.option("--partition", metavar="TEXT", help="The slice of data, usually a date.")
-@click.option("--param", "param", multiple=True, metavar="KEY=VALUE", help="One parameter.")
-@click.option("--parameters", type=JSON, metavar="JSON", help="All parameters, or @file.")
-@click.option("--priority", type=int, default=5, show_default=True, help="1 to 10; 10 first.")
-@click.option("--at", metavar="TIME", help="Not before this ISO time, or after a duration (10m).")
-@click.option("--ordering-key", metavar="TEXT", help="Runs with one key go one after another.")
-@click.option("--key", metavar="TEXT", help="Idempotency key: repeating it gives the same run.")
+@click.option("--customer", metavar="ID", default="default", show_default=True, help="Customer id.")
+@click.option("--processor", metavar="NAME", help="Required if the pipeline has several.")
+@click.option("--partition", metavar="TEXT", help="Slice of data to process, usually a date.")
+@click.option("--param", "param", multiple=True, metavar="KEY=VALUE", help="Set one parameter.")
+@click.option("--parameters", type=JSON, metavar="JSON", help="Parameters as JSON, or @FILE.")
+@click.option("--priority", type=int, default=5, show_default=True, help="1 (last) to 10 (first).")
+@click.option("--at", metavar="TIME", help="Earliest start: an ISO time, or a delay such as 10m.")
+@click.option("--ordering-key", metavar="TEXT", help="Runs with the same key run one at a time.")
+@click.option("--key", metavar="TEXT", help="Idempotency key; repeating it returns the same run.")
 @click.pass_obj
 def submit(app: App, /, **given: Any) -> None:
-    """Submit one run; it is on disk when this returns."""
+    """Submit one run and print its id; the run is stored durably before the id is printed."""
     parameters = {**(given["parameters"] or {}), **pairs(given["param"], "param")}
     with app.use_cases() as cases:
         at = _at(cases, given["at"])
@@ -223,15 +222,15 @@ def _at(cases: UseCases, text: str | None) -> int | None:
 
 @runs.command("cancel")
 @click.argument("run_id", type=RUN)
-@click.option("--reason", default="", metavar="TEXT", help="Why; written down.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the journal.")
 @click.pass_obj
 def cancel(app: App, run_id: str, reason: str) -> None:
-    """Cancel a run: at once when it waits, cooperatively when it runs."""
+    """Cancel a run: immediately if it is pending, at its next heartbeat if it is running."""
     with app.use_cases() as cases:
         outcome = cases.cancel(run_id, reason)
     words = {
         "cancelled": "is cancelled",
-        "asked": "runs; its worker was asked to stop and will at its next heartbeat",
+        "asked": "is running; its worker will stop it at the next heartbeat",
     }
     app.emit({"run_id": run_id, "outcome": outcome},
              lambda: click.echo(f"{run_id} {words[outcome]}."))  # fmt: skip
@@ -241,12 +240,12 @@ def cancel(app: App, run_id: str, reason: str) -> None:
 @click.argument("run_ids", type=RUN, nargs=-1, required=True)
 @click.pass_obj
 def retry(app: App, run_ids: tuple[str, ...]) -> None:
-    """Run ended runs again, now; an open dead letter is closed as replayed."""
+    """Run finished runs again, now; an open dead letter of the run is closed as replayed."""
     with app.use_cases() as cases:
         done = [{"run_id": run_id, "new_run_id": cases.retry(run_id)} for run_id in run_ids]
 
-    def people() -> None:
+    def print_text() -> None:
         for one in done:
             click.echo(f"{one['run_id']} runs again as {one['new_run_id']}.")
 
-    app.emit({"retried": done}, people)
+    app.emit({"retried": done}, print_text)

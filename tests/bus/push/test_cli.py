@@ -1,4 +1,4 @@
-"""Push on the command line, in the log and in the meters."""
+"""Push subscriptions in `doctor`, in the event log and in the metrics."""
 
 import json
 
@@ -34,18 +34,18 @@ def declare(shell: Shell, name: str, spec: PushSpec) -> None:
 
 
 class TestDoctor:
-    """What it says of push subscriptions."""
+    """The check of push subscriptions."""
 
     def found(self, shell: Shell) -> dict[str, str]:
         checks = shell("doctor", "--json", "--skip-journal").json()["checks"]
         return {check["check"]: check for check in checks}["push"]  # type: ignore[no-any-return]
 
-    def test_all_is_well(self, shell: Shell) -> None:
+    def test_ok(self, shell: Shell) -> None:
         declare(shell, "good", PushSpec(endpoint="https://hooks.example.com/"))
         assert self.found(shell)["verdict"] == "OK"
 
-    def test_every_fault_is_named(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Endpoints that break the rules, tokens without an issuer, and what is paused."""
+    def test_problems_are_listed(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Forbidden endpoints, tokens without an issuer and paused subscriptions are warnings."""
         declare(shell, "inside", PushSpec(endpoint="https://10.0.0.1/"))
         declare(shell, "plain", PushSpec(endpoint="http://hooks.example.com/"))
         token = OidcToken(email="push@example.com")
@@ -68,8 +68,8 @@ class TestDoctor:
         assert self.found(shell)["says"] == "gone: the subscription is paused"
 
 
-def test_the_signing_key_is_rotated(shell: Shell) -> None:
-    """Each rotation makes another key; the key itself is never printed."""
+def test_rotate_push_key(shell: Shell) -> None:
+    """Each rotation creates a new key; the private key is never printed."""
     first, second = (shell.json("db", "rotate-push-key")["key_id"] for _ in range(2))
     assert first != second
     assert "PRIVATE" not in shell.ok("db", "rotate-push-key")
@@ -83,7 +83,7 @@ def test_the_signing_key_is_rotated(shell: Shell) -> None:
         ("EGRESS_HTTP", "yes", "never or allowed"), ("PUSH_THREADS", "0", "at least 1"),
     ],
 )  # fmt: skip
-def test_settings_that_cannot_be(
+def test_invalid_settings(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, word: str
 ) -> None:
     monkeypatch.setenv(f"PENSTOCK_{variable}", value)
@@ -93,7 +93,7 @@ def test_settings_that_cannot_be(
 
 
 class TestLog:
-    """Lines about pushes."""
+    """Log lines about pushes."""
 
     def test_levels(self) -> None:
         assert described(posted())[0] == "debug"
@@ -102,9 +102,9 @@ class TestLog:
         refused = PushRefused(subscription="orders", status=401, reason="exp: expired")
         assert described(refused) == ("warning", "push to orders refused (401): exp: expired")
         kept = PushAccepted(subscription="orders", message_id="", outcome="kept")
-        assert described(kept) == ("error", "push to orders: a message kept as poison")
+        assert described(kept) == ("error", "push to orders: a message stored as poison")
 
-    def test_a_flood_of_refusals_is_counted(self) -> None:
+    def test_frequent_refusals_are_counted(self) -> None:
         lines: list[str] = []
         log = EventLog(lines.append, as_json=False, level="warning")
         for _ in range(500):
@@ -114,7 +114,7 @@ class TestLog:
 
 
 def test_meters() -> None:
-    """Answers, times and windows by subscription; labels are bounded and nobody else's."""
+    """Metrics are labelled by subscription; the number of labels is bounded and input escaped."""
     registry = CollectorRegistry()
     meters = PushMeters(registry)
     meters.hear(posted())

@@ -1,4 +1,4 @@
-"""`penstock subscriptions`: who takes messages; what waits; pull, ack, seek, pause."""
+"""`penstock subscriptions`: create and inspect subscriptions; pull, ack, seek and pause them."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ from penstock.core.errors import Forbidden, InvalidInput, NotFound
 from penstock.egress.policy import parse_target
 
 NOT_TERMS = frozenset({"version", "created_at", "created_by", "is_paused"})
-"""What a subscription has that `create` does not set."""
+"""Fields of a subscription that `create` does not set."""
 
 
 @click.group(cls=Group)
 def subscriptions() -> None:
-    """Who takes messages: create, look, pull, seek, pause."""
+    """Create, inspect, pull, seek and pause subscriptions."""
 
 
 @subscriptions.command("list")
 @WHOSE
-@click.option("--topic", metavar="NAME", help="Only of this topic.")
-@click.option("--limit", type=LIMIT, default=100, show_default=True, help="At most so many.")
+@click.option("--topic", metavar="NAME", help="Only subscriptions of this topic.")
+@click.option("--limit", type=LIMIT, default=100, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None:
     """List subscriptions by name."""
     with app.use_cases() as cases:
         found = cases.bus.subscriptions(customer, topic, limit)
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
-            app.say("No subscriptions. Make one: penstock subscriptions create NAME --topic TOPIC")
+            app.say(
+                "No subscriptions. Create one: penstock subscriptions create NAME --topic TOPIC"
+            )
             return
         output.table(
             ("SUBSCRIPTION", "TOPIC", "KIND", "DEADLINE", "DEAD LETTERS", "STATE"),
@@ -52,7 +54,7 @@ def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
-    app.emit({"subscriptions": found}, people)
+    app.emit({"subscriptions": found}, print_text)
 
 
 @subscriptions.command("show")
@@ -60,7 +62,7 @@ def list_(app: App, customer: str | None, topic: str | None, limit: int) -> None
 @WHOSE
 @click.pass_obj
 def show(app: App, name: str, customer: str | None) -> None:
-    """Show a subscription: what waits in it, and what became of the rest."""
+    """Show a subscription with its settings, its backlog and its totals."""
     with app.use_cases() as cases:
         found = cases.bus.subscription(name, customer)
         now = cases.now()
@@ -69,27 +71,29 @@ def show(app: App, name: str, customer: str | None) -> None:
 
 @subscriptions.command("create")
 @click.argument("name")
-@click.option("--topic", required=True, metavar="NAME", help="The topic it takes from.")
+@click.option("--topic", required=True, metavar="NAME", help="Topic to subscribe to.")
 @WHOSE
 @click.option("--ack-deadline", default="60s", show_default=True, metavar="DURATION",
-              help="How long a message is held.")  # fmt: skip
+              help="Time to ack before a message is redelivered.")  # fmt: skip
 @click.option("--min-backoff", default="10s", show_default=True, metavar="DURATION",
-              help="The first pause after a failure; doubled each time.")  # fmt: skip
+              help="Delay after the first failure; doubles with each one.")  # fmt: skip
 @click.option("--max-backoff", default="10m", show_default=True, metavar="DURATION",
-              help="The longest pause.")  # fmt: skip
+              help="Longest delay between attempts.")  # fmt: skip
 @click.option("--max-attempts", type=click.IntRange(5, 100), default=5, show_default=True,
-              help="After so many it is a dead letter.")  # fmt: skip
-@click.option("--no-dead-letters", is_flag=True, help="Retry for ever; poison is then dropped.")
-@click.option("--dead-letter-topic", metavar="NAME", help="NAME.dlq unless said.")
-@click.option("--filter", "filter_", metavar="EXPR", help='Such as attributes.league = "nba".')
-@click.option("--ordered", is_flag=True, help="One in flight per ordering key, in order.")
-@click.option("--push", type=JSON, help="Where and how messages are posted, as JSON.")
-@click.option("--binding", type=JSON, help='Such as {"to": "runs", "pipeline": "nba"}.')
+              help="Delivery attempts before a message becomes a dead letter.")  # fmt: skip
+@click.option("--no-dead-letters", is_flag=True, help="Retry until the retention ends.")
+@click.option("--dead-letter-topic", metavar="NAME", help="Default: the subscription's NAME.dlq.")
+@click.option("--filter", "filter_", metavar="EXPR",
+              help='Deliver only matches, such as attributes.league = "nba".')  # fmt: skip
+@click.option("--ordered", is_flag=True, help="Deliver in order, one at a time per ordering key.")
+@click.option("--push", type=JSON, help="Endpoint and options for push delivery.")
+@click.option("--binding", type=JSON,
+              help='Start runs or flows, such as {"to": "runs", "pipeline": "nba"}.')  # fmt: skip
 @click.option("--replays-max", type=click.IntRange(0, 100), default=3, show_default=True,
-              help="How often one of its dead letters may be replayed.")  # fmt: skip
+              help="Maximum number of replays of a dead letter.")  # fmt: skip
 @click.pass_obj
 def create(app: App, /, name: str, **given: Any) -> None:
-    """Make a subscription, or change it to what is said here; what is not said is the default."""
+    """Create or replace a subscription; options that are not given take their defaults."""
     kind = "push" if given["push"] else "bound" if given["binding"] else "pull"
     body = {
         "name": name,
@@ -113,30 +117,34 @@ def create(app: App, /, name: str, **given: Any) -> None:
         target = (made["binding"] or {}).get("pipeline")
         known = {one["pipeline_template"] for one in cases.pipelines()} if target else set()
 
-    def people() -> None:
+    def print_text() -> None:
         dead = made["dead_letter_topic"]
-        click.echo(f"{name} takes from {made['topic']} ({made['kind']}).")
+        click.echo(f"{name} subscribes to {made['topic']} ({made['kind']}).")
         if before is not None:
             app.say(_changes(before, made))
-        app.say(f"Dead letters: {dead}" if dead else "No dead letters: poison will be dropped.")
+        app.say(
+            f"Dead letters: {dead}"
+            if dead
+            else "No dead letters: failures are retried until retention ends."
+        )
         if made["push"] is not None:
             app.say(_reach(app, made["push"]["push_endpoint"]))
         if target and target not in known:
-            app.say(f"No pipeline {output.printable(target)} is registered: until then every "
+            app.say(f"Pipeline {output.printable(target)} is not registered: until it is, every "
                     "message becomes a dead letter.")  # fmt: skip
 
-    app.emit(made, people)
+    app.emit(made, print_text)
 
 
 @subscriptions.command("delete")
 @click.argument("name")
 @WHOSE
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.pass_obj
 def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
-    """Delete a subscription; what waits in it is purged."""
+    """Delete a subscription together with its backlog."""
     if not yes and not app.is_json:
-        confirm(f"Delete the subscription {name} with what waits in it?")
+        confirm(f"Delete the subscription {name} and its backlog?")
     with app.use_cases() as cases:
         cases.bus.delete(name, customer)
     app.emit({"name": name, "outcome": "deleted"}, lambda: click.echo(f"{name} is deleted."))
@@ -147,7 +155,7 @@ def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
 @WHOSE
 @click.pass_obj
 def pause(app: App, name: str, customer: str | None) -> None:
-    """Stop handing messages over; what is out may still be acked."""
+    """Stop delivering messages; those already delivered can still be acked."""
     with app.use_cases() as cases:
         made = cases.bus.pause(name, True, customer)
     app.emit(made, lambda: click.echo(f"{name} is paused."))
@@ -158,39 +166,39 @@ def pause(app: App, name: str, customer: str | None) -> None:
 @WHOSE
 @click.pass_obj
 def resume(app: App, name: str, customer: str | None) -> None:
-    """Hand messages over again."""
+    """Deliver the messages of a paused subscription again."""
     with app.use_cases() as cases:
         made = cases.bus.pause(name, False, customer)
-    app.emit(made, lambda: click.echo(f"{name} goes on."))
+    app.emit(made, lambda: click.echo(f"{name} is resumed."))
 
 
 @subscriptions.command("seek")
 @click.argument("name")
 @click.argument("when", metavar="WHEN")
 @WHOSE
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.pass_obj
 def seek(app: App, name: str, when: str, customer: str | None, yes: bool) -> None:
-    """Go to a time (ISO, or 2h, 3d ago): what came since comes again, what is older is purged."""
+    """Redeliver all messages published since WHEN (ISO, or 2h, 3d ago) and purge older ones."""
     with app.use_cases() as cases:
         to = moment(when, "when", cases.now())
         assert to is not None
         if not yes and not app.is_json:
-            confirm(f"Deliver everything since {output.when(to)} again, and drop what is older?")
-        told = cases.bus.seek(name, iso(to), customer)
-    text = f"{told['delivered_again']} come again, {told['purged']} are purged."
-    app.emit(told, lambda: click.echo(text))
+            confirm(f"Redeliver messages since {output.when(to)} and purge older ones?")
+        result = cases.bus.seek(name, iso(to), customer)
+    text = f"{result['delivered_again']} to be redelivered, {result['purged']} purged."
+    app.emit(result, lambda: click.echo(text))
 
 
 @subscriptions.command("purge")
 @click.argument("name")
 @WHOSE
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.pass_obj
 def purge(app: App, name: str, customer: str | None, yes: bool) -> None:
-    """Drop everything that waits; it will not be delivered."""
+    """Delete the backlog; its messages will not be delivered."""
     if not yes and not app.is_json:
-        confirm(f"Drop everything that waits in {name}?")
+        confirm(f"Purge the backlog of {name}?")
     with app.use_cases() as cases:
         count = cases.bus.purge(name, customer)
     text = f"{output.plural(count, 'message')} purged."
@@ -201,12 +209,12 @@ def purge(app: App, name: str, customer: str | None, yes: bool) -> None:
 @click.argument("name")
 @WHOSE
 @click.option("--limit", "-n", "n", type=click.IntRange(1, 1_000), default=1, show_default=True,
-              help="At most so many.")  # fmt: skip
-@click.option("--wait", default="0s", metavar="DURATION", help="Wait for a message so long.")
-@click.option("--ack", "is_acked", is_flag=True, help="Settle them at once.")
+              help="Maximum number of messages.")  # fmt: skip
+@click.option("--wait", default="0s", metavar="DURATION", help="How long to wait; at most 60s.")
+@click.option("--ack", "is_acked", is_flag=True, help="Ack the messages immediately.")
 @click.pass_obj
 def pull(app: App, name: str, customer: str | None, n: int, wait: str, is_acked: bool) -> None:
-    """Take messages under lease and show them."""
+    """Lease messages and print them; without --ack they are redelivered after the deadline."""
     seconds = min(parse_duration(wait, "wait") / SECOND, 60)
     with app.use_cases() as cases:
         found = cases.bus.pull(name, n, seconds, customer)
@@ -214,18 +222,18 @@ def pull(app: App, name: str, customer: str | None, n: int, wait: str, is_acked:
             cases.bus.ack(name, [one["ack_id"] for one in found], customer)
         why = "" if found or app.is_json else _why_nothing(cases.bus, name, customer)
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say(why)
         for one in found:
             message = one["message"]
-            click.echo(f"{message['message_id']} · try {one['delivery_attempt']} · "
+            click.echo(f"{message['message_id']} · attempt {one['delivery_attempt']} · "
                        f"ack id {one['ack_id']}")  # fmt: skip
             for key, value in sorted(message["attributes"].items()):
                 click.echo(f"  {output.printable(key)} = {output.printable(value)}")
             click.echo(content(message["data"]))
 
-    app.emit({"received_messages": found}, people)
+    app.emit({"received_messages": found}, print_text)
 
 
 @subscriptions.command("ack")
@@ -234,46 +242,46 @@ def pull(app: App, name: str, customer: str | None, n: int, wait: str, is_acked:
 @WHOSE
 @click.pass_obj
 def ack(app: App, name: str, ack_ids: tuple[str, ...], customer: str | None) -> None:
-    """Settle deliveries."""
+    """Acknowledge deliveries by their ack ids; they are not delivered again."""
     with app.use_cases() as cases:
-        told = cases.bus.ack(name, ack_ids, customer)
-    app.emit({"outcomes": told}, lambda: click.echo(" ".join(told)))
+        outcomes = cases.bus.ack(name, ack_ids, customer)
+    app.emit({"outcomes": outcomes}, lambda: click.echo(" ".join(outcomes)))
 
 
 @subscriptions.command("nack")
 @click.argument("name")
 @click.argument("ack_ids", nargs=-1, required=True, metavar="ACK_ID...")
 @WHOSE
-@click.option("--poison", is_flag=True, help="Straight to the dead letters.")
-@click.option("--error", default="", metavar="TEXT", help="Why.")
+@click.option("--poison", is_flag=True, help="Make it a dead letter without further attempts.")
+@click.option("--error", default="", metavar="TEXT", help="Error text, stored with the delivery.")
 @click.pass_obj
 def nack(
     app: App, name: str, ack_ids: tuple[str, ...], customer: str | None, poison: bool, error: str
 ) -> None:
-    """Give deliveries back."""
+    """Reject deliveries by their ack ids; they are retried after the backoff."""
     kind = "poison" if poison else "transient"
     nacks = [{"ack_id": ack_id, "kind": kind, "error": error} for ack_id in ack_ids]
     with app.use_cases() as cases:
-        told = cases.bus.nack(name, nacks, customer)
-    app.emit({"outcomes": told}, lambda: click.echo(" ".join(told)))
+        outcomes = cases.bus.nack(name, nacks, customer)
+    app.emit({"outcomes": outcomes}, lambda: click.echo(" ".join(outcomes)))
 
 
 def _before(bus: BusCases, name: str, customer: str | None) -> Shape | None:
-    """The subscription as it is, if there is one."""
+    """Return the existing subscription; None if there is none."""
     try:
         found: Shape = bus.subscription(name, customer)["subscription"]
-    except (NotFound, InvalidInput):  # nobody has made it, or no name: `declare` says which
+    except (NotFound, InvalidInput):  # missing, or an invalid name: `declare` reports the latter
         return None
     return found
 
 
 def _changes(before: Shape, made: Shape) -> str:
-    """What became different; what is not named on the command line goes back to its default."""
+    """Describe the changed fields, including those that went back to their defaults."""
     names = [name for name in made if name not in NOT_TERMS and made[name] != before[name]]
     if not names:
-        return "It was there already, just like this."
-    told = (f"{name} was {_value(before[name])}, is {_value(made[name])}" for name in names)
-    return f"It was there and is changed: {'; '.join(told)}."
+        return "It already existed with these settings."
+    changes = (f"{name} was {_value(before[name])}, is {_value(made[name])}" for name in names)
+    return f"It already existed and was changed: {'; '.join(changes)}."
 
 
 def _value(value: object) -> str:
@@ -287,8 +295,8 @@ def _text(value: str | Shape) -> str:
 
 
 def _reach(app: App, endpoint: str) -> str:
-    """Where messages go, or why these settings refuse it; over a URL the API has refused it."""
-    # As in `App.settings`: help and completion need no settings.
+    """Return the push endpoint, or why the settings forbid it; over a URL the API checks it."""
+    # Imported here because help and completion need no settings, as in `App.settings`.
     from penstock.assembly.settings import egress_rules
 
     settings = app.settings()
@@ -296,34 +304,34 @@ def _reach(app: App, endpoint: str) -> str:
         try:
             parse_target(endpoint, egress_rules(settings), "push_endpoint")
         except InvalidInput as refused:
-            return f"Nothing will be posted under these settings: {refused.message}"
-    return f"Posted to: {endpoint}"
+            return f"The settings do not allow this endpoint: {refused.message}"
+    return f"Pushed to: {endpoint}"
 
 
 def _why_nothing(bus: BusCases, name: str, customer: str | None) -> str:
-    """Why a pull came back empty: nothing is there, or nothing may be handed over now."""
+    """Explain an empty pull: the subscription is paused or empty, or its messages are not ready."""
     try:
         found = bus.subscription(name, customer)
-    except Forbidden:  # a worker's key takes messages and looks at nothing else
-        return "Nothing to hand over now."
+    except Forbidden:  # a worker's key may pull messages but not read the subscription
+        return "No messages to deliver now."
     waits = found["backlog"]
     if found["subscription"]["is_paused"]:
         return f"{name} is paused: penstock subscriptions resume {name}"
-    words = {"leased": "held", "delayed": "retrying", "behind_ordering_key": "behind a key"}
+    words = {"leased": "leased", "delayed": "delayed", "behind_ordering_key": "behind a key"}
     kept = ", ".join(f"{waits[state]} {word}" for state, word in words.items() if waits[state])
-    return f"Nothing to hand over now: {kept}." if kept else "Nothing waits."
+    return f"No messages to deliver now: {kept}." if kept else "The backlog is empty."
 
 
 def _show(found: Shape, now: int) -> None:
     sub, waits, sums = found["subscription"], found["backlog"], found["sums"]
     state = " · paused" if sub["is_paused"] else ""
-    click.echo(f"{sub['name']} · takes from {sub['topic']} · {sub['kind']}{state}")
+    click.echo(f"{sub['name']} · topic {sub['topic']} · {sub['kind']}{state}")
     oldest = output.micros(waits["oldest_publish_time"])
     output.facts(
         [
-            ("waiting", waits["ready"]),
-            ("held", waits["leased"]),
-            ("retrying", waits["delayed"]),
+            ("ready", waits["ready"]),
+            ("leased", waits["leased"]),
+            ("delayed", waits["delayed"]),
             ("behind a key", waits["behind_ordering_key"]),
             ("oldest", None if oldest is None else output.brief(oldest, now)),
             ("deadline", output.span(int(sub["ack_deadline_seconds"] * SECOND))),
@@ -333,7 +341,7 @@ def _show(found: Shape, now: int) -> None:
             ("ordered", "by ordering key" if sub["enable_message_ordering"] else None),
             ("pushed to", None if sub["push"] is None else sub["push"]["push_endpoint"]),
             ("bound to", None if sub["binding"] is None else json.dumps(sub["binding"])),
-            ("so far", ", ".join(f"{n} {word}" for word, n in sums.items() if n)),
+            ("totals", ", ".join(f"{n} {word}" for word, n in sums.items() if n)),
         ]
     )
     if sums["dead_lettered"]:

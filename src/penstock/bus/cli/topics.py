@@ -1,4 +1,4 @@
-"""`penstock topics`: make topics, publish to them, find a message again."""
+"""`penstock topics`: create topics, publish to them, look up a message."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from penstock.core.errors import InvalidInput
 
 LIMIT = click.IntRange(1, 10_000)
 BATCH = 500
-WHOSE = click.option("--customer", metavar="ID", help="This customer's; the house's without.")
+WHOSE = click.option("--customer", metavar="ID", help="Owner; omit it for a system resource.")
 
 
 @click.group(cls=Group)
 def topics() -> None:
-    """Topics: create, publish, find a message again."""
+    """Create topics, publish messages, look up a message."""
 
 
 @topics.command("list")
 @WHOSE
-@click.option("--limit", type=LIMIT, default=100, show_default=True, help="At most so many.")
+@click.option("--limit", type=LIMIT, default=100, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def list_(app: App, customer: str | None, limit: int) -> None:
-    """List topics by name."""
+    """List topics by name, with their retention and creator."""
     with app.use_cases() as cases:
         found = cases.bus.topics(customer, limit)
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
-            app.say("No topics. Make one: penstock topics create NAME")
+            app.say("No topics. Create one: penstock topics create NAME")
             return
         output.table(
-            ("TOPIC", "KEPT", "MADE BY"),
+            ("TOPIC", "RETENTION", "CREATED BY"),
             [(t["name"], output.span(t["retention_seconds"] * SECOND), t["created_by"])
              for t in found],
         )  # fmt: skip
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
-    app.emit({"topics": found}, people)
+    app.emit({"topics": found}, print_text)
 
 
 @topics.command("show")
@@ -54,42 +54,42 @@ def list_(app: App, customer: str | None, limit: int) -> None:
 @WHOSE
 @click.pass_obj
 def show(app: App, name: str, customer: str | None) -> None:
-    """Show a topic and who takes its messages."""
+    """Show a topic with its retention and its subscriptions."""
     with app.use_cases() as cases:
         found = cases.bus.topic(name, customer)
 
-    def people() -> None:
+    def print_text() -> None:
         click.echo(f"{found['name']} · messages are kept for "
                    f"{output.span(found['retention_seconds'] * SECOND)}")  # fmt: skip
         for sub in found["subscriptions"]:
             click.echo(f"  {sub}")
         if not found["subscriptions"]:
-            app.say(f"Nobody takes them: penstock subscriptions create NAME --topic {name}")
+            app.say(f"No subscriptions: penstock subscriptions create NAME --topic {name}")
 
-    app.emit(found, people)
+    app.emit(found, print_text)
 
 
 @topics.command("create")
 @click.argument("name")
 @WHOSE
 @click.option("--retention", default="7d", show_default=True, metavar="DURATION",
-              help="How long messages are kept.")  # fmt: skip
+              help="How long messages are kept after publishing.")  # fmt: skip
 @click.pass_obj
 def create(app: App, name: str, customer: str | None, retention: str) -> None:
-    """Make a topic; again is a no-op."""
+    """Create a topic; does nothing if it already exists."""
     seconds = parse_duration(retention, "retention") // SECOND
     with app.use_cases() as cases:
         made = cases.bus.topic_create({"name": name, "retention_seconds": seconds}, customer)
-    app.emit(made, lambda: click.echo(f"{name} is there."))
+    app.emit(made, lambda: click.echo(f"{name} exists."))
 
 
 @topics.command("delete")
 @click.argument("name")
 @WHOSE
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.pass_obj
 def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
-    """Delete a topic; its subscriptions keep what they were given and get nothing more."""
+    """Delete a topic; its subscriptions keep their backlog but receive no new messages."""
     if not yes and not app.is_json:
         confirm(f"Delete the topic {name}?")
     with app.use_cases() as cases:
@@ -101,13 +101,13 @@ def delete(app: App, name: str, customer: str | None, yes: bool) -> None:
 @click.argument("name")
 @click.argument("data", nargs=-1, metavar="[TEXT]...")
 @WHOSE
-@click.option("--file", "file", metavar="FILE", help="A message per line; - is standard input.")
-@click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="For every message.")
-@click.option("--ordering-key", metavar="TEXT", help="Kept in order with its likes.")
-@click.option("--dedupe-id", metavar="TEXT", help="For one message: publishing it again is safe.")
+@click.option("--file", "file", metavar="FILE", help="Read one message per line; - is stdin.")
+@click.option("--attribute", "attributes", multiple=True, metavar="K=V", help="Set an attribute.")
+@click.option("--ordering-key", metavar="TEXT", help="Keep messages with the same key in order.")
+@click.option("--dedupe-id", metavar="TEXT", help="Publish once per id; for a single message.")
 @click.pass_obj
 def publish(app: App, /, name: str, data: tuple[str, ...], **given: Any) -> None:
-    r"""Publish messages; they are durable when this says so.
+    r"""Publish messages and print their ids; they are stored durably before the ids are printed.
 
     \b
     penstock topics publish rosters '{"team": "ATL"}' --attribute league=nba
@@ -132,19 +132,19 @@ def publish(app: App, /, name: str, data: tuple[str, ...], **given: Any) -> None
             part = messages[start : start + BATCH]
             ids += cases.bus.publish(name, part, given["customer"])
 
-    def people() -> None:
-        many = output.plural(len(ids), "message")
+    def print_text() -> None:
+        count = output.plural(len(ids), "message")
         which = ids[0] if len(ids) == 1 else f"{ids[0]} to {ids[-1]}"
-        click.echo(f"{many} published: {which}.")
+        click.echo(f"{count} published: {which}.")
 
-    app.emit({"message_ids": ids}, people)
+    app.emit({"message_ids": ids}, print_text)
 
 
 @topics.command("message")
 @click.argument("message_id", metavar="ID")
 @click.pass_obj
 def message(app: App, message_id: str) -> None:
-    """Find a message: its content, and where it is for each subscription."""
+    """Show a message: its content, and its delivery state in each subscription."""
     with app.use_cases() as cases:
         found = cases.bus.message(message_id)
         now = cases.now()
@@ -158,7 +158,7 @@ def _show_message(found: Shape, now: int) -> None:
         click.echo(f"  {output.printable(name)} = {output.printable(value)}")
     click.echo(content(found["data"]))
     output.table(
-        ("SUBSCRIPTION", "ROUND", "STATE", "TRIES", "SINCE", "LAST ERROR"),
+        ("SUBSCRIPTION", "GENERATION", "STATE", "ATTEMPTS", "SINCE", "LAST ERROR"),
         [
             (p["subscription"], p["round"], p["state"], p["attempts"],
              output.brief(output.micros(p["at"]), now), output.first_line(p["last_error"], 60))
@@ -168,7 +168,7 @@ def _show_message(found: Shape, now: int) -> None:
 
 
 def content(data: str, most: int = 2_000) -> str:
-    """A message's content as people may see it."""
+    """Return a message's content as printable text, cut after `most` characters."""
     raw = base64.b64decode(data)
     try:
         text = raw.decode()

@@ -1,4 +1,4 @@
-"""Commands on the database: the client's use cases, answered in the API's shapes."""
+"""Implement the commands' use cases on the database, with results in the API's JSON shapes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SUBJECTS = ("customer_id", "cfg_id", "pipeline")
 
 
 class Here:
-    """The use cases over a client."""
+    """Backend of the commands that works on the database through the client."""
 
     def __init__(self, client: Client, database_url: str) -> None:
         self._client = client
@@ -41,62 +41,62 @@ class Here:
 
     @property
     def flows(self) -> FlowCases:
-        """The use cases about flows and gates."""
-        # As in `there`: a command about runs pays nothing for them.
+        """Use cases for flows and gates."""
+        # Imported here so that commands that do not need it start faster.
         from penstock.cli.backends.database_flows import HereFlows
 
         return HereFlows(self._client)
 
     @property
     def letters(self) -> LetterCases:
-        """The use cases about dead letters."""
-        # As in `there`: a command about runs pays nothing for them.
+        """Use cases for dead letters."""
+        # Imported here so that commands that do not need it start faster.
         from penstock.cli.backends.database_dead_letters import HereLetters
 
         return HereLetters(self._client)
 
     @property
     def bus(self) -> BusCases:
-        """The use cases about topics and subscriptions."""
-        # As in `there`: a command about runs pays nothing for them.
+        """Use cases for topics and subscriptions."""
+        # Imported here so that commands that do not need it start faster.
         from penstock.cli.backends.database_bus import HereBus
 
         return HereBus(self._client)
 
     @property
     def limits(self) -> LimitCases:
-        """The use cases about limits."""
-        # As in `there`: a command about runs pays nothing for them.
+        """Use cases for limits."""
+        # Imported here so that commands that do not need it start faster.
         from penstock.cli.backends.limits import HereLimits
 
         return HereLimits(self._client)
 
     def now(self) -> int:
-        """The database's time."""
+        """Return the database's current time, in micros."""
         return self._client.views.now()
 
     # -- runs ----------------------------------------------------------------------------------
 
     def runs(self, asked: RunsAsked) -> list[Shape]:
-        """Runs, live ones first, newest first."""
-        client, place = self._client, None
+        """Return runs: unfinished ones first, then newest first."""
+        client, position = self._client, None
         if asked.before is not None:
-            place = place_of(client.runs.get(decode("run", asked.before), asked.customer))
+            position = place_of(client.runs.get(decode("run", asked.before), asked.customer))
         wanted = RunFilter(
             state=asked.state,
             slot_from=asked.since or 0,
             slot_to=asked.until or RunFilter().slot_to,
             limit=asked.limit,
         )
-        found = client.runs.page_after(wanted, place, asked.customer, pipeline=asked.pipeline)
+        found = client.runs.page_after(wanted, position, asked.customer, pipeline=asked.pipeline)
         return [run_shape(run) for run in found]
 
     def run(self, run_id: str) -> Shape:
-        """A run with its attempts, journal and progress."""
+        """Return a run with its attempts, journal and progress."""
         return detail_shape(self._client.runs.detail(decode("run", run_id)))
 
     def submit(self, customer: str, wanted: Shape, key: str | None) -> Shape:
-        """Create a run."""
+        """Create a run and return it."""
         at = wanted.get("scheduled_time")
         submission = Submission(
             pipeline=wanted["pipeline_template"],
@@ -112,11 +112,11 @@ class Here:
         return run_shape(self._client.runs.get(run_id))
 
     def cancel(self, run_id: str, reason: str) -> str:
-        """Cancel a run."""
+        """Cancel a run and return the outcome."""
         return self._client.runs.cancel(decode("run", run_id), reason=reason)
 
     def retry(self, run_id: str) -> str:
-        """Run an ended run again."""
+        """Run a finished run again and return the new run's id."""
         return encode("run", self._client.runs.retry(decode("run", run_id)))
 
     # -- configs -------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Here:
         after: str | None,
         limit: int,
     ) -> list[Shape]:
-        """Configs, oldest first."""
+        """Return configs, oldest first."""
         found = self._client.configs.page(
             customer=customer,
             pipeline=pipeline,
@@ -141,26 +141,26 @@ class Here:
         return [config_shape(config) for config in found]
 
     def config(self, config_id: str) -> Shape:
-        """One config."""
+        """Return one config."""
         return config_shape(self._client.configs.get(decode("cfg", config_id)))
 
     def check(self, wanted: Wanted) -> tuple[int, PenstockError] | None:
-        """The first config that would be refused."""
-        for place, (customer, fields) in enumerate(wanted):
+        """Return the index and error of the first invalid config."""
+        for index, (customer, fields) in enumerate(wanted):
             try:
                 self._client.configs.check(fields)
                 check_customer(customer)
             except PenstockError as error:
-                return place, error
+                return index, error
         return None
 
     def create(self, wanted: Wanted, reason: str) -> list[Shape]:
-        """Create configs: all of them, or none."""
+        """Create configs in one transaction and return them."""
         made = self._client.configs.create_many(wanted, reason=reason)
         return [config_shape(config) for config in made]
 
     def update(self, config_id: str, fields: Shape, *, version: int | None, reason: str) -> Shape:
-        """Change a config."""
+        """Change fields of a config and return it."""
         changed = self._client.configs.update(
             decode("cfg", config_id), fields, version=version, reason=reason
         )
@@ -171,70 +171,70 @@ class Here:
         self._client.configs.delete(decode("cfg", config_id), reason=reason)
 
     def start(self, config_id: str) -> list[str]:
-        """Start a config now."""
+        """Start a config now and return the ids of its runs."""
         return [encode("run", n) for n in self._client.configs.start(decode("cfg", config_id))]
 
     def preview(self, config_id: str, n: int) -> list[Shape]:
-        """The next starts of a config."""
+        """Return the next `n` occurrences of a config."""
         fires = self._client.configs.preview(decode("cfg", config_id), n)
         return [fire_shape(fire) for fire in fires]
 
     def audit(self, customer: str, *, config_id: str | None, limit: int) -> list[Shape]:
-        """A customer's audit chain, oldest first."""
+        """Return a customer's audit trail, oldest first."""
         number = None if config_id is None else decode("cfg", config_id)
         rows = self._client.configs.audit(customer, config_id=number, limit=limit)
         return [audit_shape(row) for row in rows]
 
     def ledger(self, config_id: str, limit: int) -> list[Shape]:
-        """Slots that did not start, newest first."""
+        """Return occurrences that did not start, newest first."""
         rows = self._client.configs.ledger(decode("cfg", config_id), limit)
         return [ledger_shape(row) for row in rows]
 
     # -- the rest ------------------------------------------------------------------------------
 
     def pipelines(self) -> list[Shape]:
-        """Registered pipelines, by name."""
+        """Return registered pipelines, by name."""
         return [pipeline_shape(info) for info in self._client.views.pipelines()]
 
     def pauses(self) -> list[Shape]:
-        """Pauses in force."""
+        """Return the pauses in force."""
         return [pause_shape(pause) for pause in self._client.pauses.in_force()]
 
     def pause(self, scope: str, subject: str | None, reason: str) -> bool:
-        """Stop starting."""
+        """Pause a scope; return False if it was already paused."""
         with named("subject", SUBJECTS):
             return self._client.pauses.pause(scope, subject, reason=reason)
 
     def resume(self, scope: str, subject: str | None, reason: str) -> bool:
-        """Lift a pause."""
+        """End a pause; return False if there was none."""
         with named("subject", SUBJECTS):
             return self._client.pauses.resume(scope, subject, reason=reason)
 
     def alerts(self, *, state: str, customer: str | None, limit: int) -> list[Shape]:
-        """Alerts, newest first."""
+        """Return alerts, newest first."""
         rows = self._client.views.alerts(
             state=None if state == "all" else state, customer=customer, limit=limit
         )
         return [alert_shape(row) for row in rows]
 
     def overview(self) -> Shape:
-        """What is going on, and what ended today."""
+        """Return queue counts and today's totals."""
         next_slot_at, now = self._client.views.next_slot()
         return overview_shape(self._client.views.overview(), now, next_slot_at)
 
     def sessions(self) -> list[Shape]:
-        """Live processes."""
+        """Return the sessions of live processes."""
         return [session_shape(session) for session in self._client.views.sessions()]
 
     def keys(self, *, customer: str | None, with_revoked: bool, limit: int) -> list[Shape]:
-        """API keys, oldest first."""
+        """Return API keys, oldest first."""
         found = self._client.keys.page(customer=customer, with_revoked=with_revoked, limit=limit)
         return [shapes.key_shape(key) for key in found]
 
     def key_create(self, wanted: Shape) -> Shape:
-        """Make a key."""
-        lasts = wanted.get("expires")
-        expires_at = None if lasts is None else self.now() + parse_duration(lasts, "expires")
+        """Create a key and return it with its secret."""
+        lifetime = wanted.get("expires")
+        expires_at = None if lifetime is None else self.now() + parse_duration(lifetime, "expires")
         made = self._client.keys.create(
             wanted["name"],
             wanted["role"],
@@ -245,12 +245,12 @@ class Here:
         return shapes.made_key_shape(made)
 
     def key_rotate(self, key_id: str, overlap: str) -> Shape:
-        """Give a key a new secret."""
+        """Replace a key's secret and return the new one."""
         overlap_us = parse_duration(overlap, "overlap")
         return shapes.made_key_shape(
             self._client.keys.rotate(decode("key", key_id), overlap_us=overlap_us)
         )
 
     def key_revoke(self, key_id: str, reason: str) -> bool:
-        """End a key."""
+        """Revoke a key; return False if it was already revoked."""
         return self._client.keys.revoke(decode("key", key_id), reason=reason)

@@ -1,4 +1,4 @@
-"""Commands about dead letters on the database, through the client."""
+"""Implement the use cases for dead letters on the database."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from penstock.dead_letters.client.dead_letters import FAR, Edit, LetterFilter
 
 
 class HereLetters:
-    """The use cases on the database."""
+    """Use cases for dead letters on the database."""
 
     def __init__(self, client: Client) -> None:
         self._letters = client.dead_letters
 
     def page(self, asked: LettersAsked, limit: int) -> list[Shape]:
-        """Dead letters, newest first."""
+        """Return dead letters, newest first."""
         found = self._letters.find(_filter(asked), limit=limit)
         return [shapes.dead_letter_shape(row) for row in found]
 
     def groups(self, asked: LettersAsked, limit: int) -> list[Shape]:
-        """Dead letters by origin and kind of error."""
+        """Return counts of dead letters by origin and error type."""
         found = self._letters.groups(_filter(asked), limit=limit)
         return [shapes.letter_group_shape(row) for row in found]
 
     def detail(self, letter_id: str) -> Shape:
-        """One in full."""
+        """Return one dead letter with its run or message."""
         return shapes.letter_detail_shape(self._letters.get(self._number(letter_id)))
 
     def replay(self, letter_id: str, edit: Edit | None) -> Shape:
-        """Try one again, as it is or edited."""
+        """Replay one dead letter, optionally edited; return what it was replayed as."""
         number = self._number(letter_id)
-        told = self._letters.replay(number, edit)
-        return {"dead_letter_id": encode("dl", number), "replayed_as": told}
+        new_id = self._letters.replay(number, edit)
+        return {"dead_letter_id": encode("dl", number), "replayed_as": new_id}
 
     def replay_matching(self, asked: LettersAsked, step: Step) -> Shape:
-        """A step of a replay by filter."""
+        """Replay the next `step.limit` dead letters that match; return the outcomes."""
         done = self._letters.replay_matching(
             _filter(asked),
             limit=step.limit,
@@ -52,7 +52,7 @@ class HereLetters:
         return shapes.replay_shape(done)
 
     def discard(self, letter_id: str, reason: str) -> None:
-        """Give one up."""
+        """Close a dead letter without a replay."""
         self._letters.discard([self._number(letter_id)], reason)
 
     def _number(self, letter_id: str) -> int:

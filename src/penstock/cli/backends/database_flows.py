@@ -1,4 +1,4 @@
-"""Commands about flows and gates on the database: the client's use cases in the API's shapes."""
+"""Implement the use cases for flows and gates on the database, in the API's JSON shapes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from penstock.flows.gates.override import lasting
 
 
 class HereFlows:
-    """The use cases over a client."""
+    """Use cases for flows and gates on the database."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def page(self, asked: FlowsAsked) -> list[Shape]:
-        """Flows, newest first."""
+        """Return flows, newest first."""
         wanted = FlowFilter(
             partition=asked.partition, mode=asked.mode, state=asked.state, limit=asked.limit
         )
@@ -35,56 +35,56 @@ class HereFlows:
         return [flow_shapes.flow_shape(flow) for flow in found]
 
     def detail(self, flow_id: str) -> Shape:
-        """A flow with everything known of it."""
+        """Return a flow with its phases, completions, triggers and decisions."""
         return flow_shapes.flow_detail_shape(self._client.flows.detail(decode("flow", flow_id)))
 
     def explain(self, place: Place) -> Shape:
-        """The newest flow of a partition in words."""
-        told = self._client.explaining.explain(
+        """Explain the newest flow of a partition."""
+        explanation = self._client.explaining.explain(
             place.pipeline,
             place.partition,
             customer=place.customer,
             mode=place.mode,
             generation=place.generation,
         )
-        return flow_shapes.explained_shape(told)
+        return flow_shapes.explained_shape(explanation)
 
     def explain_flow(self, flow_id: str) -> Shape:
-        """A flow in words."""
-        told = self._client.explaining.explain_flow(decode("flow", flow_id))
-        return flow_shapes.explained_shape(told)
+        """Explain a flow."""
+        explanation = self._client.explaining.explain_flow(decode("flow", flow_id))
+        return flow_shapes.explained_shape(explanation)
 
     def why_flow(self, flow_id: str, phase: str | None) -> Shape:
-        """Why a flow or a phase has not ended."""
+        """Return why a flow or a phase has not ended."""
         proof = self._client.explaining.why_flow(decode("flow", flow_id), phase)
         return flow_shapes.proof_shape(proof)
 
     def why_run(self, run_id: str) -> Shape:
-        """Why a run has not started or ended."""
+        """Return why a run has not started or ended."""
         return flow_shapes.proof_shape(self._client.explaining.why_run(decode("run", run_id)))
 
     def trace(self, cause: str) -> Shape:
-        """The path of a cause."""
+        """Return everything that shares the correlation id of `cause`."""
         return flow_shapes.trace_shape(self._client.explaining.trace(cause))
 
     def trigger(self, wanted: Shape) -> Shape:
-        """Open a flow, or part of one."""
+        """Open a flow, or start one at given phases."""
         return flow_shapes.opened_shape(self._client.flows.trigger(_request(wanted)))
 
     def preview(self, wanted: Shape) -> Shape:
-        """What a trigger would do."""
+        """Return what a trigger would do."""
         return flow_shapes.preview_shape(self._client.previews.trigger(_request(wanted)))
 
     def cancel(self, flow_id: str, reason: str) -> int:
-        """End a flow."""
+        """Cancel a flow; return how many runs were cancelled or asked to stop."""
         return self._client.flows.cancel(decode("flow", flow_id), reason=reason)
 
     def complete(self, message: Shape) -> Shape:
-        """Report a completion."""
+        """Report a completion and return its outcome."""
         return flow_shapes.reception_shape(self._client.flows.complete(report_of(message)))
 
     def check(self, wanted: Shape) -> Shape:
-        """What a gate would say now."""
+        """Return what a gate would decide now."""
         flow_id = wanted.get("flow_id")
         check = self._client.gates.check(
             wanted["pipeline_template"],
@@ -98,11 +98,11 @@ class HereFlows:
         return gate_shapes.check_shape(check)
 
     def decisions(self, which: Narrowed) -> list[Shape]:
-        """Recorded decisions, newest first."""
+        """Return recorded decisions, newest first."""
         return [gate_shapes.decision_shape(row) for row in self._history(which)]
 
     def what_if(self, wanted: Shape) -> list[Shape]:
-        """Recorded decisions under other settings."""
+        """Recompute recorded decisions with other settings."""
         which = Narrowed(
             pipeline=wanted["pipeline_template"],
             partition=wanted.get("partition"),
@@ -116,7 +116,7 @@ class HereFlows:
         return [gate_shapes.retried_shape(one) for one in tried]
 
     def backtest(self, wanted: Shape) -> Shape:
-        """Days of decisions under other settings."""
+        """Recompute the decisions of past days with other settings."""
         with _changes_named():
             found = self._client.gates.backtest(
                 wanted["pipeline_template"],
@@ -128,7 +128,7 @@ class HereFlows:
         return gate_shapes.backtest_shape(found)
 
     def overrides(self, which: Narrowed) -> list[Shape]:
-        """Approvals, newest first."""
+        """Return approvals, newest first."""
         rows = self._client.overrides.page(
             pipeline=which.pipeline,
             partition=which.partition,
@@ -139,7 +139,7 @@ class HereFlows:
         return [gate_shapes.override_shape(row) for row in rows]
 
     def grant(self, wanted: Shape) -> Shape:
-        """Approve going on without a dependency."""
+        """Approve starting without a dependency; return the approval."""
         expires_at = self._client.views.now() + lasting(wanted["expires"])
         approval = Approval(
             pipeline=wanted["pipeline_template"],
@@ -156,23 +156,23 @@ class HereFlows:
         return gate_shapes.override_shape(self._client.overrides.grant(approval))
 
     def revoke(self, override_id: str, reason: str) -> None:
-        """Take an approval back."""
+        """Revoke an approval."""
         self._client.overrides.revoke(decode("ovr", override_id), reason=reason)
 
     def interventions(self, *, status: str, customer: str | None, limit: int) -> list[Shape]:
-        """The manual queue, newest first."""
+        """Return interventions, newest first."""
         rows = self._client.interventions.page(
             status=None if status == "all" else status, customer=customer, limit=limit
         )
         return [gate_shapes.intervention_shape(row) for row in rows]
 
     def intervention(self, intervention_id: str) -> Shape:
-        """One item."""
+        """Return one intervention."""
         item = self._client.interventions.get(decode("int", intervention_id))
         return gate_shapes.intervention_shape(item)
 
     def resolve(self, intervention_id: str, resolution: str) -> None:
-        """Say what was done about an item."""
+        """Mark an intervention as resolved."""
         self._client.interventions.resolve(decode("int", intervention_id), resolution)
 
     def _history(self, which: Narrowed) -> Any:
@@ -188,7 +188,7 @@ class HereFlows:
 
 @contextlib.contextmanager
 def _changes_named() -> Iterator[None]:
-    """Name the changes in errors about settings that do not fit together."""
+    """Turn DeclarationError from conflicting settings into InvalidInput for `changes`."""
     try:
         yield
     except DeclarationError as error:

@@ -1,4 +1,4 @@
-"""Commands through the API: the same use cases over a URL, with the generated client."""
+"""Implement the commands' use cases through the API, with the generated client."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ BULK = 10_000
 
 
 class There:
-    """The use cases over the API."""
+    """Backend of the commands that works through the API."""
 
     def __init__(self, api: Api) -> None:
-        # Answers are JSON objects by the document's word; commands read them as such.
+        # Typed as Any: commands read the typed responses of the client as plain JSON objects.
         self._api: Any = api
         self._transport = api.transport
         self.where = api.transport.url
@@ -35,48 +35,48 @@ class There:
 
     @property
     def flows(self) -> FlowCases:
-        """The use cases about flows and gates."""
-        # As in `usecases`: a command about runs pays nothing for them.
+        """Use cases for flows and gates."""
+        # Imported here so that commands that do not need it start faster.
         from penstock.cli.backends.http_flows import ThereFlows
 
         return ThereFlows(self._whole)
 
     @property
     def letters(self) -> LetterCases:
-        """The use cases about dead letters."""
-        # As in `usecases`: a command about runs pays nothing for them.
+        """Use cases for dead letters."""
+        # Imported here so that commands that do not need it start faster.
         from penstock.cli.backends.http_dead_letters import ThereLetters
 
         return ThereLetters(self._whole)
 
     @property
     def bus(self) -> BusCases:
-        """The use cases about topics and subscriptions."""
-        # As in `usecases`: a command about runs pays nothing for them.
+        """Use cases for topics and subscriptions."""
+        # Imported here so that commands that do not need it start faster.
         from penstock.cli.backends.http_bus import ThereBus
 
         return ThereBus(self._whole)
 
     @property
     def limits(self) -> LimitCases:
-        """The use cases about limits."""
-        # As in `usecases`: a command about runs pays nothing for them.
+        """Use cases for limits."""
+        # Imported here so that commands that do not need it start faster.
         from penstock.cli.backends.limits import ThereLimits
 
         return ThereLimits(self._whole)
 
     def now(self) -> int:
-        """The server's time, to a second."""
+        """Return the server's current time in micros, accurate to a second."""
         if self._transport.server_now is None:
             self._api.health.healthz()
         now = self._transport.server_now
-        assert now is not None, "a server tells its time"
+        assert now is not None, "every response has a Date header"
         return now
 
     # -- runs ----------------------------------------------------------------------------------
 
     def runs(self, asked: RunsAsked) -> list[Shape]:
-        """Runs, live ones first, newest first."""
+        """Return runs: unfinished ones first, then newest first."""
         query = {
             "state": asked.state,
             "start_date": None if asked.since is None else iso(asked.since),
@@ -93,12 +93,12 @@ class There:
         return gather(lambda **q: ask(customer, **q), asked.limit, query)
 
     def run(self, run_id: str) -> Shape:
-        """A run with its attempts, journal and progress."""
+        """Return a run with its attempts, journal and progress."""
         found: Shape = self._api.runs.get_run(run_id)
         return found
 
     def submit(self, customer: str, wanted: Shape, key: str | None) -> Shape:
-        """Create a run."""
+        """Create a run and return it."""
         body = _given(wanted)
         with named("priority", ["execution_priority"]), named("at", ["scheduled_time"]):
             made = self._api.runs.submit_run(check_customer(customer), body, idempotency_key=key)
@@ -106,11 +106,11 @@ class There:
         return run
 
     def cancel(self, run_id: str, reason: str) -> str:
-        """Cancel a run."""
+        """Cancel a run and return the outcome."""
         return str(self._api.runs.cancel_run(run_id, {"reason": reason})["outcome"])
 
     def retry(self, run_id: str) -> str:
-        """Run an ended run again."""
+        """Run a finished run again and return the new run's id."""
         return str(self._api.runs.retry_run(run_id)["run_id"])
 
     # -- configs -------------------------------------------------------------------------------
@@ -124,20 +124,20 @@ class There:
         after: str | None,
         limit: int,
     ) -> list[Shape]:
-        """Configs, oldest first."""
+        """Return configs, oldest first."""
         query = {"pipeline_template": pipeline, "is_active": is_active, "after": after}
         if customer is None:
             return gather(self._api.configs.list_configs, limit, query)
-        ask, whose = self._api.configs.list_customer_configs, check_customer(customer)
-        return gather(lambda **q: ask(whose, **q), limit, query)
+        ask, owner = self._api.configs.list_customer_configs, check_customer(customer)
+        return gather(lambda **q: ask(owner, **q), limit, query)
 
     def config(self, config_id: str) -> Shape:
-        """One config."""
+        """Return one config."""
         found: Shape = self._api.configs.get_config(config_id)
         return found
 
     def check(self, wanted: Wanted) -> tuple[int, PenstockError] | None:
-        """The first config that would be refused."""
+        """Return the index and error of the first invalid config."""
         for start in range(0, len(wanted), BULK):
             items = [_item(one, "") for one in wanted[start : start + BULK]]
             for outcome in self._api.configs.create_configs_bulk(items, dry_run=True):
@@ -146,7 +146,7 @@ class There:
         return None
 
     def create(self, wanted: Wanted, reason: str) -> list[Shape]:
-        """Create configs; many go through the bulk route, 10,000 at a time."""
+        """Create configs; several go through the bulk route, 10,000 per request."""
         if len(wanted) == 1:
             customer, fields = wanted[0]
             body = {**fields, "reason": reason}
@@ -161,13 +161,13 @@ class There:
                     place = start + outcome["index"] + 1
                     why = outcome.get("detail")
                     raise Conflict(
-                        f"{len(made)} were created; then item {place} was refused: {why}"
+                        f"{len(made)} configs were created; item {place} was refused: {why}"
                     )
                 made.append(outcome["config"])
         return made
 
     def update(self, config_id: str, fields: Shape, *, version: int | None, reason: str) -> Shape:
-        """Change a config."""
+        """Change fields of a config and return it."""
         body = _given({**fields, "version": version, "reason": reason})
         changed: Shape = self._api.configs.update_config(config_id, body)
         return changed
@@ -177,72 +177,72 @@ class There:
         self._api.configs.delete_config(config_id, reason=reason)
 
     def start(self, config_id: str) -> list[str]:
-        """Start a config now."""
+        """Start a config now and return the ids of its runs."""
         return list(self._api.configs.start_config(config_id)["run_ids"])
 
     def preview(self, config_id: str, n: int) -> list[Shape]:
-        """The next starts of a config."""
+        """Return the next `n` occurrences of a config."""
         return list(self._api.configs.preview_config(config_id, n=n)["fires"])
 
     def audit(self, customer: str, *, config_id: str | None, limit: int) -> list[Shape]:
-        """A customer's audit chain, oldest first."""
-        ask, whose = self._api.configs.audit_customer, check_customer(customer)
-        return gather(lambda **q: ask(whose, **q), limit, {"config_id": config_id})
+        """Return a customer's audit trail, oldest first."""
+        ask, owner = self._api.configs.audit_customer, check_customer(customer)
+        return gather(lambda **q: ask(owner, **q), limit, {"config_id": config_id})
 
     def ledger(self, config_id: str, limit: int) -> list[Shape]:
-        """Slots that did not start, newest first."""
+        """Return occurrences that did not start, newest first."""
         ask = self._api.configs.list_occurrences
         return gather(lambda **q: ask(config_id, **q), limit, {})
 
     # -- the rest ------------------------------------------------------------------------------
 
     def pipelines(self) -> list[Shape]:
-        """Registered pipelines, by name."""
+        """Return registered pipelines, by name."""
         return list(self._api.views.list_pipelines())
 
     def pauses(self) -> list[Shape]:
-        """Pauses in force."""
+        """Return the pauses in force."""
         return list(self._api.views.list_pauses())
 
     def pause(self, scope: str, subject: str | None, reason: str) -> bool:
-        """Stop starting."""
+        """Pause a scope; return False if it was already paused."""
         body = {"scope": scope, "subject": subject, "reason": reason}
         return bool(self._api.views.pause(body)["changed"])
 
     def resume(self, scope: str, subject: str | None, reason: str) -> bool:
-        """Lift a pause."""
+        """End a pause; return False if there was none."""
         body = {"scope": scope, "subject": subject, "reason": reason}
         return bool(self._api.views.resume(body)["changed"])
 
     def alerts(self, *, state: str, customer: str | None, limit: int) -> list[Shape]:
-        """Alerts, newest first."""
+        """Return alerts, newest first."""
         query = {"state": None if state == "all" else state, "customer_id": customer}
         return gather(self._api.views.list_alerts, limit, query)
 
     def overview(self) -> Shape:
-        """What is going on, and what ended today."""
-        seen: Shape = self._api.views.pipeline_status()
-        return seen
+        """Return queue counts and today's totals."""
+        found: Shape = self._api.views.pipeline_status()
+        return found
 
     def sessions(self) -> list[Shape]:
-        """Live processes."""
+        """Return the sessions of live processes."""
         return list(self._api.views.list_sessions())
 
     def keys(self, *, customer: str | None, with_revoked: bool, limit: int) -> list[Shape]:
-        """API keys, oldest first."""
+        """Return API keys, oldest first."""
         query = {"customer_id": customer, "with_revoked": with_revoked}
         return gather(self._api.keys.list_keys, limit, query)
 
     def key_create(self, wanted: Shape) -> Shape:
-        """Make a key."""
+        """Create a key and return it with its secret."""
         return _shown(self._api.keys.create_key(_given(wanted)))
 
     def key_rotate(self, key_id: str, overlap: str) -> Shape:
-        """Give a key a new secret."""
+        """Replace a key's secret and return the new one."""
         return _shown(self._api.keys.rotate_key(key_id, {"overlap": overlap}))
 
     def key_revoke(self, key_id: str, reason: str) -> bool:
-        """End a key."""
+        """Revoke a key; return False if it was already revoked."""
         return bool(self._api.keys.revoke_key(key_id, {"reason": reason})["changed"])
 
 
@@ -265,7 +265,7 @@ def _shown(made: Shape) -> Shape:
     if made["key"] is None:
         key_id = made["info"]["key_id"]
         raise Conflict(
-            f"{key_id} was made, but the answer that showed it was lost: "
-            f"penstock keys rotate {key_id} --overlap 0s"
+            f"{key_id} was created, but the response with its secret was lost. Replace the "
+            f"secret: penstock keys rotate {key_id} --overlap 0s"
         )
     return made

@@ -1,4 +1,4 @@
-"""Commands about dead letters through the API, with the generated client."""
+"""Implement the use cases for dead letters through the API, with the generated client."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from penstock.remote import Api
 
 
 class ThereLetters:
-    """The use cases over the API."""
+    """Use cases for dead letters through the API."""
 
     def __init__(self, api: Api) -> None:
-        # Answers are JSON objects by the document's word; commands read them as such.
+        # Typed as Any: commands read the typed responses of the client as plain JSON objects.
         self._letters: Any = api.letters
 
     def page(self, asked: LettersAsked, limit: int) -> list[Shape]:
-        """Dead letters, newest first."""
+        """Return dead letters, newest first."""
         return gather(self._letters.list_dead_letters, limit, _query(asked))
 
     def groups(self, asked: LettersAsked, limit: int) -> list[Shape]:
-        """Dead letters by origin and kind of error."""
+        """Return counts of dead letters by origin and error type."""
         found: list[Shape] = self._letters.group_dead_letters(limit=limit, **_query(asked))["items"]
         return found
 
     def detail(self, letter_id: str) -> Shape:
-        """One in full."""
+        """Return one dead letter with its run or message."""
         found: Shape = self._letters.get_dead_letter(letter_id)
         return found
 
     def replay(self, letter_id: str, edit: Edit | None) -> Shape:
-        """Try one again, as it is or edited."""
+        """Replay one dead letter, optionally edited; return what it was replayed as."""
         body: Shape = {}
         if edit is not None:
             body = {
@@ -45,11 +45,11 @@ class ThereLetters:
                 "data": None if edit.data is None else base64.b64encode(edit.data).decode(),
                 "attributes": edit.attributes,
             }
-        told: Shape = self._letters.replay_dead_letter(letter_id, _given(body))
-        return told
+        replayed: Shape = self._letters.replay_dead_letter(letter_id, _given(body))
+        return replayed
 
     def replay_matching(self, asked: LettersAsked, step: Step) -> Shape:
-        """A step of a replay by filter."""
+        """Replay the next `step.limit` dead letters that match; return the outcomes."""
         body = _query(asked) | {
             "limit": step.limit,
             "rate": step.rate,
@@ -59,16 +59,16 @@ class ThereLetters:
         }
         body.pop("status")
         with named("pipeline", ["pipeline_template"]):
-            told: Shape = self._letters.replay_dead_letters(_given(body))
-        return told
+            page: Shape = self._letters.replay_dead_letters(_given(body))
+        return page
 
     def discard(self, letter_id: str, reason: str) -> None:
-        """Give one up."""
+        """Close a dead letter without a replay."""
         self._letters.discard_dead_letter(letter_id, {"reason": reason})
 
 
 def _query(asked: LettersAsked) -> Shape:
-    """The same in the API's words."""
+    """Return the filter as the API's query parameters."""
     fields = asdict(asked)
     fields["customer_id"] = fields.pop("customer")
     fields["pipeline_template"] = fields.pop("pipeline")

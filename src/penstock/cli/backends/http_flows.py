@@ -1,4 +1,4 @@
-"""Commands about flows and gates through the API, with the generated client."""
+"""Implement the use cases for flows and gates through the API, with the generated client."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from penstock.remote import Api
 
 
 class ThereFlows:
-    """The use cases over the API."""
+    """Use cases for flows and gates through the API."""
 
     def __init__(self, api: Api) -> None:
-        # Answers are JSON objects by the document's word; commands read them as such.
+        # Typed as Any: commands read the typed responses of the client as plain JSON objects.
         self._flows: Any = api.flows
         self._gates: Any = api.gates
 
     def page(self, asked: FlowsAsked) -> list[Shape]:
-        """Flows, newest first."""
+        """Return flows, newest first."""
         query = {
             "customer_id": asked.customer,
             "pipeline_template": asked.pipeline,
@@ -32,11 +32,11 @@ class ThereFlows:
             return gather(self._flows.list_flows, asked.limit, query)
 
     def detail(self, flow_id: str) -> Shape:
-        """A flow with everything known of it."""
+        """Return a flow with its phases, completions, triggers and decisions."""
         return _shape(self._flows.get_flow(flow_id))
 
     def explain(self, place: Place) -> Shape:
-        """The newest flow of a partition in words."""
+        """Explain the newest flow of a partition."""
         with _pipeline_named():
             return _shape(
                 self._flows.explain_partition(
@@ -49,47 +49,47 @@ class ThereFlows:
             )
 
     def explain_flow(self, flow_id: str) -> Shape:
-        """A flow in words."""
+        """Explain a flow."""
         return _shape(self._flows.explain_flow(flow_id))
 
     def why_flow(self, flow_id: str, phase: str | None) -> Shape:
-        """Why a flow or a phase has not ended."""
+        """Return why a flow or a phase has not ended."""
         return _shape(self._flows.why_flow(flow_id, phase=phase))
 
     def why_run(self, run_id: str) -> Shape:
-        """Why a run has not started or ended."""
+        """Return why a run has not started or ended."""
         return _shape(self._flows.why_run(run_id))
 
     def trace(self, cause: str) -> Shape:
-        """The path of a cause."""
+        """Return everything that shares the correlation id of `cause`."""
         return _shape(self._flows.trace(cause))
 
     def trigger(self, wanted: Shape) -> Shape:
-        """Open a flow, or part of one."""
+        """Open a flow, or start one at given phases."""
         with _pipeline_named(), named("priority", ["execution_priority"]):
             return _shape(self._flows.trigger_flow(_given(wanted)))
 
     def preview(self, wanted: Shape) -> Shape:
-        """What a trigger would do."""
+        """Return what a trigger would do."""
         with _pipeline_named(), named("priority", ["execution_priority"]):
             return _shape(self._flows.preview_flow(_given(wanted)))
 
     def cancel(self, flow_id: str, reason: str) -> int:
-        """End a flow."""
+        """Cancel a flow; return how many runs were cancelled or asked to stop."""
         return int(self._flows.cancel_flow(flow_id, {"reason": reason})["runs"])
 
     def complete(self, message: Shape) -> Shape:
-        """Report a completion."""
+        """Report a completion and return its outcome."""
         with _pipeline_named(), named("processor", ["processor_name"]):
             return _shape(self._flows.report_completion(_given(message)))
 
     def check(self, wanted: Shape) -> Shape:
-        """What a gate would say now."""
+        """Return what a gate would decide now."""
         with _pipeline_named():
             return _shape(self._gates.check_gate(_given(wanted)))
 
     def decisions(self, which: Narrowed) -> list[Shape]:
-        """Recorded decisions, newest first."""
+        """Return recorded decisions, newest first."""
         query = {
             "pipeline_template": which.pipeline,
             "partition": which.partition,
@@ -100,17 +100,17 @@ class ThereFlows:
             return gather(self._gates.list_decisions, which.limit, query)
 
     def what_if(self, wanted: Shape) -> list[Shape]:
-        """Recorded decisions under other settings."""
+        """Recompute recorded decisions with other settings."""
         with _pipeline_named():
             return list(self._gates.what_if(_given(wanted))["items"])
 
     def backtest(self, wanted: Shape) -> Shape:
-        """Days of decisions under other settings."""
+        """Recompute the decisions of past days with other settings."""
         with _pipeline_named():
             return _shape(self._gates.backtest(_given(wanted)))
 
     def overrides(self, which: Narrowed) -> list[Shape]:
-        """Approvals, newest first."""
+        """Return approvals, newest first."""
         query = {
             "pipeline_template": which.pipeline,
             "partition": which.partition,
@@ -121,25 +121,25 @@ class ThereFlows:
             return gather(self._gates.list_overrides, which.limit, query)
 
     def grant(self, wanted: Shape) -> Shape:
-        """Approve going on without a dependency."""
+        """Approve starting without a dependency; return the approval."""
         with _pipeline_named():
             return _shape(self._gates.grant_override(_given(wanted)))
 
     def revoke(self, override_id: str, reason: str) -> None:
-        """Take an approval back."""
+        """Revoke an approval."""
         self._gates.revoke_override(override_id, {"reason": reason})
 
     def interventions(self, *, status: str, customer: str | None, limit: int) -> list[Shape]:
-        """The manual queue, newest first."""
+        """Return interventions, newest first."""
         query = {"status": status, "customer_id": customer}
         return gather(self._gates.list_interventions, limit, query)
 
     def intervention(self, intervention_id: str) -> Shape:
-        """One item."""
+        """Return one intervention."""
         return _shape(self._gates.get_intervention(intervention_id))
 
     def resolve(self, intervention_id: str, resolution: str) -> None:
-        """Say what was done about an item."""
+        """Mark an intervention as resolved."""
         self._gates.resolve_intervention(intervention_id, {"resolution": resolution})
 
 

@@ -1,4 +1,4 @@
-"""What commands about limits can do, whoever does it; see `cli.usecases`."""
+"""The use cases of the commands for limits, on the database and through the API."""
 
 from __future__ import annotations
 
@@ -11,79 +11,79 @@ from penstock.core.ids import decode
 
 
 class LimitCases(Protocol):
-    """Everything commands ask about limits, in the API's words."""
+    """Use cases for limits, with the API's field names."""
 
     def page(self, limit: int) -> list[Shape]:
-        """Limits by name."""
+        """Return limits, by name."""
         ...
 
     def detail(self, name: str) -> Shape:
-        """One limit in full."""
+        """Return one limit with its holders, queue and wait times."""
         ...
 
     def declare(self, name: str, settings: Shape) -> Shape:
-        """Say how a limit is configured."""
+        """Create or change a limit and return it."""
         ...
 
     def release(self, lease_id: str, reason: str) -> Shape:
-        """Take a slot away."""
+        """Release a lease and return it."""
         ...
 
 
 class HereLimits:
-    """The use cases on the database."""
+    """Use cases for limits on the database."""
 
     def __init__(self, client: Client) -> None:
         self._limits = client.limits
 
     def page(self, limit: int) -> list[Shape]:
-        """Limits by name."""
-        # As in `usecases`: whoever asks over a URL pays nothing for it.
+        """Return limits, by name."""
+        # Imported here so that commands over a URL do not load it.
         from penstock.limits.shapes import limit_shape
 
         return [limit_shape(view) for view in self._limits.page(limit=limit)]
 
     def detail(self, name: str) -> Shape:
-        """One limit in full."""
+        """Return one limit with its holders, queue and wait times."""
         from penstock.limits.shapes import limit_detail_shape  # as above
 
         return limit_detail_shape(self._limits.get(name))
 
     def declare(self, name: str, settings: Shape) -> Shape:
-        """Say how a limit is configured."""
+        """Create or change a limit and return it."""
         from penstock.limits.shapes import limit_detail_shape  # as above
 
         return limit_detail_shape(self._limits.declare(name, settings))
 
     def release(self, lease_id: str, reason: str) -> Shape:
-        """Take a slot away."""
+        """Release a lease and return it."""
         from penstock.limits.shapes import lease_shape  # as above
 
         return lease_shape(self._limits.release(decode("lease", lease_id), reason))
 
 
 class ThereLimits:
-    """The use cases over the API."""
+    """Use cases for limits through the API."""
 
     def __init__(self, api: Any) -> None:
-        # Answers are JSON objects by the document's word; commands read them as such.
+        # Typed as Any: commands read the typed responses of the client as plain JSON objects.
         self._limits = api.limits
 
     def page(self, limit: int) -> list[Shape]:
-        """Limits by name."""
+        """Return limits, by name."""
         return gather(self._limits.list_limits, limit, {})
 
     def detail(self, name: str) -> Shape:
-        """One limit in full."""
+        """Return one limit with its holders, queue and wait times."""
         found: Shape = self._limits.get_limit(name=name)
         return found
 
     def declare(self, name: str, settings: Shape) -> Shape:
-        """Say how a limit is configured."""
+        """Create or change a limit and return it."""
         made: Shape = self._limits.declare_limit({"name": name, **settings})
         return made
 
     def release(self, lease_id: str, reason: str) -> Shape:
-        """Take a slot away."""
-        told: Shape = self._limits.release_slot({"lease_id": lease_id, "reason": reason})
-        return told
+        """Release a lease and return it."""
+        lease: Shape = self._limits.release_slot({"lease_id": lease_id, "reason": reason})
+        return lease

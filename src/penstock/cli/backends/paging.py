@@ -1,4 +1,4 @@
-"""Lists of the API, page after page, for commands over a URL."""
+"""Read lists of the API page by page, for commands over a URL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGE = 1_000
 
 
 def gather(ask: Callable[..., Any], limit: int, query: Mapping[str, Any]) -> list[Shape]:
-    """The first `limit` things of a list, page after page."""
+    """Return the first `limit` items of a list, following its cursors."""
     found: list[Shape] = []
     cursor = None
     while True:

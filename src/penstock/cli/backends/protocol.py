@@ -1,8 +1,8 @@
-"""What commands can do, whoever does it: one set of questions, answered in the API's shapes.
+"""The interface between commands and their two backends.
 
-`Here` does it on the database, `There` through the API of a URL. Both answer with the same plain
-JSON (`client.shapes`) and raise the same errors, so that a command is written once and its output
-does not tell where the data lives. Ids are public ones, times in answers are ISO 8601.
+`Here` implements it on the database, `There` through the API. Both return the same plain JSON
+(`client.shapes`) and raise the same errors, so a command is written once and prints the same output
+with either backend. Ids are public ids; times in results are ISO 8601.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 Shape: TypeAlias = dict[str, Any]
 Wanted: TypeAlias = Sequence[tuple[str, Mapping[str, Any]]]
-"""Configs to create: whose, and what."""
+"""Configs to create, as pairs of customer id and fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsAsked:
-    """Which runs a list shows; times in micros."""
+    """Filter for a list of runs; times in micros."""
 
     customer: str | None = None
     pipeline: str | None = None
@@ -40,7 +40,7 @@ class RunsAsked:
 
 @contextlib.contextmanager
 def named(field: str, elsewhere: Sequence[str]) -> Iterator[None]:
-    """Name a field in errors as the command line does, whatever it is called elsewhere."""
+    """Rename the field in InvalidInput errors from one of `elsewhere` to its command-line name."""
     try:
         yield
     except InvalidInput as error:
@@ -52,55 +52,55 @@ def named(field: str, elsewhere: Sequence[str]) -> Iterator[None]:
 
 
 class UseCases(Protocol):
-    """Everything commands ask for."""
+    """All use cases that commands need."""
 
     @property
     def where(self) -> str:
-        """The database or the URL, as people may see it."""
+        """The database (without its password) or the URL, for display."""
         ...
 
     @property
     def flows(self) -> FlowCases:
-        """The use cases about flows and gates."""
+        """Use cases for flows and gates."""
         ...
 
     @property
     def letters(self) -> LetterCases:
-        """The use cases about dead letters."""
+        """Use cases for dead letters."""
         ...
 
     @property
     def bus(self) -> BusCases:
-        """The use cases about topics and subscriptions."""
+        """Use cases for topics and subscriptions."""
         ...
 
     @property
     def limits(self) -> LimitCases:
-        """The use cases about limits."""
+        """Use cases for limits."""
         ...
 
     def now(self) -> int:
-        """The time over there, in micros."""
+        """Return the current time of the database or server, in micros."""
         ...
 
     def runs(self, asked: RunsAsked) -> list[Shape]:
-        """Runs, live ones first, newest first."""
+        """Return runs: unfinished ones first, then newest first."""
         ...
 
     def run(self, run_id: str) -> Shape:
-        """A run with its attempts, journal and progress."""
+        """Return a run with its attempts, journal and progress."""
         ...
 
     def submit(self, customer: str, wanted: Shape, key: str | None) -> Shape:
-        """Create a run; repeating it with the same key gives the same run."""
+        """Create a run; a repeated idempotency key returns the same run."""
         ...
 
     def cancel(self, run_id: str, reason: str) -> str:
-        """Cancel a run: "cancelled", or "asked" when its holder has to stop."""
+        """Cancel a run; return "cancelled", or "asked" if its worker still has to stop it."""
         ...
 
     def retry(self, run_id: str) -> str:
-        """Run an ended run again; the new run's id."""
+        """Run a finished run again and return the new run's id."""
         ...
 
     def configs(
@@ -112,23 +112,23 @@ class UseCases(Protocol):
         after: str | None,
         limit: int,
     ) -> list[Shape]:
-        """Configs, oldest first."""
+        """Return configs, oldest first."""
         ...
 
     def config(self, config_id: str) -> Shape:
-        """One config."""
+        """Return one config."""
         ...
 
     def check(self, wanted: Wanted) -> tuple[int, PenstockError] | None:
-        """The first config that would be refused (its place, and why); None when none would."""
+        """Return the index and error of the first invalid config; None if all are valid."""
         ...
 
     def create(self, wanted: Wanted, reason: str) -> list[Shape]:
-        """Create configs."""
+        """Create configs and return them."""
         ...
 
     def update(self, config_id: str, fields: Shape, *, version: int | None, reason: str) -> Shape:
-        """Change a config."""
+        """Change fields of a config; with `version`, fail if it is not the current one."""
         ...
 
     def delete(self, config_id: str, reason: str) -> None:
@@ -136,61 +136,61 @@ class UseCases(Protocol):
         ...
 
     def start(self, config_id: str) -> list[str]:
-        """Start a config now; the ids of its runs."""
+        """Start a config now and return the ids of its runs."""
         ...
 
     def preview(self, config_id: str, n: int) -> list[Shape]:
-        """The next starts of a config."""
+        """Return the next `n` occurrences of a config."""
         ...
 
     def audit(self, customer: str, *, config_id: str | None, limit: int) -> list[Shape]:
-        """A customer's audit chain, oldest first."""
+        """Return a customer's audit trail, oldest first."""
         ...
 
     def ledger(self, config_id: str, limit: int) -> list[Shape]:
-        """Slots that did not start, newest first."""
+        """Return occurrences that did not start, newest first."""
         ...
 
     def pipelines(self) -> list[Shape]:
-        """Registered pipelines, by name."""
+        """Return registered pipelines, by name."""
         ...
 
     def pauses(self) -> list[Shape]:
-        """Pauses in force."""
+        """Return the pauses in force."""
         ...
 
     def pause(self, scope: str, subject: str | None, reason: str) -> bool:
-        """Stop starting; False when it was so before."""
+        """Pause a scope; return False if it was already paused."""
         ...
 
     def resume(self, scope: str, subject: str | None, reason: str) -> bool:
-        """Lift a pause; False when there was none."""
+        """End a pause; return False if there was none."""
         ...
 
     def alerts(self, *, state: str, customer: str | None, limit: int) -> list[Shape]:
-        """Alerts, newest first; state may be `all`."""
+        """Return alerts, newest first; `state` may be `all`."""
         ...
 
     def overview(self) -> Shape:
-        """What is going on, and what ended today."""
+        """Return queue counts and today's totals."""
         ...
 
     def sessions(self) -> list[Shape]:
-        """Live processes."""
+        """Return the sessions of live processes."""
         ...
 
     def keys(self, *, customer: str | None, with_revoked: bool, limit: int) -> list[Shape]:
-        """API keys, oldest first, without their secrets."""
+        """Return API keys, oldest first, without their secrets."""
         ...
 
     def key_create(self, wanted: Shape) -> Shape:
-        """Make a key; `expires` is a duration. The answer shows it once."""
+        """Create a key and return it with its secret; `expires` is a duration."""
         ...
 
     def key_rotate(self, key_id: str, overlap: str) -> Shape:
-        """Give a key a new secret, shown once."""
+        """Replace a key's secret and return the new one."""
         ...
 
     def key_revoke(self, key_id: str, reason: str) -> bool:
-        """End a key; False when it was revoked before."""
+        """Revoke a key; return False if it was already revoked."""
         ...

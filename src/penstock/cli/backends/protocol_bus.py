@@ -1,7 +1,7 @@
-"""What commands about topics and subscriptions can do, whoever does it; see `cli.usecases`.
+"""The use cases of the commands for topics and subscriptions; see `cli.usecases`.
 
-`HereBus` does it on the database, `ThereBus` through the API of a URL; both take and give the API's
-words. `customer` None is the house.
+`HereBus` implements them on the database, `ThereBus` through the API; both take and return the
+API's JSON. `customer` None means a system topic or subscription, which no customer owns.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from penstock.cli.backends.protocol import Shape
 
 
 class BusCases(Protocol):
-    """Everything commands ask about the bus."""
+    """Use cases for topics and subscriptions."""
 
     def topics(self, customer: str | None, limit: int) -> list[Shape]:
-        """Topics by name."""
+        """Return topics, by name."""
         ...
 
     def topic(self, name: str, customer: str | None) -> Shape:
-        """A topic with its subscriptions."""
+        """Return a topic with the names of its subscriptions."""
         ...
 
     def topic_create(self, body: Shape, customer: str | None) -> Shape:
-        """Make a topic."""
+        """Create a topic and return it."""
         ...
 
     def topic_delete(self, name: str, customer: str | None) -> None:
@@ -32,23 +32,23 @@ class BusCases(Protocol):
         ...
 
     def publish(self, topic: str, messages: Sequence[Shape], customer: str | None) -> list[str]:
-        """Publish messages; their ids."""
+        """Publish messages and return their ids."""
         ...
 
     def message(self, message_id: str) -> Shape:
-        """A message and where it is."""
+        """Return a message with its delivery state in each subscription."""
         ...
 
     def subscriptions(self, customer: str | None, topic: str | None, limit: int) -> list[Shape]:
-        """Subscriptions by name."""
+        """Return subscriptions, by name."""
         ...
 
     def subscription(self, name: str, customer: str | None) -> Shape:
-        """A subscription, what waits in it and what became of the rest."""
+        """Return a subscription with its backlog and totals."""
         ...
 
     def declare(self, body: Shape, customer: str | None) -> Shape:
-        """Make a subscription, or change it."""
+        """Create or replace a subscription and return it."""
         ...
 
     def delete(self, name: str, customer: str | None) -> None:
@@ -56,25 +56,25 @@ class BusCases(Protocol):
         ...
 
     def pause(self, name: str, is_paused: bool, customer: str | None) -> Shape:
-        """Stop handing over, or go on."""
+        """Pause or resume delivery and return the subscription."""
         ...
 
     def seek(self, name: str, to: str, customer: str | None) -> Shape:
-        """Go to a time (ISO 8601)."""
+        """Redeliver messages published since `to` (ISO 8601) and purge older ones."""
         ...
 
     def purge(self, name: str, customer: str | None) -> int:
-        """Drop everything that waits."""
+        """Delete the backlog and return the number of messages."""
         ...
 
     def pull(self, name: str, n: int, wait: float, customer: str | None) -> list[Shape]:
-        """Take messages under lease."""
+        """Lease up to `n` messages, waiting up to `wait` seconds for the first."""
         ...
 
     def ack(self, name: str, ack_ids: Sequence[str], customer: str | None) -> list[str]:
-        """Settle deliveries; what became of each."""
+        """Acknowledge deliveries and return the outcome of each."""
         ...
 
     def nack(self, name: str, nacks: Sequence[Shape], customer: str | None) -> list[str]:
-        """Give deliveries back; what became of each."""
+        """Reject deliveries and return the outcome of each."""
         ...

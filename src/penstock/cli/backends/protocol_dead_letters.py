@@ -1,7 +1,7 @@
-"""What commands about dead letters can do, whoever does it; see `cli.usecases`.
+"""The use cases of the commands for dead letters; see `cli.usecases`.
 
-`HereLetters` does it on the database, `ThereLetters` through the API of a URL; both answer with the
-same plain JSON. A letter is named by its own id, or by its run's.
+`HereLetters` implements them on the database, `ThereLetters` through the API; both return the same
+plain JSON. A dead letter is identified by its own id or by the id of its run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.dead_letters.client.deliveries import Edit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LettersAsked:
-    """Which dead letters; times in micros."""
+    """Filter for dead letters; times in micros."""
 
     status: str = "open"
     kind: str | None = None
@@ -33,7 +33,7 @@ class LettersAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step of a replay by filter; ids and times as the answer before gave them."""
+    """One step of a replay by filter; `before` and `start_at` come from the previous response."""
 
     limit: int = 100
     rate: float | None = None
@@ -43,28 +43,28 @@ class Step:
 
 
 class LetterCases(Protocol):
-    """Everything commands ask about dead letters."""
+    """Use cases for dead letters."""
 
     def page(self, asked: LettersAsked, limit: int) -> list[Shape]:
-        """Dead letters, newest first."""
+        """Return dead letters, newest first."""
         ...
 
     def groups(self, asked: LettersAsked, limit: int) -> list[Shape]:
-        """Dead letters by origin and kind of error."""
+        """Return counts of dead letters by origin and error type."""
         ...
 
     def detail(self, letter_id: str) -> Shape:
-        """One in full."""
+        """Return one dead letter with its run or message."""
         ...
 
     def replay(self, letter_id: str, edit: Edit | None) -> Shape:
-        """Try one again, as it is or edited."""
+        """Replay one dead letter, optionally edited; return what it was replayed as."""
         ...
 
     def replay_matching(self, asked: LettersAsked, step: Step) -> Shape:
-        """A step of a replay by filter."""
+        """Replay the next `step.limit` dead letters that match; return the outcomes."""
         ...
 
     def discard(self, letter_id: str, reason: str) -> None:
-        """Give one up."""
+        """Close a dead letter without a replay."""
         ...

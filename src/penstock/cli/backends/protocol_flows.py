@@ -1,7 +1,7 @@
-"""What commands about flows and gates can do, whoever does it; see `cli.usecases`.
+"""The use cases of the commands for flows and gates; see `cli.usecases`.
 
-`HereFlows` does it on the database, `ThereFlows` through the API of a URL; both answer with the
-same plain JSON. Bodies have the API's field names.
+`HereFlows` implements them on the database, `ThereFlows` through the API; both return the same
+plain JSON. Bodies have the API's field names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.cli.backends.protocol import Shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowsAsked:
-    """Which flows a list shows."""
+    """Filter for a list of flows."""
 
     customer: str | None = None
     pipeline: str | None = None
@@ -26,7 +26,7 @@ class FlowsAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A flow by what it is about; the newest unless a generation is named."""
+    """Identifies a flow by pipeline and partition; the newest one if `generation` is None."""
 
     pipeline: str
     partition: str
@@ -37,7 +37,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowed:
-    """Which decisions or approvals a list shows."""
+    """Filter for a list of decisions or approvals; `live` selects approvals in force."""
 
     pipeline: str | None = None
     partition: str | None = None
@@ -47,97 +47,97 @@ class Narrowed:
     limit: int = 50
 
 
-def open_flow(told: Shape) -> Shape | None:
-    """The open flow an explanation is about, or else the newest older one; None: none is open."""
-    flow: Shape | None = told["flow"]
+def open_flow(explanation: Shape) -> Shape | None:
+    """Return the explained flow if it is open, else the newest older open one, or None."""
+    flow: Shape | None = explanation["flow"]
     if flow is not None and flow["state"] == "OPEN":
         return flow
-    return next(iter(told["still_open"]), None)
+    return next(iter(explanation["still_open"]), None)
 
 
 class FlowCases(Protocol):
-    """Everything commands about flows and gates ask for."""
+    """Use cases for flows and gates."""
 
     def page(self, asked: FlowsAsked) -> list[Shape]:
-        """Flows, newest first."""
+        """Return flows, newest first."""
         ...
 
     def detail(self, flow_id: str) -> Shape:
-        """A flow with everything known of it."""
+        """Return a flow with its phases, completions, triggers and decisions."""
         ...
 
     def explain(self, place: Place) -> Shape:
-        """The newest flow of a partition in words, or that there is none."""
+        """Explain the newest flow of a partition; without one, `flow` is None."""
         ...
 
     def explain_flow(self, flow_id: str) -> Shape:
-        """A flow in words."""
+        """Explain a flow."""
         ...
 
     def why_flow(self, flow_id: str, phase: str | None) -> Shape:
-        """Why a flow or a phase has not ended."""
+        """Return why a flow or a phase has not ended."""
         ...
 
     def why_run(self, run_id: str) -> Shape:
-        """Why a run has not started or ended."""
+        """Return why a run has not started or ended."""
         ...
 
     def trace(self, cause: str) -> Shape:
-        """The path of a cause."""
+        """Return everything that shares the correlation id of `cause`."""
         ...
 
     def trigger(self, wanted: Shape) -> Shape:
-        """Open a flow, or part of one."""
+        """Open a flow, or start one at given phases."""
         ...
 
     def preview(self, wanted: Shape) -> Shape:
-        """What a trigger would do."""
+        """Return what a trigger would do."""
         ...
 
     def cancel(self, flow_id: str, reason: str) -> int:
-        """End a flow; how many runs were cancelled or asked."""
+        """Cancel a flow; return how many runs were cancelled or asked to stop."""
         ...
 
     def complete(self, message: Shape) -> Shape:
-        """Report a completion; what became of it."""
+        """Report a completion and return its outcome."""
         ...
 
     def check(self, wanted: Shape) -> Shape:
-        """What a gate would say now."""
+        """Return what a gate would decide now."""
         ...
 
     def decisions(self, which: Narrowed) -> list[Shape]:
-        """Recorded decisions, newest first."""
+        """Return recorded decisions, newest first."""
         ...
 
     def what_if(self, wanted: Shape) -> list[Shape]:
-        """Recorded decisions under other settings."""
+        """Recompute recorded decisions with other settings."""
         ...
 
     def backtest(self, wanted: Shape) -> Shape:
-        """Days of decisions under other settings."""
+        """Recompute the decisions of past days with other settings."""
         ...
 
     def overrides(self, which: Narrowed) -> list[Shape]:
-        """Approvals, newest first."""
+        """Return approvals, newest first."""
         ...
 
     def grant(self, wanted: Shape) -> Shape:
-        """Approve going on without a dependency."""
+        """Approve starting without a dependency; return the approval."""
         ...
 
     def revoke(self, override_id: str, reason: str) -> None:
-        """Take an approval back."""
+        """Revoke an approval."""
         ...
 
     def interventions(self, *, status: str, customer: str | None, limit: int) -> list[Shape]:
-        """The manual queue, newest first; status may be `all`."""
+        """Return interventions, newest first; `status` may be `all`."""
         ...
 
     def intervention(self, intervention_id: str) -> Shape:
-        """One item."""
+        """Return one intervention."""
         ...
 
     def resolve(self, intervention_id: str, resolution: str) -> None:
-        """Say what was done about an item."""
+        """Mark an intervention as resolved."""
         ...

@@ -1,4 +1,4 @@
-"""`penstock dlq`: the inbox of runs and messages that nobody will try again by himself."""
+"""`penstock dlq`: dead letters, the runs and messages that are no longer retried automatically."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ WORDS = 60
 
 
 def narrowing(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say which dead letters are meant."""
+    """Add the options that select dead letters."""
     options = (
-        click.option("--kind", type=click.Choice(["run", "delivery"]), help="Only this kind."),
-        click.option("--customer", metavar="ID", help="Only this customer's."),
-        click.option("--subscription", metavar="NAME", help="Only of this subscription."),
-        click.option("--topic", metavar="NAME", help="Only of this topic."),
-        click.option("--pipeline", metavar="NAME", help="Only of this pipeline."),
-        click.option("--processor", metavar="NAME", help="Only of this processor."),
-        click.option("--partition", metavar="TEXT", help="Only of this slice of data."),
-        click.option("--correlation", "correlation_id", metavar="ID", help="Only of this cause."),
-        click.option("--error", "error_type", metavar="TYPE", help="Only with this kind of error."),
-        click.option("--since", metavar="WHEN", help="Died at or after: ISO time, or 2h, 3d ago."),
-        click.option("--until", metavar="WHEN", help="Died before: ISO time, or 2h, 3d ago."),
+        click.option("--kind", type=click.Choice(["run", "delivery"]), help="Runs or deliveries."),
+        click.option("--customer", metavar="ID", help="Only those of this customer."),
+        click.option("--subscription", metavar="NAME", help="Only messages of this subscription."),
+        click.option("--topic", metavar="NAME", help="Only messages of this topic."),
+        click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline."),
+        click.option("--processor", metavar="NAME", help="Only runs of this processor."),
+        click.option("--partition", metavar="TEXT", help="Only those of this partition."),
+        click.option("--correlation", "correlation_id", metavar="ID", help="By correlation id."),
+        click.option("--error", "error_type", metavar="TYPE", help="Only this error type."),
+        click.option("--since", metavar="WHEN", help="Failed since an ISO time, or 2h, 3d ago."),
+        click.option("--until", metavar="WHEN", help="Failed before an ISO time, or 2h, 3d ago."),
     )
     for option in reversed(options):
         command = option(command)
@@ -45,19 +45,19 @@ def narrowing(command: Callable[..., Any]) -> Callable[..., Any]:
 
 STATUS = click.option(
     "--status", type=click.Choice(["open", "replayed", "discarded", "all"]), default="open",
-    show_default=True, help="Only of this status.",
+    show_default=True, help="Filter by status.",
 )  # fmt: skip
 
 
 @click.group(cls=Group)
 def dlq() -> None:
-    """Dead letters of runs and messages: look, replay, discard."""
+    """List, replay and discard dead letters of runs and messages."""
 
 
 @dlq.command("list")
 @STATUS
 @narrowing
-@click.option("--limit", type=LIMIT, default=50, show_default=True, help="At most so many.")
+@click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def list_(app: App, /, limit: int, **given: Any) -> None:
     """List dead letters, newest first."""
@@ -65,12 +65,13 @@ def list_(app: App, /, limit: int, **given: Any) -> None:
         found = cases.letters.page(_asked(cases, given), limit)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
-            app.say("No dead letters: nothing waits for a person.")
+            app.say("No dead letters.")
             return
         output.table(
-            ("LETTER", "DIED", "CUSTOMER", "WHAT", "TRIES", "ERROR", "MESSAGE", "STATUS"),
+            ("DEAD LETTER", "FAILED", "CUSTOMER", "ORIGIN", "ATTEMPTS", "ERROR", "MESSAGE",
+             "STATUS"),
             [
                 (
                     row["dead_letter_id"], output.brief(output.micros(row["died_at"]), now),
@@ -83,28 +84,28 @@ def list_(app: App, /, limit: int, **given: Any) -> None:
         )  # fmt: skip
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
-        app.say('Then: penstock dlq show ID  ·  dlq replay ID  ·  dlq discard ID --reason "…"')
+        app.say('Next: penstock dlq show ID  ·  dlq replay ID  ·  dlq discard ID --reason "…"')
 
-    app.emit({"dead_letters": found}, people)
+    app.emit({"dead_letters": found}, print_text)
 
 
 @dlq.command("groups")
 @STATUS
 @narrowing
-@click.option("--limit", type=LIMIT, default=50, show_default=True, help="At most so many.")
+@click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def groups(app: App, /, limit: int, **given: Any) -> None:
-    """Count dead letters by where they come from and why they died."""
+    """Count dead letters by origin and error type."""
     with app.use_cases() as cases:
         found = cases.letters.groups(_asked(cases, given), limit)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
-            app.say("No dead letters: nothing waits for a person.")
+            app.say("No dead letters.")
             return
         output.table(
-            ("LETTERS", "WHAT", "ERROR", "FIRST", "LAST", "FOR EXAMPLE"),
+            ("COUNT", "ORIGIN", "ERROR", "FIRST", "LAST", "LATEST"),
             [
                 (
                     group["count"], origin(group), group["error_type"],
@@ -114,16 +115,16 @@ def groups(app: App, /, limit: int, **given: Any) -> None:
                 for group in found
             ],
         )  # fmt: skip
-        app.say("Then: penstock dlq show ID  ·  penstock dlq replay --error TYPE --dry-run")
+        app.say("Next: penstock dlq show ID  ·  penstock dlq replay --error TYPE --dry-run")
 
-    app.emit({"groups": found}, people)
+    app.emit({"groups": found}, print_text)
 
 
 @dlq.command("show")
 @click.argument("letter_id", metavar="ID")
 @click.pass_obj
 def show(app: App, letter_id: str) -> None:
-    """Show one in full; ID is the letter's, or the run's that died."""
+    """Show one dead letter in full; ID is its own id, or the id of the failed run."""
     with app.use_cases() as cases:
         detail = cases.letters.detail(letter_id)
         now = cases.now()
@@ -133,52 +134,54 @@ def show(app: App, letter_id: str) -> None:
 @dlq.command("replay")
 @click.argument("letter_ids", nargs=-1, metavar="[ID]...")
 @narrowing
-@click.option("--all", "everything", is_flag=True, help="All open ones that fit the options.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be replayed.")
+@click.option("--all", "everything", is_flag=True, help="Replay all open dead letters.")
+@click.option("--dry-run", is_flag=True, help="Show what would be replayed; change nothing.")
 @click.option("--rate", type=click.FloatRange(0, 10_000, min_open=True), metavar="N",
-              help="So many a second; they are spread over time to come.")  # fmt: skip
-@click.option("--limit", type=LIMIT, metavar="N", help="Replay at most so many.")
-@click.option("--yes", is_flag=True, help="Do not ask before replaying many.")
+              help="Replays per second; later ones are scheduled ahead.")  # fmt: skip
+@click.option("--limit", type=LIMIT, metavar="N", help="Maximum number to replay.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.option(
-    "--param", "parameters", multiple=True, metavar="K=V", help="Edit: a run's parameter."
+    "--param", "parameters", multiple=True, metavar="K=V", help="Edit: set a parameter of the run."
 )
-@click.option("--data", metavar="TEXT|@FILE", help="Edit: a message's new content.")
-@click.option("--attributes", type=JSON, help="Edit: all of a message's attributes, as JSON.")
+@click.option("--data", metavar="TEXT|@FILE", help="Edit: replace the message's content.")
+@click.option("--attributes", type=JSON, help="Edit: replace the message's attributes.")
 @click.pass_obj
 def replay(app: App, /, letter_ids: tuple[str, ...], **given: Any) -> None:
-    r"""Try dead letters again: by ID (edited, if you like), or all that fit the options.
+    r"""Replay dead letters by ID, or all open ones that match the options.
+
+    A single dead letter can be edited with --param, --data or --attributes.
 
     \b
     penstock dlq replay dl_5m7t0c2d
     penstock dlq replay --subscription rosters --error TIMEOUT --dry-run
     penstock dlq replay --subscription rosters --rate 20 --yes
-    penstock dlq replay dl_5m7t0c2d --data @mended.json
+    penstock dlq replay dl_5m7t0c2d --data @fixed.json
     """
     edit = _edit(given)
     with app.use_cases() as cases:
         asked = _meant(cases, letter_ids, given)
         if asked is None:
             if edit is not None and len(letter_ids) > 1:
-                raise InvalidInput("ID", "one id, to edit it", f"{len(letter_ids)} ids")
+                raise InvalidInput("ID", "one id when editing", f"{len(letter_ids)} ids")
             _replay_these(app, cases.letters, letter_ids, edit, is_dry=given["dry_run"])
             return
         if edit is not None:
-            raise InvalidInput("ID", "the one letter to edit", "a filter")
+            raise InvalidInput("ID", "the id of the dead letter to edit", "a filter")
         _replay_matching(app, cases.letters, asked, given)
 
 
 @dlq.command("discard")
 @click.argument("letter_ids", nargs=-1, metavar="[ID]...")
 @narrowing
-@click.option("--all", "everything", is_flag=True, help="All open ones that fit the options.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be discarded.")
+@click.option("--all", "everything", is_flag=True, help="Discard all open dead letters.")
+@click.option("--dry-run", is_flag=True, help="Show what would be discarded; change nothing.")
 @click.option("--limit", type=LIMIT, default=1_000, show_default=True, metavar="N",
-              help="Discard at most so many.")  # fmt: skip
-@click.option("--yes", is_flag=True, help="Do not ask before discarding many.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why nobody will try it again.")
+              help="Maximum number to discard.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@click.option("--reason", required=True, metavar="TEXT", help="Reason, recorded in the journal.")
 @click.pass_obj
 def discard(app: App, /, letter_ids: tuple[str, ...], reason: str, **given: Any) -> None:
-    r"""Close dead letters without trying them again: by ID, or all that fit the options.
+    r"""Close dead letters without a replay: by ID, or all open ones that match the options.
 
     \b
     penstock dlq discard dl_5m7t0c2d --reason "a test"
@@ -200,33 +203,33 @@ def discard(app: App, /, letter_ids: tuple[str, ...], reason: str, **given: Any)
         for letter_id in chosen:
             cases.letters.discard(letter_id, reason)
 
-    def people() -> None:
+    def print_text() -> None:
         for letter_id in chosen:
             click.echo(f"{letter_id} is discarded.")
         if not chosen:
-            click.echo(f"Nothing is discarded.{_none(chosen)}")
+            click.echo(f"Nothing discarded.{_none(chosen)}")
         elif asked is not None and len(chosen) == given["limit"]:
-            app.say(f"{len(chosen)} are discarded, there may be more: say it again.")
+            app.say(f"{len(chosen)} discarded, there may be more: repeat the command.")
 
-    app.emit({"discarded": chosen}, people)
+    app.emit({"discarded": chosen}, print_text)
 
 
 def _meant(
     cases: UseCases, letter_ids: tuple[str, ...], given: Mapping[str, Any]
 ) -> LettersAsked | None:
-    """The filter that is meant, None when ids are; neither or both is refused."""
+    """Return the filter, or None if ids were given; reject both and neither."""
     asked = _asked(cases, {**given, "status": "open"})
     is_narrow = asked != LettersAsked()
     if letter_ids and (is_narrow or given["everything"]):
         raise InvalidInput("ID", "either ids or a filter", letter_ids[0])
     if not letter_ids and not is_narrow and not given["everything"]:
-        fix = "Name letters, narrow them down (--error TYPE …), or say --all."
-        raise InvalidInput("ID", "which dead letters", None, fix)
+        fix = "Pass ids, a filter such as --error TYPE, or --all."
+        raise InvalidInput("ID", "ids, a filter or --all", None, fix)
     return None if letter_ids else asked
 
 
 def _open(letters: LetterCases, ids: tuple[str, ...]) -> list[Shape]:
-    """The letters of these ids, all of them open; refused as the change itself would be."""
+    """Return the dead letters with these ids; raise Conflict if one of them is not open."""
     found = [letters.detail(letter_id)["dead_letter"] for letter_id in ids]
     for row in found:
         if row["status"] != "open":
@@ -235,12 +238,12 @@ def _open(letters: LetterCases, ids: tuple[str, ...]) -> list[Shape]:
 
 
 def _none(chosen: Sequence[object]) -> str:
-    """Where to look when no letter fits."""
-    return "" if chosen else " No open one fits; penstock dlq groups shows which there are."
+    """Return the hint for an empty selection; empty if something was chosen."""
+    return "" if chosen else " No open dead letter matches; see penstock dlq groups."
 
 
 def _asked(cases: UseCases, given: Mapping[str, Any]) -> LettersAsked:
-    """What the options mean; times are relative to the database's."""
+    """Build the filter from the options; relative times count from the database's clock."""
     now = cases.now() if given["since"] or given["until"] else 0
     names = ("status", "kind", "customer", "subscription", "topic", "pipeline", "processor",
              "partition", "correlation_id", "error_type")  # fmt: skip
@@ -268,35 +271,36 @@ def _replay_these(
         for row in found:
             _check_edit(edit, row["kind"])
         open_ones = [row["dead_letter_id"] for row in found]
-        text = f"Would replay {output.plural(len(open_ones), 'letter')}."
+        text = f"Would replay {output.plural(len(open_ones), 'dead letter')}."
         app.emit({"dry_run": True, "would_replay": open_ones}, lambda: click.echo(text))
         return
     done = [letters.replay(letter_id, edit) for letter_id in ids]
 
-    def people() -> None:
+    def print_text() -> None:
         for one in done:
-            told = one["replayed_as"]
-            what = told if told.startswith("run_") else f"message {told}, the next round"
-            click.echo(f"{one['dead_letter_id']} is tried again as {what}.")
+            new_id = one["replayed_as"]
+            name = new_id if new_id.startswith("run_") else f"message {new_id}, next generation"
+            click.echo(f"{one['dead_letter_id']} is replayed as {name}.")
 
-    app.emit({"replayed": done}, people)
+    app.emit({"replayed": done}, print_text)
 
 
 def _check_edit(edit: Edit | None, kind: str) -> None:
-    """Refuse, before anything is tried, to edit what this kind of letter does not have."""
+    """Raise InvalidInput if the edit does not apply to this kind of dead letter."""
     if edit is None:
         return
     if kind == "delivery" and edit.parameters is not None:
-        expected = "nothing, because a message died: --data, --attributes"
+        expected = "--data or --attributes, because the dead letter is a message"
         raise InvalidInput("param", expected, edit.parameters)
     if kind == "run" and edit.parameters is None:
-        raise InvalidInput("data", "nothing, because a run died: --param", "an edited message")
+        expected = "--param, because the dead letter is a run"
+        raise InvalidInput("data", expected, "an edited message")
 
 
 def _replay_matching(
     app: App, letters: LetterCases, asked: LettersAsked, given: Mapping[str, Any]
 ) -> None:
-    """A dry step first: it says how many there are; then step after step."""
+    """Count the matches with a dry run, ask for confirmation, then replay in steps of STEP."""
     limit = given["limit"]
     would = letters.replay_matching(asked, Step(limit=STEP, is_dry=True))
     many = would["matched"] if limit is None else min(limit, would["matched"])
@@ -304,7 +308,7 @@ def _replay_matching(
         app.emit(would, lambda: _would(would, many))
         return
     if not many:
-        text = f"Nothing is replayed.{_none(())}"
+        text = f"Nothing replayed.{_none(())}"
         app.emit({"replayed": [], "refused": []}, lambda: click.echo(text))
         return
     if many > 1 and not given["yes"] and not app.is_json:
@@ -315,21 +319,21 @@ def _replay_matching(
     with click.progressbar(length=many, label="Replaying", hidden=app.is_json) as bar:
         while many > len(done) + len(refused):
             left = many - len(done) - len(refused)
-            told = letters.replay_matching(asked, replace(step, limit=min(STEP, left)))
-            done += told["replayed"]
-            refused += told["refused"]
-            bar.update(len(told["replayed"]) + len(told["refused"]))
-            if told["next_before"] is None:
+            page = letters.replay_matching(asked, replace(step, limit=min(STEP, left)))
+            done += page["replayed"]
+            refused += page["refused"]
+            bar.update(len(page["replayed"]) + len(page["refused"]))
+            if page["next_before"] is None:
                 break
             step = replace(
-                step, before=told["next_before"], start_at=output.micros(told["next_at"])
+                step, before=page["next_before"], start_at=output.micros(page["next_at"])
             )
 
-    def people() -> None:
-        click.echo(f"{output.plural(len(done), 'letter')} replayed, {len(refused)} refused.")
+    def print_text() -> None:
+        click.echo(f"{output.plural(len(done), 'dead letter')} replayed, {len(refused)} refused.")
         _print_refused(refused)
 
-    app.emit({"replayed": done, "refused": refused}, people)
+    app.emit({"replayed": done, "refused": refused}, print_text)
 
 
 def _would(would: Shape, many: int) -> None:

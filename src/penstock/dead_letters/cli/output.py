@@ -1,4 +1,4 @@
-"""A dead letter as people read it: where it comes from, why it died, what is inside."""
+"""Print a dead letter as text: its origin, its error and its content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.cli.backends.protocol import Shape
 
 
 def origin(row: Mapping[str, Any]) -> str:
-    """Where a letter comes from: a subscription, or pipeline/phase/processor."""
+    """Return the origin of a dead letter: its subscription, or pipeline/phase/processor."""
     if row["subscription"]:
         return str(row["subscription"])
     path = [row["pipeline_template"], row["phase"], row["processor"]]
@@ -22,15 +22,15 @@ def origin(row: Mapping[str, Any]) -> str:
 
 
 def print_letter(detail: Shape, now: int) -> None:
-    """One in full, with what can be done about it."""
+    """Print one dead letter in full, with the commands that apply to it."""
     letter = detail["dead_letter"]
     letter_id = letter["dead_letter_id"]
     click.echo(f"{letter_id} · {origin(letter)} · {letter['status']}")
     details = letter["error_details"]
     output.facts(
         [
-            ("died", output.when(output.micros(letter["died_at"]), now)),
-            ("customer", letter["customer_id"] or "the house"),
+            ("failed", output.when(output.micros(letter["died_at"]), now)),
+            ("customer", letter["customer_id"] or "none (system)"),
             ("run", letter["run_id"]),
             ("message", letter["message_id"]),
             ("topic", letter["topic"]),
@@ -47,8 +47,8 @@ def print_letter(detail: Shape, now: int) -> None:
     if detail["run"] is not None and detail["run"].get("parameters"):
         click.echo(f"  parameters  {json.dumps(detail['run']['parameters'], ensure_ascii=False)}")
     if letter["status"] == "open":
-        click.echo(f"Try again: penstock dlq replay {letter_id}   ·   "
-                   f'give up: penstock dlq discard {letter_id} --reason "…"')  # fmt: skip
+        click.echo(f"Replay: penstock dlq replay {letter_id}   ·   "
+                   f'discard: penstock dlq discard {letter_id} --reason "…"')  # fmt: skip
 
 
 def _show_message(message: Shape) -> None:

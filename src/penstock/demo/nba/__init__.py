@@ -1,1 +1,1 @@
-"""A season of basketball: six phases and grading, over a DuckDB file that is generated."""
+"""The nba demo: a pipeline of six phases and grading over a generated DuckDB file."""

@@ -1,7 +1,7 @@
-"""The operator's three questions, answered as `penstock explain` and `penstock why` answer them.
+"""Answers to an operator's three questions about a flow.
 
-What happened, why is it so and what is missing, what can I do: the words are the product's own
-(`client.explaining`), read from the store at that moment; the demo only puts them side by side.
+What happened? Why, and what is missing? What can I do? The text comes from `client.explaining`, as
+in `penstock explain` and `penstock why`, at the simulated moment; the demo only arranges it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CAUSES_MAX: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A phase on the board."""
+    """The status of one phase: its state in a word, its processor count and a note."""
 
     phase: str
     word: str
@@ -35,7 +35,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One flow, as an operator needs it."""
+    """The answers to the three questions about one flow."""
 
     title: str
     happened: list[Line]
@@ -43,37 +43,37 @@ class Answer:
     can: list[str]
 
     def lines(self) -> Iterator[str]:
-        """The answer in lines of text."""
+        """Yield the answer as lines of text."""
         yield f"? {self.title}"
         yield "    What happened?"
         for line in self.happened:
             yield f"      {line.phase:<11}{line.word:<14}{line.count:<5}{line.note}"
-        yield "    Why is it so, and what is missing?"
+        yield "    Why, and what is missing?"
         yield from (f"      {text}" for text in self.why)
         yield "    What can I do?"
         yield from (f"      {text}" for text in self.can)
 
 
 def wall(at: Micros) -> str:
-    """The time on the pipeline's wall."""
+    """Format a time as HH:MM in the pipeline's time zone."""
     return to_datetime(at).astimezone(zone_info(ZONE)).strftime("%H:%M")
 
 
 def ask(client: Client, pipeline: str, partition: str, mode: str, now: Micros) -> Answer:
-    """Answer for the newest generation of a partition."""
+    """Return the answers for the newest generation of a partition."""
     flow = client.flows.find(pipeline, partition, mode=mode)
-    told = client.explaining.explain_flow(flow.flow_id).explanation
-    offers = [f"{offer.command}  ({offer.does})" for offer in told.offers]
+    explanation = client.explaining.explain_flow(flow.flow_id).explanation
+    offers = [f"{offer.command}  ({offer.does})" for offer in explanation.offers]
     return Answer(
-        title=f"{told.title} at {wall(now)}: {flow.state.lower()}",
-        happened=board(told),
-        why=list(_why(client, flow.flow_id, told)),
-        can=[*_wait(client, flow.flow_id), *offers] or ["Nothing has to be done."],
+        title=f"{explanation.title} at {wall(now)}: {flow.state.lower()}",
+        happened=board(explanation),
+        why=list(_why(client, flow.flow_id, explanation)),
+        can=[*_wait(client, flow.flow_id), *offers] or ["No action is needed."],
     )
 
 
 def board(told: Explanation) -> list[Line]:
-    """The phases that the mode runs, one line each."""
+    """Return a line for each phase that the mode runs."""
     return [
         Line(story.phase, story.word, story.count, story.headline)
         for story in told.phases
@@ -81,20 +81,20 @@ def board(told: Explanation) -> list[Line]:
     ]
 
 
-def _why(client: Client, flow_id: int, told: Explanation) -> Iterator[str]:
-    """The proof of what is pending; for a flow that is over, what its gates said."""
-    yield told.summary
+def _why(client: Client, flow_id: int, explanation: Explanation) -> Iterator[str]:
+    """Yield the causes of what is pending, and the reasons of degraded decisions."""
+    yield explanation.summary
     causes = list(flattened(client.explaining.why_flow(flow_id).cause))[1:]
     for depth, cause in causes[:CAUSES_MAX]:
         yield f"{'  ' * (depth - 1)}{cause.text}"
-    for story in told.phases:
-        if any("PROCEED_DEGRADED" in said for said in story.sentences[:1]):
+    for story in explanation.phases:
+        if any("PROCEED_DEGRADED" in sentence for sentence in story.sentences[:1]):
             yield f"{story.phase}: {story.sentences[0]}"
 
 
 def _wait(client: Client, flow_id: int) -> Iterator[str]:
-    """Attempts that are still to come, also after the flow went on without them."""
+    """Yield the pending retries of the flow, including those that the flow no longer waits for."""
     for run in client.runs.page(RunFilter(state="PENDING", limit=500)):
         if run.flow_id == flow_id:
             due = wall(run.scheduled_time)
-            yield f"Wait: {run.processor} is tried again at {due}; its data is late, not lost."
+            yield f"Wait: {run.processor} is retried at {due}; its data is late, not lost."

@@ -1,8 +1,9 @@
-"""The day of the basketball demo: what sources publish when, what breaks, and who asks.
+"""The scenario of the nba demo: when sources publish, what fails, and when the operator asks.
 
-From 22:30 on 30 December to 18:45 on the 31st, New York time: a night with a late source and a
-processor that fails once, a morning without odds until they come, an evening that looks ahead. Acts
-change the world or ask the store, as people would; what came of it is read back by `report`.
+It runs from 22:30 on 30 December to 18:45 on the 31st, New York time. At night a source is late and
+a processor fails once; in the morning odds are missing and arrive later; in the evening the
+pipeline prepares the next day. Acts change the data or query the store as users would; `report`
+reads their effects from the store.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ LINES: Final = "odds_api_player_points_props"
 BREAKS: Final = "player_daily_cache"
 CUSTOMER: Final = "default"
 SLOTS: Final = (("0 23 * * *", "overnight"), ("0 10 * * *", "same_day"), ("0 17 * * *", "tomorrow"))
-"""When the pipeline is started, and the mode that the clock then chooses."""
+"""The schedules of the pipeline, each with the mode that is chosen at that time of day."""
 
 
 @dataclass(slots=True)
 class Scene:
-    """The stage, and what the acts remember for the report."""
+    """The state that the acts share, and what the report needs."""
 
     stage: Stage
     told: list[tuple[Micros, str]] = field(default_factory=list)
@@ -41,23 +42,23 @@ class Scene:
     plays_at: Micros = 0
     lines_at: Micros = 0
     lines_before: int = -1
-    """How many of the first picks had a bookmaker's line."""
+    """Number of the first picks that had a bookmaker's line; -1 until they are counted."""
 
     def tell(self, text: str) -> None:
-        """Add a line to the feed."""
+        """Add a line to the feed on the screen."""
         self.told.append((self.stage.clock.now(), text))
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Something that happens so long after the start."""
+    """A function to call at `after`, the time since the start."""
 
     after: Micros
     play: Callable[[Scene], None]
 
 
 def acts() -> list[Act]:
-    """The day, in order."""
+    """Return the acts in order."""
     return [
         Act(0, _open),
         Act(25 * MINUTE, _box_scores),
@@ -82,38 +83,38 @@ def _open(scene: Scene) -> None:
     scene.stage.hire("worker-1", 8)
     SEASON.broken = {BREAKS: 1}
     scene.tell(
-        f"{games_on(SEASON, PLAYED)} games are over or nearly so; a worker with 8 slots is up"
+        f"{games_on(SEASON, PLAYED)} games are ending; a worker with a concurrency of 8 is up"
     )
 
 
 def _box_scores(scene: Scene) -> None:
     sources = [source for source in AFTER_GAME if source != PLAYS]
     _publish(sources, PLAYED)
-    scene.tell(f"the box scores of {PLAYED} are out; {PLAYS} is late")
+    scene.tell(f"the box scores of {PLAYED} are published; {PLAYS} is late")
 
 
 def _plays(scene: Scene) -> None:
     scene.plays_at = scene.stage.clock.now()
     _publish([PLAYS], PLAYED)
-    scene.tell(f"{PLAYS} delivers at last")
+    scene.tell(f"{PLAYS} is published")
 
 
 def _morning(scene: Scene) -> None:
     _publish([source for source in BEFORE_GAME if source != LINES], TODAY)
-    scene.tell(f"{games_on(SEASON, TODAY)} games today: rosters, injuries and some odds are out, "
-               f"but {LINES} answers nothing")  # fmt: skip
+    scene.tell(f"{games_on(SEASON, TODAY)} games today: rosters, injuries and some odds are "
+               f"published, but not {LINES}")  # fmt: skip
 
 
 def _lines(scene: Scene) -> None:
     scene.lines_at = scene.stage.clock.now()
     scene.lines_before = lines_published()
     _publish([LINES], TODAY)
-    scene.tell(f"{LINES} has its lines; the next try of its scraper will find them")
+    scene.tell(f"{LINES} is published; the next attempt of its scraper will find it")
 
 
 def _evening(scene: Scene) -> None:
     _publish(BEFORE_GAME, TOMORROW)
-    scene.tell(f"{games_on(SEASON, TOMORROW)} games tomorrow: every source is early")
+    scene.tell(f"{games_on(SEASON, TOMORROW)} games tomorrow: every source is published early")
 
 
 def _ask_night(scene: Scene) -> None:
@@ -129,7 +130,7 @@ def _ask_evening(scene: Scene) -> None:
 
 
 def _ask(scene: Scene, partition: str, mode: str) -> None:
-    scene.tell(f"the operator looks at {mode} of {partition}")
+    scene.tell(f"the operator checks {mode} of {partition}")
     scene.answers.append(ask(scene.stage.client, "nba", partition, mode, scene.stage.clock.now()))
 
 
@@ -140,7 +141,7 @@ def _publish(sources: list[str] | tuple[str, ...], day: date) -> None:
 
 
 def lines_published() -> int:
-    """How many of today's picks have a bookmaker's line, by the warehouse itself."""
+    """Return how many of today's picks have a bookmaker's line, from the warehouse."""
     with SEASON.opened() as connection:
         row = connection.execute(sql("lines"), {"day": str(TODAY)}).fetchone()
     return int(row[0]) if row else 0

@@ -1,4 +1,4 @@
-"""One performance of the basketball demo: make the season, play the day, judge the store."""
+"""Run the nba demo: generate the season, simulate the day, check the result."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SECONDS: Final = {
     "scrape": (40, 150), "raw": (40, 120), "analytics": (120, 400), "precompute": (150, 500),
     "predict": (300, 600), "publish": (30, 90), "grading": (60, 200),
 }  # fmt: skip
-"""How long a run takes, in simulated seconds, from and to."""
+"""Range of a run's duration in simulated seconds, by phase."""
 
 
 def perform(
     settings: Settings, folder: Path, *, seconds: float, seed: int, is_live: bool, is_silent: bool
 ) -> Report:
-    """Run the whole demo; its folder and database stay."""
+    """Run the whole demo and return its report; the folder and the database are kept."""
     real = SystemClock()
     began = real.monotonic()
     SEASON.path = folder / FILE

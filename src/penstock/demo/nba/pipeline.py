@@ -1,12 +1,12 @@
-"""The basketball pipeline: from the night's box scores to tonight's picks, and how good they were.
+"""The nba pipeline: from box scores to the picks of the day, and their accuracy.
 
     scrape → raw → analytics → precompute → predict → publish
                         └→ grading
 
-Overnight it works on the games that were played, in the morning on the games of the day, in the
-evening on tomorrow's. Every processor reads and writes a DuckDB file, and every gate looks into it.
+Overnight it processes the games that were played, in the morning the games of the day, in the
+evening those of the next day. Processors read and write a DuckDB file, and gates probe it.
 
-    penstock demo                               a day of it in a minute
+    penstock demo                               simulate a day in a minute
     penstock pipelines register examples.nba    then: penstock pipelines show nba
 """
 
@@ -20,7 +20,7 @@ from penstock.demo.nba.warehouse import ADDRESS, cleaned, made, scraped, sql
 NIGHT = {"overnight", "backfill"}
 DAY = {"same_day", "tomorrow", "last_call", "manual"}
 AGAIN: dict[str, Any] = {"max_attempts": 10, "base_delay_minutes": 10, "backoff_multiplier": 1}
-"""Sources come when they come: ask every ten minutes, not ever more rarely."""
+"""Retry every ten minutes without backoff, because sources publish at unpredictable times."""
 
 nba = Pipeline(
     "nba",
@@ -29,7 +29,7 @@ nba = Pipeline(
     warehouse=ADDRESS,
     slos={"overnight": "6h", "same_day": "2h", "tomorrow": "12h"},
     modes=[
-        # Shortly before the late games: what is there must do.
+        # Shortly before the late games: start with the data that is available.
         Mode("last_call", window="21:00-22:30", proceed_at=90, min_quality=0.8, degraded_at=20,
              slo="30m"),
     ],
@@ -72,10 +72,10 @@ publish = nba.phase("publish", after=predict, slo="10m", fallback={"same_day": "
 grading = nba.phase("grading", after=analytics, slo="30m", fallback={"overnight": "06:00"})
 
 
-# --- scrape: what the sources published -----------------------------------------------------------
+# --- scrape: copy what the sources published ------------------------------------------------------
 
 GAMES = same_day("feed.nbac_schedule", expect=sql("expect_games"))
-"""As many as the season's calendar says: a day without games is fine, a lost schedule is not."""
+"""As many games as the calendar has: a day off is fine, a missing schedule is not."""
 BOXES = same_day("feed.bdl_player_boxscores", expect=per(20, "feed.nbac_schedule"), modes=NIGHT)
 TEAMS = same_day("feed.nbac_team_boxscores", expect=per(2, "feed.nbac_schedule"), modes=NIGHT)
 PLAYS = same_day("feed.nbac_play_by_play", expect=per(250, "feed.nbac_schedule"), modes=NIGHT)
@@ -84,119 +84,119 @@ ROSTERS = same_day("feed.nbac_player_list", expect=per(26, "feed.nbac_schedule")
 
 @scrape.processor(needs=[GAMES])
 def nbac_schedule_scraper(run: RunContext) -> Result:
-    """Who plays whom."""
+    """Scrape the schedule of games."""
     return scraped(run, "nbac_schedule")
 
 
 @scrape.processor(needs=[ROSTERS])
 def nbac_player_list_scraper(run: RunContext) -> Result:
-    """Who may play."""
+    """Scrape the rosters."""
     return scraped(run, "nbac_player_list")
 
 
 @scrape.processor
 def nbac_injury_report_scraper(run: RunContext) -> Result:
-    """Who may not."""
+    """Scrape the injury report."""
     return scraped(run, "nbac_injury_report")
 
 
 @scrape.processor(modes=NIGHT, needs=[BOXES])
 def bdl_player_boxscores_scraper(run: RunContext) -> Result:
-    """What each player did."""
+    """Scrape the box scores of players."""
     return scraped(run, "bdl_player_boxscores")
 
 
 @scrape.processor(modes=NIGHT, needs=[TEAMS])
 def nbac_team_boxscores_scraper(run: RunContext) -> Result:
-    """What each team did."""
+    """Scrape the box scores of teams."""
     return scraped(run, "nbac_team_boxscores")
 
 
 @scrape.processor(modes=NIGHT, needs=[PLAYS])
 def nbac_play_by_play_scraper(run: RunContext) -> Result:
-    """What happened, play by play."""
+    """Scrape the play-by-play data."""
     return scraped(run, "nbac_play_by_play")
 
 
 @scrape.processor(modes=DAY, retry=AGAIN)
 def odds_api_game_lines_scraper(run: RunContext) -> Result:
-    """What bookmakers think of the games."""
+    """Scrape bookmakers' lines for games."""
     return scraped(run, "odds_api_game_lines")
 
 
 @scrape.processor(modes=DAY, retry=AGAIN)
 def odds_api_player_points_props_scraper(run: RunContext) -> Result:
-    """What bookmakers think of the players."""
+    """Scrape bookmakers' lines for players' points."""
     return scraped(run, "odds_api_player_points_props")
 
 
 @scrape.processor(modes=DAY, retry=AGAIN)
 def bettingpros_player_points_props_scraper(run: RunContext) -> Result:
-    """What other bookmakers think of the players."""
+    """Scrape another provider's lines for players' points."""
     return scraped(run, "bettingpros_player_points_props")
 
 
-# --- raw: the same, cleaned -----------------------------------------------------------------------
+# --- raw: clean the scraped data ------------------------------------------------------------------
 
 
 @raw.processor(produces="nba_raw.schedule")
 def nbac_schedule(run: RunContext) -> Result:
-    """The games of the day."""
+    """Clean the schedule of games."""
     return cleaned(run, "nbac_schedule")
 
 
 @raw.processor(produces="nba_raw.rosters", entities=["players"])
 def nbac_player_list(run: RunContext) -> Result:
-    """Who may play."""
+    """Clean the rosters."""
     return cleaned(run, "nbac_player_list")
 
 
 @raw.processor(produces="nba_raw.injury_report", entities=["players"])
 def nbac_injury_report(run: RunContext) -> Result:
-    """Who may not."""
+    """Clean the injury report."""
     return cleaned(run, "nbac_injury_report")
 
 
 @raw.processor(modes=NIGHT, produces="nba_raw.player_boxscores", entities=["players"])
 def bdl_player_boxscores(run: RunContext) -> Result:
-    """What each player did."""
+    """Clean the box scores of players."""
     return cleaned(run, "bdl_player_boxscores")
 
 
 @raw.processor(modes=NIGHT, produces="nba_raw.team_boxscores", entities=["teams"])
 def nbac_team_boxscores(run: RunContext) -> Result:
-    """What each team did."""
+    """Clean the box scores of teams."""
     return cleaned(run, "nbac_team_boxscores")
 
 
 @raw.processor(modes=NIGHT, produces="nba_raw.play_by_play")
 def nbac_play_by_play(run: RunContext) -> Result:
-    """What happened, play by play."""
+    """Clean the play-by-play data."""
     return cleaned(run, "nbac_play_by_play")
 
 
 @raw.processor(modes=DAY, produces="nba_raw.odds_api_game_lines")
 def odds_api_game_lines(run: RunContext) -> Result:
-    """Spreads and totals."""
+    """Clean the spreads and totals of games."""
     return cleaned(run, "odds_api_game_lines")
 
 
 @raw.processor(modes=DAY, produces="nba_raw.odds_api_player_points_props")
 def odds_api_player_points_props(run: RunContext) -> Result:
-    """Lines for points."""
+    """Clean the lines for players' points."""
     return cleaned(run, "odds_api_player_points_props")
 
 
 @raw.processor(modes=DAY, produces="nba_raw.bettingpros_player_points_props")
 def bettingpros_player_points_props(run: RunContext) -> Result:
-    """Lines for points, elsewhere."""
+    """Clean the other provider's lines for players' points."""
     return cleaned(run, "bettingpros_player_points_props")
 
 
-# --- analytics: what it means ---------------------------------------------------------------------
+# --- analytics: summarize games and prepare upcoming ones -----------------------------------------
 
 HISTORY = historical("nba_analytics.player_game_summary", days=10, min_days=8, degraded_at=5)
-"""Ten days back; on one or two of them nobody plays."""
+"""The last ten days; one or two of them may be days off."""
 LINES = optional("nba_raw.odds_api_player_points_props", expect=per(10, "nba_raw.schedule"))
 
 
@@ -212,7 +212,7 @@ LINES = optional("nba_raw.odds_api_player_points_props", expect=per(10, "nba_raw
     entities=["players"],
 )  # fmt: skip
 def player_game_summary(run: RunContext) -> Result:
-    """One row per player and game."""
+    """Summarize each player's game, one row per player."""
     return made(run, "nba_analytics.player_game_summary")
 
 
@@ -227,7 +227,7 @@ def player_game_summary(run: RunContext) -> Result:
     entities=["teams"],
 )  # fmt: skip
 def team_offense_game_summary(run: RunContext) -> Result:
-    """Points per hundred plays."""
+    """Compute each team's points per hundred plays."""
     return made(run, "nba_analytics.team_offense_game_summary")
 
 
@@ -238,7 +238,7 @@ def team_offense_game_summary(run: RunContext) -> Result:
     entities=["teams"],
 )
 def team_defense_game_summary(run: RunContext) -> Result:
-    """What a team allowed."""
+    """Compute the points each team allowed."""
     return made(run, "nba_analytics.team_defense_game_summary")
 
 
@@ -250,7 +250,7 @@ def team_defense_game_summary(run: RunContext) -> Result:
     produces="nba_analytics.upcoming_player_game_context",
 )
 def upcoming_player_game_context(run: RunContext) -> Result:
-    """How each player comes into the game."""
+    """Compute each player's form before the upcoming game."""
     return made(run, "nba_analytics.upcoming_player_game_context")
 
 
@@ -259,11 +259,11 @@ def upcoming_player_game_context(run: RunContext) -> Result:
     produces="nba_analytics.upcoming_team_game_context",
 )
 def upcoming_team_game_context(run: RunContext) -> Result:
-    """How each team does, and what bookmakers think of it."""
+    """Compute each team's form and add the bookmakers' lines."""
     return made(run, "nba_analytics.upcoming_team_game_context")
 
 
-# --- precompute: what models are fed with ---------------------------------------------------------
+# --- precompute: compute the inputs of models -----------------------------------------------------
 
 SUMMARY = same_day("nba_analytics.player_game_summary", expect=per(20, "nba_raw.schedule"))
 
@@ -272,7 +272,7 @@ SUMMARY = same_day("nba_analytics.player_game_summary", expect=per(20, "nba_raw.
     modes=NIGHT, needs=[SUMMARY, HISTORY], produces="nba_precompute.player_composite_factors"
 )
 def player_composite_factors(run: RunContext) -> Result:
-    """Fatigue and form."""
+    """Compute each player's fatigue and form."""
     return made(run, "nba_precompute.player_composite_factors")
 
 
@@ -283,19 +283,19 @@ def player_composite_factors(run: RunContext) -> Result:
     retry={"max_attempts": 4, "base_delay_minutes": 5, "backoff_multiplier": 2},
 )
 def player_daily_cache(run: RunContext) -> Result:
-    """The season so far, by player."""
+    """Compute each player's totals of the season so far."""
     return made(run, "nba_precompute.player_daily_cache")
 
 
 @precompute.processor(modes={"backfill"}, produces="nba_precompute.team_defense_zone_analysis")
 def team_defense_zone_analysis(run: RunContext) -> Result:
-    """From where opponents score."""
+    """Compute the zones from which opponents score."""
     return made(run, "nba_precompute.team_defense_zone_analysis")
 
 
 @precompute.processor(modes={"backfill"}, produces="nba_precompute.player_shot_zone_analysis")
 def player_shot_zone_analysis(run: RunContext) -> Result:
-    """From where players shoot."""
+    """Compute the zones from which players shoot."""
     return made(run, "nba_precompute.player_shot_zone_analysis")
 
 
@@ -309,7 +309,7 @@ def player_shot_zone_analysis(run: RunContext) -> Result:
     produces="nba_precompute.ml_feature_store",
 )  # fmt: skip
 def ml_feature_store(run: RunContext) -> Result:
-    """A row of features per player."""
+    """Build one row of features per player."""
     return made(run, "nba_precompute.ml_feature_store")
 
 
@@ -327,7 +327,7 @@ def ml_feature_store(run: RunContext) -> Result:
     entities=["players"],
 )  # fmt: skip
 def prediction_coordinator(run: RunContext) -> Result:
-    """Points of every player, against the bookmakers' line where there is one."""
+    """Predict every player's points and compare them with the bookmakers' line, if any."""
     return made(run, "nba_predictions.player_points")
 
 
@@ -339,7 +339,7 @@ def prediction_coordinator(run: RunContext) -> Result:
     produces="nba_publish.tonight_picks",
 )  # fmt: skip
 def tonight_picks(run: RunContext) -> Result:
-    """The twenty picks for the website."""
+    """Select the twenty picks to publish."""
     return made(run, "nba_publish.tonight_picks")
 
 
@@ -349,7 +349,7 @@ def tonight_picks(run: RunContext) -> Result:
     produces="nba_grading.prediction_accuracy",
 )
 def prediction_accuracy(run: RunContext) -> Result:
-    """Yesterday's predictions against what happened."""
+    """Compare yesterday's predictions with the results."""
     return made(run, "nba_grading.prediction_accuracy")
 
 

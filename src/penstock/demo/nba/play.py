@@ -1,7 +1,7 @@
-"""Playing the basketball day: quick while nothing happens, minute by minute while a flow is open.
+"""Drive the nba demo: steps of a minute while a flow is open, larger steps otherwise.
 
-After each step the store is asked where every phase stands; what changed is a line of the feed, in
-the words of the gate that decided it.
+After each step it reads the state of every phase from the store and adds a line to the feed for
+each change, with the reason that the gate gave.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 BUSY_US: Final = MINUTE
 IDLE_US: Final = 15 * MINUTE
 STEPS: Final = 420
-"""About so many steps make the day, three answers included: each gets its share of real time."""
+"""Approximate number of steps in a day, with the three answers; real time is shared equally."""
 LEASE_US: Final = 60 * MINUTE
 ANSWER_STEPS: Final = 25
-"""As long as so many steps, time stands still for an answer to be read."""
+"""Number of steps for which time stops when an answer is shown, so that it can be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """What the screen shows."""
+    """Data for one refresh of the screen."""
 
     now: Micros
     fraction: float
@@ -46,7 +46,7 @@ class Glance:
 
 
 class Play:
-    """One performance."""
+    """One run of the nba demo."""
 
     def __init__(
         self, scene: Scene, events: Events, seconds: float, show: Callable[[Glance], None]
@@ -59,24 +59,24 @@ class Play:
         self._known: dict[tuple[int, str], str] = {}
         self._answered = self._answered_at = 0
         self._steps = 0
-        events.subscribe(self._heard)
+        events.subscribe(self._on_event)
 
     def run(self) -> None:
-        """Play the day to its end."""
+        """Simulate the whole day."""
         scene, clock = self._scene, self._scene.stage.clock
         scene.stage.lease_us = LEASE_US
         acts = day.acts()
         while clock.now() < day.END:
             self._play_due(acts)
             scene.stage.step(self._step(acts))
-            self._look(is_done=False)
+            self._refresh(is_done=False)
         scene.stage.upkeep()
         for worker in scene.stage.workers:
             worker.stop()
-        self._look(is_done=True)
+        self._refresh(is_done=True)
 
     def _step(self, acts: list[Act]) -> Micros:
-        """A minute while something is under way, else to the next quarter of an hour or act."""
+        """Return the next step: a minute while busy, else up to the next quarter hour or act."""
         client, now = self._scene.stage.client, self._scene.stage.clock.now()
         overview = client.views.overview()
         busy = overview.pending + overview.claimed + overview.running
@@ -89,8 +89,8 @@ class Play:
         while acts and day.START + acts[0].after <= self._scene.stage.clock.now():
             acts.pop(0).play(self._scene)
 
-    def _look(self, *, is_done: bool) -> None:
-        """Say what changed, show it, and wait when the day runs ahead of its time."""
+    def _refresh(self, *, is_done: bool) -> None:
+        """Add changes to the feed, refresh the screen, and sleep if ahead of schedule."""
         scene, client = self._scene, self._scene.stage.client
         self._steps += 1
         details = [
@@ -130,30 +130,30 @@ class Play:
             self._due = self._real.monotonic()
 
     def _changes(self, detail: FlowDetail) -> Iterator[str]:
-        """What is different from the last look, in the gate's own words."""
+        """Yield a line for each change since the last refresh, with the gate's reason."""
         flow = detail.flow
         where = f"{flow.mode} {flow.partition}"
         where += f" (generation {flow.generation})" if flow.generation > 1 else ""
         for row in detail.phases:
-            place = (flow.flow_id, row.phase)
-            before = self._known.get(place, "PENDING")
-            self._known[place] = row.state
+            key = (flow.flow_id, row.phase)
+            before = self._known.get(key, "PENDING")
+            self._known[key] = row.state
             if row.processor or row.state == before or row.state == "SKIPPED":
                 continue
-            if place not in {(flow.flow_id, trigger.phase) for trigger in detail.triggers} and (
+            if key not in {(flow.flow_id, trigger.phase) for trigger in detail.triggers} and (
                 row.state in ("COMPLETE", "DEGRADED")
             ):
-                continue  # taken over from the generation before
+                continue  # inherited from the previous generation
             yield f"{where} · {row.phase} {_word(before, row.state)}{_because(row)}"
         state = self._known.get((flow.flow_id, ""), "OPEN")
         self._known[flow.flow_id, ""] = flow.state
         if state != flow.state:
             yield f"{where} ends {flow.state.lower()}"
 
-    def _heard(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if isinstance(event, RunEnded) and event.error_type is not None:
             run = self._scene.stage.client.runs.get(event.run_id)
-            then = "it will be tried again" if event.retry else "it is given up"
+            then = "it will be retried" if event.retry else "it will not be retried"
             self._scene.tell(f"{run.processor} failed ({event.error_type}), {then}")
 
 
@@ -164,12 +164,12 @@ def _title(detail: FlowDetail) -> str:
 
 def _word(before: str, state: str) -> str:
     if state == "IN_PROGRESS":
-        return "starts" if before != "WAITING" else "starts, what it waited for is there"
+        return "starts" if before != "WAITING" else "starts, its data has arrived"
     return {"WAITING": "waits", "BLOCKED": "is blocked", "COMPLETE": "is complete",
             "DEGRADED": "ends degraded", "FAILED": "failed"}.get(state, state)  # fmt: skip
 
 
 def _because(row: PhaseRow) -> str:
-    """What a gate warned of when it let a phase start or wait."""
+    """Return the first warning of the gate's decision; empty if there is none."""
     lines = row.told.get("warnings") if row.state in ("IN_PROGRESS", "WAITING", "BLOCKED") else ()
     return f": {lines[0]}" if lines else ""

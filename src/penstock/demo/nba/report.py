@@ -1,4 +1,4 @@
-"""The basketball demo's summary: every claim is read back from the store and the warehouse."""
+"""Summary of the nba demo: every claim is checked against the store and the warehouse."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The summary."""
+    """The summary of a demo: its claims, and the answers to the operator's questions."""
 
     head: str
     claims: list[Claim]
@@ -38,11 +38,11 @@ class Report:
 
     @property
     def is_true(self) -> bool:
-        """Whether every claim holds."""
+        """True if every claim holds."""
         return all(claim.is_true for claim in self.claims)
 
     def record(self) -> dict[str, Any]:
-        """The summary for programs."""
+        """Return the summary as JSON."""
         return {
             "is_true": self.is_true,
             "seconds": round(self.seconds, 1),
@@ -53,7 +53,7 @@ class Report:
         }
 
     def text(self) -> str:
-        """The summary for people."""
+        """Return the summary as text."""
         call = f"{program()} --database-url {self.database_url}"
         steps = (
             f"explain nba {day.TODAY}",
@@ -64,7 +64,7 @@ class Report:
             "doctor",
         )
         after = [
-            f"Everything stays in {self.folder}. Look around:",
+            f"All data is kept in {self.folder}. Explore it:",
             *(f"  {call} {step}" for step in steps),
             f"  {program()} demo saas     the other demo: a day of 1,000 customers",
         ]
@@ -73,18 +73,18 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """The whole day, as the store has it."""
+    """All flows and runs of the day, read from the store."""
 
     flows: Sequence[FlowDetail]
     runs: Sequence[Run]
 
     def of(self, mode: str) -> list[FlowDetail]:
-        """The generations of a mode, oldest first."""
+        """Return the flows of a mode, oldest generation first."""
         return [detail for detail in self.flows if detail.flow.mode == mode]
 
 
 def examine(client: Client, scene: Scene, *, url: str, folder: str, seconds: float) -> Report:
-    """Read the day back and judge it."""
+    """Read the day from the store and check every claim."""
     flows = [
         client.flows.detail(flow.flow_id)
         for flow in reversed(client.flows.page(FlowFilter(limit=100)))
@@ -116,7 +116,7 @@ def examine(client: Client, scene: Scene, *, url: str, folder: str, seconds: flo
 
 
 def _waited(past: Past, scene: Scene) -> Claim:
-    """The night's first gate waited for the late source, and started soon after it came."""
+    """Check that the first gate of the night waited for the late source and started soon after."""
     flows = past.of("overnight")
     gate = [d for f in flows for d in reversed(f.decisions) if d.phase == "scrape"]
     waits = [d for d in gate if d.verdict == "WAIT"]
@@ -126,12 +126,12 @@ def _waited(past: Past, scene: Scene) -> Claim:
     state = flows[-1].flow.state if flows else "?"
     at = wall(starts[0].at) if starts else "?"
     text = (
-        f"{day.PLAYS} was missing at 23:00. The gate said so {plural(len(waits), 'time')}, naming "
-        f"it each time; it came at {wall(scene.plays_at)}, the work began at {at} without "
-        f"anybody's help, and the night ended {state.lower()}."
+        f"{day.PLAYS} was missing at 23:00. The gate decided WAIT {plural(len(waits), 'time')} and "
+        f"named the source each time. It was published at {wall(scene.plays_at)}, the phase "
+        f"started at {at} without intervention, and the night ended {state.lower()}."
     )
     is_true = bool(waits) and named == waits and soon and state == "COMPLETE" and len(starts) == 1
-    return Claim("A late source was waited for, and no longer than it took.", text, is_true,
+    return Claim("A gate waited for a late source, and no longer.", text, is_true,
                  {"waits": len(waits), "state": state})  # fmt: skip
 
 
@@ -143,19 +143,19 @@ def _recovered(past: Past) -> Claim:
     text = (
         f"{day.BREAKS} lost its connection; {plural(len(attempts), 'attempt')}, the last one at "
         f"{wall(gap)}: {attempts[-1].state.lower() if attempts else 'none'}. Its phase waited for "
-        "it instead of going on without."
+        "the retry instead of ending without it."
     )
-    return Claim("A processor failed and recovered by itself.", text, is_true,
+    return Claim("A failed processor was retried automatically.", text, is_true,
                  {"attempts": len(attempts)})  # fmt: skip
 
 
 def _degraded(past: Past, scene: Scene) -> Claim:
-    """The first picks of the morning went out without lines, and every later phase knew it."""
+    """Check that the first picks had no lines, and that every later phase recorded the gap."""
     flows = past.of("same_day")
     first = flows[0] if flows else None
-    told = {row.phase: row.told for row in first.phases} if first else {}
+    contexts = {row.phase: row.told for row in first.phases} if first else {}
     knew = [p for p in ("raw", "analytics", "precompute", "predict", "publish")
-            if f"{day.LINES}_scraper" in told.get(p, {}).get("missing", ())]  # fmt: skip
+            if f"{day.LINES}_scraper" in contexts.get(p, {}).get("missing", ())]  # fmt: skip
     ended = first.flow.ended_at if first else None
     is_true = (
         first is not None
@@ -166,11 +166,11 @@ def _degraded(past: Past, scene: Scene) -> Claim:
         and ended < scene.lines_at
     )
     text = (
-        f"{day.LINES} had not come when its straggler deadline passed. The picks were out at "
-        f"{wall(ended) if ended else '?'}, {scene.lines_before} of 20 with a line, and all of "
-        f"{', '.join(knew)} were told what was missing."
+        f"{day.LINES} was still missing at its straggler deadline. The picks were published at "
+        f"{wall(ended) if ended else '?'}, {scene.lines_before} of 20 with a line, and "
+        f"{', '.join(knew)} recorded what was missing."
     )
-    return Claim("A phase went on degraded, and said so to everything after it.", text, is_true,
+    return Claim("A phase ran degraded, and all later phases recorded it.", text, is_true,
                  {"knew": knew, "lines": scene.lines_before})  # fmt: skip
 
 
@@ -186,11 +186,11 @@ def _healed(past: Past, scene: Scene) -> Claim:
     )
     at = wall(again.ended_at) if again and again.ended_at else "?"
     text = (
-        f"The lines came at {wall(scene.lines_at)}; their scraper found them at its next try and "
-        f"started generation {again.generation if again else '?'} from raw on. At {at} it was "
-        f"{again.state.lower() if again else '?'}: {lines} of 20 picks have a line."
+        f"The lines were published at {wall(scene.lines_at)}; the next attempt of their scraper "
+        f"found them and started generation {again.generation if again else '?'} at raw. At {at} "
+        f"it was {again.state.lower() if again else '?'}: {lines} of 20 picks have a line."
     )
-    return Claim("Late data healed it.", text, is_true,
+    return Claim("Late data repaired the result.", text, is_true,
                  {"generations": len(flows), "lines": lines})  # fmt: skip
 
 
@@ -198,24 +198,24 @@ def _ahead(past: Past) -> Claim:
     flows = past.of("tomorrow")
     states = [f.flow.state for f in flows]
     partitions = [f.flow.partition for f in flows]
-    text = f"The 17:00 slot worked on {', '.join(partitions)} by its mode: {', '.join(states)}."
+    text = f"The 17:00 occurrence processed {', '.join(partitions)}: {', '.join(states)}."
     is_true = states == ["COMPLETE"] and partitions == [str(day.TOMORROW)]
-    return Claim("The evening looked ahead.", text, is_true, {"states": states})
+    return Claim("The evening flow prepared the next day.", text, is_true, {"states": states})
 
 
 def _once(past: Past) -> Claim:
-    """Every phase of every flow was started at most once, each by a decision that lets it start."""
+    """Check that every phase started at most once, each with a decision that allowed it."""
     triggers = Counter((t.flow_id, t.phase) for f in past.flows for t in f.triggers)
     first = Counter((r.flow_id, r.phase, r.processor) for r in past.runs if r.attempt == 1)
     allowed = {(d.flow_id, d.phase) for f in past.flows for d in f.decisions if d.verdict != "WAIT"}
     twice = sum(n > 1 for n in (*triggers.values(), *first.values()))
-    groundless = [place for place in triggers if place not in allowed]
+    unjustified = [key for key in triggers if key not in allowed]
     text = (
         f"{plural(len(triggers), 'phase')} started, each by one recorded decision, with "
-        f"{plural(len(first), 'processor')} in all; {twice} started twice, {len(groundless)} "
-        "without a reason on record."
+        f"{plural(len(first), 'processor')} in total; {twice} started twice, {len(unjustified)} "
+        "without a recorded decision."
     )
-    is_true = bool(triggers) and not twice and not groundless
+    is_true = bool(triggers) and not twice and not unjustified
     return Claim("Everything started exactly once.", text, is_true, {"twice": twice})
 
 
@@ -225,8 +225,8 @@ def _replayed(past: Past) -> Claim:
         row for row in rows if decide(loads(GateInput, row.input)) != loads(Decision, row.decision)
     ]
     text = (
-        f"{len(rows)} decisions were made again from their recorded inputs: {len(other)} came out "
-        "differently."
+        f"{len(rows)} decisions were recomputed from their recorded inputs: {len(other)} were "
+        "different."
     )
     is_true = bool(rows) and not other
     return Claim("Every decision can be explained and replayed.", text, is_true,
@@ -236,8 +236,8 @@ def _replayed(past: Past) -> Claim:
 def _journal(client: Client) -> Claim:
     blocks, entries, problem = client.views.verify_journal()
     text = (
-        f"{entries:,} journal entries in {blocks:,} sealed blocks; recomputing the hashes finds "
-        f"{problem or 'all of them as they were written'}."
+        f"{entries:,} journal entries in {blocks:,} sealed blocks; recomputing the hashes shows: "
+        f"{problem or 'none was changed'}."
     )
     return Claim("Everything is on record.", text, problem is None and entries > 0,
                  {"entries": entries})  # fmt: skip

@@ -1,4 +1,4 @@
--- The warehouse of the season: what sources publish (league, feed), and what the pipeline makes.
+-- The warehouse of the season: the sources' data (league, feed) and the pipeline's tables.
 
 -- name: schemas
 CREATE SCHEMA league; CREATE SCHEMA feed; CREATE SCHEMA nba_landing; CREATE SCHEMA nba_raw;
@@ -6,7 +6,7 @@ CREATE SCHEMA nba_analytics; CREATE SCHEMA nba_precompute; CREATE SCHEMA nba_pre
 CREATE SCHEMA nba_publish; CREATE SCHEMA nba_grading;
 
 -- name: truth
--- Everything that will ever be known, whether or not it was published yet.
+-- All data of the season, published or not.
 CREATE TABLE league.nbac_schedule (
   game_date DATE, game_id VARCHAR, home VARCHAR, away VARCHAR, tip_off TIMESTAMP);
 CREATE TABLE league.nbac_player_list (
@@ -44,7 +44,7 @@ SELECT unnest($game_date::DATE[]), unnest($game_id), unnest($team), unnest($play
        unnest($minutes), unnest($points), unnest($rebounds), unnest($assists), unnest($shots);
 
 -- name: derived
--- What follows from the rest: team totals, 250 plays a game, and the bookmakers' opinions.
+-- Data derived from the other tables: team totals, 250 plays per game, bookmakers' lines.
 CREATE TABLE league.nbac_team_boxscores AS
 SELECT b.game_date, b.game_id, b.team, any_value(CASE WHEN b.team = s.home THEN s.away
        ELSE s.home END) AS opponent, sum(b.points)::INTEGER AS points,
@@ -80,7 +80,7 @@ SELECT game_date, game_id, player_id, line + (player_id % 3 - 1) * 0.5, over_pri
 FROM league.odds_api_player_points_props;
 
 -- name: calendar
--- How many games each day of the season has: known before it begins, days off included.
+-- Number of games on each day of the season, including days off; known in advance.
 CREATE TABLE feed.nbac_calendar AS
 SELECT d.day::DATE AS game_date, count(s.game_id)::INTEGER AS games
 FROM generate_series($first::DATE, $last::DATE, INTERVAL 1 DAY) AS d(day)
@@ -88,7 +88,7 @@ LEFT JOIN league.nbac_schedule s ON s.game_date = d.day::DATE
 GROUP BY d.day;
 
 -- name: twin
--- One table of what a source has published, one of what was scraped, one cleaned.
+-- The tables of a source: published, scraped and cleaned rows.
 CREATE TABLE feed.{source} AS SELECT * FROM league.{source} LIMIT 0;
 CREATE TABLE nba_landing.{source} AS SELECT * FROM league.{source} LIMIT 0;
 CREATE TABLE nba_raw.{table} AS

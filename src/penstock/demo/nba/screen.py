@@ -1,4 +1,4 @@
-"""The basketball demo on a terminal: boards, feed and answers, live; elsewhere: lines."""
+"""Output of the nba demo: a live screen with phases, feed and answers, or plain lines."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ COLOURS: Final = {
 
 @contextlib.contextmanager
 def screen(*, is_live: bool, is_silent: bool) -> Iterator[Callable[[Glance], None]]:
-    """A function that shows a glance: live, in lines, or not at all."""
+    """Yield the function that shows a Glance: on a live screen, as lines, or not at all."""
     if is_silent:
         yield lambda _: None
         return
     if not is_live:
         yield Lines(click.echo)
         return
-    # rich is loaded only for the live picture.
+    # Imported here because only the live screen needs rich.
     from rich.live import Live
 
     with Live(console=output.console(), refresh_per_second=8, transient=True) as live:
@@ -38,36 +38,36 @@ def screen(*, is_live: bool, is_silent: bool) -> Iterator[Callable[[Glance], Non
 
 
 class Lines:
-    """Every line of the feed as it comes, and every answer."""
+    """Plain output: every feed line and every answer."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
-        self._said = 0
+        self._printed = 0
 
     def __call__(self, glance: Glance) -> None:
-        """Say what is new."""
-        for at, text in glance.told[self._said :]:
+        """Print new feed lines, and a new answer if there is one."""
+        for at, text in glance.told[self._printed :]:
             self._write(f"{wall(at)}  {text}")
-        self._said = len(glance.told)
+        self._printed = len(glance.told)
         if glance.is_answer_new:
             for line in glance.answers[-1].lines():
                 self._write(f"  {line}")
 
 
 def picture(glance: Glance) -> Any:
-    """The whole screen, as something rich can draw."""
-    # As above.
+    """Return the whole screen as a rich renderable."""
+    # Imported here because only the live screen needs rich.
     from rich import console, panel, text
 
-    feed = "\n".join(f"{wall(at)}  {said}" for at, said in glance.told[-FEED:])
+    feed = "\n".join(f"{wall(at)}  {line}" for at, line in glance.told[-FEED:])
     parts: list[Any] = [_headline(glance)]
     if glance.answers:
-        # It holds the board of its flow: more would not fit on a small screen.
+        # An answer includes the phases of its flow; the boards would not fit on a small screen.
         answer = "\n".join(glance.answers[-1].lines())
         parts.append(panel.Panel(text.Text(answer), title="the operator asks"))
     else:
         parts += [panel.Panel(_board(lines), title=title) for title, lines in glance.boards]
-        parts.append(panel.Panel(text.Text(feed), title="what happens", height=FEED + 2))
+        parts.append(panel.Panel(text.Text(feed), title="events", height=FEED + 2))
     alerts = "\n".join(f"{a.severity}  {a.message}" for a in glance.alerts) or "none"
     parts.append(panel.Panel(text.Text(alerts), title="open alerts"))
     return console.Group(*parts)
@@ -80,7 +80,7 @@ def _headline(glance: Glance) -> str:
 
 
 def _board(lines: list[Line]) -> Any:
-    # As above.
+    # Imported here because only the live screen needs rich.
     from rich import table
 
     made = table.Table(box=None, show_header=False, padding=(0, 1))

@@ -1,8 +1,8 @@
-"""A small season, made up: the same teams, games, box scores and odds for the same seed.
+"""Generate a small season of basketball data: teams, games, box scores and odds from a seed.
 
-`season_write` makes the DuckDB file: `league` holds everything that will ever be known, `feed` what
-the sources have published so far, and the pipeline's own tables its work of the days before. What
-happens on later days is up to the caller: `publish` is a source that delivers.
+`season_write` creates the DuckDB file. The schema `league` contains all data of the season, `feed`
+what the sources have published so far, and the pipeline's own tables its results for past days. For
+later days the caller publishes data with `publish`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 FIRST_DAY: Final = date(2025, 10, 21)
 LAST_DAY: Final = date(2026, 1, 2)
 DAYS_OFF: Final = frozenset({date(2025, 11, 4), date(2025, 11, 27), date(2025, 12, 24)})
-"""Election day, Thanksgiving, Christmas Eve: nobody plays."""
+"""Days without games: Election Day, Thanksgiving, Christmas Eve."""
 GAMES_BY_WEEKDAY: Final = ((4, 7), (2, 5), (7, 10), (2, 4), (7, 10), (5, 8), (4, 7))
-"""From and to, Monday first."""
+"""Minimum and maximum number of games by weekday, Monday first."""
 TEAMS: Final = (
     "ATL", "BKN", "BOS", "CHA", "CHI", "CLE", "DAL", "DEN", "DET", "GSW", "HOU", "IND", "LAC",
     "LAL", "MEM", "MIA", "MIL", "MIN", "NOP", "NYK", "OKC", "ORL", "PHI", "PHX", "POR", "SAC",
@@ -31,14 +31,14 @@ TEAMS: Final = (
 )  # fmt: skip
 ROSTER: Final = 13
 PLAY: Final = 10
-"""So many of a team's roster play: 20 rows a game."""
+"""Players of a team that play in a game; 20 box-score rows per game."""
 FIRST_NAMES: Final = ("Ade", "Ben", "Cal", "Dov", "Eli", "Finn", "Gus", "Hal", "Ike", "Jae", "Kit")
 LAST_NAMES: Final = ("Abbot", "Brook", "Castle", "Dale", "Ember", "Frost", "Grove", "Hart", "Isle")
 BEFORE_GAME: Final = (
     "nbac_schedule", "nbac_player_list", "nbac_injury_report", "odds_api_game_lines",
     "odds_api_player_points_props", "bettingpros_player_points_props",
 )  # fmt: skip
-"""Sources that publish on the morning of the games; the others do after them."""
+"""Sources that publish on the morning of the games; the others publish after them."""
 AFTER_GAME: Final = tuple(source for source in SOURCES if source not in BEFORE_GAME)
 MORNING_WORK: Final = (
     "nba_analytics.upcoming_player_game_context", "nba_analytics.upcoming_team_game_context",
@@ -55,7 +55,7 @@ NIGHT_WORK: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Player:
-    """Somebody on a roster; skill is the points expected of a game."""
+    """A player on a roster; `skill` is the expected number of points per game."""
 
     player_id: int
     name: str
@@ -65,7 +65,7 @@ class Player:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Game:
-    """One game of the schedule."""
+    """A game of the schedule; `tip_off` is its start in UTC."""
 
     day: date
     game_id: str
@@ -75,10 +75,10 @@ class Game:
 
 
 def season_write(season: Season, *, seed: int = 1, played_until: date, known_until: date) -> None:
-    """Make the file of a season.
+    """Create the DuckDB file of a season.
 
-    played_until: the last day with box scores and the night's work. known_until: the last day whose
-    morning sources published and whose morning work is done; not before played_until.
+    played_until: last day with box scores and overnight results. known_until: last day with the
+    morning's sources and results; not before played_until.
     """
     season.path.unlink(missing_ok=True)
     with season.opened() as connection:
@@ -112,7 +112,7 @@ def publish(
     *,
     percent: int = 100,
 ) -> int:
-    """Let a source deliver these days, or a share of their rows; returns the rows."""
+    """Publish a source's rows of these days, or `percent` of them; return the number of rows."""
     days: dict[str, Any] = {"first": str(first), "last": str(last or first)}
     connection.execute(sql("withdraw", source=source), days)
     name = "publish" if percent == 100 else "publish_some"
@@ -122,7 +122,7 @@ def publish(
 
 
 def truth_write(connection: duckdb.DuckDBPyConnection, seed: int) -> None:
-    """Write everything that happens in the season into the schema `league`."""
+    """Write all data of the season into the schema `league`."""
     rng = random.Random(seed)  # noqa: S311 - sample data, made repeatable
     teams = {team: _roster(rng, number, team) for number, team in enumerate(TEAMS, 1)}
     schedule, listed, hurt, scores = [], [], [], []
@@ -154,7 +154,7 @@ def games_on(season: Season, day: date) -> int:
 
 
 def _roster(rng: random.Random, number: int, team: str) -> list[Player]:
-    """The players of a team, the best first."""
+    """Return the players of a team, best first."""
     skills = sorted((max(3.0, rng.gauss(11, 6)) for _ in range(ROSTER)), reverse=True)
     return [
         Player(
@@ -196,7 +196,7 @@ def _score(rng: random.Random, game: Game, player: Player, place: int) -> tuple[
 def _put(
     connection: duckdb.DuckDBPyConnection, name: str, columns: str, rows: list[tuple[Any, ...]]
 ) -> None:
-    """Insert many rows by one statement, column by column."""
+    """Insert all rows with one statement that takes an array per column."""
     values = zip(*rows, strict=True)
     connection.execute(
         sql(name), {word: list(col) for word, col in zip(columns.split(), values, strict=True)}

@@ -1,8 +1,8 @@
-"""The season's DuckDB file, and the SQL that works on it, by name.
+"""Access to the season's DuckDB file, and its named SQL statements.
 
-Processors and the season's generator come through here. A file is opened for one piece of work and
-closed again: whoever holds it open keeps every other process out. Statements live in `schema.sql`
-and `work.sql`; `{source}` and `{table}` stand for names of `SOURCES`, never for input.
+Processors and the data generator use this module. The file is opened for one unit of work and then
+closed, because an open file locks out all other processes. Statements are in `schema.sql` and
+`work.sql`; `{source}` and `{table}` are replaced by names from `SOURCES`, never by input.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ SOURCES: Final[Mapping[str, str]] = {
     "odds_api_player_points_props": "odds_api_player_points_props",
     "bettingpros_player_points_props": "bettingpros_player_points_props",
 }
-"""Who publishes, and the table of `nba_raw` that it becomes."""
+"""Source → table of `nba_raw` with its cleaned data."""
 
 
 class SourceLate(TransientError):
-    """A source has not published the day yet; asking again later helps."""
+    """A source has not published the day yet; a later retry can succeed."""
 
 
 @dataclass(slots=True)
 class Season:
-    """Where the file is, and what goes wrong on purpose.
+    """The location of the file, and injected failures.
 
-    broken: processors that fail, and how many more times.
+    broken: processors that fail, with the number of failures left.
     """
 
     path: Path = Path(FILE)
@@ -55,15 +55,15 @@ class Season:
 
     @contextmanager
     def opened(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection in a transaction that commits at the end."""
+        """Open a connection with a transaction that commits at the end of the block."""
         with self._connect() as connection:
             connection.begin()
             yield connection
             connection.commit()
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
-        """Open the file; who is just closing it, in another thread or process, is waited for."""
-        # Optional: only those who look into DuckDB files install its library.
+        """Open the file; wait up to BUSY_SECONDS for another thread or process to close it."""
+        # Imported here because duckdb is an optional dependency.
         import duckdb
 
         clock = SystemClock()
@@ -71,7 +71,7 @@ class Season:
         while True:
             try:
                 return duckdb.connect(str(self.path))
-            except duckdb.OperationalError:  # a lock, or a handle that is not free yet
+            except duckdb.OperationalError:  # locked by another process, or not closed yet
                 if clock.monotonic() > until:
                     raise
             clock.sleep(0.02)
@@ -81,7 +81,7 @@ SEASON: Final = Season()
 
 
 def scraped(run: RunContext, source: str) -> Result:
-    """Copy what a source published for the day; SourceLate while there is nothing."""
+    """Copy what a source published for the day; raise SourceLate if it has nothing yet."""
     with SEASON.opened() as connection:
         found, games = _one(connection, "published", {"day": run.partition}, source=source)
         if games and not found:
@@ -91,12 +91,12 @@ def scraped(run: RunContext, source: str) -> Result:
 
 
 def cleaned(run: RunContext, source: str) -> Result:
-    """Bring what was scraped into its raw table."""
+    """Clean a source's scraped rows into its raw table."""
     return made(run, f"nba_raw.{SOURCES[source]}")
 
 
 def made(run: RunContext, table: str) -> Result:
-    """Fill a table for the day of the run."""
+    """Fill a table for the run's partition, or fail as `SEASON.broken` demands."""
     if SEASON.broken.get(run.processor, 0) > 0:
         SEASON.broken[run.processor] -= 1
         raise ConnectionError("the warehouse closed the connection")
@@ -108,7 +108,7 @@ def made(run: RunContext, table: str) -> Result:
 def fill(
     connection: duckdb.DuckDBPyConnection, table: str, first: str, last: str, at: str | None = None
 ) -> int:
-    """Fill a table anew for these days, return its rows there; `at` is when that happened."""
+    """Replace a table's rows of these days and return their number; `at` is the load time."""
     days = {"first": first, "last": last}
     schema, _, name = table.partition(".")
     connection.execute(sql("delete", table=table), days)
@@ -135,7 +135,7 @@ def statements() -> Mapping[str, str]:
 
 
 def sql(name: str, **names: str) -> str:
-    """Return a statement, its places for names filled."""
+    """Return a statement with its placeholders for names replaced."""
     text = statements()[name]
     for word, given in names.items():
         text = text.replace(f"{{{word}}}", given)

@@ -1,5 +1,5 @@
--- What the processors do: each statement fills one table for the days from $first to $last.
--- Days are deleted first, so that doing it again changes nothing.
+-- The processors' statements: each fills one table for the days from $first to $last.
+-- The rows of these days are deleted first, so a repetition has the same result.
 
 -- name: delete
 DELETE FROM {table} WHERE game_date BETWEEN $first AND $last;
@@ -135,18 +135,18 @@ JOIN nba_analytics.player_game_summary s USING (game_date, player_id)
 WHERE p.game_date BETWEEN $first AND $last;
 
 -- name: expect_games
--- What the calendar says; a day that it does not know should have at least one game.
+-- Expected number of games by the calendar; at least one for a day outside it.
 SELECT coalesce((SELECT games FROM feed.nbac_calendar WHERE game_date = :partition), 1)
 
 -- name: check_team_points
--- Team points that are not the sum of the players' points.
+-- Teams whose points differ from the sum of their players' points.
 SELECT t.game_id, t.team FROM nba_raw.team_boxscores t
 JOIN nba_raw.player_boxscores p USING (game_date, game_id, team)
 WHERE t.game_date = :partition
 GROUP BY t.game_id, t.team, t.points HAVING sum(p.points) <> t.points
 
 -- name: check_predictions
--- Players with two predictions, or with an impossible one.
+-- Players with two predictions, or with a prediction out of range.
 SELECT player_id FROM nba_predictions.player_points WHERE game_date = :partition
 GROUP BY player_id HAVING count(*) > 1 OR min(predicted) < 0
 

@@ -1,7 +1,7 @@
-"""The clouds the demo's pipelines talk to: they answer, unless the scenario made them difficult.
+"""A fake cloud API for the demo's pipelines, with faults that the scenario switches on.
 
-Exceptions look like those of any HTTP client (`status_code`, `retry_after`), so that they are
-classified by what Penstock knows out of the box. Answers depend on the question alone.
+Exceptions look like those of any HTTP client (`status_code`, `retry_after`), so Penstock's default
+error classification applies. Responses depend on the request only, so a demo is repeatable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CloudError(Exception):
-    """An answer with an HTTP status that is not a success."""
+    """A response with an HTTP error status."""
 
     def __init__(self, status_code: int, message: str, retry_after: float | None = None) -> None:
         super().__init__(f"HTTP {status_code}: {message}")
@@ -26,7 +26,7 @@ class CloudError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a cloud answers."""
+    """A successful response: number of billing rows and their cost."""
 
     rows: int
     cents: int
@@ -34,7 +34,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Cloud:
-    """The clouds' mood: who is throttled, whose credentials are bad, how often a call breaks."""
+    """The fake cloud's state: throttled providers, revoked customers, share of broken calls."""
 
     throttled_seconds: dict[str, float] = field(default_factory=dict)
     revoked: set[str] = field(default_factory=set)
@@ -42,17 +42,17 @@ class Cloud:
     calls: int = 0
 
     def call(self, run: RunContext, provider: str, question: str) -> Answer:
-        """Answer a question, or raise as the provider would."""
+        """Return the response to a request, or raise as the provider would."""
         self.calls += 1
         if run.customer_id in self.revoked:
             raise CloudError(401, f"the credentials of {run.customer_id} were revoked")
         wait = self.throttled_seconds.get(provider, 0.0)
         if wait > 0:
-            # Callers are told different times, or they would all come back at the same moment.
+            # Spread the retry times so that callers do not all retry at the same moment.
             spread = 600 * stable_fraction(f"{run.customer_id}/{run.attempt}")
-            raise CloudError(429, f"{provider} has had enough calls", wait + spread)
-        luck = stable_fraction(f"{run.run_id}/{run.attempt}/{question}")
-        if luck < self.breaks:
+            raise CloudError(429, f"too many calls to {provider}", wait + spread)
+        draw = stable_fraction(f"{run.run_id}/{run.attempt}/{question}")
+        if draw < self.breaks:
             raise ConnectionResetError(f"{provider} closed the connection at {question}")
         size = stable_fraction(f"{run.customer_id}/{question}")
         return Answer(rows=20 + int(size * 400), cents=int(size * 100_000))

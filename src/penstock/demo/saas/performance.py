@@ -1,4 +1,4 @@
-"""One performance of the demo: build the world, play the day, report what the store says."""
+"""Run the saas demo: create the sample data, simulate the day, check the result."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from penstock.assembly.settings import Settings
 
 SECONDS = {"cost_billing": (60, 240), "security_audit": (120, 420), "compliance_report": (20, 70)}
-"""How long a run takes, in simulated seconds, from and to."""
+"""Range of a run's duration in simulated seconds, by pipeline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What was asked for."""
+    """The options of the demo; `seconds` is real time, `start` the begin of the simulated day."""
 
     customers: int
     flood: int
@@ -37,7 +37,7 @@ class Wanted:
 
 
 def perform(wanted: Wanted, settings: Settings, *, is_live: bool, is_silent: bool) -> Report:
-    """Run the whole demo; the database stays."""
+    """Run the whole demo and return its report; the database is kept."""
     real = SystemClock()
     began = real.monotonic()
     clock = DrivenClock(wanted.start)
@@ -70,8 +70,8 @@ def perform(wanted: Wanted, settings: Settings, *, is_live: bool, is_silent: boo
 
 
 def check_empty(client: Client, settings: Settings) -> None:
-    """Refuse a database that somebody uses."""
+    """Raise Conflict if the database is in use."""
     if client.configs.page(limit=1) or client.views.pipelines():
         where = describe_database(settings.database_url)
-        raise Conflict(f"{where} is not empty: the demo wants a database of its own. "
-                       "Leave --database-url out to get a new file.")  # fmt: skip
+        raise Conflict(f"{where} is not empty: the demo needs an empty database. "
+                       "Omit --database-url to create a new file.")  # fmt: skip

@@ -1,7 +1,8 @@
-"""The pipelines of a small SaaS platform, declared as a user would: bills, audits, reports.
+"""The pipelines of a small SaaS platform: billing, audits and reports, declared as users do.
 
-The settings are those of the source design's examples. `penstock demo` runs them in driven time;
-`penstock up --pipelines penstock.cli.demo.saas` runs them for real. `examples/saas` offers them.
+The settings are those of the source design's examples. `penstock demo saas` runs the pipelines in
+simulated time; `penstock up --pipelines penstock.cli.demo.saas` runs them in real time.
+`examples/saas` exports them.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ compliance_report = Pipeline(
 
 @cost_billing.processor(timeout="60m")
 def export_costs(run: RunContext) -> Result:
-    """Fetch the billing rows of every project, price them, load them."""
+    """Fetch the billing rows of every project and sum their cost."""
     wanted: Any = run.parameters
     total = rows = 0
     for number, project in enumerate(wanted["project_ids"], 1):
@@ -76,22 +77,22 @@ def export_costs(run: RunContext) -> Result:
 
 @security_audit.processor(timeout="180m")
 def audit_account(run: RunContext) -> Result:
-    """Look at every service in every region and list what breaks the framework's rules."""
+    """Audit every service in every region and count violations of the framework."""
     wanted: Any = run.parameters
-    looked = found = 0
+    audited = found = 0
     for region in wanted["regions"]:
         for service in wanted.get("audit_services", ["iam"]):
             answer = CLOUD.call(run, "AWS", f"{service}/{region}")
-            looked += answer.rows
+            audited += answer.rows
             found += answer.cents % 3 == 0
-        run.progress(stage=region, extracted=looked)
-    status = "PARTIAL_SUCCESS" if found > looked else "SUCCESS"
-    return Result(status=status, summary={"resources": looked, "findings": found}, records=looked)
+        run.progress(stage=region, extracted=audited)
+    status = "PARTIAL_SUCCESS" if found > audited else "SUCCESS"
+    return Result(status=status, summary={"resources": audited, "findings": found}, records=audited)
 
 
 @compliance_report.processor(timeout="30m")
 def build_report(run: RunContext) -> Result:
-    """Collect the evidence of each section and write the report."""
+    """Collect the evidence for each section of the report."""
     wanted: Any = run.parameters
     pieces = sum(
         CLOUD.call(run, "AZURE", f"{wanted['framework']}/{section}").rows

@@ -1,4 +1,4 @@
-"""Playing the day: virtual time at a steady pace, the acts in turn, the screen kept current."""
+"""Drive the saas demo: advance simulated time, run the scenario's acts, refresh the screen."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ STEPS_PER_SECOND = 32
 STEP_MIN_US, STEP_MAX_US = 20 * SECOND, 10 * MINUTE
 DRAIN_STEP_US = 5 * MINUTE
 DRAIN_MAX_US = 12 * HOUR
-LOOK_SECONDS = 0.4
+_REFRESH_SECONDS = 0.4
 HURT_US = 5 * MINUTE
 
 
 @dataclass(slots=True)
 class Waits:
-    """How long runs waited for their turn since the flood began."""
+    """Wait times of runs since the flood began; `hurt` are customers that waited over HURT_US."""
 
     others_us: list[int] = field(default_factory=list)
     hurt: set[str] = field(default_factory=set)
@@ -36,13 +36,13 @@ class Waits:
     flood_started: int = 0
 
     def median_us(self) -> int:
-        """The median of the others' waits."""
+        """Return the median wait of the other customers' runs, in micros."""
         return int(statistics.median(self.others_us)) if self.others_us else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """What the screen shows: read from the store and the event stream a few times a second."""
+    """Data for one refresh of the screen, read from the store and the event stream."""
 
     now: Micros
     start: Micros
@@ -60,7 +60,7 @@ class Glance:
 
 
 class Play:
-    """One performance."""
+    """One run of the saas demo."""
 
     def __init__(
         self, scene: Scene, events: Events, seconds: float, show: Callable[[Glance], None]
@@ -78,7 +78,7 @@ class Play:
         scene.stage.on_start = self._started
 
     def run(self) -> None:
-        """Play the day, then work off what is left."""
+        """Simulate the day, then continue until the queue is empty."""
         scene, clock = self._scene, self._scene.stage.clock
         step = int(DAY_US / max(1.0, self._seconds * STEPS_PER_SECOND))
         step = min(max(step, STEP_MIN_US), STEP_MAX_US)
@@ -90,38 +90,38 @@ class Play:
             upto = min([end, *(scene.start + act.after for act in acts[:1])])
             scenario.weather(scene)
             scene.stage.step(max(1, min(step, upto - clock.now())))
-            self._pace((clock.now() - scene.start) / DAY_US, "the day goes by")
+            self._pace((clock.now() - scene.start) / DAY_US, "simulating the day")
         self._play_due(acts)
         self._drain(end)
         scene.stage.upkeep()
         for worker in scene.stage.workers:
             worker.stop()
-        self._look(1.0, "done")
+        self._refresh(1.0, "done")
 
     def _play_due(self, acts: list[Act]) -> None:
         while acts and self._scene.start + acts[0].after <= self._scene.stage.clock.now():
             acts.pop(0).play(self._scene)
 
     def _drain(self, end: Micros) -> None:
-        """No more slots: let time pass until nothing waits and nothing runs."""
+        """Advance time without new occurrences until no run is pending or running."""
         stage = self._scene.stage
         while stage.clock.now() < end + DRAIN_MAX_US:
             overview = stage.client.views.overview()
             if not overview.pending + overview.claimed + overview.running:
                 return
             stage.step(DRAIN_STEP_US)
-            self._look(1.0, "working off what is left")
+            self._refresh(1.0, "draining the queue")
 
     def _pace(self, fraction: float, phase: str) -> None:
-        """Look now and then; wait when the day runs ahead of its time."""
-        self._look(fraction, phase)
+        """Refresh the screen, and sleep if the simulation is ahead of its schedule."""
+        self._refresh(fraction, phase)
         ahead = fraction * self._seconds - (self._real.monotonic() - self._began)
         if ahead > 0:
             self._real.wait(threading.Event(), ahead)
 
-    def _look(self, fraction: float, phase: str) -> None:
+    def _refresh(self, fraction: float, phase: str) -> None:
         at = self._real.monotonic()
-        if at - self._shown_at < LOOK_SECONDS and phase != "done":
+        if at - self._shown_at < _REFRESH_SECONDS and phase != "done":
             return
         self._shown_at = at
         scene = self._scene
@@ -144,7 +144,7 @@ class Play:
         self._show(glance)
 
     def _rate(self, at: float) -> float:
-        """Runs ended per real second, over the last few looks."""
+        """Return the runs ended per real second, over the last few refreshes."""
         ended = self.counts["ended"]
         self._rates = [*self._rates[-8:], (at, ended)]
         first_at, first_ended = self._rates[0]
@@ -179,6 +179,6 @@ class Play:
             counts["rescued"] += event.lapsed + event.stale
             if event.sessions:
                 rescued = event.lapsed + event.stale
-                self._scene.tell(f"a worker's lease ran out: its {rescued} runs are rescued")
+                self._scene.tell(f"a worker's lease expired: its {rescued} runs are recovered")
         elif isinstance(event, RunRefused):
             counts["refused"] += 1

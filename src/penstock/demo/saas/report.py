@@ -1,4 +1,4 @@
-"""The demo's summary: every number is read from the store, every claim is checked against it."""
+"""Summary of the saas demo: all numbers come from the store, and all claims are checked there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAGE = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What only the performance knows: what it asked for, to compare with what the store has."""
+    """What the demo did, to compare with what the store contains."""
 
     scene: Scene
     scheduled: int
@@ -38,7 +38,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The summary."""
+    """The summary of a demo: its claims, the configs left disabled and the facts behind them."""
 
     head: str
     claims: list[Claim]
@@ -47,11 +47,11 @@ class Report:
 
     @property
     def is_true(self) -> bool:
-        """Whether every claim holds."""
+        """True if every claim holds."""
         return all(claim.is_true for claim in self.claims)
 
     def record(self) -> dict[str, Any]:
-        """The summary for programs."""
+        """Return the summary as JSON."""
         return {
             "is_true": self.is_true,
             "seconds": round(self.facts.seconds, 1),
@@ -61,7 +61,7 @@ class Report:
         }
 
     def text(self) -> str:
-        """The summary for people."""
+        """Return the summary as text."""
         return claims_text(self.head, self.claims, self._next_steps())
 
     def _next_steps(self) -> list[str]:
@@ -70,14 +70,14 @@ class Report:
         if self.disabled:
             steps.insert(3, f"configs enable {encode('cfg', self.disabled[0].config_id)}")
         return [
-            f"The database stays at {self.facts.database_url}. Look around:",
+            f"The database is kept at {self.facts.database_url}. Explore it:",
             *(f"  {call} {step}" for step in steps),
             f"  {call} up --pipelines penstock.demo.saas.pipelines",
         ]
 
 
 def examine(client: Client, facts: Facts) -> Report:
-    """Read the whole day back and judge it."""
+    """Read the whole day from the store and check every claim."""
     runs = _all_runs(client)
     configs = _all_configs(client)
     scene = facts.scene
@@ -85,7 +85,7 @@ def examine(client: Client, facts: Facts) -> Report:
     head = (
         f"A simulated day of {len(scene.names):,} customers in {facts.seconds:.0f} s: "
         f"{output.plural(len(configs), 'config')} in {len(zones)} time zones, {WORKERS} workers "
-        f"with {SLOTS} slots each, {output.plural(len(runs), 'attempt')}."
+        f"with a concurrency of {SLOTS}, {output.plural(len(runs), 'attempt')}."
     )
     claims = [
         _nothing_lost(runs, facts),
@@ -101,7 +101,7 @@ def examine(client: Client, facts: Facts) -> Report:
 
 
 def _all_runs(client: Client) -> list[Run]:
-    """Every run, live or ended, by keyset."""
+    """Return every run, finished or not, page by page."""
     found: list[Run] = []
     for state in RunState:
         before = 2**62
@@ -122,13 +122,13 @@ def _all_configs(client: Client) -> list[Config]:
 
 
 def _nothing_lost(runs: list[Run], facts: Facts) -> Claim:
-    """Every run that was asked for is there and has ended, one way or another."""
+    """Check that every requested run exists and has ended."""
     ends = Counter(_end(chain) for chain in _chains(runs).values())
     asked = facts.scheduled + facts.scene.accepted
     found = sum(ends.values())
     text = (
-        f"{asked:,} runs were asked for ({facts.scheduled:,} by schedules, "
-        f"{facts.scene.accepted:,} by hand): {ends['completed']:,} completed, {ends['dead']:,} "
+        f"{asked:,} runs were requested ({facts.scheduled:,} by schedules, "
+        f"{facts.scene.accepted:,} manually): {ends['completed']:,} completed, {ends['dead']:,} "
         f"are dead letters, {ends['cancelled']:,} were cancelled, {ends['live']:,} are "
         f"unfinished, {asked - found:,} are missing."
     )
@@ -137,35 +137,35 @@ def _nothing_lost(runs: list[Run], facts: Facts) -> Claim:
 
 
 def _nothing_twice(runs: list[Run]) -> Claim:
-    slots = Counter(
+    occurrences = Counter(
         (r.config_id, r.slot, r.processor, r.attempt) for r in runs if r.config_id is not None
     )
-    twice = sum(1 for n in slots.values() if n > 1)
+    twice = sum(1 for n in occurrences.values() if n > 1)
     chains = _chains(runs)
     again = sum(1 for c in chains.values() if sum(r.state == "COMPLETED" for r in c) > 1)
     tokens = Counter(r.token for r in runs if r.claimed_at is not None)
     shared = sum(1 for n in tokens.values() if n > 1)
     first = sum(1 for r in runs if r.config_id is not None and r.attempt == 1)
     text = (
-        f"{first:,} slots started {first:,} runs, {twice} slots started twice; {again} runs "
-        f"completed more than once; {shared} fencing tokens were used by two runs."
+        f"{first:,} occurrences started {first:,} runs, {twice} occurrences started twice; {again} "
+        f"runs completed more than once; {shared} fencing tokens were used by two runs."
     )
     numbers = {"slots": first, "twice": twice, "completed_again": again, "shared_tokens": shared}
     return Claim("Nothing happened twice.", text, not twice and not again and not shared, numbers)
 
 
 def _throttled(runs: list[Run]) -> Claim:
-    """Runs that met a rate limit came back later."""
+    """Check that runs that hit a rate limit were retried and ended."""
     ends = _ends_of(runs, "RATE_LIMIT_EXCEEDED")
     network = _ends_of(runs, "TRANSIENT_NETWORK")
     text = (
-        f"{sum(ends.values()):,} runs were told 429 Too Many Requests and tried again when asked "
-        f"to: {ends['completed']:,} completed, {ends['dead']:,} gave up. Of "
+        f"{sum(ends.values()):,} runs got 429 Too Many Requests and were retried after the "
+        f"requested delay: {ends['completed']:,} completed, {ends['dead']:,} gave up. Of "
         f"{sum(network.values()):,} runs whose connection broke, {network['completed']:,} "
         "completed on a later attempt."
     )
     is_true = sum(ends.values()) > 0 and not ends["live"]
-    return Claim("Rate limits and broken connections cured themselves.", text, is_true,
+    return Claim("Rate limits and broken connections were retried.", text, is_true,
                  {"rate_limited": dict(ends), "network": dict(network)})  # fmt: skip
 
 
@@ -176,19 +176,19 @@ def _crashed(runs: list[Run], facts: Facts) -> Claim:
     lease = output.span(facts.scene.stage.lease_us)
     found = max(((r.finished_at or 0) - (r.started_at or 0) for r in stale), default=0)
     text = (
-        f"{' and '.join(holders) or 'The worker'} died with {len(stale)} runs in hand. They were "
-        f"found at most {output.span(found)} after they had started (the lease is {lease}) and ran "
-        f"again elsewhere: {ends['completed']} completed, {ends['dead']} failed later for other "
-        f"reasons. {facts.refused} results that the dead worker delivered late were refused by "
-        "their fencing tokens."
+        f"{' and '.join(holders) or 'The worker'} was killed while executing {len(stale)} runs. "
+        f"They were recovered at most {output.span(found)} after their start (lease: {lease}) and "
+        f"ran on other workers: {ends['completed']} completed, {ends['dead']} failed later for "
+        f"other reasons. {facts.refused} late results of the killed worker were refused because "
+        "their fencing tokens were stale."
     )
     is_true = bool(stale) and ends["completed"] + ends["dead"] == len(stale)
     numbers = {"rescued": len(stale), "refused": facts.refused, **ends}
-    return Claim("A killed worker cost time, not work.", text, is_true, numbers)
+    return Claim("A killed worker delayed runs but lost none.", text, is_true, numbers)
 
 
 def _flooded(runs: list[Run], facts: Facts) -> Claim:
-    """While the flood was worked off, nobody else waited long."""
+    """Check that other customers' runs did not wait long while the flood was processed."""
     scene = facts.scene
     ids = set(scene.flood_ids)
     flood = [r for r in runs if r.run_id in ids and r.started_at is not None]
@@ -202,18 +202,18 @@ def _flooded(runs: list[Run], facts: Facts) -> Claim:
     hurt = {r.customer_id for r in others
             if begin <= r.scheduled_time <= until and _wait(r) > own // 2}  # fmt: skip
     text = (
-        f"{scene.flooder} submitted {len(ids):,} runs at once; working them off took "
+        f"{scene.flooder} submitted {len(ids):,} runs at once; processing them took "
         f"{output.span(until - begin)} and its last run waited {output.span(own)}. Meanwhile the "
-        f"other customers' {len(during):,} runs waited {_median(during)} at the median (usually "
-        f"{_median(usual)}), the slowest {output.span(slowest)}. {len(hurt)} customers had to "
-        "queue behind the flood."
+        f"median wait of the other customers' {len(during):,} runs was {_median(during)} (before: "
+        f"{_median(usual)}), the longest {output.span(slowest)}. {len(hurt)} other customers were "
+        "delayed by the flood."
     )
     numbers = {
         "flood": len(ids), "flood_wait_max_s": own // 1_000_000, "others": len(during),
         "others_wait_median_s": int(statistics.median(during or [0])) // 1_000_000,
         "others_wait_max_s": slowest // 1_000_000, "hurt": len(hurt),
     }  # fmt: skip
-    return Claim("A flood hurt nobody but its sender.", text, bool(flood) and not hurt, numbers)
+    return Claim("A flood delayed only its sender.", text, bool(flood) and not hurt, numbers)
 
 
 def _outage(client: Client, runs: list[Run], configs: list[Config], scene: Scene) -> Claim:
@@ -230,50 +230,50 @@ def _outage(client: Client, runs: list[Run], configs: list[Config], scene: Scene
     late = [r for r in runs if r.sla_met is False]
     text = (
         f"No scheduler ran for {OUTAGE_HOURS} hours. Afterwards {len(caught):,} configs ran their "
-        f"latest missed slot, spread over {output.span(spread)} instead of all at once; "
-        f"{missed:,} older slots were not repeated and are in the ledger with the reason. "
-        f"{len(late):,} runs of the day started later than their SLA allows, and say so."
+        f"latest missed occurrence, spread over {output.span(spread)} instead of all at once; "
+        f"{missed:,} older occurrences were skipped and are in the ledger with the reason. "
+        f"{len(late):,} runs of the day started later than their SLA allows and are marked."
     )
     numbers = {"caught_up": len(caught), "missed": missed, "sla_breaches": len(late)}
-    return Claim("A scheduler outage was caught up with.", text, bool(caught), numbers)
+    return Claim("Schedules caught up after a scheduler outage.", text, bool(caught), numbers)
 
 
 def _credentials(client: Client, runs: list[Run], configs: list[Config]) -> Claim:
-    """Permanent errors die at once; configs that keep failing are switched off and can be found."""
+    """Check that permanent errors are not retried, and that failing configs are disabled."""
     dead = [r for r in runs if r.is_dead and r.error_type == "AUTHENTICATION_FAILED"]
     in_vain = {r.run_id for r in dead} & {r.parent_run_id for r in runs}
     letters = client.dead_letters.find(limit=PAGE)
     disabled = [c for c in configs if not c.is_active]
-    mended = {r.customer_id for r in dead} - {c.customer_id for c in disabled}
+    restored = {r.customer_id for r in dead} - {c.customer_id for c in disabled}
     alerts = client.views.alerts(limit=PAGE)
     warned = sum(1 for a in alerts if a.rule == "config_failing")
     high = sum(1 for a in alerts if a.rule == "config_disabled")
     names = ", ".join(f"{c.customer_id}'s {c.pipeline}" for c in disabled)
     text = (
         f"{len(dead)} runs of {len({r.customer_id for r in dead})} customers failed with revoked "
-        f"credentials and were not retried in vain: they are dead letters. {warned} alerts after "
-        f"3 failures in a row, {high} configs switched off after 5 (another alert). "
-        f"{output.plural(len(mended), 'customer')} got new credentials and was switched on again; "
-        f"still off: {names or 'none'}."
+        f"credentials and became dead letters without retries. {warned} alerts were raised after 3 "
+        f"failures in a row, and {high} configs were disabled after 5, with another alert. "
+        f"{output.plural(len(restored), 'customer')} got new credentials and was enabled again; "
+        f"still disabled: {names or 'none'}."
     )
     is_true = bool(dead) and high >= 1 and not in_vain and bool(letters)
     numbers = {"dead": len(dead), "alerts_medium": warned, "alerts_high": high,
                "disabled": len(disabled)}  # fmt: skip
-    return Claim("What only a person can mend waits for a person.", text, is_true, numbers)
+    return Claim("Permanent errors wait for an operator.", text, is_true, numbers)
 
 
 def _journal(client: Client) -> Claim:
     blocks, entries, problem = client.views.verify_journal()
     text = (
-        f"{entries:,} journal entries in {blocks:,} sealed blocks; recomputing the hashes finds "
-        f"{problem or 'all of them as they were written'}."
+        f"{entries:,} journal entries in {blocks:,} sealed blocks; recomputing the hashes shows: "
+        f"{problem or 'none was changed'}."
     )
     numbers = {"entries": entries, "blocks": blocks}
     return Claim("Everything is on record.", text, problem is None and entries > 0, numbers)
 
 
 def _chains(runs: list[Run]) -> dict[int, list[Run]]:
-    """Attempts of one piece of work, by the first attempt's id."""
+    """Group runs into chains of attempts, by the id of the first attempt."""
     chains: dict[int, list[Run]] = defaultdict(list)
     for run in runs:
         chains[run.root_run_id or run.run_id].append(run)
@@ -290,7 +290,7 @@ def _end(chain: list[Run]) -> str:
 
 
 def _ends_of(runs: list[Run], error_type: str) -> Counter[str]:
-    """How the work ended whose attempts met an error."""
+    """Count how the chains ended in which an attempt failed with this error type."""
     chains = _chains(runs)
     met = {r.root_run_id or r.run_id for r in runs if r.error_type == error_type}
     return Counter(_end(chains[root]) for root in met)

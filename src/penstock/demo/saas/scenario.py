@@ -1,8 +1,8 @@
-"""What happens on the simulated day: incidents at given hours, and what people do about them.
+"""The scenario of the saas demo: incidents at given hours, and the operators' reactions.
 
-Each act is a function over the scene. An act changes the world the way a real incident would (a
-cloud throttles, a worker is gone, the scheduler is down) or calls a use case as a person would.
-None of them touches the store; what came of it is read from the store afterwards.
+Each act is a function of the scene. It causes an incident (the cloud throttles, a worker is killed,
+the scheduler is down) or calls a use case as a user would. Acts do not access the store; the report
+reads their effects from it afterwards.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ THROTTLE_MINUTES = 40
 
 @dataclass(slots=True)
 class Scene:
-    """The stage, the cast, and what the acts remember for each other."""
+    """The state that the acts share: the stage, the customers and what happened so far."""
 
     stage: Stage
     names: list[str]
@@ -51,20 +51,23 @@ class Scene:
     throttled_until: Micros = 0
 
     def tell(self, text: str) -> None:
-        """Add a line to the feed."""
+        """Add a line to the feed on the screen."""
         self.told.append((self.stage.clock.now(), text))
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Something that happens so long after the start."""
+    """A function to call at `after`, the time since the start of the day."""
 
     after: Micros
     play: Callable[[Scene], None]
 
 
 def acts(scene: Scene) -> list[Act]:
-    """The day, in order; the audits at 03:00 UTC meet a throttled cloud but no scheduler outage."""
+    """Return the acts in order.
+
+    The cloud throttles while the audits of 03:00 UTC run; the scheduler outage is placed elsewhere.
+    """
     audit = world.audit_at(scene.start) - scene.start
     is_near = OUTAGE_AT - HOUR < audit < OUTAGE_AT + (OUTAGE_HOURS + 1) * HOUR
     outage = scene.outage_after = OUTAGE_LATE_AT if is_near else OUTAGE_AT
@@ -74,8 +77,8 @@ def acts(scene: Scene) -> list[Act]:
             Act(max(0, audit - 5 * MINUTE), _throttle),
             Act(4 * HOUR + 50 * MINUTE, _revoke),
             Act(FLOOD_AT, _flood),
-            Act(FLOOD_AT + 20 * MINUTE, _regret),
-            Act(13 * HOUR + 30 * MINUTE, _mend),
+            Act(FLOOD_AT + 20 * MINUTE, _cancel_some),
+            Act(13 * HOUR + 30 * MINUTE, _restore_credentials),
             Act(outage, _outage),
             Act(outage + OUTAGE_HOURS * HOUR, _recover),
             Act(24 * HOUR, _close),
@@ -85,24 +88,24 @@ def acts(scene: Scene) -> list[Act]:
 
 
 def weather(scene: Scene) -> None:
-    """What changes by itself from step to step."""
+    """Update throttling and, when due, kill a worker or deliver its late results."""
     left = (scene.throttled_until - scene.stage.clock.now()) / 1_000_000
     CLOUD.throttled_seconds = {"AWS": left} if left > 0 else {}
     passed = scene.stage.clock.now() - scene.start
     if passed >= CRASH_AFTER and not scene.crashed_after:
-        # The longer it takes, the less of a busy moment is waited for.
+        # Kill a busy worker; the longer none is busy, the fewer runs are enough.
         enough = max(1, SLOTS - (passed - CRASH_AFTER) // (10 * MINUTE))
         if max(worker.held for worker in scene.stage.workers) >= enough:
             _crash(scene)
     if scene.ghost is not None and passed >= scene.crashed_after + 2 * scene.stage.lease_us:
-        _haunt(scene)
+        _report_late(scene)
 
 
 def _open(scene: Scene) -> None:
     CLOUD.breaks, CLOUD.revoked, CLOUD.throttled_seconds = 0.002, set(), {}
     for number in range(1, WORKERS + 1):
         scene.stage.hire(f"worker-{number}", SLOTS)
-    scene.tell(f"{WORKERS} workers with {SLOTS} slots each begin the day")
+    scene.tell(f"{WORKERS} workers with a concurrency of {SLOTS} start")
 
 
 def _throttle(scene: Scene) -> None:
@@ -117,7 +120,7 @@ def _revoke(scene: Scene) -> None:
 
 
 def _crash(scene: Scene) -> None:
-    """The worker that holds most dies: it just beats no more."""
+    """Kill the worker with the most runs: it stops renewing its session."""
     scene.crashed_after = scene.stage.clock.now() - scene.start
     scene.ghost = max(scene.stage.workers, key=lambda worker: worker.held)
     scene.stage.workers.remove(scene.ghost)
@@ -126,8 +129,8 @@ def _crash(scene: Scene) -> None:
     scene.tell(f"{new.name} is started in its place")
 
 
-def _haunt(scene: Scene) -> None:
-    """Its last packets arrive late: results under tokens that are stale by now."""
+def _report_late(scene: Scene) -> None:
+    """Deliver the killed worker's results late, with fencing tokens that are stale by now."""
     ghost, scene.ghost = scene.ghost, None
     assert ghost is not None
     scene.tell(f"{ghost.report()} late results of {ghost.name} arrive and are refused as stale")
@@ -150,18 +153,18 @@ def _flood(scene: Scene) -> None:
     scene.tell(f"{scene.flooder} submits {scene.flood_size:,} runs at once")
 
 
-def _regret(scene: Scene) -> None:
-    """The customer notices that the last ones were a mistake."""
+def _cancel_some(scene: Scene) -> None:
+    """Cancel the last hundredth of the flood, which the customer submitted by mistake."""
     count = max(1, scene.flood_size // 100)
     outcomes = [
         scene.stage.client.runs.cancel(run_id, reason="submitted by mistake", actor=scene.flooder)
         for run_id in scene.flood_ids[-count:]
     ]
-    scene.tell(f"{scene.flooder} cancels {outcomes.count('cancelled')} of them again")
+    scene.tell(f"{scene.flooder} cancels {outcomes.count('cancelled')} of them")
 
 
-def _mend(scene: Scene) -> None:
-    """Support gets new credentials from one customer and switches its configs on again."""
+def _restore_credentials(scene: Scene) -> None:
+    """Give one customer new credentials; support enables its configs again."""
     name = scene.revoked[0]
     CLOUD.revoked.discard(name)
     configs = scene.stage.client.configs
@@ -173,15 +176,15 @@ def _mend(scene: Scene) -> None:
 
 def _outage(scene: Scene) -> None:
     scene.stage.is_scheduling = False
-    scene.tell(f"every scheduler is down for {OUTAGE_HOURS} hours; workers go on")
+    scene.tell(f"every scheduler is down for {OUTAGE_HOURS} hours; workers continue")
 
 
 def _recover(scene: Scene) -> None:
     scene.stage.is_scheduling = True
     scene.stage.tick()
-    scene.tell("a scheduler is back and catches up: the latest missed slot of each config, spread")
+    scene.tell("a scheduler is back: each config starts its latest missed occurrence, spread out")
 
 
 def _close(scene: Scene) -> None:
     scene.stage.is_scheduling = False
-    scene.tell("the day is over: no more slots, what is left is worked off")
+    scene.tell("the day is over: no more occurrences, the queue is drained")

@@ -1,4 +1,4 @@
-"""The demo on a terminal: a live picture; elsewhere: a line every few seconds."""
+"""Output of the saas demo: a live screen on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Show = Callable[["Glance"], None]
 
 @contextlib.contextmanager
 def screen(*, is_live: bool, is_silent: bool = False) -> Iterator[Show]:
-    """A function that shows a glance: live, in lines, or not at all."""
+    """Yield the function that shows a Glance: on a live screen, as lines, or not at all."""
     if is_silent:
         yield lambda _: None
         return
     if not is_live:
         yield Lines(click.echo)
         return
-    # rich is loaded only for the live picture.
+    # Imported here because only the live screen needs rich.
     from rich.live import Live
 
     with Live(console=output.console(), refresh_per_second=8, transient=True) as live:
@@ -37,19 +37,19 @@ def screen(*, is_live: bool, is_silent: bool = False) -> Iterator[Show]:
 
 
 class Lines:
-    """One line every few seconds, and every line of the feed as it comes."""
+    """Plain output: every feed line at once, and a status line every LINE_SECONDS."""
 
     def __init__(self, write: Callable[[str], None], clock: Clock | None = None) -> None:
         self._write = write
         self._clock = clock or SystemClock()
-        self._said = 0
+        self._printed = 0
         self._at = float("-inf")
 
     def __call__(self, glance: Glance) -> None:
-        """Say what is new."""
-        for at, text in glance.told[self._said :]:
+        """Print new feed lines, and the status line if it is due."""
+        for at, text in glance.told[self._printed :]:
             self._write(f"  {clock_text(at)}  {text}")
-        self._said = len(glance.told)
+        self._printed = len(glance.told)
         if self._clock.monotonic() - self._at < LINE_SECONDS and glance.phase != "done":
             return
         self._at = self._clock.monotonic()
@@ -62,13 +62,13 @@ class Lines:
 
 
 def clock_text(at: Micros) -> str:
-    """The virtual time of day."""
+    """Format the simulated time as weekday and time of day."""
     return to_datetime(at).strftime("%a %H:%M")
 
 
 def picture(glance: Glance) -> Any:
-    """The whole screen, as something rich can draw."""
-    # As above.
+    """Return the whole screen as a rich renderable."""
+    # Imported here because only the live screen needs rich.
     from rich import columns, console, panel
 
     feed = "\n".join(f"[dim]{clock_text(at)}[/dim]  {text}" for at, text in glance.told[-FEED:])
@@ -79,10 +79,10 @@ def picture(glance: Glance) -> Any:
     return console.Group(
         _headline(glance),
         columns.Columns(
-            [panel.Panel(_queue(glance), title="queue"), panel.Panel(_sums(glance), title="so far")]
+            [panel.Panel(_queue(glance), title="queue"), panel.Panel(_sums(glance), title="totals")]
         ),
-        panel.Panel(feed or "…", title="what happens", height=FEED + 2),
-        panel.Panel(_flood(glance), title="fair turns"),
+        panel.Panel(feed or "…", title="events", height=FEED + 2),
+        panel.Panel(_flood(glance), title="fairness"),
         panel.Panel(alerts or "[dim]none[/dim]", title="open alerts", height=8),
     )
 
@@ -107,7 +107,7 @@ def _queue(glance: Glance) -> str:
 
 
 def _length(n: int) -> int:
-    """A bar that grows with the square root: 5,000 fills it, 50 is still seen."""
+    """Return a bar length on a square-root scale: 5,000 fills the bar, 50 is still visible."""
     return min(BAR, int(BAR * (n / 5_000) ** 0.5 + 0.999))
 
 
@@ -115,19 +115,19 @@ def _sums(glance: Glance) -> str:
     c = glance.counts
     return (
         f"completed {c['COMPLETED']:>8,}   {glance.rate:,.0f} runs/s\n"
-        f"retried   {c['retried']:>8,}   rescued {c['rescued']:,}\n"
+        f"retried   {c['retried']:>8,}   recovered {c['rescued']:,}\n"
         f"dead      {c['dead']:>8,}   refused {c['refused']:,}\n"
-        f"slots missed {c['missed']:>5,}   workers {glance.workers}"
+        f"missed    {c['missed']:>8,}   workers {glance.workers}"
     )
 
 
 def _flood(glance: Glance) -> str:
     if not glance.flood_size:
-        return "[dim]nobody floods the queue yet[/dim]"
+        return "[dim]no flood yet[/dim]"
     waits = glance.waits
     left = glance.flood_size - waits.flood_started
     return (
-        f"{glance.flooder}: {max(0, left):,} of {glance.flood_size:,} runs still wait.  "
+        f"{glance.flooder}: {max(0, left):,} of {glance.flood_size:,} runs still waiting.  "
         f"Others: {len(waits.others_us):,} runs of {len(waits.seen):,} customers started since, "
         f"median wait {output.span(waits.median_us())}; "
         f"{output.plural(len(waits.hurt), 'customer')} waited over 5 min."

@@ -1,7 +1,7 @@
-"""The demo's stage: driven time, the real services, a few workers without threads.
+"""The demos' simulation: the real services and single-threaded workers in simulated time.
 
-One `step` moves virtual time on and lets every service and worker do what is due. Nothing here
-knows the scenario; nothing here runs on a clock of its own.
+`Stage.step` advances the time and runs every service and worker once. This module knows nothing of
+the scenarios, and nothing in it depends on real time.
 """
 
 from __future__ import annotations
@@ -29,42 +29,42 @@ UPKEEP_US = 30 * MINUTE
 
 
 class DrivenClock:
-    """A clock that stands still until it is told how far to go; a `penstock.core.clock.Clock`."""
+    """A `penstock.core.clock.Clock` that changes only through `advance` and `sleep`."""
 
     def __init__(self, start: Micros) -> None:
         self._start = start
         self._now = start
 
     def now(self) -> Micros:
-        """The virtual time of day."""
+        """Return the simulated time, in micros."""
         return self._now
 
     def monotonic(self) -> float:
-        """Virtual seconds since the start."""
+        """Return the simulated seconds since the start."""
         return (self._now - self._start) / SECOND
 
     def sleep(self, seconds: float) -> None:
-        """Let virtual time pass."""
+        """Advance the simulated time."""
         self.advance(int(seconds * SECOND))
 
     def wait(self, event: threading.Event, timeout: float | None) -> bool:
-        """Let virtual time pass unless the event is set."""
+        """Advance the simulated time by `timeout` unless the event is set."""
         if not event.is_set() and timeout is not None:
             self.sleep(timeout)
         return event.is_set()
 
     def advance(self, us: Micros) -> None:
-        """Move on."""
+        """Advance the simulated time by `us` micros."""
         assert us >= 0, us
         self._now += us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cast:
-    """What is played: the pipelines, how long their runs take, and where their data lies.
+    """The pipelines of a demo, the durations of their runs and the locations of their data.
 
-    seconds: from and to, in simulated seconds, by pipeline or `phase`. warehouses: addresses by the
-    names the pipelines have for them.
+    seconds: range of a run's duration in simulated seconds, by pipeline or phase. warehouses:
+    addresses by the names that the pipelines use.
     """
 
     pipelines: Sequence[Pipeline]
@@ -74,13 +74,13 @@ class Cast:
 
 
 class Stage:
-    """Services and workers over one store, driven step by step."""
+    """Services and workers on one store, advanced step by step."""
 
     def __init__(
         self, client: Client, settings: Settings, clock: DrivenClock, events: Events, cast: Cast
     ) -> None:
         self.lease_us = LEASE_MIN_US
-        """A worker's lease; longer when steps are so long that beats would come too late."""
+        """A worker's lease; raised if a step is so long that heartbeats would come too late."""
         self.client = client
         self.clock = clock
         self.is_scheduling = True
@@ -102,7 +102,7 @@ class Stage:
         self._swept_at = self._kept_at = 0
 
     def hire(self, name: str, slots: int) -> InlineWorker:
-        """A new worker."""
+        """Add a worker with a concurrency of `slots` and return it."""
         options = WorkerOptions(
             name=name,
             slots=slots,
@@ -123,7 +123,7 @@ class Stage:
         return made
 
     def step(self, us: Micros) -> None:
-        """Let time pass, then let everybody do what is due."""
+        """Advance time by `us` micros, then run every service and worker once."""
         self.clock.advance(us)
         now = self.clock.now()
         if self.is_scheduling:
@@ -140,11 +140,11 @@ class Stage:
             self.upkeep()
 
     def tick(self) -> None:
-        """Start what is due."""
+        """Run the scheduler once."""
         self._scheduler.run_once()
 
     def upkeep(self) -> None:
-        """Relay, seal and prune."""
+        """Run each remaining service once: relay, sealer, pruner and so on."""
         for service in self._upkeep:
             service.run_once()
 

@@ -1,4 +1,4 @@
-"""The demo's customers and what they scheduled: plain data, the same for the same seed."""
+"""Sample data of the saas demo: customers and their configs, determined by the seed."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ Wanted = list[tuple[str, dict[str, Any]]]
 
 
 def customers(n: int) -> list[str]:
-    """Their names."""
+    """Return the ids of `n` customers."""
     return [f"customer-{number:04d}" for number in range(1, n + 1)]
 
 
 def quarterly(names: list[str], seed: int) -> list[str]:
-    """Customers that report every 15 minutes; at least a handful, whom the scenario troubles."""
-    chosen = [name for name in names if _luck(seed, name, "report") < QUARTERLY_SHARE]
+    """Return the customers that report every 15 minutes; at least 8, as the scenario needs some."""
+    chosen = [name for name in names if _fraction(seed, name, "report") < QUARTERLY_SHARE]
     return chosen if len(chosen) >= 8 else names[:8]
 
 
 def configs(names: list[str], start: int, seed: int) -> Wanted:
-    """Every customer's configs, with the settings of the source design's examples."""
+    """Return every customer's configs, with the settings of the source design's examples."""
     often = set(quarterly(names, seed))
     wanted: Wanted = []
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         wanted.append((name, _billing(name, seed)))
-        if place % 10 == 0 or _luck(seed, name, "audit") < AUDIT_SHARE:
+        if index % 10 == 0 or _fraction(seed, name, "audit") < AUDIT_SHARE:
             wanted.append((name, _audit(name, start)))
         if name in often:
             wanted.append((name, _report("*/15 * * * *", "SOC2")))
-        elif _luck(seed, name, "report") < HOURLY_SHARE + QUARTERLY_SHARE:
-            minute = int(60 * _luck(seed, name, "minute"))
+        elif _fraction(seed, name, "report") < HOURLY_SHARE + QUARTERLY_SHARE:
+            minute = int(60 * _fraction(seed, name, "minute"))
             wanted.append((name, _report(f"{minute} * * * *", "ISO27001")))
     return wanted
 
 
 def audit_at(start: Micros) -> Micros:
-    """When the security audits fire: the first 03:00 UTC of the simulated day."""
+    """Return the time of the security audits: the first 03:00 UTC of the simulated day."""
     at = start // DAY * DAY + 3 * HOUR
     return at if at > start else at + DAY
 
 
 def _billing(name: str, seed: int) -> dict[str, Any]:
-    zone = ZONES[int(len(ZONES) * _luck(seed, name, "zone"))]
-    projects = 1 + int(4 * _luck(seed, name, "projects"))
+    zone = ZONES[int(len(ZONES) * _fraction(seed, name, "zone"))]
+    projects = 1 + int(4 * _fraction(seed, name, "projects"))
     return {
         "pipeline_template": "cost_billing",
         "provider": "GCP",
@@ -72,7 +72,7 @@ def _billing(name: str, seed: int) -> dict[str, Any]:
 
 
 def _audit(name: str, start: int) -> dict[str, Any]:
-    """Weekly at 03:00 UTC, on the weekday that falls into the simulated day."""
+    """Return a weekly config at 03:00 UTC, on a weekday within the simulated day."""
     day = to_datetime(audit_at(start))
     return {
         "pipeline_template": "security_audit",
@@ -104,5 +104,5 @@ def _report(cron: str, framework: str) -> dict[str, Any]:
     }
 
 
-def _luck(seed: int, name: str, what: str) -> float:
+def _fraction(seed: int, name: str, what: str) -> float:
     return stable_fraction(f"{seed}/{name}/{what}")

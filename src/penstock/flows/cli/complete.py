@@ -1,4 +1,4 @@
-"""`penstock complete`: report that a processor which Penstock does not run has ended."""
+"""`penstock complete`: report the completion of a processor that Penstock does not run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from penstock.cli.arguments import JSON
 from penstock.cli.backends.protocol import Shape
 from penstock.cli.backends.protocol_flows import Place, open_flow
 
-SAID = {
-    "taken": "Taken by {flow_id}.",
-    "opened": "It opened {flow_id}: no flow of this partition and mode was open.",
-    "known": "Known before, by {flow_id}: nothing changed.",
-    "dead": "The pipeline has no such processor: kept as dead letter {dead_letter_id}.",
+_OUTCOMES = {
+    "taken": "Recorded in {flow_id}.",
+    "opened": "Opened {flow_id}: no flow of this partition and mode was open.",
+    "known": "Already recorded in {flow_id}: nothing changed.",
+    "dead": "The pipeline has no such processor: stored as dead letter {dead_letter_id}.",
 }
 
 
@@ -24,22 +24,23 @@ SAID = {
 @click.argument("pipeline")
 @click.argument("partition")
 @click.argument("processor")
-@click.option("--phase", metavar="NAME", help="Its phase, where several have such a processor.")
-@click.option("--customer", metavar="ID", help="Whose; the default customer unless said.")
-@click.option("--mode", metavar="NAME", help="The flow's mode; the open flow's unless said.")
+@click.option("--phase", metavar="NAME", help="Phase, if several phases have this processor.")
+@click.option("--customer", metavar="ID", help="Customer id; the customer `default` if omitted.")
+@click.option("--mode", metavar="NAME", help="Mode of the flow; that of the open flow if omitted.")
 @click.option("--status", type=click.Choice(["success", "partial", "failed"]), default="success",
-              show_default=True, help="How it ended; partial counts as completed.")  # fmt: skip
-@click.option("--execution-id", metavar="TEXT", help="Tells a repeat from another execution.")
-@click.option("--correlation-id", metavar="TEXT", help="What it belongs to.")
-@click.option("--records", type=click.IntRange(0), metavar="N", help="Records processed.")
-@click.option("--quality", type=click.FloatRange(0, 1), metavar="N", help="Quality from 0 to 1.")
+              show_default=True, help="Result; partial counts as completed.")  # fmt: skip
+@click.option("--execution-id", metavar="TEXT", help="Id of the execution, to ignore duplicates.")
+@click.option("--correlation-id", metavar="TEXT", help="Correlation id to record.")
+@click.option("--records", type=click.IntRange(0), metavar="N", help="Count of processed records.")
+@click.option("--quality", type=click.FloatRange(0, 1), metavar="N", help="Quality, from 0 to 1.")
 @click.option("--entities", type=JSON, metavar="JSON|@FILE", help="Changed entities: ids by kind.")
-@click.option("--dry-run", is_flag=True, help="Only say which flow would take it.")
+@click.option("--dry-run", is_flag=True, help="Show which flow would record it; change nothing.")
 @click.pass_obj
 def complete(app: App, /, **given: Any) -> None:
-    """Report a completion from outside; the cascade goes on from there.
+    """Report the completion of a processor that Penstock does not run.
 
-    It goes to the newest open flow of its partition and mode, else it opens the next generation.
+    The newest open flow of the partition and mode records it and continues with the next phase. If
+    no flow is open, the next generation is opened.
     """
     with app.use_cases() as cases:
         if given["dry_run"]:
@@ -49,14 +50,14 @@ def complete(app: App, /, **given: Any) -> None:
             app.emit(would, lambda: click.echo(would["text"]))
             return
         outcome = cases.flows.complete(_message(given))
-    app.emit(outcome, lambda: click.echo(SAID[outcome["outcome"]].format(**outcome)))
+    app.emit(outcome, lambda: click.echo(_OUTCOMES[outcome["outcome"]].format(**outcome)))
 
 
-def _would(told: Shape) -> Shape:
-    flow = open_flow(told)
+def _would(explanation: Shape) -> Shape:
+    flow = open_flow(explanation)
     if flow is not None:
         which = f"{flow['mode']}, generation {flow['generation']}"
-        text = f"{flow['flow_id']} ({which}) would take it."
+        text = f"{flow['flow_id']} ({which}) would record it."
         return {"flow_id": flow["flow_id"], "would_open": False, "text": output.printable(text)}
     return {"flow_id": None, "would_open": True, "text": "It would open the next generation."}
 

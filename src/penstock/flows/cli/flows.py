@@ -24,13 +24,13 @@ def flows() -> None:
 
 
 @flows.command("list")
-@click.option("--customer", metavar="ID", help="Only this customer's.")
-@click.option("--pipeline", metavar="NAME", help="Only of this pipeline.")
-@click.option("--partition", metavar="TEXT", help="Only of this slice of data.")
-@click.option("--mode", metavar="NAME", help="Only in this mode.")
+@click.option("--customer", metavar="ID", help="Only flows of this customer.")
+@click.option("--pipeline", metavar="NAME", help="Only flows of this pipeline.")
+@click.option("--partition", metavar="TEXT", help="Only flows of this partition.")
+@click.option("--mode", metavar="NAME", help="Only flows in this mode.")
 @click.option("--state", type=click.Choice(STATES, case_sensitive=False), metavar="STATE",
               help=f"One of {', '.join(STATES)}.")  # fmt: skip
-@click.option("--limit", type=LIMIT, default=50, show_default=True, help="At most so many.")
+@click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def list_(app: App, /, **given: Any) -> None:
     """List flows, newest first."""
@@ -66,7 +66,7 @@ def _print_flows(app: App, found: list[Shape], now: int, asked: FlowsAsked) -> N
 @click.argument("flow_id", type=FLOW)
 @click.pass_obj
 def show(app: App, flow_id: str) -> None:
-    """Show one flow: its phases, what was reported and decided, and everything that happened."""
+    """Show one flow with its phases, gate verdicts and reported completions."""
     with app.use_cases() as cases:
         detail = cases.flows.detail(flow_id)
         now = cases.now()
@@ -84,7 +84,7 @@ def _print_detail(detail: Shape, now: int) -> None:
             ("mode", flow["mode"]),
             ("generation", flow["generation"]),
             ("starts at", flow["start_phase"]),
-            ("takes over from", flow["parent_flow_id"]),
+            ("inherits from", flow["parent_flow_id"]),
             ("opened", output.when(output.micros(flow["created_at"]), now)),
             ("opened by", f"{flow['opened_by']} ({flow['trigger_source']})"),
             ("ended", output.when(output.micros(flow["ended_at"]), now)),
@@ -95,7 +95,7 @@ def _print_detail(detail: Shape, now: int) -> None:
     )
     reported = {(one["phase"], one["processor"]): one for one in detail["completions"]}
     output.table(
-        ("PHASE", "GATE OF", "STATE", "SINCE", "NEXT LOOK", "VERDICT", "MISSING"),
+        ("PHASE", "PROCESSOR", "STATE", "SINCE", "NEXT CHECK", "VERDICT", "MISSING"),
         [
             (
                 row["phase"], row["processor"], row["state"],
@@ -110,34 +110,35 @@ def _print_detail(detail: Shape, now: int) -> None:
         run = one["run_id"] or one["execution_id"] or ""
         at = output.when(output.micros(one["at"]))
         click.echo(f"  {at}  {phase}/{processor} {one['status']}  {output.printable(run)}".rstrip())
-    click.echo(f"In words: penstock explain {flow['flow_id']}")
+    click.echo(f"Explain it: penstock explain {flow['flow_id']}")
 
 
 @flows.command("cancel")
 @click.argument("flow_id", type=FLOW)
-@click.option("--reason", default="", metavar="TEXT", help="Why; written down.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be ended.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the journal.")
+@click.option("--dry-run", is_flag=True, help="Show what would be cancelled; change nothing.")
 @click.pass_obj
 def cancel(app: App, flow_id: str, reason: str, dry_run: bool) -> None:
-    """End a flow now: what waits is cancelled, what runs is asked to stop.
+    """Cancel a flow: pending runs are cancelled, running ones stop at their next heartbeat.
 
-    What has completed stays complete; the partition can be triggered again.
+    Completed phases stay complete. The partition can be triggered again.
     """
     with app.use_cases() as cases:
         if dry_run:
-            told = cases.flows.explain_flow(flow_id)
-            if told["flow"]["state"] != "OPEN":
-                raise IllegalTransition("flow", flow_id, told["flow"]["state"], "CANCELLED")
-            ends = [s["phase"] for s in told["phases"]
+            explanation = cases.flows.explain_flow(flow_id)
+            state = explanation["flow"]["state"]
+            if state != "OPEN":
+                raise IllegalTransition("flow", flow_id, state, "CANCELLED")
+            ends = [s["phase"] for s in explanation["phases"]
                     if s["state"] in ("PENDING", "WAITING", "BLOCKED", "IN_PROGRESS")]  # fmt: skip
             outcome = {"flow_id": flow_id, "would_end": ends}
-            app.emit(outcome, lambda: _print_would(told, ends))
+            app.emit(outcome, lambda: _print_would(explanation, ends))
             return
         runs = cases.flows.cancel(flow_id, reason)
-    text = f"{flow_id} cancelled; {output.plural(runs, 'run')} cancelled or asked to stop."
+    text = f"{flow_id} cancelled; {output.plural(runs, 'run')} cancelled or stopping."
     app.emit({"flow_id": flow_id, "runs": runs}, lambda: click.echo(text))
 
 
-def _print_would(told: Shape, ends: list[str]) -> None:
-    print_explanation({**told, "actions": []}, brief=True)
-    click.echo(f"Would be ended: {', '.join(ends) or 'nothing but the flow itself'}.")
+def _print_would(explanation: Shape, ends: list[str]) -> None:
+    print_explanation({**explanation, "actions": []}, brief=True)
+    click.echo(f"Would cancel: {', '.join(ends) or 'only the flow itself'}.")

@@ -1,4 +1,4 @@
-"""`penstock trigger`: open a flow, or start one at a phase, by hand."""
+"""`penstock trigger`: open a flow manually, or start one at a given phase."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from penstock.cli.backends.protocol import Shape
 @click.argument("pipeline")
 @click.argument("partition", required=False)
 @click.argument("phase", required=False)
-@click.option("--customer", metavar="ID", help="Whose; the default customer unless said.")
-@click.option("--mode", metavar="NAME", help="The mode; manual unless said.")
-@click.option("--backfill", is_flag=True, help="Past data: mode backfill.")
-@click.option("--force", is_flag=True, help="Open the next generation although there is a flow.")
-@click.option("--no-downstream", is_flag=True, help="Do not go on to later phases.")
-@click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="A parameter.")
-@click.option("--parameters", type=JSON, metavar="JSON|@FILE", help="Parameters as JSON.")
-@click.option("--priority", type=int, default=5, show_default=True, help="1 to 10, 10 first.")
-@click.option("--correlation-id", metavar="TEXT", help="What it belongs to.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--customer", metavar="ID", help="Customer id; the customer `default` if omitted.")
+@click.option("--mode", metavar="NAME", help="Mode of the flow; `manual` if omitted.")
+@click.option("--backfill", is_flag=True, help="Use mode `backfill`, for past data.")
+@click.option("--force", is_flag=True, help="Open a new generation even if a flow exists.")
+@click.option("--no-downstream", is_flag=True, help="Do not continue with later phases.")
+@click.option("--param", "params", multiple=True, metavar="KEY=VALUE", help="Set one parameter.")
+@click.option("--parameters", type=JSON, metavar="JSON|@FILE", help="Parameters as one object.")
+@click.option("--priority", type=int, default=5, show_default=True, help="1 (last) to 10 (first).")
+@click.option("--correlation-id", metavar="TEXT", help="Correlation id; generated if omitted.")
+@click.option("--dry-run", is_flag=True, help="Show what would be started; change nothing.")
 @click.pass_obj
 def trigger(app: App, /, **given: Any) -> None:
-    """Open a flow for a partition, or start one at a phase.
+    """Open a flow for a partition, or start one at a given phase.
 
-    With PHASE it starts there, in a new generation. Gates decide as always: a trigger starts what
-    may start, and `penstock explain` tells of what may not.
+    With PHASE a new generation starts at that phase. Gates still apply: phases whose gate says wait
+    do not start, and `penstock explain` shows what they wait for.
 
-    See what would happen first: `penstock trigger nba 2025-12-31 predict --dry-run`.
+    Preview the effect first: `penstock trigger nba 2025-12-31 predict --dry-run`.
     """
     wanted = _wanted(given)
     with app.use_cases() as cases:
@@ -65,10 +65,10 @@ def _wanted(given: dict[str, Any]) -> Shape:
 
 def _print_preview(preview: Shape) -> None:
     click.echo(output.printable(preview["text"]))
-    words = {"first": "its gate is asked first", "follows": "follows", "skipped": "left out",
-             "inherited": "taken over as it is"}  # fmt: skip
+    words = {"first": "first, if its gate allows", "follows": "follows",
+             "skipped": "skipped", "inherited": "inherited as it is"}  # fmt: skip
     output.table(
-        ("PHASE", "WHAT", "PROCESSORS"),
+        ("PHASE", "EFFECT", "PROCESSORS"),
         [
             (one["phase"], words[one["fate"]], ", ".join(one["processors"]))
             for one in preview["phases"]
@@ -80,11 +80,11 @@ def _print_opened(opened: Shape) -> None:
     flow = opened["flow"]
     where = f"{flow['pipeline_template']} {flow['partition']} ({flow['mode']})"
     if not opened["is_new"]:
-        click.echo(f"{where} is there already: {flow['flow_id']}, generation "
+        click.echo(f"{where} already exists: {flow['flow_id']}, generation "
                    f"{flow['generation']}, {flow['state']}. Nothing was started.")  # fmt: skip
-        click.echo("To run it again: --force   ·   to start at a phase: name it")
+        click.echo("Run it again: --force   ·   start at a phase: add PHASE")
         return
     started = output.plural(len(opened["run_ids"]), "run")
     click.echo(f"{where} opened: {flow['flow_id']}, generation {flow['generation']}; {started} "
-               "started, the rest follows.")  # fmt: skip
-    click.echo(f"See: penstock explain {flow['flow_id']}")
+               "started, later phases follow.")  # fmt: skip
+    click.echo(f"Follow it: penstock explain {flow['flow_id']}")

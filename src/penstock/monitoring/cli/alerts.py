@@ -1,4 +1,4 @@
-"""`penstock alerts`: what needs somebody's attention."""
+"""`penstock alerts`: list alerts, each with its suggested fix."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from penstock.cli.app import App, Group
 
 @click.group(cls=Group)
 def alerts() -> None:
-    """What needs somebody's attention."""
+    """List alerts."""
 
 
 @alerts.command("list")
-@click.option("--customer", metavar="ID", help="Only this customer's.")
+@click.option("--customer", metavar="ID", help="Only alerts of this customer.")
 @click.option("--state", type=click.Choice(["open", "acknowledged", "resolved", "all"]),
-              default="open", show_default=True, help="Only of this state.")  # fmt: skip
+              default="open", show_default=True, help="Filter by state.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True,
-              help="At most so many.")  # fmt: skip
+              help="Maximum number of alerts.")  # fmt: skip
 @click.pass_obj
 def list_(app: App, customer: str | None, state: str, limit: int) -> None:
-    """List alerts, newest first."""
+    """List alerts with their suggested fixes, newest first."""
     with app.use_cases() as cases:
         found = cases.alerts(state=state, customer=customer, limit=limit)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("No open alerts." if state == "open" else "No alerts.")
             return
@@ -41,4 +41,4 @@ def list_(app: App, customer: str | None, state: str, limit: int) -> None:
         if len(found) == limit:
             app.say(f"{len(found)} shown, there may be more: add --limit {limit * 2}")
 
-    app.emit({"alerts": found}, people)
+    app.emit({"alerts": found}, print_text)

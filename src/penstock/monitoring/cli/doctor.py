@@ -1,7 +1,7 @@
-"""`penstock doctor`: checks of the installation, each OK, WARN or FAIL with the fix.
+"""`penstock doctor`: check the installation; each check is OK, WARN or FAIL with a fix.
 
-Every check is a function over what was looked at once (`Facts`); a check that cannot look says so
-and fails. Exit code 1 when anything fails.
+If the database cannot be opened, the database check fails and the remaining checks are skipped. The
+exit code is 1 if any check fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OLD_READY_US = 10 * MINUTE
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The outcome of one check."""
+    """The outcome of one check: `says` is the observation, `fix` the suggested remedy."""
 
     check: str
     verdict: str
@@ -39,7 +39,7 @@ class Finding:
 
 
 class Pool(NamedTuple):
-    """A pool of processors and whether anybody serves it."""
+    """A pool of processors, its ready runs, and whether a live worker serves it."""
 
     name: str
     ready: int
@@ -47,33 +47,33 @@ class Pool(NamedTuple):
 
 
 @click.command("doctor", cls=Command)
-@click.option("--skip-journal", is_flag=True, help="Do not verify the journal's seals.")
+@click.option("--skip-journal", is_flag=True, help="Skip the verification of the journal's seals.")
 @click.pass_obj
 def doctor(app: App, skip_journal: bool) -> None:
-    """Check the installation and say how to mend what is wrong."""
+    """Check the installation and suggest fixes."""
     findings = list(examine(app, verify_journal=not skip_journal))
     failed = [f for f in findings if f.verdict == "FAIL"]
     warned = [f for f in findings if f.verdict == "WARN"]
     record = {"is_healthy": not failed, "checks": [asdict(f) for f in findings]}
 
-    def people() -> None:
+    def print_text() -> None:
         for f in findings:
             verdict = click.style(f"{f.verdict:<4}", fg=output.COLOURS[f.verdict])
             click.echo(f"{verdict}  {f.check:<12}  {f.says}")
             if f.fix:
                 click.echo(f"{'':<20}→ {f.fix}")
         click.echo(
-            f"{len(findings)} checks: {len(findings) - len(failed) - len(warned)} fine, "
+            f"{len(findings)} checks: {len(findings) - len(failed) - len(warned)} passed, "
             f"{output.plural(len(warned), 'warning')}, {output.plural(len(failed), 'failure')}."
         )
 
-    app.emit(record, people)
+    app.emit(record, print_text)
     if failed:
         raise click.exceptions.Exit(1)
 
 
 def examine(app: App, *, verify_journal: bool = True) -> Iterator[Finding]:
-    """Every check, in order; without a database the rest cannot be looked at."""
+    """Run the checks in order; those after `database` need a database that opens."""
     yield _python()
     settings = app.database_settings()
     yield from _settings(settings)
@@ -82,7 +82,7 @@ def examine(app: App, *, verify_journal: bool = True) -> Iterator[Finding]:
             yield Finding("database", "OK", f"schema is current ({_where(settings)})")
             yield from _sqlite(client)
             yield _disk(client)
-            yield from _wall(client)
+            yield from _isolation(client)
             yield _clock(client)
             yield from _processes(client)
             yield from _work(client)
@@ -101,7 +101,7 @@ def _python() -> Finding:
 
 
 def _settings(settings: Settings) -> Iterator[Finding]:
-    # Settings are loaded by now; this costs nothing more.
+    # Already loaded at this point; imported here to keep `penstock --help` fast.
     from penstock.assembly.settings import warnings
 
     found = warnings(settings)
@@ -110,18 +110,18 @@ def _settings(settings: Settings) -> Iterator[Finding]:
             "settings", "WARN", text, "Change the setting, see docs/reference/settings.md."
         )
     if not found:
-        yield Finding("settings", "OK", "no contradictions")
+        yield Finding("settings", "OK", "no conflicting settings")
 
 
 def _where(settings: Settings) -> str:
-    # The store is loaded by every check after the first two.
+    # Imported here because it loads the store.
     from penstock.assembly.process import describe_database
 
     return describe_database(settings.database_url)
 
 
 def _sqlite(client: Client) -> Iterator[Finding]:
-    # As above.
+    # Imported here because it loads the store.
     from penstock.assembly.process import sqlite_versions
 
     versions = sqlite_versions(client.store)
@@ -136,34 +136,34 @@ def _sqlite(client: Client) -> Iterator[Finding]:
 
 
 def _disk(client: Client) -> Finding:
-    """Whether what was committed is still there after the machine stops."""
-    # As above.
+    """Check that committed data survives a crash of the machine."""
+    # Imported here because it loads the store.
     from penstock.assembly.process import forgetful
 
     found = forgetful(client.store)
     if not found:
-        return Finding("durability", "OK", "a commit waits for the disk")
+        return Finding("durability", "OK", "commits wait for the disk")
     says = f"the server runs with {', '.join(f'{name} = off' for name in found)}: "
-    says += "what was committed may be lost when it stops"
-    fix = f"In postgresql.conf: {', '.join(f'{name} = on' for name in found)}; then reload it."
+    says += "a crash may lose committed data"
+    fix = f"Set {', '.join(f'{name} = on' for name in found)} in postgresql.conf and reload it."
     return Finding("durability", "WARN", says, fix)
 
 
-def _wall(client: Client) -> Iterator[Finding]:
-    """Whether the database itself keeps customers apart, beside our own filters."""
+def _isolation(client: Client) -> Iterator[Finding]:
+    """Check that row-level security isolates tenants in addition to Penstock's own filters."""
     if not client.store.capabilities.row_level_security:
         return
-    wall = client.views.wall()
-    if wall.confines_everybody:
+    isolation = client.views.wall()
+    if isolation.confines_everybody:
         says = "row-level security hides rows from this database user: it must own the tables"
         fix = "Connect as the user that ran `penstock db migrate`."
         yield Finding("isolation", "FAIL", says, fix)
-    elif not wall.stands:
-        says = "no row-level security between customers: only Penstock's own filters"
-        fix = 'See "The second wall" in docs/how-to/api-keys.md; then restart the servers.'
+    elif not isolation.stands:
+        says = "no row-level security: only Penstock's own filters isolate customers"
+        fix = "Enable it as described in docs/how-to/api-keys.md, then restart the servers."
         yield Finding("isolation", "WARN", says, fix)
     else:
-        yield Finding("isolation", "OK", "row-level security between customers")
+        yield Finding("isolation", "OK", "row-level security isolates customers")
 
 
 def _clock(client: Client) -> Finding:
@@ -173,13 +173,14 @@ def _clock(client: Client) -> Finding:
     after = system.now()
     skew = max(before - now, now - after, 0)
     if skew > SKEW_US:
-        fix = "Synchronise both clocks (NTP); leases are judged by the database's alone."
-        return Finding("clock", "WARN", f"differs from the database's by {output.span(skew)}", fix)
-    return Finding("clock", "OK", "agrees with the database's")
+        fix = "Synchronize both clocks (NTP); leases use the database's clock only."
+        says = f"differs from the database's clock by {output.span(skew)}"
+        return Finding("clock", "WARN", says, fix)
+    return Finding("clock", "OK", "matches the database's clock")
 
 
 def _processes(client: Client) -> Iterator[Finding]:
-    # As above.
+    # Imported here because it loads the store.
     from penstock.assembly.process import due_since
 
     sessions = [s for s in client.views.sessions() if s.kind == "worker"]
@@ -191,17 +192,17 @@ def _processes(client: Client) -> Iterator[Finding]:
     waits = passed_over_us(overview.ready, overview.oldest_ready_at, now, has_free_worker=is_free)
     if waits:
         ready = output.plural(overview.ready, "run")
-        says = f"{ready} ready for up to {output.span(waits)} beside free slots: {NOBODY_HAS_THEM}"
+        says = f"{ready} ready for up to {output.span(waits)}, workers idle: {NOBODY_HAS_THEM}"
         yield Finding("workers", "WARN", says, "penstock worker --pipelines my_pipelines.py")
     elif live:
-        slots = sum(s.slots for s in live)
-        says = f"{output.plural(len(live), 'worker')} alive with {output.plural(slots, 'slot')}"
+        concurrency = sum(s.slots for s in live)
+        says = f"{output.plural(len(live), 'worker')} alive, total concurrency {concurrency:,}"
         yield Finding("workers", "OK", says)
     elif overview.ready:
         says = f"none alive, {output.plural(overview.ready, 'run')} ready"
         yield Finding("workers", "FAIL", says, up)
     else:
-        yield Finding("workers", "WARN", "none alive; nothing waits for one now", up)
+        yield Finding("workers", "WARN", "none alive; no run is ready now", up)
     yield _scheduler(next_at, now, is_served=bool(live))
     yield from _pools(client, {s.pool for s in live})
 
@@ -209,28 +210,28 @@ def _processes(client: Client) -> Iterator[Finding]:
 def _scheduler(next_at: int | None, now: int, *, is_served: bool) -> Finding:
     late = overdue_us(next_at, now)
     if next_at is None:
-        return Finding("scheduler", "OK", "no config is on the clock")
+        return Finding("scheduler", "OK", "no config is scheduled")
     if not late:
-        return Finding("scheduler", "OK", f"next slot {output.when(next_at, now)}")
-    says = f"next slot overdue by {output.span(late)}: no scheduler ticks"
+        return Finding("scheduler", "OK", f"next occurrence {output.when(next_at, now)}")
+    says = f"next occurrence overdue by {output.span(late)}: no scheduler is running"
     verdict = "FAIL" if is_served and late > OVERDUE_US else "WARN"
     return Finding("scheduler", verdict, says, "penstock scheduler, or penstock up")
 
 
 def _pools(client: Client, served: set[str | None]) -> Iterator[Finding]:
-    # As above.
+    # Imported here because it loads the store.
     from penstock.assembly.process import ready_count
 
     numbers = {p.pool: p.pool_no for info in client.views.pipelines() for p in info.processors}
     pools = [Pool(name, ready_count(client.store, n), name in served)
              for name, n in sorted(numbers.items())]  # fmt: skip
-    alone = [pool for pool in pools if not pool.is_served and pool.ready]
-    for pool in alone:
+    unserved = [pool for pool in pools if not pool.is_served and pool.ready]
+    for pool in unserved:
         says = f"pool {pool.name}: {output.plural(pool.ready, 'run')} ready, no worker serves it"
         fix = f"penstock worker --pool {pool.name} --pipelines my_pipelines.py"
         yield Finding("pools", "FAIL" if served else "WARN", says, fix)
-    if not alone:
-        yield Finding("pools", "OK", "no pool has ready runs without a worker")
+    if not unserved:
+        yield Finding("pools", "OK", "every pool with ready runs has a worker")
 
 
 def _work(client: Client) -> Iterator[Finding]:
@@ -240,13 +241,14 @@ def _work(client: Client) -> Iterator[Finding]:
     waits = 0 if oldest is None or not overview.ready else now - oldest
     if waits > OLD_READY_US:
         says = f"{output.plural(overview.ready, 'run')} ready, the oldest for {output.span(waits)}"
-        yield Finding("backlog", "WARN", says, "Add workers or slots: penstock worker --slots 20")
+        fix = "Add workers or raise their concurrency: penstock worker --slots 20"
+        yield Finding("backlog", "WARN", says, fix)
     else:
         yield Finding("backlog", "OK", f"{output.plural(overview.ready, 'run')} ready")
     dead = client.dead_letters.find(limit=1000)
     if dead:
         many = f"{len(dead)}{'+' if len(dead) == 1000 else ''}"
-        says = f"{many} open: runs and messages that only a person can resolve"
+        says = f"{many} open: runs and messages that are no longer retried"
         yield Finding("dead letters", "WARN", says, "penstock dlq groups")
     else:
         yield Finding("dead letters", "OK", "none open")
@@ -265,35 +267,35 @@ def _work(client: Client) -> Iterator[Finding]:
 
 
 def _poison(client: Client) -> Finding:
-    """Whether every subscription has somewhere to put messages that can never be handled."""
-    # As above.
+    """Check that every subscription has a dead-letter topic for poison messages."""
+    # Imported here because it loads the store.
     from penstock.assembly.process import poison_traps
 
     found = poison_traps(client.store)
     if not found:
         return Finding("bus", "OK", "every subscription has a dead-letter topic")
     says = f"no dead-letter topic: {', '.join(found[:5])}{' ...' if len(found) > 5 else ''}"
-    fix = "Poison would be retried until its retention ends: declare a dead_letter_topic."
+    fix = "Poison messages are retried until their retention ends: declare a dead_letter_topic."
     return Finding("bus", "WARN", says, fix)
 
 
 def _push(client: Client, settings: Settings) -> Finding:
-    """Whether every push subscription may be posted to, can prove itself, and is not paused."""
-    # As above.
+    """Check that each push endpoint is allowed, can be authenticated to, and is not paused."""
+    # Imported here because it loads the store.
     from penstock.assembly.process import push_faults
 
     found = push_faults(client.store, settings)
     if not found:
         return Finding("push", "OK", "every push subscription can be served")
     says = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
-    fix = "See docs/how-to/push-messages.md; resume what is paused once its endpoint is back."
+    fix = "See docs/how-to/push-messages.md; resume a paused subscription once its endpoint is up."
     return Finding("push", "WARN", says, fix)
 
 
 def _journal(client: Client) -> Finding:
     blocks, entries, problem = client.views.verify_journal()
     if problem:
-        fix = "Somebody changed the journal: restore it from a backup, keep this file as evidence."
+        fix = "The journal was altered: restore it from a backup, and keep this file as evidence."
         return Finding("journal", "FAIL", problem, fix)
     return Finding(
         "journal", "OK", f"{entries:,} sealed entries in {blocks:,} blocks are unchanged"

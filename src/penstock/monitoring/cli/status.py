@@ -1,4 +1,4 @@
-"""`penstock status`: what is going on, on one screen."""
+"""`penstock status`: the queue, today's totals and live processes on one screen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANY = 1_000
 @click.command("status", cls=Command)
 @click.pass_obj
 def status(app: App) -> None:
-    """Show what is going on: the queue, today, live processes, alerts."""
+    """Show the queue, today's totals, live processes and open alerts."""
     with app.use_cases() as cases:
         overview = cases.overview()
         sessions = _sessions(cases)
@@ -40,7 +40,7 @@ def status(app: App) -> None:
         "sessions": sessions,
     }
 
-    def people() -> None:
+    def print_text() -> None:
         click.echo(f"{click.style('Penstock', bold=True)} · {cases.where} · {output.when(now)}")
         _print_queue(overview, now)
         _print_sessions(sessions, overview, now)
@@ -57,11 +57,11 @@ def status(app: App) -> None:
                     not what.startswith("pause"))  # fmt: skip
                 click.echo(f"{click.style(f'{n}{more} {words}', fg='yellow')}: {how}")
 
-    app.emit(record, people)
+    app.emit(record, print_text)
 
 
 def _sessions(cases: UseCases) -> list[Shape] | None:
-    """Live processes; None for a key of one customer, which may not know them."""
+    """Return live processes; None for a key bound to a customer, which may not list them."""
     try:
         return cases.sessions()
     except Forbidden:
@@ -69,7 +69,7 @@ def _sessions(cases: UseCases) -> list[Shape] | None:
 
 
 def _warnings(overview: Shape, sessions: Sequence[Shape] | None, now: int) -> list[str]:
-    """What does not move although it should."""
+    """Return a warning for each stall: an overdue occurrence, ready runs that are not claimed."""
     found = []
     late = overdue_us(output.micros(overview["next_slot_at"]), now)
     is_free = any(
@@ -84,7 +84,7 @@ def _warnings(overview: Shape, sessions: Sequence[Shape] | None, now: int) -> li
         has_free_worker=is_free,
     )
     if late:
-        found.append(f"Next slot overdue by {output.span(late)}: start a scheduler "
+        found.append(f"Next occurrence overdue by {output.span(late)}: start a scheduler "
                      "(penstock scheduler, or penstock up)")  # fmt: skip
     if waits:
         found.append(f"Runs ready for up to {output.span(waits)}: {NOBODY_HAS_THEM}")
@@ -109,7 +109,7 @@ def _print_queue(overview: Shape, now: int) -> None:
             ("today", f"{completed:,} completed, {failed:,} failed{share}, "
              f"{overview['cancelled_today']:,} cancelled, "
              f"{overview['sla_breaches_today']:,} started late"),
-            ("next slot", output.when(output.micros(overview["next_slot_at"]), now)),
+            ("next due", output.when(output.micros(overview["next_slot_at"]), now)),
         ]
     )  # fmt: skip
 
@@ -119,11 +119,11 @@ def _print_sessions(sessions: Sequence[Shape] | None, overview: Shape, now: int)
         return
     if not sessions:
         ready = overview["ready_runs"]
-        need = f" although {ready:,} runs are ready" if ready else ""
+        need = f" ({output.plural(ready, 'run')} ready)" if ready else ""
         click.echo(f"No worker is alive{need}: penstock up --pipelines my_pipelines.py")
         return
     output.table(
-        ("PROCESS", "KIND", "POOL", "HOLDS", "SLOTS", "HOST", "LAST BEAT", "STATE"),
+        ("PROCESS", "KIND", "POOL", "RUNS", "CONCURRENCY", "HOST", "LAST BEAT", "STATE"),
         [
             (
                 s["name"], s["kind"], s["pool"], s["held"], s["slots"], f"{s['host']}:{s['pid']}",

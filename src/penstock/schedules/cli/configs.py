@@ -1,4 +1,4 @@
-"""`penstock configs`: customers' schedules, read and changed; creating them is in `creation`."""
+"""`penstock configs`: read and change customers' schedules; `creation` has the create command."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ from penstock.core.errors import InvalidInput
 from penstock.schedules.cli.create import create, fields_given, update_options
 
 LIMIT = click.IntRange(1, 10_000)
-REASON = click.option("--reason", default="", metavar="TEXT", help="Why; goes to the audit trail.")
+REASON = click.option(
+    "--reason", default="", metavar="TEXT", help="Reason, recorded in the audit trail."
+)
 
 
 @click.group(cls=Group)
 def configs() -> None:
-    """Customers' schedules: create, change, preview, audit."""
+    """Create, change, preview and audit customers' schedules."""
 
 
 configs.add_command(create)
 
 
 @configs.command("list")
-@click.option("--customer", metavar="ID", help="Only this customer's.")
-@click.option("--pipeline", metavar="NAME", help="Only of this pipeline.")
+@click.option("--customer", metavar="ID", help="Only configs of this customer.")
+@click.option("--pipeline", metavar="NAME", help="Only configs of this pipeline.")
 @click.option(
-    "--active/--inactive", "is_active", default=None, help="Only those switched on or off."
+    "--active/--inactive", "is_active", default=None, help="Only enabled or disabled configs."
 )
 @click.option("--after", type=CONFIG, metavar="CONFIG", help="Continue after this config.")
-@click.option("--limit", type=LIMIT, default=50, show_default=True, help="At most so many.")
+@click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def list_(app: App, /, **given: Any) -> None:
-    """List configs in the order of their creation."""
+    """List configs, oldest first."""
     with app.use_cases() as cases:
         found = cases.configs(**given)
         now = cases.now()
@@ -46,7 +48,7 @@ def list_(app: App, /, **given: Any) -> None:
     if is_more:
         record["next_after"] = found[-1]["config_id"]
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             narrowed = given["customer"] or given["pipeline"] or given["is_active"] is not None
             app.say("No configs match." if narrowed or given["after"] else "No configs yet.")
@@ -64,22 +66,22 @@ def list_(app: App, /, **given: Any) -> None:
             ],
         )  # fmt: skip
         if is_more:
-            app.say(f"{len(found)} shown; go on with --after {record['next_after']}")
+            app.say(f"{len(found)} shown; next page: --after {record['next_after']}")
 
-    app.emit(record, people)
+    app.emit(record, print_text)
 
 
 @configs.command("show")
 @click.argument("config_id", type=CONFIG)
 @click.pass_obj
 def show(app: App, config_id: str) -> None:
-    """Show one config with its next fires."""
+    """Show one config with its next three occurrences."""
     with app.use_cases() as cases:
         config = cases.config(config_id)
         fires = cases.preview(config_id, 3) if config["is_active"] and not app.is_json else []
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         click.echo(f"{config_id}  {click.style(_state(config), bold=True)}")
         hidden = ("config_id", "is_active", "is_paused", "next_run_time", "last_run_time")
         output.facts(
@@ -88,19 +90,19 @@ def show(app: App, config_id: str) -> None:
                *(("next" if n == 0 else "", _fire(fire, now)) for n, fire in enumerate(fires))]
         )  # fmt: skip
         if not config["is_active"]:
-            app.say(f"Switch it on again: penstock configs enable {config_id}")
+            app.say(f"Enable it: penstock configs enable {config_id}")
 
-    app.emit(config, people)
+    app.emit(config, print_text)
 
 
 @configs.command("update")
 @click.argument("config_id", type=CONFIG)
 @update_options
-@click.option("--version", type=int, metavar="N", help="Refuse unless this is still the version.")
+@click.option("--version", type=int, metavar="N", help="Fail unless this is the current version.")
 @REASON
 @click.pass_obj
 def update(app: App, /, config_id: str, **given: Any) -> None:
-    """Change fields of a config; what is not named stays."""
+    """Change fields of a config; fields that are not named keep their values."""
     fields = fields_given(given)
     if not fields:
         raise InvalidInput("fields", "at least one change", None, "For example --priority 8.")
@@ -114,7 +116,7 @@ def update(app: App, /, config_id: str, **given: Any) -> None:
 @REASON
 @click.pass_obj
 def enable(app: App, config_ids: tuple[str, ...], reason: str) -> None:
-    """Switch configs on; past failures are forgotten."""
+    """Enable configs and reset their count of consecutive failures."""
     _switch(app, config_ids, reason, is_active=True)
 
 
@@ -123,22 +125,22 @@ def enable(app: App, config_ids: tuple[str, ...], reason: str) -> None:
 @REASON
 @click.pass_obj
 def disable(app: App, config_ids: tuple[str, ...], reason: str) -> None:
-    """Switch configs off; their slots are no longer evaluated."""
+    """Disable configs; their schedules are no longer evaluated."""
     _switch(app, config_ids, reason, is_active=False)
 
 
 @configs.command("delete")
 @click.argument("config_id", type=CONFIG)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @REASON
 @click.pass_obj
 def delete(app: App, config_id: str, yes: bool, reason: str) -> None:
-    """Delete a config: it stops firing, its history and audit trail stay."""
+    """Delete a config; its runs and its audit trail are kept."""
     with app.use_cases() as cases:
         config = cases.config(config_id)
         if not yes and not app.is_json:
-            whose = f"{config['pipeline_template']} of {config['customer_id']}"
-            confirm(f"Delete {config_id} ({whose})?")
+            name = f"{config['pipeline_template']} of {config['customer_id']}"
+            confirm(f"Delete {config_id} ({name})?")
         cases.delete(config_id, reason)
     app.emit({"config_id": config_id, "outcome": "deleted"},
              lambda: click.echo(f"{config_id} is deleted."))  # fmt: skip
@@ -148,57 +150,57 @@ def delete(app: App, config_id: str, yes: bool, reason: str) -> None:
 @click.argument("config_id", type=CONFIG)
 @click.pass_obj
 def start(app: App, config_id: str) -> None:
-    """Start a config now, outside its schedule."""
+    """Start the runs of a config now, in addition to its schedule."""
     with app.use_cases() as cases:
         ids = cases.start(config_id)
 
-    def people() -> None:
+    def print_text() -> None:
         for run_id in ids:
             click.echo(f"Started {run_id}. Follow it: penstock runs show {run_id}")
 
-    app.emit({"config_id": config_id, "run_ids": ids}, people)
+    app.emit({"config_id": config_id, "run_ids": ids}, print_text)
 
 
 @configs.command("preview")
 @click.argument("config_id", type=CONFIG)
 @click.option("--limit", "-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True,
-              help="How many fires.")  # fmt: skip
+              help="Number of occurrences.")  # fmt: skip
 @click.pass_obj
 def preview(app: App, config_id: str, count: int) -> None:
-    """Show the next fires, with notes where daylight saving plays in."""
+    """Show the next occurrences, with notes on daylight-saving changes."""
     with app.use_cases() as cases:
         fires = cases.preview(config_id, count)
         config = cases.config(config_id)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not fires:
             topic = config["event_topic"]
-            app.say(f"It has no clock: it starts when a message arrives on {topic}.")
+            app.say(f"It has no schedule: it starts when a message arrives on {topic}.")
             return
         if not config["is_active"]:
-            app.say("It is switched off: it would fire")
+            app.say("The config is disabled. If enabled, it would start at:")
         output.table(
             ("AT", f"IN {config['timezone']}", "NOTE"),
             [(output.when(output.micros(f["at"]), now), f["local"], f["note"]) for f in fires],
         )
 
-    app.emit({"config_id": config_id, "fires": fires}, people)
+    app.emit({"config_id": config_id, "fires": fires}, print_text)
 
 
 @configs.command("audit")
 @click.argument("customer")
-@click.option("--config-id", type=CONFIG, metavar="CONFIG", help="Only this config's.")
-@click.option("--limit", type=LIMIT, default=100, show_default=True, help="At most so many.")
+@click.option("--config-id", type=CONFIG, metavar="CONFIG", help="Only changes of this config.")
+@click.option("--limit", type=LIMIT, default=100, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def audit(app: App, customer: str, config_id: str | None, limit: int) -> None:
-    """Show who changed what of a customer's configs, oldest first."""
+    """Show the audit trail of a customer's configs, oldest change first."""
     with app.use_cases() as cases:
         found = cases.audit(customer, config_id=config_id, limit=limit)
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
-            app.say("Nothing was changed.")
+            app.say("No changes recorded.")
             return
         output.table(
             ("N", "AT", "ACTION", "CONFIG", "BY", "REASON", "CHANGE"),
@@ -212,25 +214,25 @@ def audit(app: App, customer: str, config_id: str | None, limit: int) -> None:
             ],
         )  # fmt: skip
 
-    app.emit({"audit": found}, people)
+    app.emit({"audit": found}, print_text)
 
 
 @configs.command("ledger")
 @click.argument("config_id", type=CONFIG)
-@click.option("--limit", type=LIMIT, default=50, show_default=True, help="At most so many.")
+@click.option("--limit", type=LIMIT, default=50, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def ledger(app: App, config_id: str, limit: int) -> None:
-    """Show slots that did not start, and why, newest first."""
+    """Show occurrences that did not start and why, newest first."""
     with app.use_cases() as cases:
         found = cases.ledger(config_id, limit)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
-            app.say("Every slot so far has started.")
+            app.say("Every occurrence so far has started.")
             return
         output.table(
-            ("FROM", "TO", "SLOTS", "WHY"),
+            ("FROM", "TO", "OCCURRENCES", "WHY"),
             [
                 (
                     output.when(output.micros(e["slot_from"]), now),
@@ -240,11 +242,11 @@ def ledger(app: App, config_id: str, limit: int) -> None:
             ],
         )  # fmt: skip
 
-    app.emit({"config_id": config_id, "ledger": found}, people)
+    app.emit({"config_id": config_id, "ledger": found}, print_text)
 
 
 def _switch(app: App, config_ids: Sequence[str], reason: str, *, is_active: bool) -> None:
-    word = "on" if is_active else "off"
+    word = "enabled" if is_active else "disabled"
     with app.use_cases() as cases:
         for config_id in config_ids:
             fields = {"is_active": is_active}
@@ -252,8 +254,8 @@ def _switch(app: App, config_ids: Sequence[str], reason: str, *, is_active: bool
 
 
 def _changed(app: App, config: Shape, what: str) -> None:
-    whose = f"{config['pipeline_template']} of {config['customer_id']}"
-    text = f"{config['config_id']} ({whose}) is {what}; version {config['version']}."
+    name = f"{config['pipeline_template']} of {config['customer_id']}"
+    text = f"{config['config_id']} ({name}) is {what}; version {config['version']}."
     app.emit(config, lambda: click.echo(text))
 
 

@@ -1,7 +1,7 @@
-"""`penstock configs create`: one config from flags, or many from a file, all or none.
+"""`penstock configs create`: one config from flags, or many from a file in one transaction.
 
-Flags and file fields carry the API's names, so that an error about `schedule_cron` points at
-`--schedule-cron` and at the field of that name alike.
+Flags and file fields have the API's names, so an error about `schedule_cron` fits both
+`--schedule-cron` and the field in a file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.schedules.cadence import CatchUp, Overlap
 F = TypeVar("F", bound=Callable[..., Any])
 Configs: TypeAlias = list[tuple[str, dict[str, Any]]]
 
-BY_HAND = "until the message bus is there only `penstock configs start {}` starts it"
+_EVENT_HINT = "starts on messages of {topic}, or with `penstock configs start {config_id}`"
 
 
 def _choice(kind: type[CatchUp] | type[Overlap]) -> click.Choice[str]:
@@ -29,23 +29,23 @@ def _choice(kind: type[CatchUp] | type[Overlap]) -> click.Choice[str]:
 
 
 _TEXT = {
-    "provider": "GCP, AWS, AZURE or any other text.",
-    "domain": "COST, SECURITY, COMPLIANCE, OPERATIONS or any other text.",
-    "timezone": "IANA zone of the schedule, such as Europe/Berlin.",
+    "provider": "Label: GCP, AWS, AZURE or any other text.",
+    "domain": "Label: COST, SECURITY, COMPLIANCE, OPERATIONS or any other text.",
+    "timezone": "IANA time zone of the schedule, such as Europe/Berlin.",
     "event_topic": "Start when a message arrives on this topic.",
-    "event_filter": "Only messages whose attributes match.",
+    "event_filter": "Start only for messages whose attributes match.",
 }
 _NUMBERS = {
-    "priority": (int, "1 to 10; 10 first."),
-    "max_execution_duration_minutes": (float, "A run is stopped after so long."),
-    "sla_breach_threshold_minutes": (float, "Starting later than this is a breach."),
-    "catch_up_window_minutes": (float, "How far back missed slots are looked for."),
-    "jitter_seconds": (float, "Spread starts over so long; stable per config."),
+    "priority": (int, "1 (last) to 10 (first)."),
+    "max_execution_duration_minutes": (float, "Stop a run after this many minutes."),
+    "sla_breach_threshold_minutes": (float, "A later start is an SLA breach."),
+    "catch_up_window_minutes": (float, "Ignore missed occurrences older than this."),
+    "jitter_seconds": (float, "Delay starts by up to this; constant per config."),
 }
 
 
 def update_options(function: F) -> F:
-    """The flags for a config's fields."""
+    """Add an option for each field of a config."""
     for option in reversed(_field_options()):
         function = option(function)
     return function
@@ -54,18 +54,20 @@ def update_options(function: F) -> F:
 def _field_options() -> list[Callable[[F], F]]:
     made = [
         click.option("--cron", "--schedule-cron", "schedule_cron", metavar="CRON",
-                     help='When to fire, such as "0 2 * * *".'),
+                     help='Schedule as a cron expression, such as "0 2 * * *".'),
         click.option("--every", "--schedule-interval-minutes", "schedule_interval_minutes",
                      type=MINUTES, metavar="MINUTES",
-                     help="Fire every so many minutes, or 90s, 5m, 1h."),
-        click.option("--param", "param", multiple=True, metavar="KEY=VALUE", help="One parameter."),
-        click.option("--parameters", type=JSON, metavar="JSON", help="All parameters, or @file."),
+                     help="Interval in minutes, or with a unit: 90s, 5m, 1h."),
+        click.option("--param", "param", multiple=True, metavar="KEY=VALUE",
+                     help="Set one parameter."),
+        click.option("--parameters", type=JSON, metavar="JSON",
+                     help="Parameters as JSON, or @FILE."),
         click.option("--retry", "retry", multiple=True, metavar="KEY=VALUE",
-                     help="max_attempts, base_delay_minutes, backoff_multiplier …"),
+                     help="Set max_attempts, base_delay_minutes, backoff_multiplier …"),
         click.option("--catch-up", "catch_up", type=_choice(CatchUp),
-                     help="Which missed slots run after an outage."),
+                     help="Which missed occurrences start after an outage."),
         click.option("--overlap", "overlap", type=_choice(Overlap),
-                     help="What happens while the last run is still going."),
+                     help="What to do if the previous run has not ended."),
     ]  # fmt: skip
     for name, text in _TEXT.items():
         made.append(click.option(f"--{name.replace('_', '-')}", name, help=text, metavar="TEXT"))
@@ -75,7 +77,7 @@ def _field_options() -> list[Callable[[F], F]]:
 
 
 def fields_given(given: dict[str, Any]) -> dict[str, Any]:
-    """The config fields among a command's options, those that were given."""
+    """Return the config fields that were given as options."""
     names = ("schedule_cron", "schedule_interval_minutes", "catch_up", "overlap", *_TEXT, *_NUMBERS)
     fields = {name: given[name] for name in names if given.get(name) is not None}
     if given.get("parameters") is not None or given.get("param"):
@@ -89,15 +91,16 @@ def fields_given(given: dict[str, Any]) -> dict[str, Any]:
 @click.argument("customer", required=False)
 @click.argument("pipeline", required=False)
 @update_options
-@click.option("--inactive", is_flag=True, help="Create it switched off.")
+@click.option("--inactive", is_flag=True, help="Create it disabled.")
 @click.option("--file", "file", type=click.Path(path_type=Path), metavar="FILE",
-              help="Many at once: JSON, JSON lines or TOML [[configs]]; - is stdin.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Check everything, create nothing.")
-@click.option("--reason", default="", metavar="TEXT", help="Why; goes to the audit trail.")
+              help="Create many: JSON, JSON lines or TOML [[configs]]; - is stdin.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Validate only; create nothing.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the audit trail.")
 @click.pass_obj
 def create(app: App, /, **given: Any) -> None:
-    """Create a config for a customer, or many from a file: all of them, or none.
+    r"""Create a config for a customer, or many from a file; one invalid config stops all.
 
+    \b
     penstock configs create acme cost_billing --cron "0 2 * * *" --timezone America/New_York
     """
     wanted, places = _from_file(given) if given["file"] else _from_flags(given)
@@ -110,24 +113,26 @@ def create(app: App, /, **given: Any) -> None:
             record = {"checked": len(wanted), "created": 0}
             text = (f"{output.plural(len(wanted), 'config')} of "
                     f"{output.plural(len(pipelines), 'pipeline')} would be created; "
-                    "nothing was.")  # fmt: skip
+                    "nothing was created.")  # fmt: skip
             app.emit(record, lambda: click.echo(text))
             return
         made = cases.create(wanted, given["reason"])
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         for config in made[:20]:
             nxt = output.when(output.micros(config["next_run_time"]), now)
             when = f"first run {nxt}" if config["next_run_time"] else "starts on demand"
             if config["event_topic"]:
-                when = BY_HAND.format(config["config_id"])
+                when = _EVENT_HINT.format(
+                    topic=config["event_topic"], config_id=config["config_id"]
+                )
             click.echo(f"{config['config_id']}  {config['customer_id']}  "
                        f"{config['pipeline_template']}  {when}")  # fmt: skip
         if len(made) > 20:
             click.echo(f"… and {output.plural(len(made) - 20, 'more', 'more')}")
 
-    app.emit({"configs": made}, people)
+    app.emit({"configs": made}, print_text)
 
 
 def _from_flags(given: dict[str, Any]) -> tuple[Configs, list[str]]:
@@ -142,10 +147,10 @@ def _from_flags(given: dict[str, Any]) -> tuple[Configs, list[str]]:
 
 
 def _from_file(given: dict[str, Any]) -> tuple[Configs, list[str]]:
-    """Every config of the file, and where each stands in it."""
+    """Read the configs of the file, and the location of each one in it."""
     also = [*fields_given(given), *(n for n in ("customer", "pipeline") if given[n])]
     if also:
-        raise InvalidInput("file", "to be used without other fields", ", ".join(also))
+        raise InvalidInput("file", "no other fields next to --file", ", ".join(also))
     wanted: Configs = []
     places = []
     for where, item in records(given["file"]):
@@ -153,14 +158,14 @@ def _from_file(given: dict[str, Any]) -> tuple[Configs, list[str]]:
         fields = dict(item)
         customer = fields.pop("customer_id", None)
         if not isinstance(customer, str):
-            raise InvalidInput(f"{place}: customer_id", "whose config it is", customer)
+            raise InvalidInput(f"{place}: customer_id", "the id of the customer", customer)
         wanted.append((customer, fields))
         places.append(place)
     return wanted, places
 
 
 def _placed(n: int, error: PenstockError, wanted: Configs, places: Sequence[str]) -> PenstockError:
-    """A refusal that says where in the file the config stands."""
+    """Return the error with the location of the config in the file."""
     if not places or not isinstance(error, InvalidInput):
         return error
     got = wanted[n][1].get(error.field, error.got)

@@ -1,4 +1,4 @@
-"""`penstock pause`, `resume` and `pauses`: stop starting runs, at any level, and start again."""
+"""`penstock pause`, `resume` and `pauses`: stop and resume starting runs, at any level."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ SCOPE = click.Choice(["all", "customer", "pipeline", "config"])
 @click.command("pause", cls=Command)
 @click.argument("scope", type=SCOPE, metavar="all|customer|pipeline|config")
 @click.argument("subject", required=False, metavar="[NAME OR ID]")
-@click.option("--reason", default="", metavar="TEXT", help="Why; shown by `penstock pauses`.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason, shown by `penstock pauses`.")
 @click.pass_obj
 def pause(app: App, scope: str, subject: str | None, reason: str) -> None:
-    """Stop starting runs: of everything, a customer, a pipeline, a config.
+    """Stop starting runs: all, of a customer, a pipeline or a config.
 
-    Runs that are running go on; slots that pass meanwhile are written to the ledger.
+    Active runs continue. Occurrences that fall into the pause are recorded in the ledger.
     """
     _check(scope, subject)
     with app.use_cases() as cases:
         is_new = cases.pause(scope, subject, reason)
-    _tell(app, scope, subject, "paused" if is_new else "already paused")
+    _report(app, scope, subject, "paused" if is_new else "already paused")
 
 
 @click.command("resume", cls=Command)
 @click.argument("scope", type=SCOPE, metavar="all|customer|pipeline|config")
 @click.argument("subject", required=False, metavar="[NAME OR ID]")
-@click.option("--reason", default="", metavar="TEXT", help="Why; written down.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the journal.")
 @click.pass_obj
 def resume(app: App, scope: str, subject: str | None, reason: str) -> None:
-    """Lift a pause."""
+    """End a pause so that runs start again."""
     _check(scope, subject)
     with app.use_cases() as cases:
         was_paused = cases.resume(scope, subject, reason)
-    _tell(app, scope, subject, "resumed" if was_paused else "was not paused")
+    _report(app, scope, subject, "resumed" if was_paused else "was not paused")
 
 
 @click.command("pauses", cls=Command)
@@ -48,12 +48,12 @@ def pauses(app: App) -> None:
         found = cases.pauses()
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("Nothing is paused.")
             return
         output.table(
-            ("SCOPE", "WHAT", "SINCE", "BY", "REASON"),
+            ("SCOPE", "NAME", "SINCE", "BY", "REASON"),
             [
                 (
                     p["scope"], p["subject"], output.brief(output.micros(p["paused_at"]), now),
@@ -62,9 +62,9 @@ def pauses(app: App) -> None:
                 for p in found
             ],
         )  # fmt: skip
-        app.say("Lift one: penstock resume SCOPE WHAT")
+        app.say("End a pause: penstock resume SCOPE NAME")
 
-    app.emit({"pauses": found}, people)
+    app.emit({"pauses": found}, print_text)
 
 
 def _check(scope: str, subject: str | None) -> None:
@@ -72,7 +72,7 @@ def _check(scope: str, subject: str | None) -> None:
         raise InvalidInput("subject", "nothing after `all`", subject)
 
 
-def _tell(app: App, scope: str, subject: str | None, outcome: str) -> None:
+def _report(app: App, scope: str, subject: str | None, outcome: str) -> None:
     name = "everything" if scope == "all" else f"{scope} {subject}"
     record = {"scope": scope, "subject": subject, "outcome": outcome}
     verb = "" if outcome.startswith("was") else "is "

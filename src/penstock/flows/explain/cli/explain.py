@@ -1,4 +1,4 @@
-"""`penstock explain`: what a flow decided, when, why, on what evidence, and what to do about it."""
+"""`penstock explain`: what a flow decided, when and why, on what evidence, and possible actions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ COLOURS = {
 @click.command("explain", cls=Command)
 @click.argument("pipeline", metavar="PIPELINE|FLOW")
 @click.argument("partition", required=False)
-@click.option("--customer", metavar="ID", help="Whose; the default customer unless said.")
-@click.option("--mode", metavar="NAME", help="In this mode; the newest flow unless said.")
+@click.option("--customer", metavar="ID", help="Customer id; the customer `default` if omitted.")
+@click.option("--mode", metavar="NAME", help="Mode of the flow; any mode if omitted.")
 @click.option("--generation", type=click.IntRange(1), metavar="N",
-              help="This generation; the newest unless said.")  # fmt: skip
-@click.option("--brief", is_flag=True, help="One line per phase.")
+              help="Generation of the flow; the newest if omitted.")  # fmt: skip
+@click.option("--brief", is_flag=True, help="Print one line per phase.")
 @click.pass_obj
 def explain(
     app: App,
@@ -35,36 +35,36 @@ def explain(
     generation: int | None,
     brief: bool,
 ) -> None:
-    """Explain a flow: what was decided, why, what is awaited, what to do.
+    """Explain what a flow decided, what it waits for and what you can do.
 
     For example `penstock explain nba 2025-12-31`, or by id: `penstock explain flow_7h2kq0v3`.
     """
     with app.use_cases() as cases:
         if partition is None and pipeline.startswith(FLOW_PREFIX):
-            told = cases.flows.explain_flow(flow_id(pipeline))
+            explanation = cases.flows.explain_flow(flow_id(pipeline))
         elif partition is None:
             raise no_partition(pipeline)
         else:
             place = Place(pipeline=pipeline, partition=partition, customer=customer, mode=mode,
                           generation=generation)  # fmt: skip
-            told = cases.flows.explain(place)
-    app.emit(told, lambda: print_explanation(told, brief=brief))
+            explanation = cases.flows.explain(place)
+    app.emit(explanation, lambda: print_explanation(explanation, brief=brief))
 
 
-def print_explanation(told: Shape, *, brief: bool = False) -> None:
-    """An explanation as people read it."""
-    click.secho(output.printable(told["title"]), bold=True)
-    if not brief or not told["phases"]:
-        click.echo(f"  {output.printable(told['summary'])}")
-    width = max((len(story["phase"]) for story in told["phases"]), default=0)
-    for story in told["phases"]:
+def print_explanation(explanation: Shape, *, brief: bool = False) -> None:
+    """Print an explanation as text; `brief` prints one line per phase."""
+    click.secho(output.printable(explanation["title"]), bold=True)
+    if not brief or not explanation["phases"]:
+        click.echo(f"  {output.printable(explanation['summary'])}")
+    width = max((len(story["phase"]) for story in explanation["phases"]), default=0)
+    for story in explanation["phases"]:
         word = click.style(f"{story['word']:<13}", fg=COLOURS.get(story["word"]))
         rest = output.printable(f"{story['count']:<5}{story['headline']}")
         click.echo(f"  {output.printable(story['phase']):<{width}}  {word}  {rest}".rstrip())
         for sentence in () if brief else story["sentences"]:
             click.echo(f"      {output.printable(sentence)}")
-    if told["actions"]:
+    if explanation["actions"]:
         click.echo("What you can do:")
-        for action in told["actions"]:
+        for action in explanation["actions"]:
             click.echo(f"  {output.printable(action['does'])}:")
             click.echo(f"    {output.printable(action['command'])}")

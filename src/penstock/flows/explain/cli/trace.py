@@ -1,4 +1,4 @@
-"""`penstock trace`: the whole path of one cause across phases, with what never happened."""
+"""`penstock trace`: everything that one cause led to, across phases, and what is still missing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from penstock.cli.backends.protocol import Shape
 @click.argument("cause", metavar="CORRELATION|FLOW|RUN")
 @click.pass_obj
 def trace(app: App, cause: str) -> None:
-    """Follow one cause: what happened, in order, and what never did.
+    """Show everything that shares a correlation id, across flows and runs.
 
-    Takes a correlation id, or any flow or run that the cause set off.
+    Pass the correlation id, or the id of any flow or run that has it. Events are listed in order,
+    followed by what was expected and has not happened.
     """
     with app.use_cases() as cases:
         found = cases.flows.trace(cause)
@@ -23,18 +24,18 @@ def trace(app: App, cause: str) -> None:
 
 
 def print_trace(found: Shape) -> None:
-    """A trace as people read it."""
+    """Print a trace as text."""
     click.secho(f"correlation {output.printable(found['correlation_id'])}", bold=True)
     for flow in found["flows"]:
         about = (flow["customer_id"], flow["pipeline_template"], flow["partition"], flow["mode"])
         name = " · ".join([*about, f"generation {flow['generation']}"])
         click.echo(f"  {flow['flow_id']}  {flow['state']:<9}  {output.printable(name)}")
-    click.echo("What happened")
+    click.echo("Events")
     for step in found["steps"]:
         at = output.when(output.micros(step["at"]))
         run = f"  {step['run_id']}" if step["run_id"] else ""
         click.echo(f"  {at}  {step['kind']:<9}  {output.printable(step['text'])}{run}")
     if found["never"]:
-        click.echo("What has not happened")
+        click.echo("Not happened yet")
         for absence in found["never"]:
             click.echo(f"  {output.printable(absence['text'])}")

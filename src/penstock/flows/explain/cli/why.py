@@ -1,4 +1,4 @@
-"""`penstock why`: what stands in the way of a flow, a phase or a run, as a tree."""
+"""`penstock why`: the causes that keep a flow, a phase or a run waiting, as a tree."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from penstock.cli.backends.protocol import Shape
 from penstock.cli.backends.protocol_flows import Place
 from penstock.core.errors import NotFound
 
-CLEARS = {"event": "when something happens", "person": "needs a person", "time": "", "never": ""}
+CLEARS = {"event": "clears on an event", "person": "needs a person", "time": "", "never": ""}
 
 
 @click.command("why", cls=Command)
 @click.argument("thing", metavar="PIPELINE|FLOW|RUN")
 @click.argument("partition", required=False)
 @click.argument("phase", required=False)
-@click.option("--customer", metavar="ID", help="Whose; the default customer unless said.")
-@click.option("--mode", metavar="NAME", help="In this mode; the newest flow unless said.")
+@click.option("--customer", metavar="ID", help="Customer id; the customer `default` if omitted.")
+@click.option("--mode", metavar="NAME", help="Mode of the flow; any mode if omitted.")
 @click.pass_obj
 def why(
     app: App,
@@ -29,10 +29,11 @@ def why(
     customer: str | None,
     mode: str | None,
 ) -> None:
-    """Prove why a flow, a phase or a run waits, and when that can clear.
+    """Show why a flow, a phase or a run is waiting, as a tree of causes.
 
-    Asks about a flow (`penstock why nba 2025-12-31`, or its id), one phase of it (`penstock why
-    nba 2025-12-31 predict`) or a run (`penstock why run_7h2kq0v3`).
+    Each cause says when it can clear and, where possible, which command clears it. Name a flow
+    (`penstock why nba 2025-12-31`, or its id; the newest one is used), one of its phases
+    (`penstock why nba 2025-12-31 predict`) or a run (`penstock why run_7h2kq0v3`).
     """
     with app.use_cases() as cases:
         flows = cases.flows
@@ -52,13 +53,13 @@ def why(
 
 
 def print_proof(proof: Shape) -> None:
-    """A tree of causes as people read it."""
+    """Print the tree of causes as text."""
     now = output.micros(proof["as_of"])
     causes = proof["causes"]
     open_at: dict[int, bool] = {}
-    for place, cause in enumerate(causes):
+    for index, cause in enumerate(causes):
         depth = cause["depth"]
-        later = [c["depth"] for c in causes[place + 1 :]]
+        later = [c["depth"] for c in causes[index + 1 :]]
         ends = next((d for d in later if d <= depth), -1)
         open_at[depth] = ends == depth
         stem = "".join("│  " if open_at.get(level) else "   " for level in range(1, depth))
@@ -73,12 +74,12 @@ def print_proof(proof: Shape) -> None:
 
 
 def _note(cause: Shape, now: int | None) -> str:
-    """How a cause without causes of its own can clear."""
+    """Return when or how a leaf cause can clear; empty for a cause that has causes of its own."""
     if cause["kind"] in ("flow", "phase", "processor", "run"):
         return ""
     if cause["earliest_at"] is not None and now is not None:
         at = output.micros(cause["earliest_at"])
         assert at is not None
         return f"  [not before {output.brief(at, now)}]"
-    said = CLEARS[cause["clears"]]
-    return f"  [{said}]" if said else ""
+    text = CLEARS[cause["clears"]]
+    return f"  [{text}]" if text else ""

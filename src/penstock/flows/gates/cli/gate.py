@@ -1,4 +1,4 @@
-"""`penstock gate`: look at the data now, what was decided, and what would have been."""
+"""`penstock gate`: check a gate now, list its decisions, and try other settings on them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ OTHERWISE = click.Choice(["WAIT", "FAIL"], case_sensitive=False)
 
 
 def changes_options(command: Any) -> Any:
-    """The settings of a mode that may be tried."""
+    """Add the options for the gate settings that `what-if` and `backtest` can try."""
     for option in reversed(
         (
             click.option("--proceed-at", type=click.FloatRange(0, 100), metavar="PERCENT",
-                         help="Start when so much is complete."),
+                         help="Start at this completeness."),
             click.option("--min-quality", type=click.FloatRange(0, 1), metavar="N",
-                         help="And at least of this quality."),
+                         help="Quality, from 0 to 1, required by --proceed-at."),
             click.option("--degraded-at", type=click.FloatRange(0, 100), metavar="PERCENT",
-                         help="Start degraded when so much is complete."),
-            click.option("--otherwise", type=OTHERWISE, help="What to do with less."),
-            click.option("--recheck", metavar="DURATION", help="How often to look while waiting."),
-            click.option("--max-wait", metavar="DURATION", help="How long to wait at most."),
+                         help="Start degraded at this completeness."),
+            click.option("--otherwise", type=OTHERWISE, help="Verdict below --degraded-at."),
+            click.option("--recheck", metavar="DURATION", help="Interval of probes while waiting."),
+            click.option("--max-wait", metavar="DURATION", help="Maximum time to wait."),
         )
     ):  # fmt: skip
         command = option(command)
@@ -37,21 +37,21 @@ def changes_options(command: Any) -> Any:
 
 @click.group(cls=Group)
 def gate() -> None:
-    """Gates: check now, history, what-if, backtest."""
+    """Check gates now, list their decisions, try other settings."""
 
 
 @gate.command("check")
 @click.argument("pipeline")
 @click.argument("partition")
 @click.argument("phase")
-@click.option("--processor", metavar="NAME", help="The needs of one processor alone.")
-@click.option("--customer", metavar="ID", help="Whose; the default customer unless said.")
-@click.option("--mode", metavar="NAME", help="In this mode; the open flow's unless said.")
+@click.option("--processor", metavar="NAME", help="Check only the needs of this processor.")
+@click.option("--customer", metavar="ID", help="Customer id; the customer `default` if omitted.")
+@click.option("--mode", metavar="NAME", help="Mode of the flow; that of the open flow if omitted.")
 @click.pass_obj
 def check(app: App, /, **given: Any) -> None:
-    """Look at the data now and say what the gate would decide; changes nothing.
+    """Probe the data now and show what the gate would decide; changes nothing.
 
-    Where a flow is open, its completions and approvals count as they stand.
+    If a flow is open, its completions and approvals are taken into account.
     """
     with app.use_cases() as cases:
         found = cases.flows.check(_check(cases, given))
@@ -85,13 +85,13 @@ def _print_check(found: Shape, now: int) -> None:
         )
     _print_dependencies(found["dependencies"])
     if not found["is_asked"]:
-        click.echo("The cascade does not ask this gate now: what lies before it is not complete, "
-                   "or it has started.")  # fmt: skip
+        click.echo("The flow does not evaluate this gate now: an earlier phase is not complete, "
+                   "or this phase has started.")  # fmt: skip
 
 
 def _print_dependencies(found: list[Shape]) -> None:
     if not found:
-        click.echo("  It looks at no data: what lies before it decides.")
+        click.echo("  It probes no data: it depends on earlier phases only.")
         return
     output.table(
         ("TABLE", "KIND", "STATUS", "FOUND", "QUALITY", "ISSUES"),
@@ -117,16 +117,16 @@ def _found(one: Shape) -> str:
 @click.argument("pipeline")
 @click.argument("partition", required=False)
 @click.argument("phase", required=False)
-@click.option("--customer", metavar="ID", help="Only this customer's.")
-@click.option("--limit", type=LIMIT, default=20, show_default=True, help="The newest so many.")
+@click.option("--customer", metavar="ID", help="Only decisions for this customer.")
+@click.option("--limit", type=LIMIT, default=20, show_default=True, help="Maximum number of rows.")
 @click.pass_obj
 def history(app: App, /, **given: Any) -> None:
-    """What gates decided, newest first; --json has all the evidence."""
+    """List gate decisions, newest first; --json includes all the evidence."""
     with app.use_cases() as cases:
         found = cases.flows.decisions(Narrowed(**given))
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
             app.say("No decisions match.")
             return
@@ -143,7 +143,7 @@ def history(app: App, /, **given: Any) -> None:
             ],
         )  # fmt: skip
 
-    app.emit({"decisions": found}, people)
+    app.emit({"decisions": found}, print_text)
 
 
 @gate.command("what-if")
@@ -151,11 +151,11 @@ def history(app: App, /, **given: Any) -> None:
 @click.argument("partition", required=False)
 @click.argument("phase", required=False)
 @changes_options
-@click.option("--customer", metavar="ID", help="Only this customer's.")
-@click.option("--limit", type=LIMIT, default=20, show_default=True, help="The newest so many.")
+@click.option("--customer", metavar="ID", help="Only decisions for this customer.")
+@click.option("--limit", type=LIMIT, default=20, show_default=True, help="Newest decisions to try.")
 @click.pass_obj
 def what_if(app: App, /, **given: Any) -> None:
-    """Decide recorded decisions again under other settings; changes nothing."""
+    """Recompute recorded decisions with other settings; changes nothing."""
     body = {
         "pipeline_template": given["pipeline"],
         "partition": given["partition"],
@@ -174,12 +174,12 @@ def what_if(app: App, /, **given: Any) -> None:
 @click.argument("pipeline")
 @changes_options
 @click.option("--days", type=click.IntRange(1, 3_660), default=30, show_default=True,
-              help="The last so many days.")  # fmt: skip
-@click.option("--phase", metavar="NAME", help="Only of this phase.")
-@click.option("--customer", metavar="ID", help="Only this customer's.")
+              help="Number of past days.")  # fmt: skip
+@click.option("--phase", metavar="NAME", help="Only decisions of this phase.")
+@click.option("--customer", metavar="ID", help="Only decisions for this customer.")
 @click.pass_obj
 def backtest(app: App, /, **given: Any) -> None:
-    """Decide the last days again under other settings, and say what would have changed."""
+    """Recompute the decisions of past days with other settings and summarize the differences."""
     body = {
         "pipeline_template": given["pipeline"],
         "phase": given["phase"],
@@ -191,16 +191,16 @@ def backtest(app: App, /, **given: Any) -> None:
         found = cases.flows.backtest(body)
         now = cases.now()
 
-    def people() -> None:
-        click.echo(f"{output.plural(found['decisions'], 'decision')} of {given['days']} days: "
-                   f"{found['changed']:,} would have been others.")  # fmt: skip
+    def print_text() -> None:
+        click.echo(f"{output.plural(found['decisions'], 'decision')} in {given['days']} days: "
+                   f"{found['changed']:,} would have been different.")  # fmt: skip
         for move in found["moves"]:
             if move["then"] != move["now"]:
                 click.echo(f"  {move['decisions']:,} × {move['then']} → {move['now']}")
         if found["items"]:
             _print_tried(app, found["items"], now)
 
-    app.emit(found, people)
+    app.emit(found, print_text)
 
 
 def _print_tried(app: App, tried: list[Shape], now: int) -> None:
@@ -214,7 +214,7 @@ def _print_tried(app: App, tried: list[Shape], now: int) -> None:
                 output.brief(output.micros(one["decided_at"]), now),
                 one["phase"] + (f"/{one['processor']}" if one["processor"] else ""),
                 one["partition"], one["mode"], one["then"],
-                one["now"] if one["changed"] else "the same",
+                one["now"] if one["changed"] else "same",
                 output.first_line(" ".join(one["reasons"]), 90),
             )
             for one in tried

@@ -1,4 +1,4 @@
-"""`penstock interventions`: what only a person can resolve."""
+"""`penstock interventions`: gates that need a human decision."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ STATUS = click.Choice(["open", "resolved", "all"])
 
 @click.group(cls=Group)
 def interventions() -> None:
-    """What only a person can resolve: list, show, resolve."""
+    """List, show and resolve what needs a human decision."""
 
 
 @interventions.command("list")
-@click.option("--status", type=STATUS, default="open", show_default=True, help="Only these.")
-@click.option("--customer", metavar="ID", help="Only this customer's.")
+@click.option("--status", type=STATUS, default="open", show_default=True, help="Filter by status.")
+@click.option("--customer", metavar="ID", help="Only items of this customer.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True,
-              help="At most so many.")  # fmt: skip
+              help="Maximum number of rows.")  # fmt: skip
 @click.pass_obj
 def list_(app: App, status: str, customer: str | None, limit: int) -> None:
-    """List what waits for a person, newest first."""
+    """List items that need a human decision, newest first."""
     with app.use_cases() as cases:
         found = cases.flows.interventions(status=status, customer=customer, limit=limit)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
-            app.say("Nothing waits for a person." if status == "open" else "None match.")
+            app.say("No open interventions." if status == "open" else "No interventions match.")
             return
         output.table(
             ("ITEM", "STATUS", "CUSTOMER", "PIPELINE", "PARTITION", "PHASE", "SINCE", "MISSING"),
@@ -45,16 +45,16 @@ def list_(app: App, status: str, customer: str | None, limit: int) -> None:
                 for one in found
             ],
         )  # fmt: skip
-        app.say("More, and what to do: penstock interventions show ITEM")
+        app.say("Details and possible actions: penstock interventions show ITEM")
 
-    app.emit({"interventions": found}, people)
+    app.emit({"interventions": found}, print_text)
 
 
 @interventions.command("show")
 @click.argument("intervention_id", type=INTERVENTION)
 @click.pass_obj
 def show(app: App, intervention_id: str) -> None:
-    """Show one item and the commands that mend it."""
+    """Show one item and the commands that resolve it."""
     with app.use_cases() as cases:
         item = cases.flows.intervention(intervention_id)
         now = cases.now()
@@ -72,7 +72,7 @@ def _print_item(item: Shape, now: int) -> None:
             ("processor", item["processor"]),
             ("missing", ", ".join(item["missing"])),
             ("why", item["reason"]),
-            ("tries", item["tries"]),
+            ("attempts", item["tries"]),
             ("since", output.when(output.micros(item["opened_at"]), now)),
             ("resolved", output.when(output.micros(item["resolved_at"]), now)),
             ("resolved by", item["resolved_by"]),
@@ -82,17 +82,17 @@ def _print_item(item: Shape, now: int) -> None:
     )
     if item["status"] == "open":
         click.echo("What you can do:")
-        click.echo(f"  penstock explain {item['flow_id']}  # what is missing, and the ways out")
-        click.echo(f"  {item['command']}  # once it is mended; the gate is asked again")
+        click.echo(f"  penstock explain {item['flow_id']}  # what is missing, and all options")
+        click.echo(f"  {item['command']}  # once it is fixed; evaluates the gate again")
 
 
 @interventions.command("resolve")
 @click.argument("intervention_id", type=INTERVENTION)
-@click.option("--resolution", required=True, metavar="TEXT", help="What was done; written down.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be resolved.")
+@click.option("--resolution", required=True, metavar="TEXT", help="What was done; recorded.")
+@click.option("--dry-run", is_flag=True, help="Show what would be resolved; change nothing.")
 @click.pass_obj
 def resolve(app: App, intervention_id: str, resolution: str, dry_run: bool) -> None:
-    """Say what was done about an item; its gate is asked again at once."""
+    """Mark an item as resolved; its gate is evaluated again immediately."""
     with app.use_cases() as cases:
         item = cases.flows.intervention(intervention_id)
         if not dry_run:
@@ -100,5 +100,6 @@ def resolve(app: App, intervention_id: str, resolution: str, dry_run: bool) -> N
     where = f"{item['pipeline_template']} {item['partition']} {item['phase']}"
     word = "would be resolved" if dry_run else "resolved"
     outcome = {"intervention_id": intervention_id, "outcome": word.replace(" ", "_")}
-    text = f"{intervention_id} {word}; the gate of {where} {'would be' if dry_run else 'is'} asked"
-    app.emit(outcome, lambda: click.echo(output.printable(f"{text} again.")))
+    verb = "would be" if dry_run else "is"
+    text = f"{intervention_id} {word}; the gate of {where} {verb} evaluated again."
+    app.emit(outcome, lambda: click.echo(output.printable(text)))

@@ -1,4 +1,4 @@
-"""`penstock override`: approve going on without a dependency, for a while, on record."""
+"""`penstock override`: time-limited, recorded approvals to start without a dependency."""
 
 from __future__ import annotations
 
@@ -15,25 +15,28 @@ from penstock.cli.backends.protocol_flows import Narrowed, Place
 
 @click.group(cls=Group)
 def override() -> None:
-    """Approvals to go on without a dependency: grant, list, revoke."""
+    """Grant, list and revoke approvals to start without a dependency."""
 
 
 @override.command("grant")
 @click.argument("pipeline")
 @click.argument("partition")
-@click.option("--phase", metavar="NAME", help="Only for this phase.")
-@click.option("--processor", metavar="NAME", help="Only for this processor.")
-@click.option("--dependency", metavar="TABLE", help="Only without this table; any unless said.")
-@click.option("--customer", metavar="ID", help="Whose; the default customer unless said.")
-@click.option("--expires", metavar="DURATION", required=True, help="For how long; 7d at most.")
-@click.option("--reason", metavar="TEXT", required=True, help="Why it is right; written down.")
-@click.option("--notes", default="", metavar="TEXT", help="More.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be approved.")
+@click.option("--phase", metavar="NAME", help="Only for this phase; all phases if omitted.")
+@click.option("--processor", metavar="NAME", help="Only for this processor; all if omitted.")
+@click.option("--dependency", metavar="TABLE", help="Table that may be missing; any if omitted.")
+@click.option("--customer", metavar="ID", help="Customer id; the customer `default` if omitted.")
+@click.option("--expires", metavar="DURATION", required=True, help="Lifetime, at most 7d.")
+@click.option("--reason", metavar="TEXT", required=True, help="Reason, recorded with the approval.")
+@click.option(
+    "--notes", default="", metavar="TEXT", help="More detail, recorded with the approval."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be approved; change nothing.")
 @click.pass_obj
 def grant(app: App, /, **given: Any) -> None:
-    """Approve going on without a dependency; waiting gates are asked again at once.
+    """Approve starting without a dependency; waiting gates are evaluated again immediately.
 
-    Never satisfies what is declared fail_if_missing; what starts under it is degraded.
+    An override never satisfies a dependency declared with fail_if_missing. A phase that starts
+    under an override is degraded.
     """
     wanted = {
         "pipeline_template": given["pipeline"],
@@ -50,50 +53,51 @@ def grant(app: App, /, **given: Any) -> None:
         if given["dry_run"]:
             place = Place(pipeline=given["pipeline"], partition=given["partition"],
                           customer=given["customer"])  # fmt: skip
-            told = cases.flows.explain(place)
-            app.emit({"would_grant": wanted}, lambda: _print_would(wanted, told))
+            explanation = cases.flows.explain(place)
+            app.emit({"would_grant": wanted}, lambda: _print_would(wanted, explanation))
             return
         made = cases.flows.grant(wanted)
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         until = output.when(output.micros(made["expires_at"]), now)
         click.echo(f"{made['override_id']}: {_about(made)}, until {until}.")
-        click.echo(f"Open flows of {output.printable(made['partition'])} are judged again now.")
+        partition = output.printable(made["partition"])
+        click.echo(f"The gates of open flows of {partition} are evaluated again now.")
 
-    app.emit(made, people)
+    app.emit(made, print_text)
 
 
-def _print_would(wanted: Shape, told: Shape) -> None:
+def _print_would(wanted: Shape, explanation: Shape) -> None:
     click.echo(f"Would approve that {_about(wanted)}, for {wanted['expires']}.")
-    held = [story for story in told["phases"] if story["state"] in ("WAITING", "BLOCKED")]
+    held = [story for story in explanation["phases"] if story["state"] in ("WAITING", "BLOCKED")]
     for story in held:
         click.echo(output.printable(f"  {story['phase']} {story['word']} {story['headline']}"))
-    waiting = [one for one in told["still_open"] if one["state"] in ("WAITING", "BLOCKED")]
+    waiting = [one for one in explanation["still_open"] if one["state"] in ("WAITING", "BLOCKED")]
     for one in waiting:
         which = f"{one['phase']} {one['state'].lower()} in generation {one['generation']}"
         click.echo(output.printable(f"  {which} ({one['mode']}, {one['flow_id']})"))
     if not held and not waiting:
-        click.echo("  No gate of this partition waits or is blocked now.")
+        click.echo("  No gate of this partition is waiting or blocked now.")
 
 
 @override.command("list")
-@click.option("--pipeline", metavar="NAME", help="Only of this pipeline.")
-@click.option("--partition", metavar="TEXT", help="Only of this slice of data.")
-@click.option("--customer", metavar="ID", help="Only this customer's.")
-@click.option("--all", "everything", is_flag=True, help="Also those that count no longer.")
+@click.option("--pipeline", metavar="NAME", help="Only approvals for this pipeline.")
+@click.option("--partition", metavar="TEXT", help="Only approvals for this partition.")
+@click.option("--customer", metavar="ID", help="Only approvals for this customer.")
+@click.option("--all", "everything", is_flag=True, help="Include expired and revoked approvals.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True,
-              help="At most so many.")  # fmt: skip
+              help="Maximum number of rows.")  # fmt: skip
 @click.pass_obj
 def list_(app: App, /, *, everything: bool, **given: Any) -> None:
-    """List approvals, newest first; those that count now, unless --all."""
+    """List the approvals in force, newest first."""
     with app.use_cases() as cases:
         found = cases.flows.overrides(Narrowed(**given, live=not everything))
         now = cases.now()
 
-    def people() -> None:
+    def print_text() -> None:
         if not found:
-            app.say("No approvals." if everything else "No approvals count now.")
+            app.say("No approvals." if everything else "No approvals in force.")
             return
         output.table(
             ("OVERRIDE", "CUSTOMER", "PIPELINE", "PARTITION", "PHASE", "WITHOUT", "BY", "UNTIL",
@@ -111,15 +115,15 @@ def list_(app: App, /, *, everything: bool, **given: Any) -> None:
             ],
         )  # fmt: skip
 
-    app.emit({"overrides": found}, people)
+    app.emit({"overrides": found}, print_text)
 
 
 @override.command("revoke")
 @click.argument("override_id", type=OVERRIDE)
-@click.option("--reason", default="", metavar="TEXT", help="Why; written down.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason, recorded in the journal.")
 @click.pass_obj
 def revoke(app: App, override_id: str, reason: str) -> None:
-    """Take an approval back; what started under it goes on."""
+    """Revoke an approval; phases that already started under it continue."""
     with app.use_cases() as cases:
         cases.flows.revoke(override_id, reason)
     outcome = {"override_id": override_id, "outcome": "revoked"}
