@@ -1,8 +1,8 @@
-"""Whose pushes are taken in: the table of subscriptions elsewhere and the topics they lead to.
+"""Inbound push: the table of external push subscriptions that Penstock accepts messages from.
 
 Pure. The setting `incoming_push` names, for each path `/pubsub/push/{name}`, the issuer, the
 audience and the service account that its tokens must carry, and the topic that its messages are
-published to. What is not in the table does not exist.
+published to. Pushes to a name that is not in the table are answered with 404.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NEEDED: Final = ("topic", "audience", "email")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingPush:
-    """One subscription elsewhere whose messages are taken in."""
+    """An external push subscription whose messages are published to a local topic."""
 
     name: str
     topic: str
@@ -35,20 +35,22 @@ class IncomingPush:
     issuer: str = GOOGLE
     keys_url: str
     subscription: str
-    """What the envelope must call it: its name, or its full path."""
+    """Subscription that the envelope must name: its short name, or its full path."""
     customer: str | None = None
-    """Whose topic it is; the house's unless said."""
+    """Customer that owns the topic. None for a system topic."""
     has_dead_letters: bool = False
-    """The sender has a dead-letter policy, so poison is refused; else it is kept and accepted."""
+    """Whether the sender has a dead-letter policy. If it has, poison messages are nacked; otherwise
+    they are acked and stored as dead letters here.
+    """
 
     @property
     def expected(self) -> Expected:
-        """What its tokens must say."""
+        """Claims that the sender's tokens must carry."""
         return Expected(issuer=self.issuer, audience=self.audience, email=self.email)
 
 
 def parse_incoming(table: object, rules: EgressRules = STRICT) -> dict[str, IncomingPush]:
-    """The table by name; SettingsError says what is wrong in it."""
+    """Return the entries of the table by name. Raise SettingsError for an invalid entry."""
     if not isinstance(table, Mapping):
         raise SettingsError("incoming_push", "a table by subscription", table)
     return {str(name): _one(str(name), row, rules) for name, row in table.items()}
@@ -68,7 +70,7 @@ def _one(name: str, row: Any, rules: EgressRules) -> IncomingPush:
             raise SettingsError(f"{place}.{field}", "a text", value)
     for field in _NEEDED:
         if field not in row:
-            raise SettingsError(f"{place}.{field}", "to be given", "nothing")
+            raise SettingsError(f"{place}.{field}", "a value", "nothing")
     has_dead_letters = row.get("dead_letters", False)
     if not isinstance(has_dead_letters, bool):
         raise SettingsError(f"{place}.dead_letters", "true or false", has_dead_letters)

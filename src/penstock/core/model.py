@@ -1,8 +1,9 @@
-"""Plain records that travel between the rooms: runs, configs, outcomes, slots.
+"""Plain records shared by several packages: runs, configs, results, due configs.
 
-Hot records are named tuples built straight from a row (their field order is the column order of the
-SQL fragment named beside them); the rest are frozen dataclasses. Nothing here does I/O. Times are
-microseconds, ids are bigints; the edges turn them into ISO text and public ids.
+Records on hot paths are named tuples built straight from a row (their field order is the column
+order of the SQL fragment named in the docstring); the others are frozen dataclasses. Nothing here
+does I/O. Times are microseconds and ids are bigints; the API and the command line convert them to
+ISO text and public ids.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PRIORITY_DEFAULT = 5
 
 
 class HeldRun(NamedTuple):
-    """A run as its holder sees it (SQL fragment `held_columns`)."""
+    """A run as returned to the worker that holds it (SQL fragment `held_columns`)."""
 
     run_id: int
     token: int
@@ -57,11 +58,11 @@ class HeldRun(NamedTuple):
     session_id: int | None
     cancel_requested_at: Micros | None
     gate: str | None = None
-    """What its gate said, as JSON, when it had anything to say."""
+    """Context from its gate, as JSON; None if the gate had nothing to report."""
 
 
 class Run(NamedTuple):
-    """A run as people see it, live or ended (SQL fragments `live_columns`, `ended_columns`)."""
+    """A run as shown to users, live or ended (SQL fragments `live_columns`, `ended_columns`)."""
 
     run_id: int
     customer_id: str
@@ -107,7 +108,7 @@ class Run(NamedTuple):
 
 
 class NewRun(NamedTuple):
-    """A run to be created (batch of `run_insert_many`); None leaves the default in force."""
+    """A run to create (batch of `run_insert_many`); None selects the default."""
 
     customer: int
     processor: int
@@ -131,7 +132,7 @@ class NewRun(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """How a run ended (batch of the statement `run_finish_many`)."""
+    """The result to store for a run that ends (batch of the statement `run_finish_many`)."""
 
     run_id: int
     token: int
@@ -153,7 +154,7 @@ class Finish(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """What became of a run that ended: its retry, or its config's failure count."""
+    """Consequences of a run's end: its retry run, if any, and its config's failure count."""
 
     run_id: int
     customer: int
@@ -166,7 +167,7 @@ class Finished(NamedTuple):
     processor: int
     final_state: str
     limits: int = 0
-    """How many limits it held or stood in line for."""
+    """Number of limits that it held or waited for."""
 
 
 class Config(NamedTuple):
@@ -210,7 +211,7 @@ class Config(NamedTuple):
 
 
 class DueGroup(NamedTuple):
-    """Due configs that share what decides their slots."""
+    """Due configs with the same cadence, scheduled time and catch-up policy."""
 
     cadence: int
     slot: Micros
@@ -221,7 +222,7 @@ class DueGroup(NamedTuple):
 
 
 class TickCounts(NamedTuple):
-    """What one batch of the tick did."""
+    """Counts of one batch of a scheduler tick."""
 
     due: int
     advanced: int
@@ -231,12 +232,12 @@ class TickCounts(NamedTuple):
     missed: int
     given: int
     flows: str | None = None
-    """Slots of pipelines with phases, as JSON: [[config, slot, is_late], ...]."""
+    """Occurrences of pipelines with flows, as JSON: [[config, scheduled time, is_late], ...]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorRow:
-    """A registered processor and the names it goes by."""
+    """A registered processor: its key and its names."""
 
     processor: int
     pipeline_no: int
@@ -269,7 +270,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """An alert record; `dedupe_key` counts repeats while it is open."""
+    """An alert to raise. While one with the same `dedupe_key` is open, a repeat is only counted."""
 
     rule: str
     dedupe_key: str
@@ -282,10 +283,12 @@ class Alert:
 
 
 def scoped_key(customer: int, key: str | None) -> str | None:
-    """A caller's ordering key as stored: its customer's own, whatever others call theirs."""
+    """Return an ordering key as stored: prefixed with its customer, so that customers that use the
+    same key do not share it.
+    """
     return None if key is None else f"{customer}/{key}"
 
 
 def shown_key(stored: str | None) -> str | None:
-    """An ordering key as its caller gave it."""
+    """Return a stored ordering key as the caller gave it."""
     return None if stored is None else stored.partition("/")[2] or stored

@@ -183,7 +183,7 @@ def _modes(value: Any, word: str, where: str) -> tuple[Mode, ...]:
 def _mode_names(value: Any, word: str, where: str) -> frozenset[str]:
     found = _list(value, word, where)
     if not found or not all(isinstance(item, str) for item in found):
-        raise DeclarationError(f"{where}: {word} takes names of modes, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes mode names, got {shown(value)}.")
     return frozenset(found)
 
 
@@ -208,7 +208,7 @@ def _processor_name(value: Any, word: str, where: str) -> str:
     name = value if isinstance(value, str) else getattr(value, "__name__", None)
     name = name if name is not None else getattr(value, "name", None)
     if not isinstance(name, str):
-        raise DeclarationError(f"{where}: {word} takes names of processors, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes processor names, got {shown(value)}.")
     return name
 
 

@@ -52,7 +52,7 @@ def test_malformed_ids_are_refused(text: object) -> None:
 
 def test_another_kind_is_named() -> None:
     """Passing the id of a config where a run is wanted is a common slip."""
-    with pytest.raises(InvalidInput, match=r"different kind of thing \(cfg\)"):
+    with pytest.raises(InvalidInput, match=r"another kind of resource \(cfg\)"):
         ids.decode("run", ids.encode("cfg", 1))
 
 
