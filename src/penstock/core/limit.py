@@ -198,5 +198,5 @@ def _rate(value: object) -> None:
     expected = f"a number of tokens per second from {RATE_MIN:f} to {RATE_MAX:,.0f}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInput("rate", expected, value)
-    if not RATE_MIN <= value <= RATE_MAX:  # also refuses NaN
+    if not RATE_MIN <= value <= RATE_MAX:  # also rejects NaN
         raise InvalidInput("rate", expected, value)

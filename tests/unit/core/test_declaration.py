@@ -296,7 +296,7 @@ class TestValues:
             (external(limits={"disk": 0}), r"limits\['disk'\] is a whole number from 1"),
             (external(concurrency=0), "concurrency is a whole number from 1"),
             (external(per_customer=True), "per_customer is a whole number"),
-            (external(per_key="team"), "has no place such as"),
+            (external(per_key="team"), "has no placeholder such as"),
             (external(per_key={"{team}": "2"}), "is a whole number"),
             (external(entities=["Players!"]), "not a kind of entity"),
         ],

@@ -204,7 +204,7 @@ class TestNeeds:
             (lambda: historical("t", days=5, min_days=6), "1 ≤ degraded_at"),
             (lambda: historical("t", days=5, min_days=3, degraded_at=4), "1 ≤ degraded_at"),
             (lambda: historical("t", days="5"), "whole number of days"),  # type: ignore[arg-type]
-            (lambda: historical("t", days=5, expect=1), "no meaning for historical"),  # type: ignore[call-arg]
+            (lambda: historical("t", days=5, expect=1), "does not apply to historical"),  # type: ignore[call-arg]
             (lambda: per(0, "t"), "rows per unit above 0"),
             (lambda: per(True, "t"), "rows per unit above 0"),
         ],

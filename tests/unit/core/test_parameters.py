@@ -97,7 +97,7 @@ class TestSchemas:
         [
             ("string", "expected a schema"),
             ({"type": "strnig"}, "'strnig' is not a type"),
-            ({"type": "string", "pattern": "x"}, "'pattern' is not known for type string"),
+            ({"type": "string", "pattern": "x"}, "'pattern' is not supported for type string"),
             ({"type": "integer", "minimum": "1"}, "minimum: expected a number"),
             ({"type": "integer", "minimum": 2, "maximum": 1}, "minimum is greater than maximum"),
             ({"properties": []}, "properties: expected an object"),
