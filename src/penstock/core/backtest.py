@@ -1,7 +1,8 @@
-"""Recorded decisions under other thresholds: what would have changed, and what would not.
+"""Backtests: stored decisions, decided again with other thresholds.
 
-Each record is decided again as it was, which proves that the rules still say what they said, and
-once more with the changes. Pure; `gate what-if` and the backtest command hand in what they stored.
+Each record is first decided again unchanged, which verifies that the rules still give the same
+decision, and then with the changes. Pure; `gate what-if` and the backtest command pass in stored
+decisions.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.core.verdict import Decision, GateInput, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A decision as it was stored, with everything it was made from."""
+    """A stored decision with its input."""
 
     given: GateInput
     decision: Decision
@@ -26,7 +27,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A gate that would have decided otherwise."""
+    """A decision whose verdict would have been different."""
 
     phase: str
     processor: str | None
@@ -39,13 +40,17 @@ class Change:
 
     @property
     def is_better(self) -> bool:
-        """Whether the work would have started sooner or more fully."""
+        """Whether the new verdict ranks higher than the stored one."""
         return self.after.rank > self.before.rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backtest:
-    """The outcome over all records; diverged: records that today's rules decide differently."""
+    """Result of a backtest.
+
+    before, after: numbers of decisions by verdict. diverged: number of records that the current
+    rules decide differently even without the changes.
+    """
 
     total: int
     before: Mapping[str, int]
@@ -57,10 +62,10 @@ class Backtest:
 def backtest(
     records: Iterable[Recorded], changes: ModeOptions, modes: Iterable[str] | None = None
 ) -> Backtest:
-    """Decide every record again under the changes; modes: only in these, others stay as they were.
+    """Decide every record again with the changes. modes: apply them only in these modes.
 
-    Each record is judged on the evidence of its own moment: data that was looked at again later is
-    a record of its own.
+    Each record is decided on its own evidence; later evaluations of the same gate are separate
+    records.
     """
     chosen = None if modes is None else frozenset(modes)
     before, after = Counter[str](), Counter[str]()
@@ -71,8 +76,8 @@ def backtest(
         total += 1
         again = decide(given)
         diverged += again != was
-        touched = chosen is None or given.mode.name in chosen
-        now = what_if(given, changes) if touched else again
+        is_changed = chosen is None or given.mode.name in chosen
+        now = what_if(given, changes) if is_changed else again
         before[was.verdict.value] += 1
         after[now.verdict.value] += 1
         if now.verdict is not was.verdict:

@@ -1,8 +1,9 @@
-"""What becomes of a message or completion that asks for a processor, once its gate has decided.
+"""Handling of a message or completion that triggers a processor, once its gate has decided.
 
-In order: already processed, ready, waiting, history missing, degraded. Says whether to run, what
-to acknowledge, what the execution log notes and what a push reply carries. Pure; the orchestrator
-and the consumer kit act on it. Errors during processing are `core.classify` and `core.retry`.
+The cases, in order: already processed, ready, waiting, missing history, degraded. Each determines
+whether to run, whether to ack, the entry in the execution log and the body of a push response.
+Pure; the orchestrator and the consumer kit act on it. `core.classify` and `core.retry` cover errors
+during processing.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handling:
-    """What to do, and what to note.
+    """Decision about a message, and the entry for the execution log.
 
-    result: the execution log's dependency check result. status: its status where nothing runs;
-    None when the run will tell. degraded: the processor is told what is missing.
+    result: result of the dependency check for the execution log. status: status for the execution
+    log if nothing runs; None if the run will determine it. degraded: whether the processor runs
+    with incomplete data; `missing` names the tables.
     """
 
     action: Action
@@ -40,7 +42,7 @@ class Handling:
     retry_count: int = 0
 
     def reply(self) -> dict[str, Any]:
-        """Return the body of a push reply."""
+        """Return the body of the response to a push."""
         return {
             "status": self.result,
             "reason": self.reason,
@@ -56,17 +58,17 @@ def handle(
     force: bool = False,
     retry_count: int = 0,
 ) -> Handling:
-    """Return what becomes of the message; a processor without a gate has no decision.
+    """Return how to handle a message. decision: None for a processor without a gate.
 
-    already_processed: a completed execution of (flow, generation, processor) exists; force passes
-    over that, and over nothing else.
+    already_processed: whether a completed execution of (flow, generation, processor) exists. force:
+    ignore `already_processed`, and nothing else.
     """
     if already_processed and not force:
         return Handling(
             action=Action.SKIP,
             acknowledgement=Acknowledgement.ACK,
             result="already_processed",
-            reason="It was processed before in this generation.",
+            reason="Already processed in this generation.",
             retry_count=retry_count,
         )
     if decision is None:
@@ -74,7 +76,7 @@ def handle(
             action=Action.RUN,
             acknowledgement=Acknowledgement.ACK,
             result="ready",
-            reason="It needs nothing.",
+            reason="The processor has no dependencies.",
             status=None,
             retry_count=retry_count,
         )

@@ -57,28 +57,28 @@ def parse_incoming(table: object, rules: EgressRules = STRICT) -> dict[str, Inco
 
 
 def _one(name: str, row: Any, rules: EgressRules) -> IncomingPush:
-    place = f"incoming_push.{name[:60]}"
+    path = f"incoming_push.{name[:60]}"
     if not NAME.fullmatch(name):
-        raise SettingsError(place, "a name of letters, digits and ._~+-", name)
+        raise SettingsError(path, "a name of letters, digits and ._~+-", name)
     if not isinstance(row, Mapping):
-        raise SettingsError(place, f"a table with {', '.join(_NEEDED)}", row)
+        raise SettingsError(path, f"a table with {', '.join(_NEEDED)}", row)
     known = {*_TEXTS, "dead_letters"}
     for field, value in row.items():
         if field not in known:
-            raise SettingsError(place, f"only {', '.join(sorted(known))}", field)
+            raise SettingsError(path, f"only {', '.join(sorted(known))}", field)
         if field in _TEXTS and (not isinstance(value, str) or not value.strip()):
-            raise SettingsError(f"{place}.{field}", "a text", value)
+            raise SettingsError(f"{path}.{field}", "a text", value)
     for field in _NEEDED:
         if field not in row:
-            raise SettingsError(f"{place}.{field}", "a value", "nothing")
+            raise SettingsError(f"{path}.{field}", "a value", "nothing")
     has_dead_letters = row.get("dead_letters", False)
     if not isinstance(has_dead_letters, bool):
-        raise SettingsError(f"{place}.dead_letters", "true or false", has_dead_letters)
+        raise SettingsError(f"{path}.dead_letters", "true or false", has_dead_letters)
     issuer = row.get("issuer", GOOGLE)
     keys_url = row.get("keys_url", keys_url_of(issuer))
     try:
-        check_name(row["topic"], f"{place}.topic")
-        parse_target(keys_url, rules, f"{place}.keys_url")
+        check_name(row["topic"], f"{path}.topic")
+        parse_target(keys_url, rules, f"{path}.keys_url")
     except InvalidInput as error:
         raise SettingsError(error.field, error.expected, error.got, error.fix) from None
     return IncomingPush(

@@ -90,7 +90,9 @@ def timed_out(
 
 
 def stale(held: HeldRun, *, jitter: float, actor: str = "sweeper") -> Finish:
-    """Return the result of a RUNNING run without heartbeats: failed, at first retried at once."""
+    """Return the result of a RUNNING run without heartbeats: failed. The first time in a chain of
+    attempts, it is retried at once.
+    """
     details = json.dumps({"message": f"no heartbeat from {held.claimed_by or 'its worker'}"})
     failure = Failure(error_type=ErrorType.STALE_EXECUTION, details=details)
     state, status = RunState.FAILED, RunStatus.FAILURE

@@ -1,7 +1,8 @@
-"""Service levels and the figures derived from finished runs.
+"""Service levels and metrics of finished runs.
 
-Pure arithmetic on micros and counts; a figure that has no basis is None, never zero. The sweepers,
-the history and the overview call these; SQL that computes the same in bulk is tested against them.
+Pure arithmetic on microseconds and counts; a ratio without data is None, never zero. The sweepers,
+the history and the overview call these functions; SQL that computes the same in bulk is tested
+against them.
 """
 
 from __future__ import annotations
@@ -12,25 +13,26 @@ GIGABYTE = 1_000_000_000
 
 
 def breaches_at(slot: Micros, threshold_us: Micros) -> Micros:
-    """Return the last moment at which a start still meets the SLA; any later start breaches."""
+    """Return the latest start time that meets the SLA; any later start breaches it."""
     return slot + threshold_us
 
 
 def breach(slot: Micros, started_at: Micros, threshold_us: Micros) -> Micros:
-    """Return how far the start missed its SLA, 0 when it was met; retries keep the first slot.
+    """Return by how much a start missed its SLA; 0 if it was met.
 
-    For a run that has not started, pass now as ``started_at``.
+    Retries keep the scheduled time of the first attempt. For a run that has not started, pass the
+    current time as ``started_at``.
     """
     return max(0, started_at - breaches_at(slot, threshold_us))
 
 
 def compliance(total: int, met: int) -> float | None:
-    """Return the share of runs that met their SLA, None when there were none."""
+    """Return the share of runs that met their SLA; None if there were none."""
     return met / total if total > 0 else None
 
 
 def failure_rate(failed: int, finished: int) -> float | None:
-    """Return failed over finished, None when none finished."""
+    """Return the share of finished runs that failed; None if none finished."""
     return failed / finished if finished > 0 else None
 
 

@@ -46,8 +46,8 @@ def parse(body: bytes, field: str = "body", *, names_max: int = NAMES_MAX) -> An
             parse_int=reader.whole,
         )
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise InvalidInput(field, "a JSON document", f"{error.msg} at {place}") from None
+        location = f"line {error.lineno}, column {error.colno}"
+        raise InvalidInput(field, "a JSON document", f"{error.msg} at {location}") from None
     except RecursionError:
         raise InvalidInput(field, f"at most {DEPTH_MAX} levels", "more") from None
     _check_texts(value, field)
@@ -118,23 +118,23 @@ def _check_nesting(body: bytes, field: str, most: int) -> None:
 
 
 def _check_texts(value: Any, field: str) -> None:
-    for text, place in _texts(value, field):
+    for text, location in _texts(value, field):
         if "\x00" in text:
-            raise InvalidInput(place[:200], "text without NUL characters", "a NUL character")
+            raise InvalidInput(location[:200], "text without NUL characters", "a NUL character")
         if not text.isascii() and _SURROGATE.search(text):
-            raise InvalidInput(place[:200], "text without lone surrogates", "a lone surrogate")
+            raise InvalidInput(location[:200], "text without lone surrogates", "a lone surrogate")
 
 
-def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
+def _texts(value: Any, location: str) -> Iterator[tuple[str, str]]:
     """Yield every string of a document with its location."""
     if isinstance(value, str):
-        yield value, place
+        yield value, location
     elif isinstance(value, dict):
         for name, part in value.items():
-            yield name, place
+            yield name, location
             if isinstance(part, str | dict | list):
-                yield from _texts(part, f"{place}.{name}")
+                yield from _texts(part, f"{location}.{name}")
     elif isinstance(value, list):
         for index, part in enumerate(value):
             if isinstance(part, str | dict | list):
-                yield from _texts(part, f"{place}[{index}]")
+                yield from _texts(part, f"{location}[{index}]")

@@ -63,7 +63,7 @@ class Broker:
         self._lock = threading.Lock()
         self._making = threading.Lock()
         self._requests = itertools.count(1)
-        self._desks: dict[tuple[int, str], Desk] = {}
+        self._states: dict[tuple[int, str], Desk] = {}
         self._tickets_at = FOREVER
         self._looks_at = FOREVER
         self._retry_at = 0.0
@@ -71,17 +71,17 @@ class Broker:
     def desk(self, name: str, terms: LimitTerms, customer: int = 0, actor: str = "") -> Desk:
         """Return the state of a limit, which is created with these terms if it does not exist."""
         self._check()
-        found = self._desks.get((customer, name))
+        found = self._states.get((customer, name))
         if found is not None:
             return found
         with self._making:  # a thousand concurrent callers need one connection, not all of them
-            found = self._desks.get((customer, name))
+            found = self._states.get((customer, name))
             if found is None:
                 limit = self.store.write(
                     lambda tx: limit_ensure(tx, name, terms, customer=customer, actor=actor)
                 )
                 with self._lock:
-                    found = self._desks[customer, name] = Desk(limit)
+                    found = self._states[customer, name] = Desk(limit)
         return found
 
     def next_request(self) -> str:
@@ -90,75 +90,75 @@ class Broker:
 
     def knows(self, name: str, customer: int = 0) -> bool:
         """Return whether the state of a limit is loaded, so that `desk` needs no transaction."""
-        return (customer, name) in self._desks
+        return (customer, name) in self._states
 
     def ask(self, waiter: Waiter, *, direct: bool) -> None:
         """Request a slot. direct: run the transaction in this thread if no other caller waits."""
         self._check()
-        desk = waiter.desk
+        state = waiter.desk
         with self._lock:
-            desk.asked[waiter.request] = waiter
-            desk.wants.append(waiter)
-            mine = direct and _may_take(desk, asking=1)
-        self._go(desk, mine)
+            state.asked[waiter.request] = waiter
+            state.wants.append(waiter)
+            mine = direct and _may_take(state, asking=1)
+        self._go(state, mine)
 
     def leave(self, waiter: Waiter, outcome: str) -> bool:
         """Stop waiting; return False if the request was granted or finished before."""
-        desk = waiter.desk
+        state = waiter.desk
         with self._lock:
             if waiter.is_over:
                 return False
             waiter.leave()
-            desk.asked.pop(waiter.request, None)
-            desk.waiting.pop(waiter.request, None)
-            if waiter in desk.wants:
-                desk.wants.remove(waiter)
+            state.asked.pop(waiter.request, None)
+            state.waiting.pop(waiter.request, None)
+            if waiter in state.wants:
+                state.wants.remove(waiter)
                 if not waiter.want.is_repeated:
                     return True  # never sent to the store
-            desk.leaves.append(Leave(waiter.request, outcome))
+            state.leaves.append(Leave(waiter.request, outcome))
         self._pulse.rouse()
         return True
 
     def snooze(self, waiter: Waiter, delay_us: int) -> bool:
         """Keep a run's ticket while no process waits; return False if it has no ticket any more."""
-        desk = waiter.desk
+        state = waiter.desk
         kept = self.store.write(
-            lambda tx: ticket_snooze(tx, desk.limit.limit_id, waiter.request, delay_us)
+            lambda tx: ticket_snooze(tx, state.limit.limit_id, waiter.request, delay_us)
         )
         with self._lock:
             if not kept or waiter.is_over:
                 return False
             waiter.leave()
-            desk.waiting.pop(waiter.request, None)
+            state.waiting.pop(waiter.request, None)
         return True
 
     def release(self, held: Held, *, is_good: bool, direct: bool) -> bool:
         """Release a slot; return False if it was released or lost before."""
         if os.getpid() != self.pid or not self.holdings.pop(held):
             return False  # also for a fork's copy of its parent's slot
-        desk = held.desk
+        state = held.desk
         with self._lock:
-            desk.releases.append(Release(held.lease.lease_id, held.lease.token, is_good))
-            mine = direct and _may_take(desk, asking=0)
-        self._go(desk, mine)
+            state.releases.append(Release(held.lease.lease_id, held.lease.token, is_good))
+            mine = direct and _may_take(state, asking=0)
+        self._go(state, mine)
         return True
 
     def let_go(self, held: Held) -> None:
         """Stop renewing a slot without releasing it; a snoozed run resumes it later."""
         self.holdings.pop(held)
 
-    def report_quota(self, desk: Desk, lease: Lease | None, holder: str = "") -> Quota:
+    def report_quota(self, state: Desk, lease: Lease | None, holder: str = "") -> Quota:
         """Report a quota error of the limited resource."""
-        limit_id = desk.limit.limit_id
+        limit_id = state.limit.limit_id
         quota = self.store.write(lambda tx: limit_quota(tx, limit_id, lease, holder=holder))
         name = holder if lease is None else lease.holder
-        self.events.emit(QuotaHit(desk.limit.name, name, quota.errors, quota.effective))
+        self.events.emit(QuotaHit(state.limit.name, name, quota.errors, quota.effective))
         return quota
 
     def close(self) -> None:
         """Send pending releases and end the thread. Held slots stay held."""
         self._pulse.close()
-        self._grant_each(lambda desk: desk.has_work)
+        self._grant_each(lambda state: state.has_work)
 
     def look(self, *, is_woken: bool) -> None:
         """Run the grant transactions that are due, then renew leases and tickets."""
@@ -168,7 +168,7 @@ class Broker:
             self._looks_at = FOREVER
         self._linger()
         try:
-            self._grant_each(lambda desk: desk.has_work or (is_due and bool(desk.waiting)))
+            self._grant_each(lambda state: state.has_work or (is_due and bool(state.waiting)))
         finally:
             self.holdings.renew_once()
         if now >= self._tickets_at:
@@ -179,10 +179,10 @@ class Broker:
         """Return the monotonic time of the next work that is not triggered by a hint."""
         at = self.holdings.next_at()
         with self._lock:
-            for desk in self._desks.values():
-                if desk.has_work and not desk.is_busy:
+            for state in self._states.values():
+                if state.has_work and not state.is_busy:
                     at = min(at, max(now, self._retry_at))
-                if desk.waiting or desk.asked:
+                if state.waiting or state.asked:
                     self._looks_at = min(self._looks_at, now + LOOK_SECONDS)
                     self._tickets_at = min(self._tickets_at, now + TICKET_RENEW_SECONDS)
                     at = min(at, self._looks_at, self._tickets_at)
@@ -191,44 +191,44 @@ class Broker:
     def renew_tickets(self) -> None:
         """Renew the tickets of all waiters; lost ones are requested again after the next grant."""
         with self._lock:
-            desks = [desk for desk in self._desks.values() if desk.waiting]
-            before = {request for desk in desks for request in desk.waiting}
-        ids = [desk.limit.limit_id for desk in desks]
+            states = [state for state in self._states.values() if state.waiting]
+            before = {request for state in states for request in state.waiting}
+        ids = [state.limit.limit_id for state in states]
         if ids:
             renewed = self.store.write(lambda tx: ticket_renew_many(tx, self.id, ids))
             with self._lock:
-                for desk in desks:
-                    desk.missing = (set(desk.waiting) & before) - renewed
+                for state in states:
+                    state.missing = (set(state.waiting) & before) - renewed
 
-    def _go(self, desk: Desk, mine: bool) -> None:
+    def _go(self, state: Desk, mine: bool) -> None:
         if not mine:
             self._pulse.rouse()
             return
         try:
-            self._grant(desk)
+            self._grant(state)
         except StoreError:
             # The work is pending again, or its waiters have been notified of the error.
-            log.debug("a grant of limit %s failed", desk.limit.name, exc_info=True)
+            log.debug("a grant of limit %s failed", state.limit.name, exc_info=True)
 
     def _linger(self) -> None:
         """Yield the CPU before a grant if several callers wait, so that more requests are batched:
         a transaction for five requests costs little more than one for two.
         """
-        if any(desk.has_work and len(desk.waiting) > 1 for desk in list(self._desks.values())):
+        if any(state.has_work and len(state.waiting) > 1 for state in list(self._states.values())):
             self.clock.sleep(0.0)
 
     def _grant_each(self, wants: Callable[[Desk], bool]) -> None:
-        for desk in list(self._desks.values()):
+        for state in list(self._states.values()):
             with self._lock:
-                mine = not desk.is_busy and wants(desk)
-                desk.is_busy = desk.is_busy or mine
+                mine = not state.is_busy and wants(state)
+                state.is_busy = state.is_busy or mine
             if mine:
-                self._grant(desk)
+                self._grant(state)
 
-    def _grant(self, desk: Desk) -> None:
-        """Run a grant transaction with all pending work; the caller has set `desk.is_busy`."""
+    def _grant(self, state: Desk) -> None:
+        """Run a grant transaction with all pending work; the caller has set `is_busy`."""
         with self._lock:
-            work = desk.take()
+            work = state.take()
         began = self.clock.monotonic()
         turn = Turn(
             broker=self.id,
@@ -238,22 +238,22 @@ class Broker:
             collects=work.collects,
         )
         try:
-            served = self.store.write(lambda tx: _serve(tx, desk.limit, turn))
+            served = self.store.write(lambda tx: _serve(tx, state.limit, turn))
         except BaseException as error:
             with self._lock:
-                desk.is_busy = False
-                woken = desk.put_back(work, error)
+                state.is_busy = False
+                woken = state.put_back(work, error)
                 self._retry_at = self.clock.monotonic() + PAUSE_SECONDS
             _wake(woken)
             self._pulse.rouse(PAUSE_SECONDS)
             raise
         with self._lock:
-            desk.is_busy = False
-            woken = desk.apply(served, began)
+            state.is_busy = False
+            woken = state.apply(served, began)
             for waiter in woken:
                 if waiter.held is not None:
                     self.holdings.add(waiter.held)
-            has_more, has_waiters = desk.has_work, bool(desk.waiting)
+            has_more, has_waiters = state.has_work, bool(state.waiting)
         _wake(woken)
         if served.brokers or served.admits:
             self.store.wake(served.channels)
@@ -293,11 +293,11 @@ def _serve(tx: Tx, limit: Limit, turn: Turn) -> Served:
         return limit_serve(tx, made.limit_id, turn)
 
 
-def _may_take(desk: Desk, *, asking: int) -> bool:
+def _may_take(state: Desk, *, asking: int) -> bool:
     """Return whether the calling thread may run the grant itself; if so, mark the limit as busy."""
-    if desk.is_busy or desk.waiting or len(desk.asked) > asking:
+    if state.is_busy or state.waiting or len(state.asked) > asking:
         return False
-    desk.is_busy = True
+    state.is_busy = True
     return True
 
 

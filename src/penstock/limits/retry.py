@@ -1,4 +1,4 @@
-"""Retries in place after quota errors and conflicts.
+"""In-place retries after quota errors and conflicts.
 
 The delay starts at 2 s and doubles up to 120 s, with jitter, for 10 minutes in total; Retry-After
 is honoured. Every attempt acquires its slot again, because the capacity of an adaptive limit may
@@ -37,7 +37,7 @@ CHECK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaRetry:
-    """Policy for retries in place of quota errors and conflicts.
+    """Policy for in-place retries after quota errors and conflicts.
 
     initial_us, multiplier, maximum_us: the backoff. within_us: total time for all attempts. random:
     returns the jitter, from 0 to 1.

@@ -53,7 +53,7 @@ class Slot:
 
     def __init__(self, broker: Broker, waiter: Waiter) -> None:
         self._broker = broker
-        self._desk = waiter.desk
+        self._state = waiter.desk
         self._held: Held | None = waiter.held
         self._is_good = True
         self._lost = Bell() if waiter.held is None else waiter.held.lost
@@ -94,7 +94,7 @@ class Slot:
         """Report a quota error of the resource under this slot; it lowers an adaptive limit."""
         self._is_good = False
         lease = None if self._held is None else self._held.lease
-        self._broker.report_quota(self._desk, lease, holder=_holder(PRESENT.get()))
+        self._broker.report_quota(self._state, lease, holder=_holder(PRESENT.get()))
 
     def release(self, *, direct: bool = True) -> None:
         """Release the slot. Releasing a lost or released slot has no effect."""
@@ -270,8 +270,8 @@ class _Wait:
         self.broker = broker
         self.options = options
         self.run = PRESENT.get()
-        self.desk = broker.desk(options.name, options.terms)
-        self.waiter = Waiter(self.desk, _want(broker, options, self.run), notify)
+        self.state = broker.desk(options.name, options.terms)
+        self.waiter = Waiter(self.state, _want(broker, options, self.run), notify)
         self.began = self._snooze_from = broker.clock.monotonic()
         self._is_left = False
 
@@ -309,13 +309,13 @@ class _Wait:
         if waiter.error is not None:
             raise waiter.error
         if waiter.reason == "weight":
-            weight_check(options.weight, self.desk.limit.capacity, options.name)
+            weight_check(options.weight, self.state.limit.capacity, options.name)
         if waiter.reason == "burst":
-            most = f"at most {self.desk.limit.terms.burst_now}, the burst of {options.name}"
+            most = f"at most {self.state.limit.terms.burst_now}, the burst of {options.name}"
             fix = "Ask for less, or raise the burst of the limit."
             raise InvalidInput("weight", most, options.weight, fix)
         message, detail = timeout_message(self.broker.store, waiter, options.timeout_us)
-        raise LimitTimeout(message, detail=detail) from self.desk.last_error
+        raise LimitTimeout(message, detail=detail) from self.state.last_error
 
     def abandon(self) -> None:
         """Withdraw the request, and release the slot if it was granted."""

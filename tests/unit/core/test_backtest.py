@@ -14,8 +14,8 @@ def recorded(given: GateInput) -> Recorded:
     return Recorded(given=given, decision=decide(given))
 
 
-def test_what_would_have_changed() -> None:
-    """Only gates whose verdict differs are named, with what was and what would have been."""
+def test_changes() -> None:
+    """Only decisions with a different verdict are listed, with both verdicts."""
     records = [
         recorded(gate("overnight", table(91, 0.98), phase="analytics", partition="2025-11-14")),
         recorded(gate("overnight", table(40, 0.98))),
@@ -34,13 +34,13 @@ def test_what_would_have_changed() -> None:
 
 
 def test_stricter_is_worse() -> None:
-    """A higher bar turns starts into failures."""
+    """Higher thresholds turn starts into failures."""
     found = backtest([recorded(gate("manual", table(60, 0.9)))], {"degraded_at": 70})
     assert [(c.after, c.is_better) for c in found.changes] == [(Verdict.FAIL, False)]
 
 
-def test_records_that_the_rules_no_longer_explain_are_counted() -> None:
-    """A stored decision that is not what its input decides today is not passed over."""
+def test_diverged_records_are_counted() -> None:
+    """A stored decision that differs from what the current rules decide is counted."""
     true = recorded(gate("overnight", table()))
     false = replace(true, decision=replace(true.decision, quality=0.5))
     assert backtest([true, false], {}).diverged == 1

@@ -1,4 +1,4 @@
-"""Service levels and derived figures."""
+"""Service levels and metrics."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from penstock.core.clock import MINUTE, SECOND
     [(0, 0), (30 * MINUTE, 0), (30 * MINUTE + 1, 1), (45 * MINUTE, 15 * MINUTE), (-MINUTE, 0)],
 )
 def test_breach(started: int, over: int) -> None:
-    """Exactly at the threshold is met; later counts from the threshold."""
+    """A start at the threshold meets the SLA; a later breach is counted from the threshold."""
     assert sla.breach(0, started, 30 * MINUTE) == over
     assert (started > sla.breaches_at(0, 30 * MINUTE)) is (over > 0)
 
 
-def test_figures_without_basis_are_none() -> None:
-    """Nothing divides by zero, and an empty week is not a perfect one."""
+def test_ratios_without_data_are_none() -> None:
+    """There is no division by zero, and no data does not count as full compliance."""
     assert sla.compliance(0, 0) is None
     assert sla.failure_rate(0, 0) is None
     assert sla.compliance(4, 3) == 0.75
