@@ -67,7 +67,7 @@ class LimitTerms:
             raise InvalidInput("adaptive", "true or false", self.is_adaptive)
         if not LEASE_MIN <= self.lease_us <= LEASE_MAX:
             got = f"{self.lease_us / SECOND:g}s"
-            raise InvalidInput("lease", "from 1s to 1d", got, "Brokers renew leases while held.")
+            raise InvalidInput("lease", "from 1s to 1d", got, "Held leases are renewed.")
         if not 0 <= self.grace_us <= LEASE_MAX:
             raise InvalidInput("grace", "from 0s to 1d", f"{self.grace_us / SECOND:g}s")
         if self.rate is not None:

@@ -55,5 +55,5 @@ Looker: TypeAlias = Callable[[Look], Sequence[Sighting]]
 
 def unseeing(look: Look) -> list[Sighting]:
     """Return an observation with an error for each dependency; used by processes without probes."""
-    error = "this process has no probes; run an orchestrator that has"
+    error = "this process has no probes; run an orchestrator with probes"
     return [Sighting(key=d.key, looked_at=0, error=error) for d in look.dependencies]

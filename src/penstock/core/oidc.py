@@ -97,7 +97,7 @@ def read_header(token: object) -> Header:
             raise Untrusted(f"header: {name} is not accepted")
     algorithm, key_id = header.get("alg"), header.get("kid")
     if algorithm not in ALGORITHMS:
-        raise Untrusted(f"header: alg is none of {', '.join(ALGORITHMS)}")
+        raise Untrusted(f"header: alg is not one of {', '.join(ALGORITHMS)}")
     if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id):
         raise Untrusted("header: kid is not a valid key id")
     if header.get("typ", "JWT") not in ("JWT", "jwt"):

@@ -61,7 +61,7 @@ def override_check(override: Override, now: Micros) -> Override:
         if not getattr(override, field).strip():
             raise InvalidInput(field, "a name", getattr(override, field))
     if not override.reason.strip() or len(override.reason) > REASON_MAX:
-        expected = f"why it is right to proceed, in at most {REASON_MAX} characters"
+        expected = f"a justification of at most {REASON_MAX} characters"
         raise InvalidInput("reason", expected, override.reason)
     if not now < override.expires_at <= now + OVERRIDE_MAX:
         raise InvalidInput(

@@ -59,7 +59,7 @@ def needs_of(terms: ProcessorTerms) -> tuple[LimitNeed, ...]:
 def words(need: LimitNeed) -> str:
     """Describe a need for users: "3 at a time per customer"."""
     if need.capacity is None:
-        return need.name if need.weight == 1 else f"{need.name} ({need.weight} of it)"
+        return need.name if need.weight == 1 else f"{need.name} (weight {need.weight})"
     if need.is_customers:
         return f"{need.capacity} at a time per customer"
     key = need.name.removeprefix(f"{OWN}:key:")

@@ -142,7 +142,7 @@ def document() -> str:
         [
             "# The states of a run",
             "",
-            "<!-- Generated from src/penstock/core/states.py; a test keeps it in step. -->",
+            "<!-- Generated from src/penstock/core/states.py; a test compares them. -->",
             "",
             "A run is one attempt to execute one processor. Final states never change: a retry is",
             "a new run with the next attempt number and a link to its parent. Any transition that",

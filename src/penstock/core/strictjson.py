@@ -72,7 +72,7 @@ class _Reader:
         if not all(is_normalized("NFC", name) for name in made):
             distinct = len({normalize("NFC", name) for name in made})
         if distinct < len(pairs):
-            raise InvalidInput(self._field, "each name of an object once", "a name twice")
+            raise InvalidInput(self._field, "unique names in each object", "a duplicate name")
         return made
 
     def constant(self, name: str) -> Any:
@@ -90,7 +90,7 @@ class _Reader:
         """Parse an integer; it must fit into 64 bits."""
         if len(text) > DIGITS_MAX or not INT_MIN <= int(text) <= INT_MAX:
             raise InvalidInput(
-                self._field, "whole numbers of at most 64 bits", f"one of {len(text)} digits"
+                self._field, "whole numbers of at most 64 bits", f"a number of {len(text)} digits"
             )
         return int(text)
 

@@ -133,7 +133,7 @@ class _Attempts:
     def failed(self, error: Exception) -> float:
         """Return the seconds until the next attempt.
 
-        Raise the error if there is none, or RunSnoozed if the run has to wait without its worker.
+        Raise the error if there is none, or RunSnoozed if the delay is too long to wait in place.
         """
         kind = quota_kind(error)
         self._recall(kind)
@@ -144,7 +144,7 @@ class _Attempts:
             raise error
         is_kept = kind == "quota" and self.slot is not None and PRESENT.get() is not None
         if is_kept and delay > SNOOZE_US:
-            raise RunSnoozed(f"the run waits {delay / SECOND:g} s for a quota", delay_us=delay)
+            raise RunSnoozed(f"quota error: snoozed for {delay / SECOND:g} s", delay_us=delay)
         return delay / SECOND
 
     def _retryable(self, error: Exception) -> Exception:

@@ -341,7 +341,7 @@ class _Wait:
 
 
 def _snoozed(name: str, delay_us: int) -> RunSnoozed:
-    return RunSnoozed(f"the run waits for limit {name} without its worker", delay_us=delay_us)
+    return RunSnoozed(f"the run is snoozed until limit {name} is free", delay_us=delay_us)
 
 
 def _want(broker: Broker, options: SlotOptions, run: PresentRun | None) -> Want:

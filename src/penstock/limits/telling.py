@@ -18,7 +18,7 @@ def timeout_message(store: Store, waiter: Waiter, timeout_us: int) -> tuple[str,
     limit = waiter.desk.limit
     detail: dict[str, Any] = {"limit": limit.name, "timeout_seconds": timeout_us / SECOND}
     if waiter.reason == "full":
-        text = f"the queue of limit {limit.name} is full ({limit.queue_max} are already waiting)"
+        text = f"the queue of limit {limit.name} is full ({limit.queue_max} already waiting)"
         return f"{text}: try again later, or raise its queue_max.", detail
     if waiter.reason == "rate":
         text = f"limit {limit.name} allows {limit.rate:g} per second"
@@ -48,11 +48,11 @@ def _usage(store: Store, limit_id: int, name: str) -> tuple[str, dict[str, Any]]
     more |= {"held": view.held, "capacity": view.limit.capacity, "effective": view.limit.effective}
     if view.limit.capacity == 0:
         opens = f"`penstock limits set {name} --capacity 1` opens it"
-        return f": it is closed (capacity 0) and {len(queue)} are waiting; {opens}", more
+        return f": it is closed (capacity 0), {len(queue)} waiting; {opens}", more
     rest = f" and {view.holders - len(names)} more" if view.holders > len(names) else ""
     learned = ""
     if view.limit.effective != view.limit.capacity:
         learned = f" (lowered from {view.limit.capacity} by quota errors)"
     holders_text = f"held by {', '.join(names)}{rest}" if names else "held"
     used = f"{view.held} of {view.limit.effective}{learned} {holders_text}"
-    return f": {used}; {len(queue)} are waiting", more
+    return f": {used}; {len(queue)} waiting", more

@@ -40,7 +40,7 @@ def test_every_option_becomes_a_limit() -> None:
     assert loads(ProcessorTerms, dumps(terms)) == terms
     lines = [line.split("limit ", 1)[1] for line in draw(made.definition()) if "limit " in line]
     assert lines == [
-        "bq:{table} (2 of it)",
+        "bq:{table} (weight 2)",
         "disk",
         "20 at a time",
         "2 at a time per customer",

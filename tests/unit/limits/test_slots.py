@@ -174,7 +174,7 @@ class TestWaiting:
     @pytest.mark.usefixtures("live")
     def test_a_closed_limit(self) -> None:
         """The timeout error of a limit with capacity 0 says how to open it."""
-        match = r"closed \(capacity 0\) and .* are waiting; `penstock limits set x --capacity 1`"
+        match = r"closed \(capacity 0\), .* waiting; `penstock limits set x --capacity 1`"
         with pytest.raises(LimitTimeout, match=match):
             limits.slot("x", capacity=0, timeout="10ms").acquire()
 
