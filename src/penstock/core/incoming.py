@@ -2,7 +2,7 @@
 
 Pure. The setting `incoming_push` names, for each path `/pubsub/push/{name}`, the issuer, the
 audience and the service account that its tokens must carry, and the topic that its messages are
-published to. Pushes to a name that is not in the table are answered with 404.
+published to. A push to a name that is not in the table is rejected like one with an invalid token.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class IncomingPush:
     customer: str | None = None
     """Customer that owns the topic. None for a system topic."""
     has_dead_letters: bool = False
-    """Whether the sender has a dead-letter policy. If it has, poison messages are nacked; otherwise
-    they are acked and stored as dead letters here.
+    """Whether the sender has a dead-letter policy. If it has, poison messages are rejected;
+    otherwise they are accepted and stored as dead letters here.
     """
 
     @property

@@ -9,9 +9,10 @@ A run that needs several limits takes all of them or none. The rules:
   whole effective capacity is admitted once nothing else is held.
 - A run at the head of its queue that fits there but not in another limit moves to the queue of
   that limit.
-- A run that has waited long enough becomes `urgent`: it moves to the front of all its queues, and
-  capacity that becomes free is reserved for it. Urgent runs are served by age, so the oldest gets
-  everything it needs once the current holders end. This rules out starvation and deadlock.
+- A run that needs several limits and has waited for URGENT_AFTER becomes `urgent`: it moves to the
+  front of all its queues, and capacity that becomes free is reserved for it. Urgent runs are served
+  by age, so the oldest gets everything it needs once the current holders end. This rules out
+  starvation and deadlock.
 
 Pure: the store calls `judge` while it holds the locks of all limits involved.
 """
@@ -28,7 +29,7 @@ from penstock.core.clock import MINUTE, SECOND, Micros
 URGENT: Final = 11
 """Level of an urgent run, which no other run overtakes; priorities use levels up to 10."""
 URGENT_AFTER: Final = 10 * MINUTE
-"""A run that has waited this long in the queues of limits becomes urgent."""
+"""Waiting time after which a run that needs several limits becomes urgent."""
 UNCLAIMED_AFTER: Final = MINUTE
 """A READY run that no worker claims keeps its limits this long while other runs wait for them."""
 

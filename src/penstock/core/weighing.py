@@ -75,9 +75,9 @@ def _within(value: float, most: float) -> float:
 
 
 def caveat(given: GateInput, view: View) -> str | None:
-    """Return the kind of dependency because of which a start at full completeness is degraded.
+    """Return the kind of dependency that makes a start degraded although both thresholds are met.
 
-    None if the start is not degraded.
+    None if there is none.
     """
     if any(a.is_short for a in given.assessments):
         return "historical"
