@@ -1,4 +1,4 @@
-"""API keys: their spelling round-trips, typos are refused offline, roles are sets of powers."""
+"""API keys: format, checksum, hashes, states and the permissions of roles."""
 
 import string
 from typing import Any
@@ -18,23 +18,23 @@ KEY = api_keys.spell(7, new_secret(lambda n: bytes(range(n))))
 
 @given(key_id=st.integers(0, ID_MAX), secret=SECRETS)
 def test_round_trip(key_id: int, secret: str) -> None:
-    """What was spelled is read back, and the middle of a key is its public id."""
+    """A key parses to its parts, and its middle part is its public id."""
     text = api_keys.spell(key_id, secret)
     assert api_keys.parse(text) == ParsedKey(key_id, secret)
     assert encode("key", key_id) == f"key_{text.split('_')[1]}"
     assert len(secret) * 5 >= 192
 
 
-@given(place=st.integers(0, len(KEY) - 1), char=st.sampled_from(string.printable))
-def test_one_wrong_character(place: int, char: str) -> None:
-    """A key with one character changed is refused without a look at the store."""
-    typo = KEY[:place] + char + KEY[place + 1 :]
+@given(index=st.integers(0, len(KEY) - 1), char=st.sampled_from(string.printable))
+def test_one_wrong_character(index: int, char: str) -> None:
+    """A key with one wrong character is rejected without a database query."""
+    typo = KEY[:index] + char + KEY[index + 1 :]
     assert (api_keys.parse(typo) is None) == (typo != KEY)
 
 
 @given(text=st.text(max_size=100))
 def test_any_text(text: str) -> None:
-    """No text at all raises."""
+    """Parsing never raises."""
     assert api_keys.parse(text) is None
 
 
@@ -43,8 +43,8 @@ def test_any_text(text: str) -> None:
     [None, 5, b"pnk_", "", "pnk_", KEY[:-1], KEY + "0", f" {KEY}", f"{KEY}\n", KEY.upper(),
      KEY.replace("pnk_", "pnx_"), KEY * 10],
 )  # fmt: skip
-def test_no_key(text: Any) -> None:
-    """Cut, padded, shouted or of another kind: no key."""
+def test_malformed_keys(text: Any) -> None:
+    """Truncated, padded, uppercase and other malformed keys are rejected."""
     assert api_keys.parse(text) is None
 
 
@@ -57,7 +57,7 @@ def test_secrets_are_not_shown() -> None:
 
 
 def test_comparing() -> None:
-    """A secret fits its own hash only; nothing fits a hash that is not there."""
+    """A secret matches only its own hash, and nothing matches a missing hash."""
     assert api_keys.is_secret_of("a", api_keys.digest("a"))
     assert not api_keys.is_secret_of("a", api_keys.digest("b"))
     assert not api_keys.is_secret_of("a", None)
@@ -73,7 +73,7 @@ def test_comparing() -> None:
     ],
 )
 def test_roles(role: Role, powers: set[Power]) -> None:
-    """Each role has exactly these powers."""
+    """Each role has exactly these permissions."""
     assert {power for power in Power if role.may(power)} == powers
 
 
@@ -103,7 +103,7 @@ def test_cover() -> None:
 def test_states(
     expires_at: int | None, revoked_at: int | None, previous_until: int | None, state: KeyState
 ) -> None:
-    """Revoked before expired before rotating; a moment that has come counts."""
+    """Revoked takes precedence over expired, and expired over rotating; limits are inclusive."""
     assert state is api_keys.state_of(
         100, expires_at=expires_at, revoked_at=revoked_at, previous_until=previous_until
     )
@@ -111,6 +111,6 @@ def test_states(
 
 @pytest.mark.parametrize("value", ["root", "", None, "Admin", 5])
 def test_unknown_roles(value: Any) -> None:
-    """A role is one of four words."""
+    """An unknown role is rejected with the list of roles."""
     with pytest.raises(InvalidInput, match="role: expected one of admin, operator, worker, viewer"):
         api_keys.check_role(value)

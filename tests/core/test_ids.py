@@ -1,4 +1,4 @@
-"""Public ids: the spelling is fixed for ever, and everything else is refused."""
+"""Public ids: the encoding never changes, and malformed ids are rejected."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from penstock.core.errors import InvalidInput
         (2**63 - 1, "run_6hsc9zdmk3tgf"),
     ],
 )
-def test_the_spelling_never_changes(n: int, text: str) -> None:
-    """Ids stand in logs and bookmarks: a change of the constants would break them all."""
+def test_the_encoding_never_changes(n: int, text: str) -> None:
+    """Ids appear in logs and bookmarks, which a change of the constants would break."""
     assert ids.encode("run", n) == text
     assert ids.decode("run", text) == ids.decode("run", text.upper()) == n
 
 
-def test_kinds_do_not_share_spellings() -> None:
+def test_kinds_have_different_encodings() -> None:
     """Run 1 and config 1 look unrelated."""
     assert len({ids.encode(kind, 1).partition("_")[2] for kind in ids.KINDS}) == len(ids.KINDS)
 
@@ -44,20 +44,20 @@ GOOD = ids.encode("run", 12345)
         "'; drop table runs; --",
     ],
 )  # fmt: skip
-def test_malformed_ids_are_refused(text: object) -> None:
-    """Only the one canonical spelling of an id is read."""
+def test_malformed_ids_are_rejected(text: object) -> None:
+    """Only the canonical form of an id is accepted."""
     with pytest.raises(InvalidInput, match="run_id: expected an id such as"):
         ids.decode("run", text)
 
 
 def test_another_kind_is_named() -> None:
-    """Passing the id of a config where a run is wanted is a common slip."""
-    with pytest.raises(InvalidInput, match=r"different kind of thing \(cfg\)"):
+    """The error names the kind if the id of a config is given for a run."""
+    with pytest.raises(InvalidInput, match=r"another kind of resource \(cfg\)"):
         ids.decode("run", ids.encode("cfg", 1))
 
 
 def test_neighbours_look_unrelated() -> None:
-    """Two ids in a row share a first character about as often as chance has it (1 in 32)."""
+    """Consecutive ids share their first character about as often as random ones (1 in 32)."""
     spelled = [ids.encode("run", n)[4:] for n in range(4000)]
     pairs = list(pairwise(spelled))
     for length, most in ((1, 200), (2, 15), (4, 0)):
@@ -65,8 +65,8 @@ def test_neighbours_look_unrelated() -> None:
     assert len({text[:3] for text in spelled[:100]}) > 90
 
 
-def test_random_ids_have_128_bits_and_come_from_the_given_source() -> None:
-    """The generators can be replaced, and the defaults do not repeat."""
+def test_random_ids_have_128_bits_from_the_given_source() -> None:
+    """The source of randomness can be replaced, and the default does not repeat."""
     assert ids.new_correlation_id(lambda n: b"\0" * n) == "0" * 26
     assert ids.new_boot_id(lambda n: b"\xff" * n) == "7" + "z" * 25
     assert len({ids.new_correlation_id() for _ in range(100)}) == 100
@@ -74,7 +74,7 @@ def test_random_ids_have_128_bits_and_come_from_the_given_source() -> None:
 
 
 def test_stable_fraction_is_stable_and_even() -> None:
-    """The same key gives the same fraction for ever, and keys spread evenly."""
+    """A key always gives the same fraction, and fractions are evenly distributed."""
     assert ids.stable_fraction("config-1") == 0.32254844647309944
     assert ids.stable_fraction(1) != ids.stable_fraction("1")
     values = [ids.stable_fraction(n) for n in range(10_000)]

@@ -1,4 +1,4 @@
-"""One JSON profile: what is taken reads back the same everywhere, what is refused never raises."""
+"""The JSON profile: accepted documents round-trip, and others raise InvalidInput."""
 
 import json
 from typing import Any
@@ -32,11 +32,11 @@ VALUES = st.recursive(
 
 
 class TestProperties:
-    """For every document."""
+    """Properties of all documents."""
 
     @given(VALUES, st.booleans())
-    def test_good_values_are_read_as_they_are(self, value: Any, is_ascii: bool) -> None:
-        """A value within the profile survives, escaped or not."""
+    def test_valid_values_are_parsed_unchanged(self, value: Any, is_ascii: bool) -> None:
+        """A value within the profile is parsed unchanged, escaped or not."""
         assert parse(json.dumps(value, ensure_ascii=is_ascii).encode()) == value
 
     @given(st.binary(max_size=200))
@@ -44,7 +44,7 @@ class TestProperties:
     @example(b'"\xed\xa0\x80"')
     @example(b"1" * 200)
     def test_any_bytes(self, body: bytes) -> None:
-        """Any bytes are a value or an InvalidInput; what is taken can be written and read again."""
+        """Any bytes give a value or InvalidInput; accepted values round-trip."""
         try:
             value = parse(body)
         except InvalidInput:
@@ -55,7 +55,7 @@ class TestProperties:
 
     @given(st.text(st.characters(), max_size=30))
     def test_texts(self, text: str) -> None:
-        """Texts with NUL or lone surrogates are refused, all others taken."""
+        """Texts with NUL or lone surrogates are rejected, all others accepted."""
         body = json.dumps(text).encode()
         is_bad = "\x00" in text or any(0xD800 <= ord(c) < 0xE000 for c in text)
         if is_bad:
@@ -66,7 +66,7 @@ class TestProperties:
 
     @given(st.integers(1, 200), st.sampled_from(["[", '{"a":']))
     def test_depth(self, levels: int, opened: str) -> None:
-        """Nesting is taken up to the limit."""
+        """Nesting is accepted up to the maximum depth."""
         closed = {"[": "]", '{"a":': "}"}[opened]
         inner = "" if opened == "[" else "1"
         body = (opened * levels + inner + closed * levels).encode()
@@ -81,7 +81,7 @@ class TestProperties:
     @example(INT_MAX + 1)
     @example(INT_MIN - 1)
     def test_whole_numbers(self, number: int) -> None:
-        """Whole numbers are taken when every reader can hold them."""
+        """Integers are accepted if they fit into 64 bits."""
         if INT_MIN <= number <= INT_MAX:
             assert parse(str(number).encode()) == number
         else:
@@ -97,14 +97,14 @@ class TestProperties:
         b".5", b"1.", b'"\\x41"', b"nul", b"[" * 100_000, b'{"a":' * 100_000, b"9" * 5_000,
     ],
 )  # fmt: skip
-def test_refused(body: bytes) -> None:
-    """What other readers would take differently, or not at all, is refused."""
+def test_rejected(body: bytes) -> None:
+    """Documents that parsers interpret differently, or reject, are rejected."""
     with pytest.raises(InvalidInput):
         parse(body)
 
 
 def test_names() -> None:
-    """There is a bound on names, which a caller may set."""
+    """The number of names is bounded; a caller may set the bound."""
     body = b"{" + b",".join(b'"%d":1' % n for n in range(11)) + b"}"
     assert len(parse(body, names_max=11)) == 11
     with pytest.raises(InvalidInput, match="at most 10 names"):
@@ -112,7 +112,7 @@ def test_names() -> None:
 
 
 def test_errors_quote_no_value() -> None:
-    """A refusal tells where, never what."""
+    """The error has the location and never the value."""
     with pytest.raises(InvalidInput) as caught:
         parse(b'{"a": {"b": ["secret\\u0000"]}}')
     assert caught.value.field == "body.a.b[0]"
@@ -120,10 +120,10 @@ def test_errors_quote_no_value() -> None:
 
 
 class TestManyBrackets:
-    """Objects and lists are counted before they are built; those inside texts are not."""
+    """Objects and lists are counted before they are built, except inside strings."""
 
     def test_too_many(self) -> None:
-        """One more than allowed is refused."""
+        """One more than the maximum is rejected."""
         assert parse(b"[" + b"[]," * 98 + b"[]]", names_max=100) == [[]] * 99
         with pytest.raises(InvalidInput, match="100 objects and lists"):
             parse(b"[" + b"{}," * 99 + b"{}]", names_max=100)
@@ -132,12 +132,12 @@ class TestManyBrackets:
         "inside", ["[" * 200, '\\"' + "[{" * 200, "\\\\", '\\\\\\"' + "{" * 99]
     )
     def test_inside_texts(self, inside: str) -> None:
-        """Brackets in a text, after whatever escapes, neither nest nor count."""
+        """Brackets inside a string, after any escapes, are not counted."""
         body = f'["{inside}", {"[" * 60}{"]" * 60}, "{inside}"]'.encode()
         assert parse(body, names_max=61)[0] == json.loads(f'"{inside}"')
 
     @pytest.mark.parametrize("ending", ['"' + '\\"' * 10_000, '"' + "\\" * 10_001, '"abc[{'])
-    def test_texts_without_an_end(self, ending: str) -> None:
-        """A text that never ends is passed over once and refused by the parser."""
+    def test_unterminated_strings(self, ending: str) -> None:
+        """An unterminated string is skipped in one step and rejected by the parser."""
         with pytest.raises(InvalidInput):
             parse(("[" * 40 + "[]," * 40 + ending).encode())

@@ -1,4 +1,4 @@
-"""Secrets: recognised by name, looks and value; refused as literals; never echoed."""
+"""Secrets: recognised by name, pattern and value; rejected as literals; never quoted."""
 
 import json
 from collections.abc import Iterator
@@ -45,14 +45,14 @@ VALUES = st.recursive(
 
 
 @pytest.fixture(autouse=True)
-def _forget() -> Iterator[None]:
+def _clear_registered() -> Iterator[None]:
     yield
     REGISTERED.clear()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_secret_names(name: str) -> None:
-    """Under such a name a text, a number and everything below are masked."""
+    """Texts, numbers and nested values under such a name are masked."""
     assert sounds_secret(name)
     given = {name: CANARY, "deep": [{name: {"user": CANARY, "pin": 1234}}]}
     assert redact(given) == {name: MASK, "deep": [{name: {"user": MASK, "pin": MASK}}]}
@@ -60,14 +60,14 @@ def test_secret_names(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain_names(name: str) -> None:
-    """Names that only contain such a word are left alone."""
+    """Values under names that only contain such a word are not masked."""
     assert not sounds_secret(name)
     assert redact({name: "value"}) == {name: "value"}
     refuse_secrets({name: "value"})
 
 
-def test_what_is_no_secret() -> None:
-    """References, nothing, flags and fencing tokens stay readable."""
+def test_values_that_are_not_secrets() -> None:
+    """References, empty values, booleans and fencing tokens are not masked."""
     given = {
         "password": {"$secret": "db"}, "token": 17, "fencing_token": 17, "secret": None,
         "use_password": True, "api_key": "",
@@ -93,8 +93,8 @@ def test_what_is_no_secret() -> None:
         (PEM[:60], f"-----PRIVATE KEY {MASK}-----"),
     ],
 )
-def test_looks(text: str, shown: str) -> None:
-    """What looks like a secret is masked in any text, the rest of the text stays."""
+def test_patterns(text: str, shown: str) -> None:
+    """Whatever looks like a secret is masked; the rest of the text is unchanged."""
     assert redact_text(text) == shown
     assert redact({"message": text}) == {"message": shown}
 
@@ -112,12 +112,12 @@ def test_looks(text: str, shown: str) -> None:
     ],
 )
 def test_innocent_texts(text: str) -> None:
-    """Sentences that only speak of secrets are left alone."""
+    """Sentences that only mention secrets are not changed."""
     assert redact_text(text) == text
 
 
 def test_registered_values() -> None:
-    """A value this process resolved is masked wherever it turns up, however it is spelled."""
+    """A value that this process has resolved is masked in every text and every escaped form."""
     value = f'{CANARY}"\n\\x'
     REGISTERED.add(value)
     assert redact_text(f"failed with {value}.") == f"failed with {MASK}."
@@ -128,15 +128,15 @@ def test_registered_values() -> None:
 
 
 def test_long_lines_of_a_registered_value() -> None:
-    """Of a value of several lines each long line is masked by itself; short values never are."""
+    """Each long line of a multi-line value is masked on its own; short values are not."""
     REGISTERED.add(f"first\n{CANARY}{CANARY}\nlast")
     REGISTERED.add("ab")
     assert redact_text(f"line {CANARY}{CANARY} and ab") == f"line {MASK} and ab"
 
 
 @given(value=VALUES)
-def test_redact_keeps_what_it_is_given(value: Any) -> None:
-    """Masking is idempotent and never changes the value given."""
+def test_redact_is_idempotent(value: Any) -> None:
+    """Masking is idempotent and does not modify its argument."""
     before = repr(value)
     once = redact(value)
     assert redact(once) == once
@@ -144,8 +144,8 @@ def test_redact_keeps_what_it_is_given(value: Any) -> None:
 
 
 @given(value=VALUES, name=st.sampled_from(NAMES))
-def test_nothing_slips_through(value: Any, name: str) -> None:
-    """However deep below a secret's name, a text is never shown."""
+def test_nested_secrets_are_masked(value: Any, name: str) -> None:
+    """A text at any depth below a secret's name is masked."""
 
     def planted(part: Any) -> Any:
         if isinstance(part, dict):
@@ -163,7 +163,7 @@ def test_nothing_slips_through(value: Any, name: str) -> None:
 
 @given(text=st.text(max_size=300))
 def test_any_text(text: str) -> None:
-    """No text raises, and a second look finds nothing new to break."""
+    """No text raises, and redaction is idempotent."""
     assert isinstance(redact_text(text), str)
     assert isinstance(redact_json(text), str)
 
@@ -181,8 +181,8 @@ def test_any_text(text: str) -> None:
         ({"pem": PEM}, "parameters.pem"),
     ],
 )
-def test_literals_are_refused(parameters: dict[str, Any], field: str) -> None:
-    """The refusal names the place and the fix, and never the value."""
+def test_literals_are_rejected(parameters: dict[str, Any], field: str) -> None:
+    """The error names the location and the fix, and never the value."""
     draft = {"pipeline_template": "p", "schedule_cron": "0 2 * * *", "parameters": parameters}
     for call in (lambda: refuse_secrets(parameters), lambda: parse_draft(draft)):
         with pytest.raises(InvalidInput) as caught:
@@ -201,13 +201,13 @@ def test_literals_are_refused(parameters: dict[str, Any], field: str) -> None:
     ],
 )  # fmt: skip
 def test_bad_references(reference: dict[str, Any]) -> None:
-    """A reference is one name of small letters, digits and underscores, and nothing else."""
+    """A reference has one name of lowercase letters, digits and underscores, and nothing else."""
     with pytest.raises(InvalidInput, match=r"parameters\.password"):
         refuse_secrets({"password": reference})
 
 
 def test_references_pass_a_schema() -> None:
-    """Where a schema asks for a text, a reference to one will do; elsewhere not."""
+    """A reference is valid where the schema expects a string, and nowhere else."""
     schema = {
         "type": "object",
         "properties": {
@@ -223,7 +223,7 @@ def test_references_pass_a_schema() -> None:
 
 
 def test_depth() -> None:
-    """Too deep to look at is too deep to show, and too deep to take."""
+    """Values nested too deeply are masked in output and rejected as input."""
     deep: Any = CANARY
     for _ in range(module.DEPTH_MAX + 5):
         deep = {"x": deep}

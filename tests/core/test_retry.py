@@ -1,4 +1,4 @@
-"""Retries: the table of the specification, the settings of a config, and the decision."""
+"""Retries: policies by error type, settings of a config, and decisions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from penstock.core.retry import Dead, ErrorType, Retry, RetryConfig, backoff, de
     ],
 )
 def test_defaults_by_error_type(error_type: str, attempts: int, minutes: list[int]) -> None:
-    """Each error type gets the attempts and delays the specification lists."""
+    """Each error type has the attempts and delays of the specification."""
     delays = []
     for attempt in range(1, 10):
         decision = decide(error_type=error_type, attempt=attempt)
@@ -42,8 +42,8 @@ def test_defaults_by_error_type(error_type: str, attempts: int, minutes: list[in
     assert delays == [m * MINUTE for m in minutes]
 
 
-def test_config_wins_over_the_type() -> None:
-    """Attempts, base, multiplier and cap come from the config where it has them."""
+def test_the_config_takes_precedence_over_the_error_type() -> None:
+    """Attempts, base delay, multiplier and cap come from the config if it sets them."""
     config = RetryConfig(
         max_attempts=4, base_delay_us=SECOND, multiplier=3.0, max_delay_us=5_000_000
     )
@@ -55,14 +55,14 @@ def test_config_wins_over_the_type() -> None:
     assert found[3] == Dead("RATE_LIMIT_EXCEEDED: all 4 attempts are used up")
 
 
-def test_the_latest_type_sets_the_limit_over_the_whole_chain() -> None:
-    """After four rate limits, a network error finds its three attempts used up."""
+def test_the_latest_error_type_sets_the_maximum_attempts() -> None:
+    """After four rate limit errors, a network error has no attempts left."""
     assert isinstance(decide(error_type=ErrorType.RATE_LIMIT_EXCEEDED, attempt=4), Retry)
     assert isinstance(decide(error_type=ErrorType.TRANSIENT_NETWORK, attempt=4), Dead)
 
 
-def test_insisting_overrules_permanence_but_not_the_limit() -> None:
-    """should_retry true retries a permanent type three times in all; false forbids any retry."""
+def test_a_forced_retry_is_still_bounded() -> None:
+    """should_retry=True allows three attempts of a permanent type; False forbids any retry."""
     auth = ErrorType.AUTHENTICATION_FAILED
     assert decide(error_type=auth, attempt=1, insist=True) == Retry(5 * MINUTE, 3)
     assert isinstance(decide(error_type=auth, attempt=3, insist=True), Dead)
@@ -72,8 +72,8 @@ def test_insisting_overrules_permanence_but_not_the_limit() -> None:
     assert isinstance(decide(error_type=ErrorType.TIMEOUT, attempt=1, insist=False), Dead)
 
 
-def test_stale_runs_come_back_at_once_but_only_once() -> None:
-    """The first stale execution of a chain is retried at once, later ones back off."""
+def test_only_the_first_stale_run_is_retried_at_once() -> None:
+    """The first stale execution is retried at once, later ones with backoff."""
     stale = ErrorType.STALE_EXECUTION
     assert decide(error_type=stale, attempt=1, jitter=1.0) == Retry(0, 3)
     assert decide(error_type=stale, attempt=2, stale_before=True) == Retry(10 * MINUTE, 3)
@@ -81,21 +81,21 @@ def test_stale_runs_come_back_at_once_but_only_once() -> None:
 
 
 def test_retry_after_is_a_minimum() -> None:
-    """What the other side asks for lengthens the delay, never shortens it, within 30 days."""
+    """A requested delay lengthens the backoff, never shortens it, and is at most 30 days."""
     for asked, delay in ((MINUTE, 15 * MINUTE), (DAY, DAY), (90 * DAY, 30 * DAY)):
         decision = decide(error_type=ErrorType.RATE_LIMIT_EXCEEDED, attempt=1, retry_after_us=asked)
         assert decision == Retry(delay, 5)
 
 
-def test_only_a_timeout_lengthens_the_limit() -> None:
-    """The timeout multiplier applies to the retry of a timeout and to no other."""
+def test_only_a_timeout_extends_the_maximum_duration() -> None:
+    """The timeout multiplier only applies to the retry of a timeout."""
     config = RetryConfig(timeout_multiplier=1.5)
     assert decide(error_type="TIMEOUT", attempt=1, retry=config) == Retry(5 * MINUTE, 3, 1.5)
     assert decide(error_type="UNKNOWN", attempt=1, retry=config) == Retry(5 * MINUTE, 3, 1.0)
 
 
 def test_backoff_jitter_and_huge_attempts() -> None:
-    """Jitter adds up to a quarter, and no attempt number overflows."""
+    """Jitter adds up to a quarter, and large attempt numbers do not overflow."""
     assert backoff(1, 5 * MINUTE, 2.0, DAY, 1.0) == 375 * SECOND
     assert backoff(3, 5 * MINUTE, 2.0, DAY, 0.0) == 20 * MINUTE
     assert backoff(10**9, 1, 2.0, DAY, 1.0) == DAY
@@ -105,7 +105,7 @@ def test_backoff_jitter_and_huge_attempts() -> None:
 
 
 def test_parse_reads_the_json_form() -> None:
-    """The keys of the source design and ours are read; absent ones stay None."""
+    """The keys of the source design and the additional ones are parsed; absent ones are None."""
     parsed = RetryConfig.parse(
         {
             "max_attempts": 5,
@@ -147,7 +147,7 @@ def test_parse_reads_the_json_form() -> None:
     ],
 )
 def test_parse_names_the_key_that_is_wrong(value: object, field: str) -> None:
-    """A wrong type, range or key is refused by its full name."""
+    """A wrong type, range or key is rejected with its full name."""
     with pytest.raises(InvalidInput) as caught:
         RetryConfig.parse(value)
     assert caught.value.field == field

@@ -127,7 +127,7 @@ def test_same_day(store: Store, clock: VirtualClock) -> None:
     assert (word, headline) == ("waiting", "since 00:00 for t.box, until 06:00")
     assert any(text.startswith("penstock override grant") for text in offered)
     assert day.why()[1:] == [
-        "the gate of analytics says WAIT since 00:00: Waiting for t.box (0/5 rows (0 %)). "
+        "the gate of analytics has returned WAIT since 00:00: Waiting for t.box (0/5 rows (0 %)). "
         "Waited 0s of at most 6h.",
         "t.box 0/5 rows (0 %)",
     ]
@@ -216,7 +216,9 @@ def test_one_table_that_never_arrives(store: Store, clock: VirtualClock) -> None
     assert (word, headline) == ("blocked", "since 06:30: its gate failed, t.box missing")
     assert any(text.startswith("penstock gate check") for text in offered)
     assert day.why()[-1] == "t.box 0/1 rows (0 %)"
-    assert day.why()[1].startswith("the gate of analytics says FAIL since 06:30: Absent: t.box")
+    assert day.why()[1].startswith(
+        "the gate of analytics has returned FAIL since 06:30: Absent: t.box"
+    )
     day.stage.rows["t.box"] = 5
     day.stage.client.overrides.grant(
         Approval(

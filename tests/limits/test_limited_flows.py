@@ -59,18 +59,23 @@ class TestWhy:
         admit(desk)
         second, third = put(desk, "one"), put(desk, "one")
         (cause,) = causes(desk.client, second)
-        assert cause.text == "it is about to stand in line for its limits"
+        assert cause.text == "it is about to join the queue of its limits"
         admit(desk)
         name = "processor:limited/main/one"
         limit, holder = causes(desk.client, third)
-        assert limit.text == (f"limit {name} has no room for it (1 of 1 held, 1 before it in line)")
+        assert limit.text == (
+            f"limit {name} has no free capacity for it (1 of 1 held, 1 ahead of it in the queue)"
+        )
         assert limit.offer is not None
         assert limit.offer.command == f"penstock limits show {name}"
         assert holder.text.startswith(
             f"{encode('run', first)} waits for a worker, holding it since"
         )
         limit, _ = causes(desk.client, second)
-        assert limit.text == f"limit {name} has no room for it (1 of 1 held, first in line)"
+        assert (
+            limit.text
+            == f"limit {name} has no free capacity for it (1 of 1 held, first in the queue)"
+        )
         desk.claim()
         _, holder = causes(desk.client, second)
         assert f"{encode('run', first)} runs on" in holder.text
@@ -99,7 +104,7 @@ class TestWhy:
         run_id = put(desk, "api")
         admit(desk)
         (cause,) = causes(desk.client, run_id)
-        assert cause.text == "nobody may hold limit api: its capacity is 0"
+        assert cause.text == "limit api is closed: its capacity is 0"
         assert cause.offer is not None
         assert cause.offer.command == "penstock limits set api --capacity N"
         assert cause.clears is Clears.PERSON
@@ -111,10 +116,10 @@ class TestWhy:
         put(desk, "one", customer="other")
         mine = put(desk, "one")
         admit(desk)
-        found = causes(desk.client.scoped("acme"), mine)
-        assert [cause.text for cause in found] == [
-            "limit processor:limited/main/one has no room for it",
-            "held by others",
+        told = causes(desk.client.scoped("acme"), mine)
+        assert [cause.text for cause in told] == [
+            "limit processor:limited/main/one has no free capacity for it",
+            "other holders (not shown)",
         ]
 
 

@@ -1,4 +1,4 @@
-"""Limits' rules: who goes next, what quota errors teach, and which settings are refused."""
+"""Rules of limits: grants, adaptive capacity, rates, and validation of settings."""
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ from penstock.limits.token_bucket import LATENESS, TOKEN, Bucket, bucket_of, tak
 
 
 @pytest.mark.parametrize(
-    ("line", "held", "now", "capacity", "going"),
+    ("queue", "held", "now", "capacity", "expected"),
     [
         ([1, 1, 1], 0, 2, 2, 2),
         ([1, 1, 1], 2, 2, 2, 0),
@@ -29,18 +29,18 @@ from penstock.limits.token_bucket import LATENESS, TOKEN, Bucket, bucket_of, tak
         ([1, 2, 1], 0, 2, 2, 1),
         ([2, 2], 0, 4, 4, 2),
         ([1], 3, 2, 2, 0),  # after a decrease
-        ([5], 0, 2, 10, 1),  # heavier than what was learned: alone
+        ([5], 0, 2, 10, 1),  # heavier than the learned capacity: granted alone
         ([5, 1], 0, 2, 10, 1),
         ([5], 1, 2, 10, 0),
         ([1], 0, 0, 0, 0),  # closed
         ([7, 9], 99, None, None, 2),  # no bound on holders
     ],
 )
-def test_who_goes_next(
-    line: list[int], held: int, now: int | None, capacity: int | None, going: int
+def test_granted(
+    queue: list[int], held: int, now: int | None, capacity: int | None, expected: int
 ) -> None:
-    """The head of the line goes while its weights fit; the first who does not fit ends it."""
-    assert granted(line, held=held, effective=now, capacity=capacity) == going
+    """Tickets are granted in order while they fit; the first that does not fit stops the grant."""
+    assert granted(queue, held=held, effective=now, capacity=capacity) == expected
 
 
 @given(
@@ -49,17 +49,17 @@ def test_who_goes_next(
     st.integers(1, 20),
     st.integers(1, 20),
 )
-def test_grants_keep_the_capacity_and_starve_nobody(
-    line: list[int], held: int, learned: int, capacity: int
+def test_grants_keep_the_capacity_without_starvation(
+    queue: list[int], held: int, learned: int, capacity: int
 ) -> None:
-    """Grants never exceed the configured capacity, and an empty limit always lets the head go."""
-    room = min(learned, capacity)
-    line = [min(weight, capacity) for weight in line]
-    count = granted(line, held=held, effective=room, capacity=capacity)
+    """Grants never exceed the capacity, and a free limit always grants the first ticket."""
+    lowered_to = min(learned, capacity)
+    queue = [min(weight, capacity) for weight in queue]
+    count = granted(queue, held=held, effective=lowered_to, capacity=capacity)
     if count:
-        assert held + sum(line[:count]) <= capacity
-        assert count == 1 or held + sum(line[:count]) <= max(room, line[0])
-    if line and held == 0:
+        assert held + sum(queue[:count]) <= capacity
+        assert count == 1 or held + sum(queue[:count]) <= max(lowered_to, queue[0])
+    if queue and held == 0:
         assert count >= 1
 
 
@@ -78,12 +78,12 @@ def test_grants_keep_the_capacity_and_starve_nobody(
 def test_effective_capacity(
     capacity: int | None, learned: float | None, floor: int, adaptive: bool, expected: int | None
 ) -> None:
-    """What may be held lies between floor and capacity; only adaptive limits go by learning."""
+    """The effective capacity is within bounds; only adaptive limits use the learned one."""
     assert effective(capacity, learned, floor, is_adaptive=adaptive) == expected
 
 
-def test_quota_errors_of_one_round_count_once() -> None:
-    """Whoever was let in before the capacity was lowered says nothing new."""
+def test_quota_errors_of_one_overload_count_once() -> None:
+    """Errors of holders granted before the capacity was lowered are ignored."""
     assert is_new_quota_error(100, since_at=50, lowered_at=None)
     assert not is_new_quota_error(100, since_at=50, lowered_at=60)
     assert is_new_quota_error(100, since_at=60, lowered_at=60)
@@ -96,10 +96,10 @@ def test_quota_errors_of_one_round_count_once() -> None:
     st.integers(1, 20),
     st.lists(st.one_of(st.none(), st.integers(1, 40)), max_size=60),
 )
-def test_learning_stays_between_floor_and_capacity(
+def test_learned_capacity_stays_between_floor_and_capacity(
     capacity: int, floor: int, history: list[int | None]
 ) -> None:
-    """Whatever happens, what was learned is at least the floor and below the capacity."""
+    """After any history, the learned capacity is between the floor and the capacity."""
     learned: float | None = None
     for event in history:
         before = learned
@@ -114,7 +114,7 @@ def test_learning_stays_between_floor_and_capacity(
 
 
 def test_a_full_round_of_successes_adds_one() -> None:
-    """Additive increase: as many successes as fit at once bring one more; then nothing is left."""
+    """Additive increase: one full round of successes adds one; None at the configured capacity."""
     assert raised(10, 4.0, 1, 4) == 5.0
     assert raised(10, 4.0, 1, 2) == 4.5
     assert raised(10, 9.0, 1, 9) is None
@@ -122,18 +122,18 @@ def test_a_full_round_of_successes_adds_one() -> None:
     assert lowered(10, 5.0, 4) == 4.0
 
 
-def _no_window_is_over(used: list[tuple[int, int]], burst: int, rate_micro: int) -> None:
+def _check_windows(used: list[tuple[int, int]], burst: int, rate_micro: int) -> None:
     for first in range(len(used)):
         total = 0
         for last in range(first, len(used)):
             total += used[last][1]
-            # Times are whole microseconds: a window may be cut short by less than one.
+            # Times are in whole microseconds, so a window may be short by less than one.
             window = used[last][0] - used[first][0] + 1
             assert total * TOKEN <= burst * TOKEN + rate_micro * window
 
 
 class TestBucket:
-    """Tokens per second, in whole numbers."""
+    """Token buckets with integer arithmetic."""
 
     @given(
         st.floats(0.01, 10_000, allow_nan=False),
@@ -144,10 +144,10 @@ class TestBucket:
     def test_no_window_has_more_than_burst_and_rate(
         self, rate: float, burst: int, asks: list[tuple[int, int]], chance: st.DataObject
     ) -> None:
-        """In no window of length t do more than burst + rate × t tokens go; order is kept.
+        """A window of length t never has more than burst + rate × t tokens; the order is kept.
 
-        When what comes in the time one may be late is a whole number of tokens, not even if some
-        are late.
+        If the tokens that accrue during the permitted lateness are a whole number, this holds even
+        if some tokens are used late.
         """
         bucket = bucket_of(rate, burst, None, None, 0)
         now, used = 0, []
@@ -160,13 +160,13 @@ class TestBucket:
             bucket, wait = taken
             used.append((now + wait, count))
         assert [at for at, _ in used] == sorted(at for at, _ in used)
-        _no_window_is_over(used, burst, bucket.rate_micro)
+        _check_windows(used, burst, bucket.rate_micro)
         if rate * LATENESS % SECOND == 0 and rate * LATENESS / SECOND < burst:
             late = [(at + more, n) for (at, n), more in zip(used, lateness, strict=False)]
-            _no_window_is_over(sorted(late), burst, bucket.rate_micro)
+            _check_windows(sorted(late), burst, bucket.rate_micro)
 
-    def test_a_whole_rate_may_be_late(self) -> None:
-        """A hundred a second, used up to 50 ms late, still keeps to the burst of twenty."""
+    def test_late_use_keeps_to_the_burst(self) -> None:
+        """A rate of 100 per second, used up to 50 ms late, stays within the burst of 20."""
         bucket = bucket_of(100.0, 20, None, None, 0)
         used = []
         for number in range(200):
@@ -174,31 +174,31 @@ class TestBucket:
             assert taken is not None
             bucket, wait = taken
             used.append((wait + (LATENESS if number % 3 == 0 else 0), 1))
-        _no_window_is_over(sorted(used), 20, bucket.rate_micro)
+        _check_windows(sorted(used), 20, bucket.rate_micro)
         on_time = sum(1 for at, _ in used if at == 0)
         assert on_time + sum(1 for at, _ in used if at == LATENESS) >= 15
 
     def test_nothing_is_lost_by_rounding(self) -> None:
-        """A rate of three per second lets exactly three million go in a million seconds."""
+        """A rate of 3 per second grants exactly 3,000 tokens in 1,000 seconds."""
         bucket = Bucket(3_000_000, 1, 0, 0)
         for second in range(1, 1_001):
             for _ in range(3):
                 taken = take(bucket, 1, second * SECOND)
                 assert taken is not None
                 bucket, wait = taken
-        assert wait == 666_667  # the last of a second's three, two thirds late
+        assert wait == 666_667  # the third token of a second waits two thirds of it
         assert bucket.level == -2 * TOKEN
 
-    def test_time_that_goes_back_brings_nothing(self) -> None:
-        """A clock that went back neither adds tokens nor lets somebody go earlier."""
+    def test_a_clock_set_back_adds_no_tokens(self) -> None:
+        """A clock that is set back neither adds tokens nor shortens a wait."""
         bucket = Bucket(1_000_000, 1, 0, 10 * SECOND)
         taken = take(bucket, 1, 4 * SECOND)
         assert taken is not None
         assert taken[1] == 7 * SECOND
         assert taken[0].at == 10 * SECOND
 
-    def test_who_cannot_wait_takes_nothing(self) -> None:
-        """A wait longer than allowed leaves the bucket as it is."""
+    def test_a_wait_that_is_too_long_takes_nothing(self) -> None:
+        """If the wait would exceed the maximum, the bucket is not changed."""
         bucket = Bucket(1_000_000, 2, 0, 0)
         assert take(bucket, 2, 0, SECOND) is None
         taken = take(bucket, 2, 0, 2 * SECOND)
@@ -207,14 +207,14 @@ class TestBucket:
 
 
 class TestSettings:
-    """What cannot be meant is refused with field and fix."""
+    """Validation of settings."""
 
     @pytest.mark.parametrize("name", ["bq:nba_raw.br_rosters", "a", "crm/eu", "9", "x" * 200])
     def test_names(self, name: str) -> None:
         assert name_check(name) == name
 
     @pytest.mark.parametrize("name", ["", " a", "a b", "-a", "x" * 201, "é", "a\n", None, 7])
-    def test_names_refused(self, name: object) -> None:
+    def test_invalid_names(self, name: object) -> None:
         with pytest.raises(InvalidInput, match="limit: expected"):
             name_check(name)
 
@@ -238,13 +238,13 @@ class TestSettings:
             ({"capasity": 5}, "capasity"),
         ],
     )
-    def test_terms_refused(self, given_terms: dict[str, object], field: str) -> None:
+    def test_invalid_terms(self, given_terms: dict[str, object], field: str) -> None:
         with pytest.raises(InvalidInput) as caught:
             terms_of(given_terms)
         assert caught.value.field == field
 
     def test_terms(self) -> None:
-        """Settings as people write them, over those that hold already."""
+        """Settings as users write them are applied over existing ones."""
         terms = terms_of({"capacity": 3, "lease": "5m", "adaptive": True, "rate": 2.5})
         assert terms == LimitTerms(capacity=3, lease_us=5 * MINUTE, is_adaptive=True, rate=2.5)
         assert terms.burst_now == 2

@@ -1,4 +1,4 @@
-"""Limits of processors: what is declared, the names that runs fill in, and how they are shown."""
+"""Limits of processors: declarations, names with placeholders, and how they are shown."""
 
 from typing import Any
 
@@ -17,15 +17,15 @@ SCHEMA = {"type": "object", "properties": {"table": {"type": "string"}}}
 
 
 def declared(**options: Any) -> Pipeline:
-    """A pipeline with one processor."""
+    """Return a pipeline with one processor."""
     made = Pipeline("loads", parameters=SCHEMA)
     made.processor("load", **options)(lambda _: None)
     made.check()
     return made
 
 
-def test_every_kind_is_a_limit() -> None:
-    """One mechanism: names given, and names made from the processor's own."""
+def test_every_option_becomes_a_limit() -> None:
+    """All options become limits, either named or with generated names."""
     made = declared(
         limits={"bq:{table}": 2, "disk": 1}, concurrency=20, per_customer=2, per_key={"{mode}": 3}
     )
@@ -41,7 +41,7 @@ def test_every_kind_is_a_limit() -> None:
     assert loads(ProcessorTerms, dumps(terms)) == terms
     lines = [line.split("limit ", 1)[1] for line in draw(made.definition()) if "limit " in line]
     assert lines == [
-        "bq:{table} (2 of it)",
+        "bq:{table} (weight 2)",
         "disk",
         "20 at a time",
         "2 at a time per customer",
@@ -49,14 +49,14 @@ def test_every_kind_is_a_limit() -> None:
     ]
 
 
-def test_nothing_declared_changes_nothing() -> None:
-    """A processor without limits has the definition it always had."""
+def test_no_limits_leave_the_definition_unchanged() -> None:
+    """The definition of a processor without limits does not mention limits."""
     (processor,) = declared().definition()["phases"][0]["processors"]
     assert set(processor) == {"name", "pool", "timeout_us", "retry", "runs"}
 
 
 @pytest.mark.parametrize("options", [{"limits": ["bq:{tabel}"]}, {"per_key": "{tabel}"}])
-def test_an_unknown_place_is_named_with_what_is_known(options: Any) -> None:
+def test_an_unknown_placeholder(options: Any) -> None:
     with pytest.raises(DeclarationError, match=r"\{tabel\} in .* known: customer, .*, table\."):
         declared(**options)
 
@@ -72,14 +72,14 @@ def test_an_unknown_place_is_named_with_what_is_known(options: Any) -> None:
         ("", NOTHING),
     ],
 )
-def test_places_are_filled_with_what_a_name_can_hold(value: Any, filled: str) -> None:
+def test_placeholders_are_filled_with_valid_characters(value: Any, filled: str) -> None:
     found = render("bq:{table}", {"table": value})
     assert found == f"bq:{filled}"
     assert name_check(found) == found
 
 
-def test_long_names_stay_apart() -> None:
-    """Two values that differ only beyond what a name can hold have two limits."""
+def test_long_names_stay_distinct() -> None:
+    """Two values that differ only beyond the maximum length have different limits."""
     first, second = (render("bq:{t}", {"t": "x" * 300 + end}) for end in "ab")
     assert len(first) == len(second) == LIMIT_NAME_MAX
     assert first != second

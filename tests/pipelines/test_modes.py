@@ -1,4 +1,4 @@
-"""Modes by the clock: both DST days, hour by hour, in several zones; and what wins over it."""
+"""Selection of modes by the clock, also on DST days in several zones, and what takes precedence."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ DAYS = [(zone, day) for zone, days in ZONES.items() for day in days]
 
 
 def at(text: str, zone: str = "America/New_York") -> Micros:
-    """A wall-clock time in a zone."""
+    """Return a wall-clock time in a zone as micros."""
     return from_datetime(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)))
 
 
 def by_wall_clock(hour: int) -> str:
-    """The mode the table names for this hour of the wall clock."""
+    """Return the expected mode for an hour of the wall clock."""
     if hour >= 23 or hour < 6:
         return "overnight"
     if 17 <= hour < 21:
@@ -38,11 +38,11 @@ def by_wall_clock(hour: int) -> str:
 
 
 class TestClock:
-    """The clock of the pipeline's timezone chooses."""
+    """Selection by the wall clock of the pipeline's timezone."""
 
     @pytest.mark.parametrize(("zone", "day"), DAYS)
-    def test_every_quarter_of_both_changing_days(self, zone: str, day: str) -> None:
-        """From the noon before to the noon after: one mode by the wall clock, and its partition."""
+    def test_every_quarter_hour_of_both_dst_days(self, zone: str, day: str) -> None:
+        """Mode and partition follow the wall clock from the noon before to the noon after."""
         start = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone)) - timedelta(hours=12)
         moment, end = from_datetime(start), from_datetime(start) + 50 * HOUR
         hours = set()
@@ -86,7 +86,7 @@ class TestClock:
         assert found.name == mode
         assert partition_of(found, now=now, timezone="America/New_York") == partition
 
-    def test_the_repeated_hour_is_one_night(self) -> None:
+    def test_the_repeated_hour_belongs_to_one_night(self) -> None:
         """01:30 occurs twice on 2 November 2025; both belong to the night of the 1st."""
         first = parse_iso("2025-11-02T05:30:00Z")
         for now in (first, first + HOUR):
@@ -119,11 +119,11 @@ class TestPrecedence:
             wanted = "backfill"
         assert found.name == (explicit or wanted)
 
-    def test_an_unknown_mode_is_refused_with_the_known_ones(self) -> None:
+    def test_an_unknown_mode_is_rejected(self) -> None:
         with pytest.raises(InvalidInput, match="one of backfill, manual, overnight"):
             detect(BUILT_IN, now=0, timezone="UTC", explicit="nightly")
 
-    def test_modes_of_ones_own_win_over_built_in_windows(self) -> None:
+    def test_own_modes_take_precedence_over_built_in_ones(self) -> None:
         late = Mode("late", window="00:00-04:00", partition_days=-2)
         modes = known_modes([late])
         found = detect(modes, now=self.NIGHT, timezone="America/New_York")
@@ -143,7 +143,7 @@ class TestPrecedence:
 
 
 class TestTable:
-    """The five modes as the table has them."""
+    """The five built-in modes as specified."""
 
     @pytest.mark.parametrize(
         ("name", "row"),

@@ -1,4 +1,4 @@
-"""Parameters: the schema is checked when declared, values when sent, both by name of the place."""
+"""Parameters: validation of schemas and of values; errors name the location."""
 
 from typing import Any
 
@@ -22,16 +22,16 @@ SCHEMA: dict[str, Any] = {
 
 
 class TestValues:
-    """What callers send."""
+    """Validation of values that callers send."""
 
-    def test_defaults_are_filled_in_and_the_input_is_left_alone(self) -> None:
+    def test_defaults_are_filled_in_without_changing_the_input(self) -> None:
         given = {"provider": "aws"}
         assert validate(SCHEMA, given) == {"provider": "aws", "days": 30}
         assert given == {"provider": "aws"}
         assert defaults(SCHEMA) == {"days": 30}
         assert defaults(None) == {}
 
-    def test_everything_allowed_passes(self) -> None:
+    def test_valid_values(self) -> None:
         value = {
             "provider": "gcp",
             "days": 2.0,
@@ -66,7 +66,7 @@ class TestValues:
             ({1: 3}, "parameters", "names that are text"),
         ],
     )
-    def test_each_mistake_names_its_place(
+    def test_errors_name_the_location(
         self, change: dict[Any, Any], field: str, expected: str
     ) -> None:
         with pytest.raises(InvalidInput) as caught:
@@ -74,11 +74,11 @@ class TestValues:
         assert caught.value.field == field
         assert expected in caught.value.expected
 
-    def test_what_is_required_is_missed(self) -> None:
+    def test_a_required_value_is_missing(self) -> None:
         with pytest.raises(InvalidInput, match=r"parameters\.provider: .*required"):
             validate(SCHEMA, {})
 
-    def test_deep_values_are_refused_not_recursed_into(self) -> None:
+    def test_deep_values_are_rejected(self) -> None:
         value: Any = []
         for _ in range(100):
             value = [value]
@@ -87,7 +87,7 @@ class TestValues:
 
 
 class TestSchemas:
-    """What pipelines declare."""
+    """Validation of schemas that pipelines declare."""
 
     def test_the_sample_is_accepted(self) -> None:
         schema_check(SCHEMA)
@@ -97,7 +97,7 @@ class TestSchemas:
         [
             ("string", "expected a schema"),
             ({"type": "strnig"}, "'strnig' is not a type"),
-            ({"type": "string", "pattern": "x"}, "'pattern' is not known for type string"),
+            ({"type": "string", "pattern": "x"}, "'pattern' is not supported for type string"),
             ({"type": "integer", "minimum": "1"}, "minimum: expected a number"),
             ({"type": "integer", "minimum": 2, "maximum": 1}, "minimum is greater than maximum"),
             ({"properties": []}, "properties: expected an object"),
@@ -109,6 +109,6 @@ class TestSchemas:
             ({"enum": "abc"}, "expected a list"),
         ],
     )
-    def test_each_mistake_is_named(self, schema: Any, text: str) -> None:
+    def test_invalid_schemas(self, schema: Any, text: str) -> None:
         with pytest.raises(DeclarationError, match=text):
             schema_check(schema)

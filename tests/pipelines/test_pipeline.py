@@ -1,4 +1,4 @@
-"""Declaring pipelines: reads like the whiteboard, and every mistake is named where it is made."""
+"""Declarations of pipelines, and the errors for invalid ones."""
 
 import functools
 import json
@@ -32,15 +32,15 @@ def nba() -> Pipeline:
 
 
 class TestDeclaration:
-    """What a declaration says."""
+    """Valid declarations."""
 
-    def test_the_decorated_function_stays_itself(self) -> None:
+    def test_the_decorator_returns_the_function(self) -> None:
         pipeline = Pipeline("p")
         assert pipeline.processor(work) is work
         assert pipeline.processor("again")(work) is work
         assert [p.body for p in pipeline.processors] == [work, work]
 
-    def test_a_pipeline_without_phases_has_one_called_main(self) -> None:
+    def test_a_pipeline_without_phases_has_a_main_phase(self) -> None:
         pipeline = Pipeline("p")
         pipeline.processor(work)
         assert [(p.phase, p.name, p.runs, p.pool) for p in pipeline.processors] == [
@@ -48,7 +48,7 @@ class TestDeclaration:
         ]
         assert not pipeline.has_flow
 
-    def test_phases_processors_and_what_runs_where(self) -> None:
+    def test_phases_processors_and_executors(self) -> None:
         pipeline = nba()
         pipeline.check()
         found = {p.path: (p.runs, p.pool, p.timeout_us) for p in pipeline.processors}
@@ -61,7 +61,7 @@ class TestDeclaration:
         assert pipeline.has_flow
         assert pipeline.phases[2].after == ("raw", "analytics")
 
-    def test_equal_declarations_have_equal_digests_and_a_change_changes_it(self) -> None:
+    def test_digests_are_equal_for_equal_declarations_only(self) -> None:
         assert nba().digest == nba().digest
         changed = nba()
         changed.phases[0].processor("more")(work)
@@ -70,7 +70,7 @@ class TestDeclaration:
 
 
 class TestMistakes:
-    """What a declaration may not say."""
+    """Invalid declarations."""
 
     @pytest.mark.parametrize("name", ["", "Nba", "1st", "a b", "é", "a" * 64, None, "a\n"])
     def test_bad_names(self, name: Any) -> None:
@@ -103,7 +103,7 @@ class TestMistakes:
         with pytest.raises(DeclarationError, match="processor p/a/work is declared twice"):
             phase.processor(work)
 
-    def test_after_names_something_else(self) -> None:
+    def test_after_is_not_a_phase_of_the_pipeline(self) -> None:
         pipeline, other = Pipeline("p"), Pipeline("other")
         with pytest.raises(DeclarationError, match="of another pipeline"):
             pipeline.phase("a", after=other.phase("b"))
@@ -127,7 +127,7 @@ class TestMistakes:
         with pytest.raises(DeclarationError, match="phase p/b has no processors"):
             pipeline.check()
 
-    def test_the_shorthand_beside_phases(self) -> None:
+    def test_the_shorthand_with_explicit_phases(self) -> None:
         pipeline = Pipeline("p")
         pipeline.phase("a")
         with pytest.raises(DeclarationError, match=r"@phase\.processor"):

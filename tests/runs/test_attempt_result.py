@@ -1,4 +1,4 @@
-"""How runs end: every ending's verdict, and bounds that hold whatever is thrown at them."""
+"""Results of attempts: completion, failure, timeout, loss and cancellation."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ from penstock.runs.states import MAX_LAPSES, RunState, RunStatus, status_fits
 
 
 def held(**fields: Any) -> HeldRun:
-    """A run in hand, on its first attempt."""
+    """Return a claimed run on its first attempt."""
     values: dict[str, Any] = dict.fromkeys(HeldRun._fields)
     values |= {
         "run_id": 7, "token": 3, "state": "RUNNING", "attempt": 1, "lapses": 0, "stales": 0,
@@ -31,11 +31,11 @@ def failed(run: HeldRun, error_type: str, jitter: float = 0.0, **failure: Any) -
 
 
 class TestCompleted:
-    """Work that was done."""
+    """Runs that completed."""
 
     @pytest.mark.parametrize("status", [RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS])
     def test_completed(self, status: RunStatus) -> None:
-        """A completed run keeps its figures and is neither retried nor dead."""
+        """A completed run has its counts and is neither retried nor dead."""
         finish = attempt_result.completed(held(), status=status, result="{}", records=5, bytes=9)
         assert (finish.run_id, finish.token) == (7, 3)
         assert (finish.final_state, finish.status) == ("COMPLETED", status.value)
@@ -43,18 +43,18 @@ class TestCompleted:
         assert finish.retry_delay_us is None
         assert not finish.is_dead
 
-    def test_a_failure_is_no_completion(self) -> None:
-        """A status that means failure cannot complete a run."""
+    def test_a_failure_status_cannot_complete_a_run(self) -> None:
+        """`completed` does not accept a failure status."""
         with pytest.raises(AssertionError):
             attempt_result.completed(held(), status=RunStatus.FAILURE)
 
 
 class TestFailed:
-    """Work that failed."""
+    """Runs that failed."""
 
     @pytest.mark.parametrize(("attempt", "minutes"), [(1, 5), (2, 10)])
     def test_retryable(self, attempt: int, minutes: int) -> None:
-        """A passing failure is retried after base × 2^(attempt − 1)."""
+        """A transient failure is retried after base × 2^(attempt − 1)."""
         finish = failed(held(attempt=attempt), "TRANSIENT_NETWORK")
         assert finish.retry_delay_us == minutes * MINUTE
         assert (finish.final_state, finish.status) == ("FAILED", "FAILURE")
@@ -63,7 +63,7 @@ class TestFailed:
         assert finish.retry_max_execution_us == 60 * MINUTE
 
     def test_the_last_attempt_is_dead(self) -> None:
-        """After the last attempt the run is dead and says why."""
+        """After the last attempt the run is dead, with a reason."""
         finish = failed(held(attempt=3), "TRANSIENT_NETWORK")
         assert finish.is_dead
         assert finish.retry_delay_us is None
@@ -75,33 +75,33 @@ class TestFailed:
         assert finish.is_dead
         assert "permanent" in (finish.why or "")
 
-    def test_insisting(self) -> None:
-        """The caller may insist on a retry of a permanent error, and forbid any other."""
+    def test_forced_and_forbidden_retries(self) -> None:
+        """The caller may force a retry of a permanent error, and forbid any retry."""
         assert failed(held(), "AUTHENTICATION_FAILED", insist=True).retry_delay_us is not None
         assert failed(held(), "TRANSIENT_NETWORK", insist=False).is_dead
         assert failed(held(attempt=3), "AUTHENTICATION_FAILED", insist=True).is_dead
 
-    def test_the_configs_retries_win(self) -> None:
-        """A config's own attempts and delays win over the error type's."""
+    def test_the_retry_settings_of_the_config_take_precedence(self) -> None:
+        """Attempts and delays of the config replace those of the error type."""
         run = held(attempt=1, retry=json.dumps({"max_attempts": 2, "base_delay_minutes": 1}))
         assert failed(run, "RATE_LIMIT_EXCEEDED").retry_delay_us == MINUTE
         assert failed(run._replace(attempt=2), "RATE_LIMIT_EXCEEDED").is_dead
 
-    def test_the_other_sides_wish(self) -> None:
-        """A Retry-After longer than the backoff is respected, up to 30 days."""
+    def test_retry_after(self) -> None:
+        """A Retry-After longer than the backoff is honoured, up to 30 days."""
         wish = 3 * DAY
         assert failed(held(), "RATE_LIMIT_EXCEEDED", retry_after_us=wish).retry_delay_us == wish
         far = failed(held(), "RATE_LIMIT_EXCEEDED", retry_after_us=400 * DAY)
         assert far.retry_delay_us == DELAY_CAP_MAX
 
     @pytest.mark.parametrize("text", ["", "{", "[]", '{"max_attempts": 0}', '{"nonsense": 1}'])
-    def test_a_stored_retry_that_cannot_be_read(self, text: str) -> None:
-        """A run ends by its error type's defaults when its stored retry settings are unreadable."""
+    def test_unreadable_retry_settings(self, text: str) -> None:
+        """If the stored retry settings are unreadable, the defaults of the error type apply."""
         assert failed(held(retry=text), "TRANSIENT_NETWORK").retry_delay_us == 5 * MINUTE
 
 
 class TestTimedOut:
-    """Runs over their time."""
+    """Runs that exceeded their maximum duration."""
 
     def test_timeout(self) -> None:
         """A timed-out run is TIMEOUT with status TIMEOUT and is retried."""
@@ -111,14 +111,14 @@ class TestTimedOut:
         assert finish.retry_max_execution_us == 90 * SECOND
         assert "1m30s" in (finish.error_details or "")
 
-    def test_the_multiplier_lengthens_the_limit(self) -> None:
+    def test_the_multiplier_extends_the_maximum_duration(self) -> None:
         """A timeout multiplier gives the next attempt more time; other failures do not."""
         run = held(retry=json.dumps({"timeout_multiplier": 1.5}))
         assert attempt_result.timed_out(run, jitter=0.0).retry_max_execution_us == 90 * MINUTE
         assert failed(run, "SERVICE_UNAVAILABLE").retry_max_execution_us == 60 * MINUTE
 
     def test_the_multiplier_is_bounded(self) -> None:
-        """However often a limit is multiplied it stays within a week, or where it was set."""
+        """Repeated multiplication is bounded by a week, or by a longer configured value."""
         retry = json.dumps({"timeout_multiplier": 10, "max_attempts": 100})
         run = held(retry=retry)
         for attempt in range(1, ATTEMPTS_MAX):
@@ -131,7 +131,7 @@ class TestTimedOut:
 
 
 class TestLost:
-    """Runs whose holder is gone, and runs that were stopped."""
+    """Runs that lost their worker, and runs that were cancelled."""
 
     def test_stale_first_and_again(self) -> None:
         """A stale run is retried at once the first time, with backoff the second."""
@@ -144,13 +144,13 @@ class TestLost:
         assert attempt_result.stale(held(attempt=3, stales=2), jitter=0.0).is_dead
 
     def test_stale_without_a_name(self) -> None:
-        """A holder that gave no name is still spoken of."""
+        """The message also works if the worker has no name."""
         assert "its worker" in (
             attempt_result.stale(held(claimed_by=None), jitter=0.0).error_details or ""
         )
 
     def test_lapsed_out(self) -> None:
-        """A run claimed for the last time and never started is dead, not retried."""
+        """A run whose claims lapsed too often is dead, not retried."""
         finish = attempt_result.lapsed_out(held(state="CLAIMED", lapses=MAX_LAPSES - 1))
         assert finish.is_dead
         assert finish.retry_delay_us is None
@@ -159,7 +159,7 @@ class TestLost:
             attempt_result.lapsed_out(held(state="CLAIMED", lapses=MAX_LAPSES - 2))
 
     def test_cancelled(self) -> None:
-        """A cancelled run carries who and why, no status, no retry, no death."""
+        """A cancelled run has an actor and a reason, but no status; it is not retried or dead."""
         finish = attempt_result.cancelled(held(), actor="ann", why="wrong day")
         assert (finish.final_state, finish.status) == ("CANCELLED", None)
         assert (finish.actor, finish.why) == ("ann", "wrong day")
@@ -191,7 +191,7 @@ def test_every_failure_is_retried_or_dead(
     retry: str | None,
     how: str,
 ) -> None:
-    """Each failure is either retried within bounds or dead, and never beyond its attempts."""
+    """Each failure is either retried within bounds or dead, and attempts are never exceeded."""
     run = held(attempt=attempt, stales=stales, retry=retry)
     if how == "failed":
         failure = attempt_result.Failure(

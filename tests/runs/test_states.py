@@ -1,4 +1,4 @@
-"""The state machine: exactly the edges of the specification, and the page that shows them."""
+"""The state machine of runs: the transitions of the specification, and its documentation."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ LEGAL = {
 
 
 @pytest.mark.parametrize(("source", "target"), list(product(RunState, RunState)))
-def test_check_allows_exactly_the_specified_edges(source: RunState, target: RunState) -> None:
-    """All 49 pairs: eleven are legal, the others are refused with both states named."""
+def test_check_allows_exactly_the_specified_transitions(source: RunState, target: RunState) -> None:
+    """Of all 49 pairs eleven are legal; the others raise an error that names both states."""
     if (source, target) in LEGAL:
         states.check(source, target, "run_x")
         assert states.path_is_legal([source, target])
@@ -34,7 +34,7 @@ def test_check_allows_exactly_the_specified_edges(source: RunState, target: RunS
 
 
 def test_terminal_states() -> None:
-    """Four states are final, every other one leads on."""
+    """Four states are final; all others have transitions."""
     assert {DONE, FAILED, TIMEOUT, CANCELLED} == states.TERMINAL
     assert {P, C, R} == states.LIVE
 
@@ -53,12 +53,12 @@ def test_terminal_states() -> None:
     ],
 )
 def test_paths(path: list[RunState], legal: bool) -> None:
-    """Claim and start may be carried by the end, but no edge may be jumped over."""
+    """A path may include the claim and the start, but must not skip a transition."""
     assert states.path_is_legal(path) is legal
 
 
 def test_statuses_fit_states() -> None:
-    """A status belongs to one final state; cancelled and live runs carry none."""
+    """A status belongs to one final state; cancelled and live runs have none."""
     fitting = {(s, t) for s in RunState for t in RunStatus if states.status_fits(s, t)}
     assert fitting == {
         (DONE, RunStatus.SUCCESS),
@@ -70,7 +70,7 @@ def test_statuses_fit_states() -> None:
     assert all(states.status_fits(states.final_state(t), t) for t in RunStatus)
 
 
-def test_the_page_is_in_step() -> None:
-    """docs/state_machine.md is what the table renders to."""
-    page = Path(__file__).parents[2] / "docs" / "state_machine.md"
+def test_the_documentation_is_up_to_date() -> None:
+    """docs/state_machine.md equals the output of `document`."""
+    page = Path(__file__).parents[3] / "docs" / "state_machine.md"
     assert page.read_text(encoding="utf-8") == states.document()

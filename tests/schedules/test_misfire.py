@@ -1,4 +1,4 @@
-"""Misfire plans: what starts after downtime and what is written down as missed."""
+"""Misfire plans: which occurrences start after downtime, and which are recorded as missed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ HOURLY = cron("0 * * * *")
 
 
 @pytest.mark.parametrize("catch_up", list(CatchUp))
-def test_on_time_every_policy_runs_the_slot(catch_up: CatchUp) -> None:
-    """A slot met within seconds starts, and nothing is missed."""
+def test_every_policy_runs_an_occurrence_on_time(catch_up: CatchUp) -> None:
+    """An occurrence that is seconds late starts, and nothing is missed."""
     found = plan(HOURLY, MIDNIGHT, MIDNIGHT + 5_000_000, catch_up)
     assert found == SlotPlan(run_slot=MIDNIGHT, next_slot=MIDNIGHT + HOUR)
 
 
 def test_one_runs_the_latest() -> None:
-    """After five hours the latest slot runs and five are missed."""
+    """After five hours the latest occurrence runs and five are missed."""
     assert plan(HOURLY, MIDNIGHT, MIDNIGHT + 5 * HOUR + 10 * MINUTE, CatchUp.ONE) == SlotPlan(
         run_slot=MIDNIGHT + 5 * HOUR,
         next_slot=MIDNIGHT + 6 * HOUR,
@@ -31,7 +31,7 @@ def test_one_runs_the_latest() -> None:
 
 
 def test_none_runs_the_latest_only_within_the_grace() -> None:
-    """Ten minutes late is too late by default, and in time with a longer grace."""
+    """Ten minutes exceed the default grace period; a longer one permits the run."""
     now = MIDNIGHT + 5 * HOUR + 10 * MINUTE
     assert plan(HOURLY, MIDNIGHT, now, CatchUp.NONE) == SlotPlan(
         run_slot=None,
@@ -45,7 +45,7 @@ def test_none_runs_the_latest_only_within_the_grace() -> None:
 
 
 def test_all_runs_the_oldest_within_the_window_and_stays_due() -> None:
-    """Slots beyond the window are missed, the rest start one plan at a time, oldest first."""
+    """Occurrences before the window are missed; the others start one at a time, oldest first."""
     now = MIDNIGHT + 5 * HOUR + 10 * MINUTE
     slot, started, missed = MIDNIGHT, [], 0
     while slot <= now:
@@ -58,7 +58,7 @@ def test_all_runs_the_oldest_within_the_window_and_stays_due() -> None:
 
 
 def test_all_with_everything_beyond_the_window() -> None:
-    """A daily slot missed by more than the window is only written down."""
+    """A daily occurrence older than the window is only recorded as missed."""
     found = plan(cron("@daily"), MIDNIGHT, MIDNIGHT + 5 * HOUR, CatchUp.ALL, window_us=HOUR)
     assert found == SlotPlan(
         run_slot=None,
@@ -70,15 +70,15 @@ def test_all_with_everything_beyond_the_window() -> None:
 
 
 def test_a_day_and_years_of_minutes() -> None:
-    """A day is exact; years are bounded by the cap on the count."""
+    """A day is counted exactly; the count of years is capped."""
     rule = cron("* * * * *", "America/New_York")
     day = plan(rule, MIDNIGHT, MIDNIGHT + DAY)
     assert (day.missed_count, day.run_slot) == (1440, MIDNIGHT + DAY)
     assert plan(rule, MIDNIGHT, MIDNIGHT + 3650 * DAY).missed_count == COUNT_CAP
 
 
-def test_a_slot_off_the_cadence_counts_as_one() -> None:
-    """After an edit the stored slot may not fit the new rule; it is due all the same."""
+def test_a_time_off_the_cadence_counts_as_an_occurrence() -> None:
+    """After an edit, the stored next run time may not match the new cadence; it is still due."""
     odd = MIDNIGHT + 7 * MINUTE
     assert plan(HOURLY, odd, odd + MINUTE).run_slot == odd
     later = plan(HOURLY, odd, MIDNIGHT + 2 * HOUR)
@@ -86,8 +86,8 @@ def test_a_slot_off_the_cadence_counts_as_one() -> None:
     assert (later.run_slot, later.missed_count) == (MIDNIGHT + 2 * HOUR, 2)
 
 
-def test_intervals_go_on_from_the_slot_or_from_the_anchor() -> None:
-    """Without an anchor the slot itself sets the phase."""
+def test_intervals_continue_from_the_run_time_or_the_anchor() -> None:
+    """Without an anchor, intervals are counted from the stored next run time."""
     odd = MIDNIGHT + 7 * MINUTE
     rule = every(HOUR)
     assert plan(rule, odd, odd + 90 * MINUTE).run_slot == odd + HOUR

@@ -1,4 +1,4 @@
-"""Previews: the fires with what people should know about them."""
+"""Previews: the next occurrences, with notes about daylight saving."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from penstock.schedules.preview import Fire, preview
 NY = "America/New_York"
 
 
-def test_a_fire_shows_the_moment_and_the_wall_clock() -> None:
-    """An ordinary fire has no note."""
+def test_an_occurrence_has_its_time_and_its_local_time() -> None:
+    """An ordinary occurrence has no note."""
     after = parse_iso("2026-01-10T00:00:00Z")
     assert preview(cron("30 2 * * *", NY), after, 1) == [
         Fire(
@@ -47,7 +47,7 @@ def test_a_fire_shows_the_moment_and_the_wall_clock() -> None:
         (
             "30 */2 * * *", NY, "2026-03-08T06:00:00Z", "2026-03-08T04:30:00-04:00",
             "2026-03-08 02:30 does not exist (clocks go forward from 02:00 to 03:00): "
-            "left out, elapsed time goes on",
+            "skipped, counting elapsed time",
         ),
         (
             "0 12 * * *", "Pacific/Apia", "2011-12-29T23:00:00Z", "2011-12-31T12:00:00+14:00",
@@ -58,13 +58,13 @@ def test_a_fire_shows_the_moment_and_the_wall_clock() -> None:
     ],
 )  # fmt: skip
 def test_notes(expr: str, zone: str, after: str, local: str, note: str | None) -> None:
-    """Each effect of daylight saving is put into words, and nothing else is."""
+    """Every effect of daylight saving has a note, and nothing else has."""
     (fire,) = preview(cron(expr, zone), parse_iso(after), 1)
     assert (fire.local, fire.note) == (local, note)
 
 
 def test_intervals_and_counts() -> None:
-    """Intervals are shown in UTC; a preview has 1 to 1,000 fires."""
+    """Intervals are shown in UTC; a preview has 1 to 1,000 occurrences."""
     fires = preview(every(HOUR), 0, 3)
     assert [iso(fire.at) for fire in fires] == [f"1970-01-01T0{n}:00:00Z" for n in (1, 2, 3)]
     for n in (0, -1, 1001, True):

@@ -179,7 +179,7 @@ class TestCollect:
 
     def test_only_for_functions_of_this_process(self) -> None:
         pipeline, wrong = Pipeline("p"), cast("Any", {"collect": 30})
-        with pytest.raises(DeclarationError, match="collect hands many runs to one call"):
+        with pytest.raises(DeclarationError, match="collect passes several runs to one call"):
             pipeline.phase("main").external("far", collect=Collect())
         with pytest.raises(DeclarationError, match=r"takes Collect\(max=30"):
             pipeline.phase("other").processor("x", **wrong)(lambda _: None)

@@ -1,9 +1,10 @@
-"""API keys: how they are spelled, told apart from typos, hashed, and what their roles may do.
+"""API keys: their format, checksum and hash, and the permissions of roles.
 
-``pnk_7h2kq0v3_<40 characters><6 characters>`` is a prefix that secret scanners know, the key's id,
-a secret of 200 bits and a checksum over all of it, so that a mistyped or cut key is refused without
-a look at the store. Only the SHA-256 of the secret is kept: at that entropy nothing slower helps.
-Pure: randomness comes from `core.ids`, time is given. The client mints and the API authenticates.
+``pnk_7h2kq0v3_<40 characters><6 characters>`` is a prefix that secret scanners recognise, the key's
+id, a secret of 200 bits and a checksum over all of it, so that a mistyped or truncated key is
+rejected without a database query. Only the SHA-256 of the secret is stored: at that entropy, a
+slower hash adds no security. Pure: randomness comes from `core.ids`, functions take `now`. The
+client creates keys; the API authenticates them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SHAPE = re.compile(rf"{PREFIX}_([{_ALPHABET}]{{8}}|[{_ALPHABET}]{{13}})_([{_ALP
 
 
 class Power(StrEnum):
-    """What a route asks of its caller."""
+    """A permission that a route requires of its caller."""
 
     READ_RUNS = "read_runs"
     READ = "read"
@@ -39,7 +40,7 @@ class Power(StrEnum):
 
 
 class Role(StrEnum):
-    """What a key is for. Workers and viewers have different powers; neither contains the other."""
+    """Role of an API key: a set of permissions. Neither WORKER nor VIEWER includes the other."""
 
     ADMIN = "admin"
     OPERATOR = "operator"
@@ -47,11 +48,11 @@ class Role(StrEnum):
     VIEWER = "viewer"
 
     def may(self, power: Power) -> bool:
-        """Whether the role has a power."""
+        """Return whether the role has a permission."""
         return power in POWERS[self]
 
     def covers(self, least: Role) -> bool:
-        """Whether the role may do everything that `least` may."""
+        """Return whether the role has every permission of `least`."""
         return POWERS[least] <= POWERS[self]
 
 
@@ -68,7 +69,7 @@ POWERS: Final[Mapping[Role, frozenset[Power]]] = MappingProxyType(
 
 
 class KeyState(StrEnum):
-    """Whether a key opens anything; a rotating one opens with its old secret as well."""
+    """State of an API key. A ROTATING key is accepted with its previous secret as well."""
 
     ACTIVE = "active"
     ROTATING = "rotating"
@@ -78,7 +79,7 @@ class KeyState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who is calling: a key, its role, and the one customer it is bound to, if any."""
+    """An authenticated caller: its key, its role, and the customer it is bound to, if any."""
 
     key_id: int
     name: str
@@ -88,13 +89,13 @@ class Principal:
 
     @property
     def actor(self) -> str:
-        """Who is written down for what this caller changes."""
+        """Actor recorded in the journal for changes made by this caller."""
         return f"key:{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedKey:
-    """A well-formed key, taken apart; not yet known to be a real one."""
+    """The parts of a well-formed key. It may not exist in the database."""
 
     key_id: int
     secret: str
@@ -104,14 +105,14 @@ class ParsedKey:
 
 
 def spell(key_id: int, secret: str) -> str:
-    """The key as its owner gets it, once."""
+    """Return the text of a key. It is shown once, when the key is created or rotated."""
     assert len(secret) == SECRET_CHARS
     body = f"{PREFIX}_{encode('key', key_id).removeprefix('key_')}_{secret}"
     return body + _check(body)
 
 
 def parse(text: object) -> ParsedKey | None:
-    """A key taken apart; None when it is none, or has a typo."""
+    """Return the parts of a key, or None if the text is malformed or its checksum is wrong."""
     if not isinstance(text, str) or len(text) > KEY_MAX:
         return None
     shape = _SHAPE.fullmatch(text)
@@ -125,19 +126,19 @@ def parse(text: object) -> ParsedKey | None:
 
 
 def digest(secret: str) -> str:
-    """What is stored of a secret."""
+    """Return the hash under which a secret is stored."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def is_secret_of(secret: str, stored: str | None) -> bool:
-    """Whether a secret is the one stored; takes the same time however much of it is right."""
+    """Return whether a secret matches the stored hash, in constant time."""
     return hmac.compare_digest(digest(secret), stored or "")
 
 
 def state_of(
     now: int, *, expires_at: int | None, revoked_at: int | None, previous_until: int | None
 ) -> KeyState:
-    """The state of a key at a time; a key expires at its moment, not after it."""
+    """Return the state of a key at `now`. A key is expired from `expires_at` on, inclusive."""
     if revoked_at is not None:
         return KeyState.REVOKED
     if expires_at is not None and now >= expires_at:
@@ -148,7 +149,7 @@ def state_of(
 
 
 def check_role(value: object) -> Role:
-    """A role by its name, or InvalidInput."""
+    """Return the role with this name. Raise InvalidInput if there is none."""
     try:
         return Role(str(value))
     except ValueError:
@@ -157,4 +158,4 @@ def check_role(value: object) -> Role:
 
 def _check(body: str) -> str:
     number = int.from_bytes(hashlib.sha256(body.encode()).digest()[:8], "big")
-    return "".join(_ALPHABET[(number >> 5 * place) & 31] for place in range(CHECK_CHARS))
+    return "".join(_ALPHABET[(number >> 5 * index) & 31] for index in range(CHECK_CHARS))

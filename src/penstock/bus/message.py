@@ -1,7 +1,7 @@
-"""Messages as every transport and the consumer kit know them: what is published, what is delivered.
+"""Records of messages, deliveries and subscriptions, shared by all transports and the consumer kit.
 
-Plain records. A message has bytes and text attributes; a delivery is one handing-over of it under
-an ack id, which is worth something only until the next handing-over.
+A message has data (bytes) and text attributes. A delivery is one attempt to deliver a message,
+identified by an ack id that becomes stale when the message is delivered again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from penstock.core.clock import SECOND, Micros
 
 DEAD_LETTER_SUFFIX: Final = ".dlq"
 
-# Topics of the house that are there for whoever subscribes; so are <pipeline>.<phase>.complete and
-# .trigger of every pipeline.
+# System topics that always exist and can be subscribed to, as can <pipeline>.<phase>.complete and
+# <pipeline>.<phase>.trigger of every pipeline.
 BUILTIN_TOPICS: Final = frozenset(
     {
         "penstock.orchestration-status",
@@ -28,7 +28,8 @@ BUILTIN_TOPICS: Final = frozenset(
 )
 PHASE_TOPICS: Final = (".complete", ".trigger")
 
-# Google's names, so that tooling carries over; the rest are ours.
+# The first four are the names that Google Pub/Sub uses, so that existing tools keep working; the
+# others are Penstock's.
 SOURCE_DELIVERY_COUNT: Final = "CloudPubSubDeadLetterSourceDeliveryCount"
 SOURCE_SUBSCRIPTION: Final = "CloudPubSubDeadLetterSourceSubscription"
 SOURCE_SUBSCRIPTION_PROJECT: Final = "CloudPubSubDeadLetterSourceSubscriptionProject"
@@ -41,7 +42,7 @@ ERROR_TEXT: Final = "penstock-error"
 
 
 class ErrorKind(StrEnum):
-    """What a failure to handle a message means for the message."""
+    """Kind of failure reported by a nack. POISON messages become dead letters without a retry."""
 
     POISON = "poison"
     TRANSIENT = "transient"
@@ -49,7 +50,7 @@ class ErrorKind(StrEnum):
 
 
 class Settling(StrEnum):
-    """What became of an ack, a nack or an extension."""
+    """Result of an ack, a nack or a deadline extension. STALE: the ack id is no longer valid."""
 
     DONE = "done"
     STALE = "stale"
@@ -57,7 +58,7 @@ class Settling(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A message to be published. `dedupe_id`: publishing it again answers the first message id."""
+    """A message to publish. Publishing the same `dedupe_id` again returns the first message id."""
 
     data: bytes = b""
     attributes: Mapping[str, str] = field(default_factory=dict)
@@ -67,7 +68,9 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One handing-over of a message. `attempt` counts from 1 and is stored before this exists."""
+    """One delivery of a message. `attempt` counts from 1 and is stored before the delivery is
+    returned.
+    """
 
     ack_id: str
     message_id: str
@@ -83,7 +86,9 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nack:
-    """A refusal. Poison goes straight to the dead letters; `delay_us` lengthens the backoff."""
+    """A negative acknowledgement. Poison becomes a dead letter at once; `delay_us` lengthens the
+    backoff.
+    """
 
     ack_id: str
     kind: ErrorKind = ErrorKind.TRANSIENT
@@ -94,7 +99,7 @@ class Nack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """A topic as it is declared."""
+    """Declaration of a topic."""
 
     name: str
     retention_us: Micros = 7 * 86_400 * SECOND
@@ -102,7 +107,7 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionSpec:
-    """A subscription as it is declared. `dead_letter_topic` None means no dead-letter policy."""
+    """Declaration of a subscription. `dead_letter_topic` None means no dead-letter policy."""
 
     name: str
     topic: str

@@ -1,8 +1,8 @@
-"""What becomes of a delivery that was refused or whose deadline passed: wait, or dead letter.
+"""Redelivery: whether a nacked or expired delivery is retried or becomes a dead letter.
 
-Pure: the jitter is given. Waiting grows from the subscription's shortest to its longest backoff and
-is never shorter than the shortest. Without a dead-letter policy nothing dies: a message waits, ever
-longer, until its retention ends.
+Pure: the jitter is an argument. The delay grows from the subscription's minimum to its maximum
+backoff and is never below the minimum. Without a dead-letter policy a message is redelivered, with
+growing delays, until its retention ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PROJECT: Final = "penstock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a subscription says about failures."""
+    """Failure policy of a subscription."""
 
     min_backoff_us: Micros
     max_backoff_us: Micros
@@ -41,27 +41,29 @@ class Policy:
 
 
 def backoff(policy: Policy, attempt: int, jitter: float) -> Micros:
-    """How long to wait after the n-th attempt failed; `jitter` in [0, 1) lengthens by a quarter."""
+    """Return the delay after a failed attempt; `jitter` in [0, 1) adds up to a quarter of it."""
     exponent = min(max(attempt - 1, 0), 40)
     base = min(policy.min_backoff_us << exponent, policy.max_backoff_us)
     return base + int(base * JITTER_SHARE * min(max(jitter, 0.0), 1.0))
 
 
 def is_dead(policy: Policy, attempt: int, kind: ErrorKind) -> bool:
-    """Whether a failed delivery is a dead letter: poison at once, else after the last attempt."""
+    """Return whether a failed delivery becomes a dead letter: poison at once, others after the last
+    attempt.
+    """
     if not policy.has_dead_letters:
         return False
     return kind is ErrorKind.POISON or attempt >= policy.max_attempts
 
 
 def delay(policy: Policy, attempt: int, jitter: float, asked_us: Micros | None) -> Micros:
-    """How long a failed delivery waits; what was asked for lengthens the backoff, up to a day."""
+    """Return the delay of a redelivery: the backoff, or `asked_us` (at most a day) if longer."""
     return max(backoff(policy, attempt, jitter), min(asked_us or 0, DELAY_MAX))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """How a message died, as its copy in the dead-letter topic tells."""
+    """Failure report of a message, written to its copy in the dead-letter topic."""
 
     message_id: int
     subscription: str
@@ -74,7 +76,7 @@ class Death:
 
 
 def dead_letter_attributes(death: Death) -> dict[str, str]:
-    """What is added to a dead letter's own attributes: Google's four, and ours."""
+    """Return the attributes added to a dead letter: the four of Google Pub/Sub, and Penstock's."""
     return {
         SOURCE_DELIVERY_COUNT: str(death.attempts),
         SOURCE_SUBSCRIPTION: death.subscription,

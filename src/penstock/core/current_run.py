@@ -1,7 +1,8 @@
-"""The run whose processor is being executed, for code that is not handed its context.
+"""The current run, for code that does not receive the run's context as an argument.
 
 The worker sets it around the call of a processor, in the thread or task that executes it; a thread
-that a processor starts has none. Slots of limits ask here, to be able to give the worker back.
+that a processor starts has none. Slots of limits read it so that a run that waits too long can be
+snoozed, which frees its worker.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class HeldRunIdentity(Protocol):
 
 
 class PresentRun(Protocol):
-    """What slots need of a run."""
+    """The part of a run that slots use."""
 
     @property
     def held(self) -> HeldRunIdentity:
@@ -35,16 +36,16 @@ class PresentRun(Protocol):
 
     @property
     def asked(self) -> MutableMapping[str, int]:
-        """How many slots of each limit this execution has asked for."""
+        """Number of slots of each limit that this execution has requested so far."""
         ...
 
     @property
     def store(self) -> object | None:
-        """The worker's store; None in a process of the run's own."""
+        """The worker's store; None if the run executes in a child process."""
         ...
 
     def check(self) -> None:
-        """Raise when the run has to stop."""
+        """Raise if the run has to stop."""
         ...
 
 

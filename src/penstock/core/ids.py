@@ -1,8 +1,8 @@
-"""Public ids: an opaque, reversible spelling of the store's bigint ids, and random identifiers.
+"""Public ids: an opaque, reversible encoding of the store's bigint ids, and random identifiers.
 
 ``run_7h2kq0v3`` is a kind, an underscore and Crockford base32 of a keyed permutation: 8 characters
-for ids below 2**40, 13 above. The permutation hides order and counts from the casual eye; it is not
-a secret and never an authorisation. The constants may never change: ids live in logs and links.
+for ids below 2**40, 13 above. The permutation hides order and counts from casual readers; it is not
+a secret and authorises nothing. The constants must never change: ids appear in logs and links.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WORD = 2**64 - 1
 
 
 def encode(kind: str, n: int) -> str:
-    """Return the public id of the n-th thing of a kind; n is what the store counted."""
+    """Return the public id for the database id ``n`` of the given kind."""
     assert 0 <= n <= ID_MAX, n
     if n < _SHORT_LIMIT:
         return f"{kind}_{_spell(_scramble(n, _SHORT_HALF, _keys(kind)), _SHORT_CHARS)}"
@@ -54,7 +54,7 @@ def encode(kind: str, n: int) -> str:
 
 
 def decode(kind: str, text: object, field: str | None = None) -> int:
-    """Return the number behind a public id; InvalidInput unless it is exactly one of that kind."""
+    """Return the database id of a public id. Raise InvalidInput if it is not an id of that kind."""
     field = field or f"{kind}_id"
     expected = f'an id such as "{encode(kind, 1)}"'
     if not isinstance(text, str) or len(text) > 64:
@@ -79,7 +79,7 @@ def new_correlation_id(random_bytes: RandomBytes = secrets.token_bytes) -> str:
 
 
 def new_boot_id(random_bytes: RandomBytes = secrets.token_bytes) -> str:
-    """Return a new identity for one process start: 128 random bits in 26 characters."""
+    """Return a new id for one start of a process: 128 random bits in 26 characters."""
     return _spell(int.from_bytes(random_bytes(16), "big"), 26)
 
 
@@ -89,25 +89,29 @@ def new_secret(random_bytes: RandomBytes = secrets.token_bytes) -> str:
 
 
 def stable_fraction(key: int | str) -> float:
-    """Return a number in [0, 1) that depends on the key alone, for jitter that stays put."""
+    """Return a number in [0, 1) that depends only on the key, for jitter that is stable."""
     digest = hashlib.blake2b(f"{type(key).__name__}:{key}".encode(), digest_size=8).digest()
     return float((int.from_bytes(digest, "big") >> 11) / 2**53)
 
 
 @lru_cache(maxsize=32)
 def _keys(kind: str) -> tuple[int, ...]:
-    """Return the round keys of a kind; they differ so that run 1 and config 1 look unrelated."""
+    """Return the Feistel round keys of a kind; they differ by kind, so that the ids of run 1 and
+    config 1 look unrelated.
+    """
     assert kind in KINDS, kind
     digest = hashlib.blake2b(kind.encode(), digest_size=32, person=b"penstock-ids").digest()
     return tuple(int.from_bytes(digest[i : i + 8], "big") for i in range(0, 32, 8))
 
 
 def _other_kind(prefix: str) -> str | None:
-    return f"That is the id of a different kind of thing ({prefix})." if prefix in KINDS else None
+    return f"This is the id of another kind of resource ({prefix})." if prefix in KINDS else None
 
 
 def _scramble(n: int, half: int, keys: tuple[int, ...]) -> int:
-    """Permute a number of 2·half bits by a Feistel network: reversible for any round function."""
+    """Permute a number of 2·half bits with a Feistel network, which is reversible for any round
+    function.
+    """
     mask, shift = (1 << half) - 1, 64 - half
     left, right = n >> half, n & mask
     for key in keys:

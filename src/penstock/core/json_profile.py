@@ -1,9 +1,9 @@
-"""The one JSON profile of the edges: what one engine or reader would refuse, everybody refuses.
+"""The JSON profile for all input: rejects documents that some database or JSON parser would reject.
 
 Pure. UTF-8 without a byte order mark; no NaN or infinities; no NUL characters; no lone surrogates;
-no two names in an object that are equal once normalized (NFC); whole numbers of at most 64 bits;
-bounded depth, names, objects and size. Refusals are InvalidInput that say where, and never quote
-a value.
+no two names in an object that are equal after NFC normalization; integers of at most 64 bits;
+bounded depth and numbers of names, objects and lists. Violations raise InvalidInput with the
+location, and never quote a value.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ DIGITS_MAX: Final = 40
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# A text is passed over in one step, also one that never ends: bodies have megabytes of base64.
+# Skips a string in one step, even an unterminated one: bodies contain megabytes of base64.
 _TEXT_OR_MARK = re.compile(rb'"(?:[^"\\]|\\.)*+\\?(?:"|\Z)|[\[\]{}:]', re.DOTALL)
 
 
 def parse(body: bytes, field: str = "body", *, names_max: int = NAMES_MAX) -> Any:
-    """The value of a JSON document, or InvalidInput."""
+    """Parse a JSON document. Raise InvalidInput if it violates the profile."""
     if body.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
         raise InvalidInput(field, "UTF-8 without a byte order mark", "a byte order mark")
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidInput(field, "UTF-8 text", f"byte {error.start} that is not") from None
+        raise InvalidInput(field, "UTF-8 text", f"an invalid byte at {error.start}") from None
     _check_nesting(body, field, names_max)
     reader = _Reader(field, names_max)
     try:
@@ -46,8 +46,8 @@ def parse(body: bytes, field: str = "body", *, names_max: int = NAMES_MAX) -> An
             parse_int=reader.whole,
         )
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise InvalidInput(field, "a JSON document", f"{error.msg} at {place}") from None
+        location = f"line {error.lineno}, column {error.colno}"
+        raise InvalidInput(field, "a JSON document", f"{error.msg} at {location}") from None
     except RecursionError:
         raise InvalidInput(field, f"at most {DEPTH_MAX} levels", "more") from None
     _check_texts(value, field)
@@ -55,7 +55,7 @@ def parse(body: bytes, field: str = "body", *, names_max: int = NAMES_MAX) -> An
 
 
 class _Reader:
-    """What the parser calls for each object and number."""
+    """Callbacks of the parser for objects and numbers."""
 
     def __init__(self, field: str, names_max: int) -> None:
         self._field = field
@@ -63,7 +63,7 @@ class _Reader:
         self._names = 0
 
     def pairs(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        """An object; equal names are refused, also those that only look equal."""
+        """Return an object. Reject duplicate names, also those equal only after normalization."""
         self._names += len(pairs)
         if self._names > self._names_max:
             raise InvalidInput(self._field, f"at most {self._names_max} names", "more")
@@ -72,31 +72,31 @@ class _Reader:
         if not all(is_normalized("NFC", name) for name in made):
             distinct = len({normalize("NFC", name) for name in made})
         if distinct < len(pairs):
-            raise InvalidInput(self._field, "each name of an object once", "a name twice")
+            raise InvalidInput(self._field, "unique names in each object", "a duplicate name")
         return made
 
     def constant(self, name: str) -> Any:
-        """NaN, Infinity and -Infinity are not JSON."""
+        """Reject NaN, Infinity and -Infinity, which are not JSON."""
         raise InvalidInput(self._field, "finite numbers", name)
 
     def number(self, text: str) -> float:
-        """A number with a fraction or an exponent."""
+        """Parse a number with a fraction or an exponent."""
         value = float(text)
         if not math.isfinite(value):
             raise InvalidInput(self._field, "finite numbers", text[:DIGITS_MAX])
         return value
 
     def whole(self, text: str) -> int:
-        """A whole number that every reader can hold."""
+        """Parse an integer; it must fit into 64 bits."""
         if len(text) > DIGITS_MAX or not INT_MIN <= int(text) <= INT_MAX:
             raise InvalidInput(
-                self._field, "whole numbers of at most 64 bits", f"one of {len(text)} digits"
+                self._field, "whole numbers of at most 64 bits", f"a number of {len(text)} digits"
             )
         return int(text)
 
 
 def _check_nesting(body: bytes, field: str, most: int) -> None:
-    """Refuse what nests too deep or has too many parts, before anything is built from it."""
+    """Reject documents with too many levels or parts, before any value is built."""
     if body.count(b"[") + body.count(b"{") <= DEPTH_MAX and body.count(b":") <= most:
         return
     depth = count = names = 0
@@ -118,23 +118,23 @@ def _check_nesting(body: bytes, field: str, most: int) -> None:
 
 
 def _check_texts(value: Any, field: str) -> None:
-    for text, place in _texts(value, field):
+    for text, location in _texts(value, field):
         if "\x00" in text:
-            raise InvalidInput(place[:200], "text without NUL characters", "a NUL character")
+            raise InvalidInput(location[:200], "text without NUL characters", "a NUL character")
         if not text.isascii() and _SURROGATE.search(text):
-            raise InvalidInput(place[:200], "text without lone surrogates", "a lone surrogate")
+            raise InvalidInput(location[:200], "text without lone surrogates", "a lone surrogate")
 
 
-def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Every text of a document with where it stands."""
+def _texts(value: Any, location: str) -> Iterator[tuple[str, str]]:
+    """Yield every string of a document with its location."""
     if isinstance(value, str):
-        yield value, place
+        yield value, location
     elif isinstance(value, dict):
         for name, part in value.items():
-            yield name, place
+            yield name, location
             if isinstance(part, str | dict | list):
-                yield from _texts(part, f"{place}.{name}")
+                yield from _texts(part, f"{location}.{name}")
     elif isinstance(value, list):
         for index, part in enumerate(value):
             if isinstance(part, str | dict | list):
-                yield from _texts(part, f"{place}[{index}]")
+                yield from _texts(part, f"{location}[{index}]")

@@ -1,6 +1,6 @@
-"""The names of pipelines, phases, processors, modes and pools: one rule for all of them.
+"""The rule for names of pipelines, phases, processors, modes and pools.
 
-A name is safe in a path, a topic, an address and a command line. Declarations call this.
+A valid name is safe in a path, a topic, an address and a command line.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,62}", re.ASCII)
 
 
 def name_check(name: object, kind: str, where: str) -> None:
-    """Raise DeclarationError unless the name is one a pipeline, phase or processor may have."""
+    """Raise DeclarationError unless the name is valid. `kind` and `where` go into the message."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise DeclarationError(
-            f"{where}: {name!r:.80} is not a {kind} name; use a small letter, then at most 62 "
-            "small letters, digits, '_', '.' or '-'."
+            f"{where}: {name!r:.80} is not a {kind} name; use a lowercase letter, then at most 62 "
+            "lowercase letters, digits, '_', '.' or '-'."
         )

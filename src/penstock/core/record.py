@@ -1,9 +1,9 @@
-"""Records to JSON and back: one rule for everything that must be replayed from what was written.
+"""Conversion of records to JSON and back, for everything that is stored and replayed.
 
 A record is a frozen dataclass of plain values, enums, tuples, sets, mappings and other records.
-`plain` leaves out what equals its default, so that a new field changes no old text; `read` takes
-what is missing from the defaults. A field marked `KEEP_OUT` never leaves the process. A record
-with a constructor of its own offers `from_fields` besides. Nothing here reads or writes files.
+`plain` omits fields that equal their default, so that adding a field does not change existing
+JSON; `read` fills missing fields from the defaults. A field marked `KEEP_OUT` is never written. A
+record with its own constructor must provide `from_fields`. Nothing here reads or writes files.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from penstock.core.errors import InvalidInput
 R = TypeVar("R")
 
 KEEP_OUT: Final[Mapping[str, Any]] = types.MappingProxyType({"keep_out": True})
-"""Metadata of a field that has no place in JSON, such as a function."""
+"""Metadata of a field that is not written to JSON, such as a function."""
 
 _ATOMS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def canonical(value: Any) -> str:
-    """Return the one JSON text of a value: sorted keys, no spaces, no NaN."""
+    """Return the canonical JSON of a value: sorted keys, no spaces, no NaN."""
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -40,7 +40,7 @@ def plain(record: Any) -> dict[str, Any]:
     of: Any = type(record)
     for name, default in _defaults(of):
         value = getattr(record, name)
-        # 1 == 1.0 == True: only the same kind of value may be left out.
+        # 1 == 1.0 == True, so a value is omitted only if its type matches too.
         if value is default or (type(value) is type(default) and value == default):
             continue
         found[name] = value if type(value) in _ATOMS else _plain(value)
@@ -48,7 +48,9 @@ def plain(record: Any) -> dict[str, Any]:
 
 
 def read(cls: type[R], data: Mapping[str, Any]) -> R:
-    """Return the record that `plain` described; unknown keys are ignored, as a newer writer's."""
+    """Return the record for the output of `plain`. Unknown keys are ignored: a newer version may
+    have written them.
+    """
     if not isinstance(data, Mapping):
         raise InvalidInput(cls.__name__, "a JSON object", data)
     given = {}
@@ -56,9 +58,9 @@ def read(cls: type[R], data: Mapping[str, Any]) -> R:
     for name, (hint, needed) in _fields(of).items():
         if name in data:
             value = data[name]
-            # Most values are exactly what they should be; the rest is looked at closely.
-            same = type(value) is hint
-            given[name] = value if same else _value(hint, value, f"{cls.__name__}.{name}")
+            # Fast path: most values already have the declared type.
+            is_exact = type(value) is hint
+            given[name] = value if is_exact else _value(hint, value, f"{cls.__name__}.{name}")
         elif needed:
             raise InvalidInput(f"{cls.__name__}.{name}", "a value", None)
     made: R = getattr(cls, "from_fields", cls)(**given)
@@ -71,13 +73,13 @@ def dumps(record: Any) -> str:
 
 
 def loads(cls: type[R], text: str) -> R:
-    """Return the record of a canonical text."""
+    """Return the record for its canonical JSON."""
     return read(cls, json.loads(text))
 
 
 @lru_cache(maxsize=256)
 def _defaults(cls: type[Any]) -> tuple[tuple[str, Any], ...]:
-    """Return the fields that have a place in JSON, each with its default or a mark for none."""
+    """Return the fields that are written to JSON, each with its default or MISSING."""
     found = []
     for field in dataclasses.fields(cls):
         default = field.default
@@ -117,7 +119,7 @@ def _fields(cls: type[Any]) -> dict[str, tuple[Any, bool]]:
 
 
 def _value(hint: Any, value: Any, where: str) -> Any:
-    """Return a JSON value as what the hint says; InvalidInput when it is something else."""
+    """Convert a JSON value to the type of the hint. Raise InvalidInput if it does not fit."""
     if type(value) is hint:
         return value
     origin, args = _parts(hint)

@@ -1,10 +1,10 @@
-"""Secrets: refused as literals, written as references, and masked wherever they might be shown.
+"""Secrets: rejected as literals, given as references, and masked in output.
 
 A parameter that holds a secret is a reference, ``{"$secret": "name"}``, which the worker resolves
-when the run starts (`engine.secrets`). Whatever comes from outside (errors, results) and whatever
-goes out (logs, reads) passes through `redact`: by the name it stands under, by its looks, and by
-value once this process has resolved it. Masking is a net, not a promise: a secret nobody resolved
-and that looks like nothing is not recognised. Pure, but for the values that were registered.
+when the run starts (`engine.secrets`). All input from outside (errors, results) and all output
+(logs, reads) passes through `redact`, which masks secrets by the name of their key, by pattern, and
+by value once this process has resolved them. Masking is best effort: a secret that was not resolved
+here and matches no pattern is not recognised. Pure, except for the registered values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WORDS = (
 _NAME = re.compile(rf"(?:.*_)?(?:{_WORDS})")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _OURS = frozenset({"token", "fencing_token"})
-"""Under these names a whole number is a fencing token, which fences and opens nothing."""
+"""Keys under which an integer is a fencing token, which grants no access and is not masked."""
 
 _PATTERNS: Final = (
     (re.compile(r"\bpnk_([0-9a-z]{6,13})_[0-9a-z]{8,}"), rf"pnk_\1_{MASK}"),
@@ -52,11 +52,11 @@ _SIGNS = (
     "passw", "passphrase", "secret", "token", "key", "credential", "authorization", "bearer",
     "pnk_", "://",
 )  # fmt: skip
-"""A text without any of these needs no closer look; asking so costs a tenth of the patterns."""
+"""A text that contains none of these matches no pattern; this test takes a tenth of the time."""
 
 
 class Registered:
-    """Values this process resolved; masked wherever they turn up. Safe to share by threads."""
+    """Secret values that this process has resolved; masked in all texts. Thread-safe."""
 
     def __init__(self) -> None:
         self._forms: tuple[str, ...] = ()
@@ -65,20 +65,20 @@ class Registered:
         return bool(self._forms)
 
     def add(self, value: str) -> None:
-        """Mask a value from now on, as it is and as JSON or Python would spell it."""
+        """Mask a value from now on, in its raw form and as escaped in JSON or Python."""
         lines = [line for line in value.splitlines() if len(line) >= LINE_MIN]
         forms = {value, value.strip(), *lines}
         forms |= {json.dumps(form)[1:-1] for form in forms} | {repr(form)[1:-1] for form in forms}
         kept = {form for form in forms if len(form) >= VALUE_MIN} | set(self._forms)
-        # Longest first: what contains another value is masked as a whole.
+        # Longest first, so that a value that contains another one is masked as a whole.
         self._forms = tuple(sorted(kept, key=lambda form: (-len(form), form)))
 
     def clear(self) -> None:
-        """Forget every value (tests)."""
+        """Remove all values (for tests)."""
         self._forms = ()
 
     def masked(self, text: str) -> str:
-        """The text without the values."""
+        """Return the text with all registered values masked."""
         for form in self._forms:
             if form in text:
                 text = text.replace(form, MASK)
@@ -86,11 +86,11 @@ class Registered:
 
 
 REGISTERED: Final = Registered()
-"""The values of this process."""
+"""The secret values of this process."""
 
 
 def sounds_secret(name: object) -> bool:
-    """Whether a name, or its last words, is that of a secret: `db_password`, `apiKey`."""
+    """Return whether a name, or the end of it, suggests a secret: `db_password`, `apiKey`."""
     if not isinstance(name, str) or len(name) > 200:
         return False
     words = _HUMP.sub("_", name).replace("-", "_").replace(" ", "_").replace(".", "_").lower()
@@ -98,34 +98,34 @@ def sounds_secret(name: object) -> bool:
 
 
 def is_reference(value: object) -> bool:
-    """Whether a value is `{"$secret": …}`, well-formed or not."""
+    """Return whether a value is `{"$secret": …}`, well-formed or not."""
     return isinstance(value, Mapping) and REFERENCE in value
 
 
 def check_reference(value: Mapping[str, Any], field: str) -> str:
-    """The name a reference names, or InvalidInput."""
+    """Return the name in a reference. Raise InvalidInput if it is malformed."""
     name = value.get(REFERENCE)
     if len(value) != 1 or not isinstance(name, str) or not REFERENCE_NAME.fullmatch(name):
         raise InvalidInput(
             field,
-            'a reference {"$secret": "name"}, with a name of 1 to 63 small letters, digits or _',
+            'a reference {"$secret": "name"} with a name of 1 to 63 lowercase letters, digits or _',
             "another object",
         )
     return name
 
 
 def refuse_secrets(parameters: object, field: str = "parameters") -> None:
-    """InvalidInput, which names the place and never the value, for secrets given literally."""
+    """Raise InvalidInput for a literal secret, naming its location and never its value."""
     _refuse(parameters, field, is_secret=False, depth=0)
 
 
 def redact(value: Any) -> Any:
-    """A copy of a plain value in which secrets are masked: by name, by looks, by value."""
+    """Return a copy of a plain value with secrets masked: by key, by pattern, by value."""
     return _redact(value, is_secret=False, depth=0)
 
 
 def redact_text(text: str) -> str:
-    """A text in which whatever looks like a secret, and every known one, is masked."""
+    """Return the text with known secrets, and everything that looks like one, masked."""
     if REGISTERED:
         text = REGISTERED.masked(text)
     if not _is_suspect(text):
@@ -136,7 +136,7 @@ def redact_text(text: str) -> str:
 
 
 def redact_json(text: str) -> str:
-    """The same for a JSON text; one without anything suspicious comes back as it is."""
+    """Return the JSON text with secrets masked; a text without any is returned unchanged."""
     if not REGISTERED and not _is_suspect(text):
         return text
     try:
@@ -187,16 +187,16 @@ def _refuse(value: object, field: str, *, is_secret: bool, depth: int) -> None:
     elif is_secret or (isinstance(value, str) and any(p.search(value) for p in _LITERALS)):
         raise InvalidInput(
             field[:200],
-            "no secret in plain sight",
+            "no secret in plain text",
             "a literal value (not shown)",
-            'Give its name instead, {"$secret": "name"}, and the value to the workers: '
+            'Use a reference instead, {"$secret": "name"}, and give the value to the workers: '
             "PENSTOCK_SECRET_NAME or a file in secrets_dir.",
         )
 
 
 def _is_suspect(text: str) -> bool:
-    small = text.lower()
-    return any(sign in small for sign in _SIGNS)
+    lower = text.lower()
+    return any(sign in lower for sign in _SIGNS)
 
 
 def _is_ours(name: object, value: object) -> bool:

@@ -1,8 +1,8 @@
-"""Retries: what each error type deserves, how long to wait, and whether there is a next attempt.
+"""Retries: the policy of each error type, the backoff, and whether there is a next attempt.
 
 ``decide`` is total: every failed attempt is either retried after a delay or dead, and attempts are
-bounded whatever the caller insists on. It draws no randomness and reads no clock: the jitter is
-given. The worker and the sweepers call it; ``core.classify`` turns exceptions into error types.
+bounded even if the caller forces a retry. It draws no randomness and reads no clock: the jitter is
+an argument. The worker and the sweepers call it; ``core.classify`` maps exceptions to error types.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ERROR_TYPE_MAX: Final = 64
 
 
 class ErrorType(StrEnum):
-    """The error types Penstock knows; users may add any other name."""
+    """The built-in error types; users may report any other name."""
 
     RATE_LIMIT_EXCEEDED = "RATE_LIMIT_EXCEEDED"
     SERVICE_UNAVAILABLE = "SERVICE_UNAVAILABLE"
@@ -50,7 +50,7 @@ class ErrorType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What an error type deserves when the config says nothing."""
+    """Default retry policy of an error type, where the config sets nothing else."""
 
     max_attempts: int = ATTEMPTS_DEFAULT
     base_delay_us: Micros = BASE_DELAY_DEFAULT
@@ -63,7 +63,7 @@ _PERMANENT = Policy(permanent=True)
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
     {
         ErrorType.RATE_LIMIT_EXCEEDED: Policy(5, 15 * MINUTE),
-        # In place it was already retried for ten minutes (SPEC section 10).
+        # Already retried in place for ten minutes (SPEC section 10).
         ErrorType.QUOTA_EXCEEDED: Policy(5, 15 * MINUTE),
         ErrorType.SERVICE_UNAVAILABLE: Policy(3, 10 * MINUTE),
         ErrorType.TRANSIENT_NETWORK: Policy(3, 5 * MINUTE),
@@ -76,12 +76,12 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
         ErrorType.PERMANENT_ERROR: _PERMANENT,
     }
 )
-"""Exceptions to the default policy, which every other error type gets."""
+"""Policies by error type; all other error types have the default policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryConfig:
-    """A config's own retry settings; None leaves the error type's default in force."""
+    """Retry settings of a config; None selects the default of the error type."""
 
     max_attempts: int | None = None
     base_delay_us: Micros | None = None
@@ -91,7 +91,7 @@ class RetryConfig:
 
     @classmethod
     def parse(cls, value: object, field: str = "retry_config") -> RetryConfig:
-        """Read the JSON form; InvalidInput names the key that is wrong, None means no settings."""
+        """Parse the JSON form; None means no settings. Raise InvalidInput for an invalid key."""
         if value is None:
             return cls()
         if not isinstance(value, Mapping):
@@ -124,17 +124,17 @@ _KEYS: Final[Mapping[str, tuple[float, float]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """There is a next attempt, after this delay."""
+    """Decision to make another attempt after a delay."""
 
     delay_us: Micros
     max_attempts: int
     timeout_multiplier: float = 1.0
-    """What to multiply the next attempt's maximum duration with."""
+    """Factor for the maximum duration of the next attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """There is no next attempt; the reason is a sentence for people."""
+    """Decision not to make another attempt; the reason is shown to users."""
 
     reason: str
 
@@ -149,12 +149,12 @@ def decide(
     jitter: float = 0.0,
     retry_after_us: Micros | None = None,
 ) -> Retry | Dead:
-    """Return what follows the failure of attempt number ``attempt`` (1 is the first of the chain).
+    """Return whether to retry after attempt number ``attempt`` failed (1 is the first one).
 
-    insist: the caller's should_retry (True overrules a permanent type, False forbids, None leaves
-    it to the type). stale_before: an earlier attempt of the chain was STALE_EXECUTION already.
-    jitter: 0 to 1. retry_after_us: the least delay the other side asked for; it may exceed the cap
-    of the backoff but not 30 days.
+    insist: the caller's should_retry; True retries even a permanent error type, False never
+    retries, None leaves it to the error type. stale_before: an earlier attempt already ended as
+    STALE_EXECUTION. jitter: 0 to 1. retry_after_us: minimum delay that the other side requested; it
+    may exceed the cap of the backoff, up to 30 days.
     """
     assert attempt >= 1, attempt
     settings = retry or RetryConfig()
@@ -193,14 +193,14 @@ def backoff(
     assert 0.0 <= jitter <= 1.0, jitter
     if base_us == 0:
         return 0
-    # Judged by logarithm first: the power itself overflows a float at attempt 1,025.
+    # Compare logarithms first: the power itself overflows a float at attempt 1,025.
     if multiplier > 1.0 and (attempt - 1) * math.log(multiplier) > math.log(cap_us + 1):
         return cap_us
     return min(cap_us, int(base_us * multiplier ** (attempt - 1) * (1 + JITTER_SHARE * jitter)))
 
 
 def normalise_error_type(text: str) -> str:
-    """Return the name in the form error types have (upper snake case, 64 characters at most)."""
+    """Return the name as an error type: upper snake case, at most 64 characters."""
     snake = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text[: 4 * ERROR_TYPE_MAX])
     cleaned = re.sub(r"[^A-Z0-9]+", "_", snake.upper()).strip("_")
     return cleaned[:ERROR_TYPE_MAX].rstrip("_") or ErrorType.UNKNOWN.value
@@ -212,7 +212,7 @@ def _number(value: object, field: str, low: float, high: float) -> float | None:
     expected = f"a number from {low:g} to {high:g}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInput(field, expected, value)
-    if not low <= value <= high:  # also refuses NaN
+    if not low <= value <= high:  # also rejects NaN
         raise InvalidInput(field, expected, value)
     return float(value)
 

@@ -1,8 +1,8 @@
-"""Time zones as stretches of constant offset, which is what a search over schedules needs.
+"""Time zones as stretches of constant UTC offset, for the search over schedules.
 
-``stretch_at`` gives the stretch around a moment, together with the wall-clock times that the change
-at its start skipped or repeated. Everything is computed once per zone and year from the IANA data
-that ``zoneinfo`` provides. Only ``core.cadence`` and its neighbours use this.
+``stretch_at`` returns the stretch that contains a moment, with the wall-clock times that the change
+at its start skipped or repeated. Stretches are computed once per zone and year from the IANA data
+of ``zoneinfo``. The cadence and preview modules use them.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from penstock.core.clock import DAY, SECOND, Micros
 from penstock.core.errors import InvalidInput
 
 TIME_MIN: Final = -2_208_988_800 * SECOND
-"""The year 1900: earlier local mean times are of no use to a schedule."""
+"""The year 1900; the local mean times before it are irrelevant to schedules."""
 TIME_MAX: Final = 253_086_768_000 * SECOND
-"""The year 9990: beyond it, a search would leave the range of dates."""
+"""The year 9990; searches beyond it would exceed the range of `datetime`."""
 
 _SPAN = 366 * DAY
-# Since 1900 no zone changed twice within three days, so a sample every two days sees each change.
+# Since 1900 no zone has changed twice within three days, so a sample every two days finds all.
 _SAMPLE = 2 * DAY
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Moments [start, end) during which the wall clock shows the moment plus ``offset``.
+    """A period [start, end) during which wall-clock time is UTC plus ``offset``.
 
-    ``fresh``: the first wall time here that was not shown before (later than start + offset when
-    the clock was put back). ``gap_from``: the first wall time skipped at the start, when the clock
-    was put forward.
+    ``fresh``: first wall time in it that has not occurred before; later than start + offset if the
+    clock was set back. ``gap_from``: first wall time skipped at the start if the clock was set
+    forward, else None.
     """
 
     start: Micros
@@ -47,12 +47,12 @@ class Stretch:
 
 @lru_cache(maxsize=1)
 def names() -> frozenset[str]:
-    """Return the IANA names a config may use."""
+    """Return the IANA names that a config may use."""
     return frozenset(available_timezones() - {"Factory", "localtime"})
 
 
 def check_timezone(text: object, field: str = "timezone") -> str:
-    """Return the name of a zone that exists; InvalidInput with close matches otherwise."""
+    """Return the name of an existing zone. Raise InvalidInput with close matches otherwise."""
     known = names()
     if isinstance(text, str) and text in known:
         return text
@@ -70,12 +70,12 @@ def check_timezone(text: object, field: str = "timezone") -> str:
 
 @lru_cache(maxsize=1024)
 def zone_info(name: str) -> ZoneInfo:
-    """Return the zone of a checked name."""
+    """Return the zone with this name. Raise InvalidInput if there is none."""
     return ZoneInfo(check_timezone(name))
 
 
 def stretch_at(name: str, t: Micros) -> Stretch:
-    """Return the stretch of constant offset that contains t; InvalidInput outside 1900-9990."""
+    """Return the stretch that contains t. Raise InvalidInput outside the years 1900 to 9990."""
     if not TIME_MIN <= t < TIME_MAX:
         raise InvalidInput("time", "a time within the years 1900 to 9990", t)
     starts, stretches = _stretches(name, t // _SPAN)
@@ -84,14 +84,14 @@ def stretch_at(name: str, t: Micros) -> Stretch:
 
 @lru_cache(maxsize=4096)
 def _stretches(name: str, span: int) -> tuple[tuple[Micros, ...], tuple[Stretch, ...]]:
-    """Return the stretches around a span, reaching one span further at both sides."""
+    """Return the stretches of a span, extended by one span on both sides."""
     first = (span - 1) * _SPAN
     starts = [first]
     for neighbour in (span - 1, span, span + 1):
         starts.extend(_changes(name, neighbour))
     ends = [*starts[1:], (span + 2) * _SPAN]
     stretches = []
-    reached = first + _offset(name, first)  # the furthest the wall clock has been
+    reached = first + _offset(name, first)  # latest wall time so far
     for start, end in zip(starts, ends, strict=True):
         offset = _offset(name, start)
         wall = start + offset
@@ -110,7 +110,7 @@ def _stretches(name: str, span: int) -> tuple[tuple[Micros, ...], tuple[Stretch,
 
 @lru_cache(maxsize=8192)
 def _changes(name: str, span: int) -> tuple[Micros, ...]:
-    """Return the moments within a span at which the offset changes."""
+    """Return the times within a span at which the offset changes."""
     found = []
     left, left_offset = span * _SPAN, _offset(name, span * _SPAN)
     for right in range(left + _SAMPLE, (span + 1) * _SPAN + 1, _SAMPLE):

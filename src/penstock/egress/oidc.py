@@ -1,9 +1,9 @@
-"""Tokens that prove who pushes: what is believed of one before and after its signature is checked.
+"""Verification of the OIDC tokens that authenticate inbound pushes.
 
-Pure. `read_header` looks at a token that nobody has vouched for, within narrow bounds; an adapter
-(`penstock.egress.tokens`) checks the signature under exactly the algorithm and key named there;
-`judge_claims` then asks for every claim. Refusals are `Untrusted`: their reason is for the log of
-the operator, never for whoever sent the token.
+Pure. `read_header` parses the header of an unverified token within narrow bounds; an adapter
+(`penstock.egress.tokens`) verifies the signature with exactly the algorithm and key named there;
+`judge_claims` then checks every claim. A rejected token raises `Untrusted`: its reason is for the
+operator's log and is never sent to the caller.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ GOOGLE_KEYS: Final = "https://www.googleapis.com/oauth2/v3/certs"
 _SEGMENT = re.compile(r"[A-Za-z0-9_-]+")
 _KEY_ID = re.compile(r"[A-Za-z0-9._=-]{1,128}")
 _NOT_IN_HEADERS: Final = ("b64", "crit", "jku", "jwk", "x5c", "x5u", "zip", "enc", "p2c")
-"""They would let a token choose its own key or change how it is read."""
+"""Header fields that would let a token choose its own key or change how it is parsed."""
 
 
 class Untrusted(PenstockError):
-    """The token is not one that this endpoint accepts."""
+    """A token that this endpoint does not accept."""
 
     code = "auth.token"
     http_status = 401
@@ -40,13 +40,13 @@ class Untrusted(PenstockError):
     def __init__(self, reason: str, *, is_known: bool = False) -> None:
         self.reason = reason
         self.is_known = is_known
-        """The token is genuine, only not for this endpoint or not from this sender."""
+        """Whether the signature is valid and only the audience or the sender is wrong."""
         super().__init__()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigningKey:
-    """A private key of ours with its name; it never shows itself."""
+    """A private key of this installation and its key id. Its `repr` omits the key."""
 
     key_id: str
     pem: str
@@ -57,7 +57,7 @@ class SigningKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What a token says of its signature."""
+    """Algorithm and key id from the header of a token."""
 
     algorithm: str
     key_id: str
@@ -65,7 +65,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """Whose tokens, and for whom."""
+    """The issuer, audience and service account that a token must have."""
 
     issuer: str
     audience: str
@@ -74,7 +74,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What a trusted token says."""
+    """Claims of a verified token."""
 
     issuer: str
     subject: str
@@ -83,7 +83,7 @@ class Claims:
 
 
 def read_header(token: object) -> Header:
-    """The header of a token, before anything in it is believed."""
+    """Return the header of a token that has not been verified. Raise Untrusted if it is invalid."""
     if not isinstance(token, str) or not token:
         raise Untrusted("no token")
     if len(token) > TOKEN_MAX:
@@ -97,16 +97,16 @@ def read_header(token: object) -> Header:
             raise Untrusted(f"header: {name} is not accepted")
     algorithm, key_id = header.get("alg"), header.get("kid")
     if algorithm not in ALGORITHMS:
-        raise Untrusted(f"header: alg is none of {', '.join(ALGORITHMS)}")
+        raise Untrusted(f"header: alg is not one of {', '.join(ALGORITHMS)}")
     if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id):
-        raise Untrusted("header: kid is no plain name of a key")
+        raise Untrusted("header: kid is not a valid key id")
     if header.get("typ", "JWT") not in ("JWT", "jwt"):
         raise Untrusted("header: typ is not JWT")
     return Header(algorithm=str(algorithm), key_id=key_id)
 
 
 def read_claims(payload: bytes) -> dict[str, Any]:
-    """The claims of a token whose signature was right."""
+    """Return the claims of a token whose signature has been verified."""
     try:
         claims = parse(payload, "claims", names_max=200)
     except InvalidInput as error:
@@ -117,7 +117,7 @@ def read_claims(payload: bytes) -> dict[str, Any]:
 
 
 def judge_claims(claims: Mapping[str, Any], expected: Expected, now: Micros) -> Claims:
-    """Every claim, exactly as expected; Untrusted says which one is not."""
+    """Return the claims if all are as expected. Raise Untrusted, naming the first that is not."""
     issuer = claims.get("iss")
     if not isinstance(issuer, str) or issuer not in issuers_of(expected.issuer):
         raise Untrusted("iss: another issuer")
@@ -148,12 +148,12 @@ def judge_claims(claims: Mapping[str, Any], expected: Expected, now: Micros) -> 
 
 
 def issuers_of(issuer: str) -> tuple[str, ...]:
-    """The spellings of an issuer; Google's has two."""
+    """Return the accepted spellings of an issuer; Google uses two."""
     return (GOOGLE, "accounts.google.com") if issuer == GOOGLE else (issuer,)
 
 
 def keys_url_of(issuer: str) -> str:
-    """Where an issuer's keys are, unless it is said."""
+    """Return the default URL of an issuer's public keys."""
     return GOOGLE_KEYS if issuer == GOOGLE else f"{issuer.rstrip('/')}/.well-known/jwks.json"
 
 
@@ -171,7 +171,7 @@ def _object(segment: str, field: str) -> dict[str, Any]:
 def _time(claims: Mapping[str, Any], name: str) -> Micros:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Untrusted(f"{name}: no time")
+        raise Untrusted(f"{name}: not a time")
     if not 0 <= value < 2**40:
         raise Untrusted(f"{name}: out of range")
     return int(value * SECOND)

@@ -3,15 +3,15 @@
     from penstock import limits
 
     with limits.slot("bq:nba_raw.br_rosters_current") as slot:   # at most 10 at a time, in order
-        ...                                             # slot.token fences, slot.lost tells
+        ...                                  # slot.token: fencing token, slot.lost: event
 
     @limits.slot("crm", capacity=3, timeout="1m")                # sync or async functions
     def call_crm(): ...
 
     limits.rate("maps-api", 50, burst=10)                        # 50 per second, the same object
 
-Inside a run the worker's store is used, elsewhere the one given to `use`, else the one that the
-settings of the environment name; no service has to run.
+Inside a run, slots use the worker's store; elsewhere the one given to `use`, or the database in the
+settings of the environment. No service has to run.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ def slot(
     client: StoreOwner | None = None,
     **terms: Any,
 ) -> SlotRequest:
-    """A slot of the limit `name`, for `with`, `async with`, or as a decorator.
+    """Return a request for a slot of the limit `name`, for `with`, `async with`, or as a decorator.
 
-    timeout: how long to wait before LimitTimeout (300 s). lease: after how long without a renewal
-    somebody else may have it (10 min). terms (capacity, adaptive, floor, grace, queue_max, rate,
-    burst): how the limit is made when nobody has made it before; otherwise they change nothing.
+    timeout: time to wait before LimitTimeout is raised (default 300 s). lease: time without a
+    renewal after which the slot may be granted to another holder (default 10 min). terms (capacity,
+    adaptive, floor, grace, queue_max, rate, burst): configuration of the limit if it does not exist
+    yet; they do not change an existing limit.
     """
     options = SlotOptions(
         name=name_check(name, "name"),
@@ -67,9 +68,9 @@ def rate(
     timeout: Any = None,
     client: StoreOwner | None = None,
 ) -> SlotRequest:
-    """A token of the rate limit `name`: entering waits for it, nothing is held afterwards.
+    """Return a request for a token of the rate limit `name`: entering waits; nothing is held.
 
-    per_second, burst: how the limit is made when nobody has made it before.
+    per_second, burst: configuration of the limit if it does not exist yet.
     """
     terms = LimitTerms(capacity=None, rate=1.0 if per_second is None else per_second, burst=burst)
     options = SlotOptions(
@@ -84,18 +85,18 @@ def rate(
 def declare(
     name: str, *, client: StoreOwner | None = None, actor: str | None = None, **terms: Any
 ) -> None:
-    """Say how a limit is configured, new or not; what is not said stays as it is.
+    """Create or configure a limit; settings that are not given keep their values.
 
     A change takes effect at once, in every process.
     """
     broker = broker_here(client)
-    who = actor or (client.actor if client is not None else "python")
+    by = actor or (client.actor if client is not None else "python")
     name_check(name, "name")
 
     def body(tx: Any) -> Any:
         found = limit_get(tx, name)
         base = None if found is None else found.terms
-        return limit_declare(tx, name, terms_of(terms, base), actor=who)
+        return limit_declare(tx, name, terms_of(terms, base), actor=by)
 
     _, served = broker.store.write(body)
     if served is not None:

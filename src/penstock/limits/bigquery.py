@@ -1,4 +1,4 @@
-"""BigQuery tables: limits as Google documents them, and a DML job that keeps to them.
+"""BigQuery DML within the per-table limits that Google documents.
 
     from google.cloud import bigquery
     from penstock.limits.bigquery import dml
@@ -6,12 +6,13 @@
     dml(bigquery.Client(), "MERGE nba_raw.br_rosters_current USING …",
         table="nba_raw.br_rosters_current")
 
-Google lets 10 INSERTs and 2 MERGE, UPDATE or DELETE jobs run at a time per table, and queues 20
-more of the latter before it refuses. Waiting in our line keeps the order and costs no job's time,
-so only those that run are let in; `queued` lets some more wait there, for less time between two.
+Google runs 10 INSERT jobs and 2 MERGE, UPDATE or DELETE jobs at a time per table, and queues 20
+more of the latter before it rejects any. Waiting in Penstock's queue keeps the order and does not
+count towards a job's timeout, so by default only as many jobs are started as can run; `queued`
+starts more, which wait in BigQuery and shorten the gap between two jobs.
 
-Nothing of Google's is imported: any client with `query(sql, job_config=…)` and jobs with
-`result(timeout=…)` will do.
+No Google library is imported: any client with `query(sql, job_config=…)` and jobs with
+`result(timeout=…)` works.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ _WORD = re.compile(r"\s*\(*\s*([A-Za-z]+)")
 
 
 class Job(Protocol):
-    """A running job, as google-cloud-bigquery's QueryJob."""
+    """A started job, such as google-cloud-bigquery's QueryJob."""
 
     def result(self, *, timeout: float) -> Any:
-        """Wait for the end; the rows, or the error."""
+        """Wait for the job to end; return its rows or raise its error."""
         ...
 
 
 class QueryClient(Protocol):
-    """What is needed of google-cloud-bigquery's Client."""
+    """A client that starts jobs, such as google-cloud-bigquery's Client."""
 
     def query(self, query: str, **options: Any) -> Job:
         """Start a job."""
@@ -61,10 +62,11 @@ class QueryClient(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DmlOptions:
-    """How a DML job is run.
+    """Options of a DML job.
 
-    timeout_us: the longest wait for a slot. job_seconds: the longest a job may take. queued: how
-    many MERGE, UPDATE or DELETE jobs may wait inside BigQuery besides the two that run (0 to 20).
+    timeout_us: maximum wait for a slot. job_seconds: timeout of a job. queued: number of MERGE,
+    UPDATE or DELETE jobs that may wait in BigQuery in addition to the two that run (0 to 20).
+    retry: retry policy, None for the default. client: Penstock client whose database has the limit.
     """
 
     timeout_us: int = TIMEOUT_DEFAULT
@@ -77,7 +79,10 @@ class DmlOptions:
 def table_slot(
     table: str, statement: Statement = "mutate", options: DmlOptions | None = None
 ) -> SlotRequest:
-    """A slot for one DML job on a table (`dataset.table`), made adaptive with Google's figures."""
+    """Return a slot request for one DML job on a table (`dataset.table`).
+
+    The limit is adaptive and starts with the capacity that Google documents.
+    """
     given = options or DmlOptions()
     if not _TABLE.fullmatch(str(table)):
         raise InvalidInput("table", "dataset.table or project.dataset.table", table)
@@ -93,7 +98,7 @@ def table_slot(
 
 
 def statement_of(sql: str) -> Statement:
-    """Which of the two limits a statement falls under; InvalidInput when it is no DML."""
+    """Return which of the two limits applies to a statement. Raise InvalidInput if it is no DML."""
     found = _WORD.match(_COMMENTS.sub(" ", sql))
     word = "" if found is None else found.group(1).upper()
     if word == "INSERT":
@@ -107,10 +112,10 @@ def statement_of(sql: str) -> Statement:
 def dml(
     client: QueryClient, sql: str, *, table: str, options: DmlOptions | None = None, **query: Any
 ) -> Any:
-    """Run one DML statement on a table: slot, job, time-out, retries of quota errors and conflicts.
+    """Run one DML statement on a table under its slot, and retry quota errors and conflicts.
 
-    Returns what the job's `result` returns. `query` is handed on to `client.query` (job_config,
-    location ...). The job of a try that timed out is cancelled where the client can do that.
+    Return the value of the job's `result`. `query` is passed to `client.query` (job_config,
+    location ...). The job of an attempt that timed out is cancelled if the client supports that.
     """
     given = options or DmlOptions()
     statement = statement_of(sql)
@@ -129,9 +134,9 @@ def run_dml(
     statement: Statement = "mutate",
     options: DmlOptions | None = None,
 ) -> T:
-    """Run a callable that does one DML job of yours, under the table's slot and with the retry.
+    """Run a callable that executes one DML job under the table's slot, with retries.
 
-    It is called with the slot (`slot.token` fences), once per try.
+    It is called with the slot (`slot.token` is the fencing token), once per attempt.
     """
     given = options or DmlOptions()
     policy = given.retry or QuotaRetry()
@@ -152,4 +157,4 @@ def _is_timeout(error: BaseException) -> bool:
     return isinstance(error, TimeoutError) or type(error).__name__ in ("Timeout", "RetryError")
 
 
-assert JOB_SECONDS * SECOND < TIMEOUT_DEFAULT, "a slot may be waited for longer than a job takes"
+assert JOB_SECONDS * SECOND < TIMEOUT_DEFAULT, "the wait for a slot must exceed a job's time"

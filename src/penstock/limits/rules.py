@@ -1,8 +1,8 @@
-"""Limits: who may go next, what a quota error teaches, and which settings make sense.
+"""Limits: grants in ticket order, adaptive capacity, and validation of names and settings.
 
 Pure. The store calls these rules while it holds the lock on the limit's row; the broker and the
-command line use the same checks of names and settings. Capacity is judged over what is held at that
-moment, never over a counter.
+command line use the same validation of names and settings. Free capacity is computed from the
+leases held at that moment, never from a counter.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ RATE_MIN: Final = 0.000_01
 BURST_MAX: Final = 1_000_000
 DECREASE: Final = 0.5
 ROUNDING: Final = 1e-6
-"""Three times a third is one: sums of fractions may fall short by this much."""
+"""Tolerance for sums of fractions, so that three times a third counts as one."""
 QUOTA_INTERVAL: Final = SECOND
-"""Quota errors that belong to no lease lower the capacity at most once in this time."""
+"""Quota errors that belong to no lease lower the capacity at most once per interval."""
 HISTORY_KEPT: Final = 100
 
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_.:/@#$*+=,-]{{0,{LIMIT_NAME_MAX - 1}}}", re.ASCII)
@@ -40,12 +40,13 @@ _EXPECTED_NAME = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitTerms:
-    """How a limit is configured.
+    """Configuration of a limit.
 
-    capacity: how many may hold it, None: any number, 0: nobody for now. floor: the least that quota
-    errors may bring an adaptive capacity down to. grace_us: how long a lease that ran out still
-    counts, for holders that may be slow to notice. queue_max: most who may wait. rate: tokens per
-    second; burst: how many may be saved up.
+    capacity: slots that may be held at a time; None is unlimited, 0 grants nothing. floor: minimum
+    that quota errors may lower an adaptive capacity to. lease_us: duration of a lease. grace_us:
+    time for which an expired lease still counts, for holders that notice the expiry late.
+    queue_max: maximum number of waiting requests; None is unlimited. rate: tokens per second.
+    burst: maximum number of saved tokens.
     """
 
     capacity: int | None = CAPACITY_DEFAULT
@@ -66,23 +67,23 @@ class LimitTerms:
             raise InvalidInput("adaptive", "true or false", self.is_adaptive)
         if not LEASE_MIN <= self.lease_us <= LEASE_MAX:
             got = f"{self.lease_us / SECOND:g}s"
-            raise InvalidInput("lease", "from 1s to 1d", got, "A broker renews it meanwhile.")
+            raise InvalidInput("lease", "from 1s to 1d", got, "Held leases are renewed.")
         if not 0 <= self.grace_us <= LEASE_MAX:
             raise InvalidInput("grace", "from 0s to 1d", f"{self.grace_us / SECOND:g}s")
         if self.rate is not None:
             _rate(self.rate)
         elif self.burst is not None:
-            raise InvalidInput("burst", "a rate beside it", self.burst, "Say rate=… as well.")
+            raise InvalidInput("burst", "a rate as well", self.burst, "Set rate=… too.")
         if self.capacity is None and self.rate is None:
-            fix = "Give capacity=…, rate=… or both."
+            fix = "Set capacity=…, rate=… or both."
             raise InvalidInput("capacity", "a capacity or a rate", None, fix)
         if self.is_adaptive and self.capacity is None:
-            fix = "Adapting means lowering and raising it."
-            raise InvalidInput("adaptive", "a capacity beside it", True, fix)
+            fix = "Set capacity=…, the maximum that the limit adapts up to."
+            raise InvalidInput("adaptive", "a capacity as well", True, fix)
 
     @property
     def burst_now(self) -> int:
-        """How many tokens may be saved up: as configured, else what one second brings."""
+        """Maximum number of saved tokens: `burst`, or one second's worth of `rate` if not set."""
         if self.burst is not None:
             return self.burst
         return max(1, math.floor(self.rate or 1))
@@ -92,7 +93,10 @@ TERM_NAMES: Final = tuple(field.name for field in fields(LimitTerms))
 
 
 def terms_of(given: dict[str, Any], base: LimitTerms | None = None) -> LimitTerms:
-    """Read settings as people write them (`lease="5m"`, `adaptive=True`) over `base`."""
+    """Return the terms for settings as users write them (`lease="5m"`, `adaptive=True`).
+
+    Settings that are not given are taken from `base`, or from the defaults if it is None.
+    """
     named: dict[str, Any] = {}
     for key, value in given.items():
         if key == "adaptive":
@@ -108,7 +112,7 @@ def terms_of(given: dict[str, Any], base: LimitTerms | None = None) -> LimitTerm
 
 
 def name_check(name: object, field: str = "limit") -> str:
-    """Return the name of a limit; InvalidInput unless it can be one."""
+    """Return the name if it is a valid name for a limit. Raise InvalidInput otherwise."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         fix = 'For example "bq:sales.orders".'
         raise InvalidInput(field, _EXPECTED_NAME, name, fix)
@@ -116,7 +120,7 @@ def name_check(name: object, field: str = "limit") -> str:
 
 
 def weight_check(weight: object, capacity: int | None, name: str) -> int:
-    """Return how much of a limit is wanted; InvalidInput when it could never be had."""
+    """Return the weight if it is valid. Raise InvalidInput if it exceeds the capacity."""
     if isinstance(weight, bool) or not isinstance(weight, int) or weight < 1:
         raise InvalidInput("weight", "a whole number from 1", weight)
     if capacity and weight > capacity:
@@ -128,33 +132,34 @@ def weight_check(weight: object, capacity: int | None, name: str) -> int:
 def effective(
     capacity: int | None, learned: float | None, floor: int, *, is_adaptive: bool
 ) -> int | None:
-    """Return how much may be held now: as configured, or as quota errors taught."""
+    """Return the capacity in force: as configured, or as lowered by quota errors."""
     if capacity is None or learned is None or not is_adaptive:
         return capacity
     return max(min(floor, capacity), min(capacity, int(learned + ROUNDING)))
 
 
 def granted(line: Sequence[int], *, held: int, effective: int | None, capacity: int | None) -> int:
-    """Return how many at the head of the line go now, given their weights in ticket order.
+    """Return how many tickets at the head of the queue are granted now.
 
-    Nobody is overtaken: the first who does not fit ends it. A weight above what quota errors left
-    of the capacity goes alone, otherwise it would never go.
+    `line` holds the weights of the waiting tickets, in ticket order. Tickets never overtake: the
+    first one that does not fit stops the grant. A ticket whose weight exceeds the lowered capacity
+    is granted once nothing else is held; otherwise it would never be granted.
     """
     if effective is None or capacity is None:
         return len(line)
-    for place, weight in enumerate(line):
+    for index, weight in enumerate(line):
         is_alone = held == 0 and weight <= capacity
         if held + weight > effective and not is_alone:
-            return place
+            return index
         held += weight
     return len(line)
 
 
 def is_new_quota_error(now: Micros, *, since_at: Micros | None, lowered_at: Micros | None) -> bool:
-    """Tell whether a quota error says something new.
+    """Return whether a quota error should lower the capacity.
 
-    Those of one round are told once: who was let in before the capacity was lowered only repeats
-    what is known. since_at: when the one with the error was let in, None when nobody knows.
+    Errors of holders that were granted before the last reduction belong to the same overload and
+    are ignored. since_at: when the holder was granted; None if the error belongs to no lease.
     """
     if lowered_at is None:
         return True
@@ -170,9 +175,9 @@ def lowered(capacity: int, learned: float | None, floor: int) -> float:
 
 
 def raised(capacity: int, learned: float, floor: int, successes: int) -> float | None:
-    """Return the learned capacity after successes of a full limit: one more per full round.
+    """Return the learned capacity after successes at a full limit: plus one per full round.
 
-    None: it is back at what was configured, nothing is left to learn.
+    Return None once the configured capacity is reached again.
     """
     value = max(learned, float(min(floor, capacity)))
     for _ in range(min(successes, 10 * LIMIT_CAPACITY_MAX)):
@@ -193,5 +198,5 @@ def _rate(value: object) -> None:
     expected = f"a number of tokens per second from {RATE_MIN:f} to {RATE_MAX:,.0f}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInput("rate", expected, value)
-    if not RATE_MIN <= value <= RATE_MAX:  # also refuses NaN
+    if not RATE_MIN <= value <= RATE_MAX:  # also rejects NaN
         raise InvalidInput("rate", expected, value)

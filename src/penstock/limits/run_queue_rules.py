@@ -1,17 +1,20 @@
-"""The lines before limits: which waiting runs go now, and where those stand that cannot.
+"""The queues of limits: which waiting runs are admitted, and which queue the others wait in.
 
-A run that needs several limits takes all of them or none. The rules, in words:
+A run that needs several limits takes all of them or none. The rules:
 
-- It stands in one line at a time: that of a limit that has no room for it. So it is never in front
-  of runs that could go, and it holds nothing while it waits.
-- In a line goes who stands first (level, turn, age); the first who does not fit ends it, so that a
-  heavy run is not overtaken by light ones for ever. A weight above all there is goes alone.
-- At the head of its line, with room there but none elsewhere, a run moves to the line elsewhere.
-- A run that stood in line for long is `urgent`: it stands at the front of all its lines, and what
-  it needs is kept for it as it comes free. Urgent runs go by age, so the oldest always gets all it
-  waits for once its holders end: nobody starves and nobody waits in a ring.
+- A run waits in one queue at a time: that of a limit without enough free capacity for it. So it
+  never blocks runs that could be admitted, and it holds nothing while it waits.
+- A queue is served in order (level, fair rank, age). The first run that does not fit stops the
+  queue, so that light runs cannot overtake a heavy one forever. A run whose weight exceeds the
+  whole effective capacity is admitted once nothing else is held.
+- A run at the head of its queue that fits there but not in another limit moves to the queue of
+  that limit.
+- A run that needs several limits and has waited for URGENT_AFTER becomes `urgent`: it moves to the
+  front of all its queues, and capacity that becomes free is reserved for it. Urgent runs are served
+  by age, so the oldest gets everything it needs once the current holders end. This rules out
+  starvation and deadlock.
 
-Pure: the store calls `judge` under the locks of every limit it names.
+Pure: the store calls `judge` while it holds the locks of all limits involved.
 """
 
 from __future__ import annotations
@@ -24,14 +27,15 @@ from typing import Final, NamedTuple
 from penstock.core.clock import MINUTE, SECOND, Micros
 
 URGENT: Final = 11
-"""The level of a run that nobody passes any more; the levels of priorities end at 10."""
+"""Level of an urgent run, which no other run overtakes; priorities use levels up to 10."""
 URGENT_AFTER: Final = 10 * MINUTE
+"""Waiting time after which a run that needs several limits becomes urgent."""
 UNCLAIMED_AFTER: Final = MINUTE
-"""So long a ready run may keep what it holds while others wait for it."""
+"""A READY run that no worker claims keeps its limits this long while other runs wait for them."""
 
 
 class Waiting(NamedTuple):
-    """A run in line: what it needs, as (limit, weight), and where it stands now."""
+    """A run that waits for limits: its level and its needs, as (limit, weight) pairs."""
 
     run_id: int
     level: int
@@ -40,7 +44,11 @@ class Waiting(NamedTuple):
 
 @dataclass(slots=True)
 class Room:
-    """What is left of one limit. free: None for no bound; tokens: None for no rate."""
+    """Remaining capacity of one limit.
+
+    free: slots left, None if the capacity is unlimited. held: slots in use. tokens: tokens left,
+    None if the limit has no rate.
+    """
 
     free: int | None
     held: int = 0
@@ -49,7 +57,7 @@ class Room:
     burst: float = 1.0
 
     def lacks(self, weight: int) -> bool:
-        """Tell whether `weight` more does not fit now."""
+        """Return whether `weight` more does not fit now."""
         if self.free is not None and weight > self.free:
             is_alone = self.held == 0 and self.free > 0
             if not is_alone:
@@ -57,7 +65,7 @@ class Room:
         return self.tokens is not None and self.tokens < min(weight, self.burst)
 
     def take(self, weight: int) -> None:
-        """Let somebody have `weight`, or keep it for somebody."""
+        """Subtract `weight`, either granted to a run or reserved for an urgent one."""
         self.held += weight
         if self.free is not None:
             self.free -= weight
@@ -65,9 +73,10 @@ class Room:
             self.tokens -= min(weight, self.burst)
 
     def wait_us(self, weight: int) -> Micros | None:
-        """Return how long until tokens for `weight` have come, None when they are not what lacks.
+        """Return the time until there are tokens for `weight`; None if the capacity is exhausted or
+        the limit has no rate.
 
-        Only meaningful before anything else of the limit is taken.
+        Only meaningful before anything else is taken from the limit.
         """
         if self.tokens is None or not self.rate:
             return None
@@ -79,25 +88,26 @@ class Room:
 
 @dataclass(slots=True)
 class Judged:
-    """What follows for the runs that were looked at."""
+    """Decisions for the waiting runs that were considered."""
 
     admitted: list[Waiting] = field(default_factory=list)
     moved: list[tuple[int, int, int]] = field(default_factory=list)
-    """(run, from the line of this limit, to that of the limit that lacks room)."""
+    """(run, limit whose queue it leaves, limit without free capacity whose queue it joins)."""
     urgent: list[Waiting] = field(default_factory=list)
-    """Those for whom what they need is kept as it comes free."""
+    """Urgent runs that cannot be admitted yet; free capacity is reserved for them."""
     next_us: Micros | None = None
-    """After this time tokens may have come for somebody."""
+    """Time until enough tokens have accrued for one of the runs; None if none waits for tokens."""
 
 
 def judge(rooms: dict[int, Room], lines: Mapping[int, Sequence[Waiting]]) -> Judged:
-    """Decide on the heads of the lines, each given in its order; `rooms` is what remains then.
+    """Decide on the runs at the heads of the queues, each queue given in its order.
 
-    A run whose needs are not all in `rooms` is passed over: somebody else judges it.
+    `rooms` is updated to what remains afterwards. A run that needs a limit outside `rooms` is
+    skipped; the transaction that locks that limit decides on it.
     """
     judged = Judged()
     seen: set[int] = set()
-    urgent = sorted({w for line in lines.values() for w in line if w.level >= URGENT})
+    urgent = sorted({w for queue in lines.values() for w in queue if w.level >= URGENT})
     for waiting in urgent:
         seen.add(waiting.run_id)
         if _is_known(waiting, rooms):
@@ -108,8 +118,8 @@ def judge(rooms: dict[int, Room], lines: Mapping[int, Sequence[Waiting]]) -> Jud
                 _note_wait(judged, waiting.needs, rooms)
             for limit, weight in waiting.needs:
                 rooms[limit].take(weight)
-    for limit, line in sorted(lines.items()):
-        for waiting in line:
+    for limit, queue in sorted(lines.items()):
+        for waiting in queue:
             if waiting.run_id in seen or not _is_known(waiting, rooms):
                 continue
             if rooms[limit].lacks(dict(waiting.needs)[limit]):

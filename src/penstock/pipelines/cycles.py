@@ -1,8 +1,8 @@
-"""Processors that wait for each other: found by what they wait for and what they produce.
+"""Deadlocks between processors, detected from the tables they wait for and the tables they produce.
 
-A processor is stuck when something it waits for is produced only by processors that are stuck too;
-data that nobody declares to produce may still arrive from outside. Pure; the orchestrator asks
-before a gate decides, because a cycle never resolves by waiting.
+A processor is stuck if a table that it waits for is produced only by processors that are also
+stuck. A table that no processor declares may still be written from outside. Pure; the orchestrator
+checks for a cycle before a gate decides, because waiting never resolves one.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from collections.abc import Collection, Mapping
 def stuck(
     waits: Mapping[str, Collection[str]], produces: Mapping[str, Collection[str]]
 ) -> frozenset[str]:
-    """Return the waiting processors that can never start, whatever the others do.
+    """Return the waiting processors that can never start.
 
-    waits: processor to the same-day tables it waits for; produces: processor to its tables, for
-    waiting and other processors alike.
+    waits: same-day tables that each waiting processor waits for. produces: tables that each
+    processor writes, whether it waits or not.
     """
-    makers: dict[str, set[str]] = {}
+    producers: dict[str, set[str]] = {}
     for processor, tables in produces.items():
         for table in tables:
-            makers.setdefault(table, set()).add(processor)
+            producers.setdefault(table, set()).add(processor)
     held = set(waits)
     while True:
         free = {
             processor
             for processor in held
-            if not any(makers.get(table) and makers[table] <= held for table in waits[processor])
+            if not any(
+                producers.get(table) and producers[table] <= held for table in waits[processor]
+            )
         }
         if not free:
             return frozenset(held)
@@ -39,7 +41,9 @@ def cycle_of(
     waits: Mapping[str, Collection[str]],
     produces: Mapping[str, Collection[str]],
 ) -> tuple[str, ...]:
-    """Return the ring a processor waits in or for, its first member last again; empty if none."""
+    """Return the cycle that a processor is part of or waits for, with its first member repeated at
+    the end; empty if there is none.
+    """
     held = stuck(waits, produces)
     if processor not in held:
         return ()
@@ -57,9 +61,9 @@ def _next(
     waits: Mapping[str, Collection[str]],
     produces: Mapping[str, Collection[str]],
 ) -> str:
-    """Return a stuck maker of something the processor waits for; the first by name."""
+    """Return a stuck producer of a table that the processor waits for; the first by name."""
     for table in sorted(waits[processor]):
-        makers = sorted(name for name, tables in produces.items() if table in tables)
-        if makers and all(name in held for name in makers):
-            return makers[0]
+        producers = sorted(name for name, tables in produces.items() if table in tables)
+        if producers and all(name in held for name in producers):
+            return producers[0]
     raise AssertionError(f"{processor} is not stuck")

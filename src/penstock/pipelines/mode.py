@@ -1,9 +1,9 @@
-"""A mode as declared: thresholds, waiting, window, partition, phases and alerts of a flow.
+"""Declaration of a mode: thresholds, waiting, window, partition, phases and alerts of a flow.
 
     Mode("evening", window="20:00-23:00", otherwise="WAIT", max_wait="90m", degraded_at=40)
 
-A mode waits if and only if `otherwise` is WAIT, and then it must say how long. Every mistake is a
-DeclarationError that names it. `core.modes` has the built-in ones and chooses among them.
+A mode waits if and only if `otherwise` is WAIT; it must then set `max_wait`. An invalid option
+raises a DeclarationError that names it. `core.modes` defines the built-in modes and selects one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.core.naming import name_check
 
 RECHECK_DEFAULT: Final = 5 * MINUTE
 ANY_DEGRADED: Final = 101.0
-"""As `alert_degraded_below`: every degraded start is alerted, however complete."""
+"""Value of `alert_degraded_below` that alerts every degraded start, at any completeness."""
 DAY_MINUTES: Final = 24 * 60
 Reader: TypeAlias = Callable[[Any, str, str], Any]
 
@@ -31,47 +31,54 @@ _WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)\s*(?:-|–)\s*([01]\d|2[0-4]):(
 
 
 class Otherwise(StrEnum):
-    """What a gate does when neither threshold is reached."""
+    """Verdict of a gate when neither threshold is reached."""
 
     WAIT = "WAIT"
     FAIL = "FAIL"
 
 
 class ModeOptions(TypedDict, total=False):
-    """What a mode may say; percentages from 0 to 100, qualities from 0 to 1."""
+    """Options of a mode. Percentages are from 0 to 100, quality scores from 0 to 1."""
 
     proceed_at: float
+    """Completeness in percent from which the phase starts. Default 100."""
     min_quality: float
+    """Minimum quality score for a start that is not degraded. Default 0.9."""
     degraded_at: float | None
-    """From this completeness on the work starts degraded; None: never by completeness."""
+    """Completeness from which the phase starts degraded. None (the default): never."""
     otherwise: str
-    """"WAIT" (needs max_wait) or "FAIL"."""
+    """Verdict below both thresholds: "WAIT" (requires max_wait) or "FAIL" (the default)."""
     recheck: str | int | float | timedelta
+    """Interval between evaluations while a gate waits. Default 5 minutes."""
     max_wait: str | int | float | timedelta
+    """Maximum time that a gate waits."""
     window: str
-    """When the clock chooses this mode: "23:00-06:00" in the pipeline's timezone."""
+    """Time of day that selects this mode: "23:00-06:00" in the pipeline's timezone."""
     partition_days: int
-    """The partition is so many days after the date on which the window ends."""
+    """Days from the date on which the window ends to the date of the partition. Default 0."""
     until: str
     """The last phase this mode runs; phases after it are skipped."""
     phases: Iterable[str]
-    """The phases this mode runs; all of them when left out."""
+    """The phases this mode runs. Default: all of them."""
     age_counts: bool
-    """Whether the age of data matters; False for work on the past."""
+    """Whether stale data lowers the quality. Set to False for backfills. Default True."""
     alert_fail: bool
+    """Whether a FAIL verdict raises an alert. Default True."""
     alert_degraded_below: float | None
+    """Completeness below which a degraded start raises an alert. None (the default): no alert."""
     alert_wait: str | int | float | timedelta
+    """Waiting time after which a gate raises an alert."""
     slo: str | int | float | timedelta
-    """End to end."""
+    """Time that a flow should take from start to end."""
     deadline: str | int | float | timedelta
-    """A flow that has not ended by then fails; twice the slo when left out."""
+    """Time after its start at which an unfinished flow fails. Default: twice the slo."""
     target: float
-    """The completeness its service level asks for."""
+    """Completeness in percent that the service level requires. Default 100."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Mode:
-    """The operating policy of a flow."""
+    """Operating policy of a flow; `ModeOptions` describes the fields."""
 
     name: str
     proceed_at: float = 100.0
@@ -81,7 +88,7 @@ class Mode:
     recheck_us: Micros | None = None
     max_wait_us: Micros | None = None
     window: tuple[int, ...] | None = None
-    """Minutes of the day: from (included) and to (excluded), across midnight when to < from."""
+    """Minutes of the day: start (inclusive) and end (exclusive), across midnight if end < start."""
     partition_days: int = 0
     until: str | None = None
     phases: tuple[str, ...] | None = None
@@ -101,13 +108,13 @@ class Mode:
 
     @classmethod
     def from_fields(cls, **fields: Any) -> Mode:
-        """Return the mode with exactly these fields; for records that were checked before."""
+        """Return a mode with exactly these fields, without validation; for stored records."""
         made = object.__new__(cls)
         made._fill(fields)
         return made
 
     def but(self, **options: Unpack[ModeOptions]) -> Mode:
-        """Return this mode with some options changed, checked anew."""
+        """Return a copy of this mode with some options changed and validated again."""
         where = f"mode {self.name!r}"
         kept = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         made = Mode.from_fields(**{**kept, **_fields_of(options, where)})
@@ -116,18 +123,18 @@ class Mode:
 
     @property
     def waits(self) -> bool:
-        """Whether a gate in this mode waits for more when thresholds are not reached."""
+        """Whether a gate in this mode waits when neither threshold is reached."""
         return self.otherwise is Otherwise.WAIT
 
     @property
     def deadline_after_us(self) -> Micros | None:
-        """How long after its start a flow fails; None: it has no end of its own."""
+        """Time after its start at which an unfinished flow fails; None if it has no deadline."""
         if self.deadline_us is not None:
             return self.deadline_us
         return None if self.slo_us is None else 2 * self.slo_us
 
     def contains(self, minute: int) -> bool:
-        """Whether the window contains this minute of the day."""
+        """Return whether the window contains this minute of the day."""
         if self.window is None:
             return False
         start, end = self.window
@@ -141,7 +148,7 @@ class Mode:
 
 
 def _fields_of(options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the fields that options fill, each read and checked by itself."""
+    """Return the fields for the options, each parsed and validated on its own."""
     found = {}
     for word, value in options.items():
         if word not in _READERS:
@@ -155,15 +162,15 @@ def _fields_of(options: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _check(mode: Mode, where: str) -> None:
     if mode.waits and mode.max_wait_us is None:
         raise DeclarationError(
-            f"{where} waits (otherwise is WAIT) and has no max_wait; say how long it may wait."
+            f"{where} waits (otherwise is WAIT) but has no max_wait; set max_wait."
         )
     if mode.degraded_at is not None and mode.degraded_at > mode.proceed_at:
         raise DeclarationError(
-            f"{where}: degraded_at ({mode.degraded_at:g}) lies above "
+            f"{where}: degraded_at ({mode.degraded_at:g}) is greater than "
             f"proceed_at ({mode.proceed_at:g})."
         )
     if mode.until is not None and mode.phases is not None:
-        raise DeclarationError(f"{where}: give until or phases, not both.")
+        raise DeclarationError(f"{where}: set until or phases, not both.")
     if mode.recheck_us is None and mode.max_wait_us is not None:
         object.__setattr__(mode, "recheck_us", RECHECK_DEFAULT)
 
@@ -201,7 +208,7 @@ def _window(value: Any, word: str, where: str) -> tuple[int, ...]:
     start, end = (int(match[n]) * 60 + int(match[n + 1]) for n in (1, 3))
     if start == end or end > DAY_MINUTES:
         raise DeclarationError(
-            f"{where}: {word} {shown(value)} is empty or leaves the day; "
+            f"{where}: {word} {shown(value)} is empty or extends past 24:00; "
             'the whole day is "00:00-24:00".'
         )
     return start, end
@@ -235,7 +242,7 @@ def _phase(value: Any, word: str, where: str) -> str:
 
 def _phases(value: Any, word: str, where: str) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable) or not (found := tuple(value)):
-        raise DeclarationError(f"{where}: {word} takes names of phases, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes phase names, got {shown(value)}.")
     return tuple(dict.fromkeys(_phase(item, word, where) for item in found))
 
 
@@ -260,4 +267,4 @@ _READERS: Final[Mapping[str, tuple[str, Reader]]] = MappingProxyType(
         "window": ("window", _window),
     }
 )
-"""Each option: the field it fills, and how its value is read."""
+"""For each option, the field that it sets and the parser of its value."""

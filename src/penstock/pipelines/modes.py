@@ -1,8 +1,8 @@
-"""The modes every pipeline knows, and which one a flow runs in.
+"""The built-in modes, and the selection of a flow's mode.
 
-`detect` chooses by what was asked for, else by the wall clock of the pipeline's timezone;
-`partition_of` names the day a flow is about; `judged` applies a pipeline's leniency. Nothing here
-reads a clock: functions take `now`. Gates, the orchestrator and declarations use this.
+`detect` selects the requested mode, or one by the wall clock of the pipeline's timezone;
+`partition_of` returns the date that a flow processes; `judged` applies a pipeline's leniency.
+Nothing here reads a clock: functions take `now`. Gates, the orchestrator and declarations use it.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ MANUAL_SOURCE: Final = "manual"
 
 
 class Leniency(StrEnum):
-    """How strictly a pipeline judges, whatever the mode."""
+    """Which mode's thresholds the gates of a pipeline use."""
 
     AUTO = "auto"
-    """As the mode says."""
+    """Those of the flow's own mode."""
     STRICT = "strict"
-    """Every mode is judged as overnight."""
+    """Those of overnight, in every mode."""
     LENIENT = "lenient"
-    """Every mode is judged as same_day."""
+    """Those of same_day, in every mode."""
 
 
 def known_modes(own: Iterable[Mode] = ()) -> dict[str, Mode]:
-    """Return the modes a pipeline knows by name, its own first: they win over the built-in ones."""
+    """Return the modes of a pipeline by name: its own, then the built-in ones not replaced."""
     found = {mode.name: mode for mode in own}
     return {**found, **{name: mode for name, mode in BUILT_IN.items() if name not in found}}
 
 
 def judged(mode: Mode, leniency: Leniency, modes: Mapping[str, Mode]) -> Mode:
-    """Return the mode with the thresholds, timers and alerts that the leniency makes it use."""
+    """Return the mode with the thresholds, timers and alerts that the leniency selects."""
     if leniency is Leniency.AUTO:
         return mode
     other = modes["overnight" if leniency is Leniency.STRICT else "same_day"]
@@ -59,7 +59,10 @@ def detect(
     backfill: bool = False,
     trigger_source: str | None = None,
 ) -> Mode:
-    """Return the mode of a flow: explicit, else backfill, else manual, else by the clock."""
+    """Return the mode of a flow: the explicit one, else backfill, else manual, else by the clock.
+
+    If no window contains the time of day, the mode is same_day.
+    """
     if explicit is not None:
         if explicit not in modes:
             raise InvalidInput("mode", f"one of {', '.join(sorted(modes))}", explicit)
@@ -74,9 +77,10 @@ def detect(
 
 
 def partition_of(mode: Mode, *, now: Micros, timezone: str) -> str:
-    """Return the date a flow of this mode is about, counted from the date its window ends on.
+    """Return the date that a flow in this mode processes.
 
-    Outside the window that is today, the date on which the last night ended.
+    It is `partition_days` after the date on which the mode's window ends. Outside the window, or
+    without one, it counts from today.
     """
     local = _local(now, timezone)
     base = local.date()
@@ -109,7 +113,7 @@ _JUDGING: Final = frozenset(
         "alert_fail", "alert_degraded_below", "alert_wait_us",
     }
 )  # fmt: skip
-"""The fields that leniency takes from another mode."""
+"""Fields that leniency takes from another mode."""
 
 OVERNIGHT: Final = Mode(
     "overnight", window="23:00-06:00", proceed_at=100, min_quality=0.95, otherwise="WAIT",

@@ -1,9 +1,9 @@
-"""The parameters of a pipeline: a small subset of JSON Schema, checked without any library.
+"""Schemas of pipeline parameters: a small subset of JSON Schema, validated without a library.
 
-Known words: type, title, description, enum, default; for objects properties, required and
+Supported keywords: type, title, description, enum, default; for objects properties, required and
 additionalProperties; for arrays items, minItems, maxItems; for numbers minimum, maximum; for
-strings minLength, maxLength. Any other word is refused when the pipeline is declared, because a
-rule that is silently ignored protects nobody. Pure; the client validates what callers send.
+strings minLength, maxLength. Any other keyword is rejected when the pipeline is declared, because
+a rule that is silently ignored gives false safety. Pure; the client validates what callers send.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _ARTICLES = {"object": "an object", "array": "a list", "integer": "a whole numbe
 
 
 def schema_check(schema: object, field: str = "parameters") -> None:
-    """Raise DeclarationError, naming the place, unless the schema uses known words rightly."""
+    """Raise DeclarationError, naming the location, unless the schema is valid."""
     _check(schema, field, 0)
 
 
 def validate(schema: Schema | None, value: object, field: str = "parameters") -> Any:
-    """Return the value with defaults filled in; InvalidInput names the first place that is wrong.
+    """Return a copy of the value with defaults filled in. The given value is not modified.
 
-    Without a schema any object is accepted. The value given is never changed.
+    Raise InvalidInput, naming the first invalid location. Without a schema, any object is valid.
     """
     if schema is None:
         schema = {"type": "object"}
@@ -47,7 +47,7 @@ def validate(schema: Schema | None, value: object, field: str = "parameters") ->
 
 
 def defaults(schema: Schema | None) -> dict[str, Any]:
-    """Return the defaults of the top level, as a worker fills them in."""
+    """Return the defaults of the top-level properties, as a worker fills them in."""
     properties = (schema or {}).get("properties", {})
     return {name: part["default"] for name, part in properties.items() if "default" in part}
 
@@ -62,8 +62,8 @@ def _check(schema: object, field: str, depth: int) -> None:
     for word in schema:
         if word not in allowed:
             raise DeclarationError(
-                f"{field}: {word!r} is not known for type {' or '.join(kinds)}; "
-                f"known: {', '.join(sorted(allowed))}."
+                f"{field}: {word!r} is not supported for type {' or '.join(kinds)}; "
+                f"supported: {', '.join(sorted(allowed))}."
             )
     _check_bounds(schema, field)
     properties = schema.get("properties", {})
@@ -123,7 +123,7 @@ def _validate(schema: Schema, value: Any, field: str, depth: int = 0) -> Any:
         raise InvalidInput(field, f"at most {DEPTH_MAX} levels", "more")
     kinds = _kinds(schema, field)
     if is_reference(value) and "string" in kinds:
-        # What it refers to is a text that only the worker knows: no rule can look at it here.
+        # Only the worker knows the value of the secret, so no rule can be checked here.
         check_reference(value, field)
         return value
     if not any(_is(kind, value) for kind in kinds):
@@ -181,7 +181,7 @@ def _is(kind: str, value: object) -> bool:
         return value is None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    # As JSON Schema has it: 1.0 is a whole number; infinity and NaN are no JSON at all.
+    # As in JSON Schema, 1.0 is an integer. Infinity and NaN are not valid JSON.
     return value - value == 0 and (kind == "number" or value == int(value))
 
 

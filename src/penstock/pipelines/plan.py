@@ -1,8 +1,9 @@
-"""What a flow runs: a pipeline's definition seen in one mode.
+"""The plan of a flow: a pipeline's definition, resolved for one mode.
 
-Reads the JSON of a definition, so that a process without the pipeline's code plans the same flow.
-Phases a mode does not run, and phases in which nobody is expected, are skipped; what follows them
-follows what came before them instead. Pure; the orchestrator plans with it, `core.cascade` judges.
+Reads the JSON of a definition, so that a process without the pipeline's code computes the same
+plan. Phases that a mode does not run, and phases without expected processors, are skipped; phases
+after them then follow the phases before them. Pure; the orchestrator computes plans and
+`core.cascade` evaluates them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from penstock.pipelines.modes import Leniency, judged, known_modes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """A dependency of a gate, with its partition column and warehouse, and who needs it."""
+    """A resolved dependency of a gate, and the processors that need it."""
 
     dependency: Dependency
     needed_by: tuple[str, ...]
@@ -30,20 +31,20 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasePlan:
-    """A phase in one mode: what it follows, whom it expects, and its terms."""
+    """A phase in one mode: the phases before it, its expected processors, and its options."""
 
     name: str
     after: tuple[str, ...]
-    """The phases before it that this mode runs."""
+    """The nearest earlier phases that this mode runs."""
     expected: tuple[str, ...]
     terms: PhaseTerms
     fallback: int | None = None
-    """The minute of the day at which the scheduler starts it if the cascade has not."""
+    """Minute of the day at which the scheduler starts it if the cascade has not; None: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a flow of this mode runs; phases come after the ones they follow."""
+    """What a flow in this mode runs; its phases are in topological order."""
 
     pipeline: str
     mode: Mode
@@ -51,14 +52,14 @@ class Plan:
     skipped: tuple[str, ...] = ()
 
     def phase(self, name: str) -> PhasePlan:
-        """Return a phase of the plan; KeyError when this mode does not run it."""
+        """Return a phase of the plan. Raise KeyError if this mode does not run it."""
         for phase in self.phases:
             if phase.name == name:
                 return phase
         raise KeyError(name)
 
     def downstream(self, name: str) -> tuple[str, ...]:
-        """Return every phase that follows this one, near or far, in order."""
+        """Return every phase that directly or indirectly follows this one, in order."""
         found = {name}
         for phase in self.phases:
             if found & set(phase.after):
@@ -67,13 +68,13 @@ class Plan:
 
     @property
     def last(self) -> tuple[str, ...]:
-        """The phases that nothing follows: when they have ended, the flow has."""
+        """The phases that no other phase follows: the flow ends when they have ended."""
         followed = {name for phase in self.phases for name in phase.after}
         return tuple(phase.name for phase in self.phases if phase.name not in followed)
 
 
 def modes_of(definition: Mapping[str, Any]) -> dict[str, Mode]:
-    """Return the modes of a definition by name, its own first, with its SLOs."""
+    """Return the modes of a definition by name, its own first, with its SLOs applied."""
     terms = read(PipelineTerms, definition)
     slos = terms.slos or {}
     return {
@@ -83,18 +84,18 @@ def modes_of(definition: Mapping[str, Any]) -> dict[str, Mode]:
 
 
 def judging_mode(definition: Mapping[str, Any], mode: Mode) -> Mode:
-    """Return the mode as its gates judge: with the leniency of the pipeline."""
+    """Return the mode that gates use: the flow's mode with the pipeline's leniency applied."""
     terms = read(PipelineTerms, definition)
     return judged(mode, Leniency(terms.leniency), modes_of(definition))
 
 
 def plan_of(definition: Mapping[str, Any], mode: Mode) -> Plan:
-    """Return what a flow in this mode runs."""
+    """Return the plan of a flow in this mode."""
     pipeline = read(PipelineTerms, definition)
     phases = {phase["name"]: phase for phase in definition["phases"]}
     graph = {name: tuple(phase["after"]) for name, phase in phases.items()}
-    places = {name: place for place, name in enumerate(phases)}
-    order = _in_order(graph, places)
+    positions = {name: position for position, name in enumerate(phases)}
+    order = _in_order(graph, positions)
     ends = _past_end(graph, order, mode)
     expected = {
         name: () if name in ends else expected_in(phase, mode.name)
@@ -103,7 +104,7 @@ def plan_of(definition: Mapping[str, Any], mode: Mode) -> Plan:
     upstream: dict[str, tuple[str, ...]] = {}
     plans = []
     for name in order:
-        # Through skipped phases, to the ones before them that run.
+        # Skipped phases are replaced by the phases before them that run.
         found = [real for up in graph[name] for real in ((up,) if expected[up] else upstream[up])]
         upstream[name] = tuple(dict.fromkeys(found))
         if expected[name]:
@@ -126,7 +127,7 @@ def plan_of(definition: Mapping[str, Any], mode: Mode) -> Plan:
 
 
 def expected_in(phase: Mapping[str, Any], mode: str) -> tuple[str, ...]:
-    """Return the processors a phase expects in a mode: the listed ones, else all that run in it."""
+    """Return the processors that a phase expects in a mode: those listed, or all that run in it."""
     listed: Mapping[str, Sequence[str]] = phase.get("expects") or {}
     if mode in listed:
         return tuple(listed[mode])
@@ -140,7 +141,7 @@ def expected_in(phase: Mapping[str, Any], mode: str) -> tuple[str, ...]:
 def definition_needs(
     definition: Mapping[str, Any], mode: Mode, phase: str, processor: str | None = None
 ) -> tuple[Need, ...]:
-    """Return what a gate looks at, from JSON: callables have lost their function there."""
+    """Return what a gate probes, from JSON, where expected counts lose their functions."""
     pipeline = read(PipelineTerms, definition)
     planned = next((p for p in plan_of(definition, mode).phases if p.name == phase), None)
     names = () if planned is None else planned.expected if processor is None else (processor,)
@@ -160,7 +161,7 @@ def needs_of(
     partition: str | None,
     warehouse: str | None,
 ) -> tuple[Need, ...]:
-    """Return the union of the processors' needs in a mode; equal needs are looked at once."""
+    """Return the union of the processors' needs in a mode; equal needs are merged."""
     found: list[Need] = []
     for name, terms in processors:
         for dependency in terms.needs:
@@ -171,18 +172,18 @@ def needs_of(
             if same is None:
                 found.append(Need(dependency=asked, needed_by=(name,)))
             elif name not in found[same].needed_by:
-                who = (*found[same].needed_by, name)
-                found[same] = replace(found[same], needed_by=who)
+                needed_by = (*found[same].needed_by, name)
+                found[same] = replace(found[same], needed_by=needed_by)
     return tuple(found)
 
 
-def _in_order(graph: Mapping[str, tuple[str, ...]], places: Mapping[str, int]) -> list[str]:
-    """Return the phases so that each follows what it is after; else as declared."""
+def _in_order(graph: Mapping[str, tuple[str, ...]], positions: Mapping[str, int]) -> list[str]:
+    """Return the phases in topological order; ties are in order of declaration."""
     sorter = TopologicalSorter(graph)
     sorter.prepare()
     order: list[str] = []
     while sorter.is_active():
-        ready = sorted(sorter.get_ready(), key=lambda name: places[name])
+        ready = sorted(sorter.get_ready(), key=lambda name: positions[name])
         order += ready
         sorter.done(*ready)
     return order
@@ -191,7 +192,7 @@ def _in_order(graph: Mapping[str, tuple[str, ...]], places: Mapping[str, int]) -
 def _past_end(
     graph: Mapping[str, tuple[str, ...]], order: Sequence[str], mode: Mode
 ) -> frozenset[str]:
-    """Return the phases that a mode does not run, by its list or because they lie past its end."""
+    """Return the phases that a mode does not run: not in its `phases`, or after its `until`."""
     if mode.phases is not None:
         return frozenset(name for name in order if name not in mode.phases)
     past: set[str] = set()

@@ -1,7 +1,8 @@
-"""How a run ends: from what happened to the verdict that is stored.
+"""The results of attempts: from the way a run ended to the `Finish` record that is stored.
 
-Pure. The worker, the sweeper and the API all come through here, so that a failure means the same
-whoever reports it: retried after a delay, or dead. `store/ending.py` writes the verdict.
+Pure. The worker, the sweeper and the API all use these functions, so that the same failure has the
+same consequence from each of them: a retry after a delay, or a dead run. `store/ending.py` writes
+the record.
 """
 
 from __future__ import annotations
@@ -20,12 +21,17 @@ from penstock.runs.states import MAX_LAPSES, RunState, RunStatus
 FAILURES_ALERT = 3
 FAILURES_DISABLE = 5
 EXECUTION_MAX = 7 * DAY
-"""A timeout multiplier lengthens the limit up to here; unbounded, it would outgrow its column."""
+"""Upper bound for a maximum duration extended by a timeout multiplier; unbounded, the value would
+overflow its column.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What went wrong: `insist` is the caller's should_retry, None leaves it to the error type."""
+    """A reported failure. `insist` is the caller's should_retry; None leaves it to the error type.
+
+    retry_after_us: minimum delay before a retry, None for no minimum.
+    """
 
     error_type: str
     details: str | None = None
@@ -44,7 +50,7 @@ def completed(
     duration_us: int | None = None,
     actor: str = "worker",
 ) -> Finish:
-    """The run did its work, wholly or partly."""
+    """Return the result of a run that completed, with full or partial success."""
     assert status in (RunStatus.SUCCESS, RunStatus.PARTIAL_SUCCESS), status
     return Finish(
         held.run_id,
@@ -68,7 +74,7 @@ def failed(
     actor: str = "worker",
     duration_us: int | None = None,
 ) -> Finish:
-    """The run failed: it is retried after a delay, or it is dead."""
+    """Return the result of a run that failed: retried after a delay, or dead."""
     state, status = RunState.FAILED, RunStatus.FAILURE
     return _ended(held, state, status, failure, jitter=jitter, actor=actor, duration_us=duration_us)
 
@@ -76,7 +82,7 @@ def failed(
 def timed_out(
     held: HeldRun, *, jitter: float, actor: str = "worker", duration_us: int | None = None
 ) -> Finish:
-    """The run took longer than its maximum duration."""
+    """Return the result of a run that exceeded its maximum duration."""
     details = json.dumps({"message": f"longer than {format_duration(held.max_execution_us)}"})
     failure = Failure(error_type=ErrorType.TIMEOUT, details=details)
     state, status = RunState.TIMEOUT, RunStatus.TIMEOUT
@@ -84,7 +90,9 @@ def timed_out(
 
 
 def stale(held: HeldRun, *, jitter: float, actor: str = "sweeper") -> Finish:
-    """Nothing was heard of a RUNNING run: failed, and retried at once the first time."""
+    """Return the result of a RUNNING run without heartbeats: failed. The first time in a chain of
+    attempts, it is retried at once.
+    """
     details = json.dumps({"message": f"no heartbeat from {held.claimed_by or 'its worker'}"})
     failure = Failure(error_type=ErrorType.STALE_EXECUTION, details=details)
     state, status = RunState.FAILED, RunStatus.FAILURE
@@ -93,7 +101,7 @@ def stale(held: HeldRun, *, jitter: float, actor: str = "sweeper") -> Finish:
 
 
 def lapsed_out(held: HeldRun, *, actor: str = "sweeper") -> Finish:
-    """A run was claimed and never started for the last time it may."""
+    """Return the result of a run whose claims lapsed MAX_LAPSES times: failed and dead."""
     assert held.lapses + 1 >= MAX_LAPSES, held.lapses
     details = json.dumps({"message": f"claimed {MAX_LAPSES} times and never started"})
     return Finish(
@@ -110,7 +118,7 @@ def lapsed_out(held: HeldRun, *, actor: str = "sweeper") -> Finish:
 
 
 def cancelled(held: HeldRun, *, actor: str, why: str | None = None) -> Finish:
-    """Somebody stopped the run; it is neither retried nor dead."""
+    """Return the result of a cancelled run: neither retried nor dead."""
     return Finish(held.run_id, held.token, "CANCELLED", None, actor=actor, why=why)
 
 
@@ -159,5 +167,5 @@ def _retry_config(text: str | None) -> RetryConfig | None:
     try:
         return None if text is None else RetryConfig.parse(json.loads(text))
     except (InvalidInput, ValueError):
-        # It was checked when it was stored; a run has to end even if that row was tampered with.
+        # Validated when it was stored. A run must be able to end even if the row was corrupted.
         return None

@@ -1,4 +1,10 @@
-"""Rows of the run queue as plain records: live runs, ended runs, new runs and ends."""
+"""Rows of the run queue as plain records: live runs, ended runs, new runs and ends.
+
+Records on hot paths are named tuples built straight from a row (their field order is the column
+order of the SQL fragment named in the docstring); the others are frozen dataclasses. Times are
+microseconds and ids are bigints; the API and the command line convert them to ISO text and public
+ids.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,7 @@ PRIORITY_DEFAULT = 5
 
 
 class HeldRun(NamedTuple):
-    """A run as its holder sees it (SQL fragment `held_columns`)."""
+    """A run as returned to the worker that holds it (SQL fragment `held_columns`)."""
 
     run_id: int
     token: int
@@ -49,11 +55,11 @@ class HeldRun(NamedTuple):
     session_id: int | None
     cancel_requested_at: Micros | None
     gate: str | None = None
-    """What its gate said, as JSON, when it had anything to say."""
+    """Context from its gate, as JSON; None if the gate had nothing to report."""
 
 
 class Run(NamedTuple):
-    """A run as people see it, live or ended (SQL fragments `live_columns`, `ended_columns`)."""
+    """A run as shown to users, live or ended (SQL fragments `live_columns`, `ended_columns`)."""
 
     run_id: int
     customer_id: str
@@ -99,7 +105,7 @@ class Run(NamedTuple):
 
 
 class NewRun(NamedTuple):
-    """A run to be created (batch of `run_insert_many`); None leaves the default in force."""
+    """A run to create (batch of `run_insert_many`); None selects the default."""
 
     customer: int
     processor: int
@@ -123,7 +129,7 @@ class NewRun(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """How a run ended (batch of the statement `run_finish_many`)."""
+    """The result to store for a run that ends (batch of the statement `run_finish_many`)."""
 
     run_id: int
     token: int
@@ -145,7 +151,7 @@ class Finish(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """What became of a run that ended: its retry, or its config's failure count."""
+    """Consequences of a run's end: its retry run, if any, and its config's failure count."""
 
     run_id: int
     customer: int
@@ -158,7 +164,7 @@ class Finished(NamedTuple):
     processor: int
     final_state: str
     limits: int = 0
-    """How many limits it held or stood in line for."""
+    """Number of limits that it held or waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,12 +185,14 @@ class Progress:
 
 
 def scoped_key(customer: int, key: str | None) -> str | None:
-    """A caller's ordering key as stored: its customer's own, whatever others call theirs."""
+    """Return an ordering key as stored: prefixed with its customer, so that customers that use the
+    same key do not share it.
+    """
     return None if key is None else f"{customer}/{key}"
 
 
 def shown_key(stored: str | None) -> str | None:
-    """An ordering key as its caller gave it."""
+    """Return a stored ordering key as the caller gave it."""
     return None if stored is None else stored.partition("/")[2] or stored
 
 

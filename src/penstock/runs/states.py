@@ -1,9 +1,9 @@
-"""The state machine of a run: states, the one table of legal edges, and what statuses they fit.
+"""The state machine of a run: states, the only table of legal transitions, and permitted statuses.
 
-Entry: a run is created PENDING. Exits: COMPLETED, FAILED, TIMEOUT and CANCELLED are final and never
-change; a retry is a new run. Claim and start need no row of their own, so a change may cover
-several edges at once (``path_is_legal``). The store and the services ask here before they write;
-``document`` renders docs/state_machine.md from the same table. Nothing here changes a run.
+A run is created as PENDING. COMPLETED, FAILED, TIMEOUT and CANCELLED are final and never change; a
+retry is a new run. Claims and starts are not recorded separately, so one change may cover several
+transitions (``path_is_legal``). The store and the services check transitions here before they
+write; ``document`` renders docs/state_machine.md from the same table. Nothing here changes a run.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Final
 from penstock.core.errors import IllegalTransition
 
 MAX_LAPSES: Final = 5
-"""A claim may lapse this often; the last time fails the run instead of releasing it."""
+"""Number of lapsed claims that fails a run; earlier lapses return it to the queue."""
 
 
 class RunState(StrEnum):
-    """Where a run stands."""
+    """State of a run."""
 
     PENDING = "PENDING"
     CLAIMED = "CLAIMED"
@@ -33,7 +33,7 @@ class RunState(StrEnum):
 
 
 class RunStatus(StrEnum):
-    """How a finished run went."""
+    """Outcome of a finished run."""
 
     SUCCESS = "SUCCESS"
     PARTIAL_SUCCESS = "PARTIAL_SUCCESS"
@@ -42,39 +42,39 @@ class RunStatus(StrEnum):
 
 
 class Admission(IntEnum):
-    """Why a PENDING run may or may not be claimed right now."""
+    """Whether a PENDING run may be claimed, and why not."""
 
     READY = 0
     LATER = 1
     """Due in the future."""
     PAUSED = 2
     BLOCKED = 3
-    """Behind another run of its ordering key."""
+    """Behind another run with the same ordering key."""
     LIMITED = 4
-    """Due, and in line (or about to be) for the limits its processor needs."""
+    """Due, and waiting for the limits that its processor needs."""
     NONE = 9
     """Not pending."""
 
 
 MARKS: Final[Mapping[Admission, tuple[str, str]]] = MappingProxyType(
     {
-        Admission.LATER: ("its time has not come, or its turn is about to be given", "none"),
-        Admission.BLOCKED: ("behind another run of its ordering key", "none"),
-        Admission.PAUSED: ("a pause covers it", "none: given back when the pause began"),
-        Admission.LIMITED: ("due, and in line for the limits it needs", "none"),
+        Admission.LATER: ("not due yet, or due and about to be admitted", "none"),
+        Admission.BLOCKED: ("behind another run with the same ordering key", "none"),
+        Admission.PAUSED: ("paused", "none: released when the pause began"),
+        Admission.LIMITED: ("due, and waiting for the limits it needs", "none"),
         Admission.READY: ("may be claimed", "holds all it needs"),
         Admission.NONE: (
             "not pending: CLAIMED or RUNNING",
-            "holds them until it ends or goes back to the queue",
+            "holds them until it ends or returns to the queue",
         ),
     }
 )
-"""What a mark means, and what a run with it holds of the limits it needs."""
+"""For each mark, its meaning and which of its limits a run with that mark holds."""
 
 REASONS: Final[Mapping[tuple[RunState, RunState], str]] = MappingProxyType(
     {
-        (RunState.PENDING, RunState.CLAIMED): "a worker takes it under a lease",
-        (RunState.PENDING, RunState.CANCELLED): "cancelled before anybody took it",
+        (RunState.PENDING, RunState.CLAIMED): "a worker claims it under a lease",
+        (RunState.PENDING, RunState.CANCELLED): "cancelled before it was claimed",
         (RunState.CLAIMED, RunState.RUNNING): "the processor starts",
         (RunState.CLAIMED, RunState.PENDING): "the lease lapses",
         (RunState.CLAIMED, RunState.FAILED): f"the lease lapses for the {MAX_LAPSES}th time",
@@ -86,7 +86,7 @@ REASONS: Final[Mapping[tuple[RunState, RunState], str]] = MappingProxyType(
         (RunState.RUNNING, RunState.CANCELLED): "cancelled by an operator, cooperatively",
     }
 )
-"""Every legal edge with its cause; ``TRANSITIONS`` is the same table seen from the states."""
+"""Every legal transition with its cause; ``TRANSITIONS`` is the same table by source state."""
 
 TRANSITIONS: Final[Mapping[RunState, frozenset[RunState]]] = MappingProxyType(
     {
@@ -105,27 +105,27 @@ STATUSES: Final[Mapping[RunState, frozenset[RunStatus]]] = MappingProxyType(
         RunState.TIMEOUT: frozenset({RunStatus.TIMEOUT}),
     }
 )
-"""The statuses a state may carry; a state that is not listed carries none."""
+"""Statuses that a run may have in each state; in states not listed it has none."""
 
 
 def check(from_state: RunState, to_state: RunState, subject: object, kind: str = "run") -> None:
-    """Raise IllegalTransition unless the table has this edge."""
+    """Raise IllegalTransition unless the transition is legal."""
     if to_state not in TRANSITIONS[from_state]:
         raise IllegalTransition(kind, subject, from_state, to_state)
 
 
 def path_is_legal(path: Sequence[RunState]) -> bool:
-    """Tell whether each step of the path is an edge; the path names the starting state first."""
+    """Return whether every step of the path is legal; the path begins with the starting state."""
     return all(target in TRANSITIONS[source] for source, target in pairwise(path))
 
 
 def final_state(status: RunStatus) -> RunState:
-    """Return the final state that a status means."""
+    """Return the final state of a run with this status."""
     return next(state for state, statuses in STATUSES.items() if status in statuses)
 
 
 def status_fits(state: RunState, status: RunStatus | None) -> bool:
-    """Tell whether a run in this state may carry this status (None: carries no status)."""
+    """Return whether a run in this state may have this status; None means no status."""
     allowed = STATUSES.get(state)
     return status is None if allowed is None else status in allowed
 
@@ -142,12 +142,12 @@ def document() -> str:
         [
             "# The states of a run",
             "",
-            "<!-- Generated from src/penstock/runs/states.py; a test keeps it in step. -->",
+            "<!-- Generated from src/penstock/runs/states.py; a test compares them. -->",
             "",
             "A run is one attempt to execute one processor. Final states never change: a retry is",
-            "a new run with the next attempt number and a link to its parent. Any edge that is not",
-            "drawn is refused (HTTP 409) and changes nothing. Claim and start have no journal row",
-            "of their own; the row of the end or of the interruption carries them.",
+            "a new run with the next attempt number and a link to its parent. Any transition that",
+            "is not shown is rejected (HTTP 409) and changes nothing. Claims and starts have no",
+            "journal rows of their own; the row of the run's end or interruption includes them.",
             "",
             "```mermaid",
             "stateDiagram-v2",
@@ -158,12 +158,12 @@ def document() -> str:
             "| --- | --- | --- |",
             *rows,
             "",
-            "| state | statuses it may carry |",
+            "| state | permitted statuses |",
             "| --- | --- |",
             *fits,
             "",
-            "A PENDING run carries a mark that says why it may or may not be claimed. The mark",
-            "also decides whether it holds the limits its processor needs: all of them or none.",
+            "A PENDING run has an admission mark: whether it may be claimed, and why not. The mark",
+            "also determines whether it holds the limits its processor needs: all or none.",
             "",
             "| mark | meaning | limits |",
             "| --- | --- | --- |",

@@ -1,9 +1,9 @@
-"""Misfires: which slots of a due config start, and which are written down as missed.
+"""Misfires: which occurrence of a due config starts, and which are recorded as missed.
 
-``plan`` is asked once for every config (better: once per distinct cadence and slot) that is due.
-Each slot in [slot, next_slot) is either the one that starts or in the missed range, exactly once.
-It is pure and bounded: a year of missed minutes costs under a millisecond. The scheduler calls it
-and writes all of its answer in one transaction.
+The scheduler calls ``plan`` for every due config (once per distinct cadence and scheduled time) and
+writes the whole result in one transaction. Each occurrence in [slot, next_slot) is either the one
+that starts or in the missed range, exactly once. ``plan`` is pure and its cost is bounded: a year
+of missed minutes takes under a millisecond.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ WINDOW_DEFAULT: Final = DAY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotPlan:
-    """What to do about a due config.
+    """Decision for a due config.
 
-    The missed range [missed_from, missed_to] holds missed_count slots of the cadence and precedes
-    run_slot; the count stops at ``COUNT_CAP``. next_slot may be due already (catch-up of all).
+    run_slot: scheduled time of the occurrence that starts, None if none does. The missed range
+    [missed_from, missed_to] contains missed_count occurrences, counted up to ``COUNT_CAP``, and
+    precedes run_slot. next_slot may already be due (catch-up of all).
     """
 
     run_slot: Micros | None
@@ -50,11 +51,12 @@ def plan(
     *,
     anchor: Micros | None = None,
 ) -> SlotPlan:
-    """Return what starts and what was missed, given the next_run_time ``slot`` that is due by now.
+    """Return what starts and what was missed, given the config's due next_run_time ``slot``.
 
-    one: the latest slot runs. all: slots older than the window are missed, then the oldest left
-    runs. none: the latest slot runs if it is at most the grace behind now. A slot that is not on
-    the cadence (it was edited) counts as one; intervals go on from it unless an anchor is given.
+    catch_up ONE runs the latest occurrence. ALL records occurrences older than the window as missed
+    and runs the oldest one left. NONE runs the latest occurrence if it is at most the grace period
+    late. A ``slot`` that is not on the cadence (it was edited) counts as an occurrence; intervals
+    continue from it unless an anchor is given.
     """
     assert slot <= now, (slot, now)
     base = slot if anchor is None else anchor
@@ -82,12 +84,15 @@ def _plan_all(
 def _with_missed(
     cadence: Cadence, slot: Micros, run_slot: Micros | None, next_slot: Micros, anchor: Micros
 ) -> SlotPlan:
-    """Return the plan whose missed range is everything from slot up to what runs or comes next."""
+    """Return the plan whose missed range extends from slot to the occurrence that runs or is next.
+
+    Neither of those two is part of the range.
+    """
     end = next_slot if run_slot is None else run_slot
     if end == slot:
         return SlotPlan(run_slot=run_slot, next_slot=next_slot)
     last = latest_until(cadence, end - 1, slot + 1, anchor)
-    # The first slot is counted apart, because it need not be on the cadence.
+    # The first occurrence is counted separately because it need not be on the cadence.
     count = 1 + count_between(cadence, slot, end - 1, COUNT_CAP - 1, anchor)
     return SlotPlan(
         run_slot=run_slot,

@@ -1,7 +1,7 @@
-"""Previews: the next fires of a cadence, with a note in words wherever daylight saving played in.
+"""Previews: the next occurrences of a cadence, with a note where daylight saving affects them.
 
-For people (API, CLI, UI) before they save a config. Never used to decide anything: the scheduler
-asks ``core.cadence``, and so does this.
+The API, the CLI and the UI show them before a config is saved. Nothing is decided by a preview: it
+reads ``core.cadence``, as the scheduler does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PREVIEW_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fire:
-    """One future start: the moment, how the wall clock shows it, and what is special about it."""
+    """A future occurrence: its time, the local time, and a note about daylight saving, if any."""
 
     at: Micros
     local: str
@@ -30,7 +30,7 @@ class Fire:
 
 
 def preview(cadence: Cadence, after: Micros, n: int, anchor: Micros = 0) -> list[Fire]:
-    """Return the n fires strictly after a time; InvalidInput unless n is 1 to 1,000."""
+    """Return the next n occurrences after a time. Raise InvalidInput unless n is 1 to 1,000."""
     if isinstance(n, bool) or not 1 <= n <= PREVIEW_MAX:
         raise InvalidInput("n", f"a number from 1 to {PREVIEW_MAX:,}", n)
     zone = zone_info(cadence.timezone)
@@ -71,13 +71,13 @@ def _note(cadence: Cadence, previous: Micros, at: Micros) -> str | None:
     if crossed:
         meant = skipped_time(expression, stretch)
         if meant is not None:
-            return f"{_day_hm(meant)} does not exist ({shift}): left out, elapsed time goes on"
+            return f"{_day_hm(meant)} does not exist ({shift}): skipped, counting elapsed time"
         return _skipped_day(stretch)
     return None
 
 
 def _skipped_day(stretch: Stretch) -> str | None:
-    """Return a note when the start of the stretch skipped a whole day of the calendar."""
+    """Return a note if the change at the start of the stretch skipped a whole calendar day."""
     if stretch.gap_from is None:
         return None
     midnight = -(-stretch.gap_from // DAY) * DAY

@@ -48,7 +48,7 @@ class Config(NamedTuple):
 
 
 class DueGroup(NamedTuple):
-    """Due configs that share what decides their slots."""
+    """Due configs with the same cadence, scheduled time and catch-up policy."""
 
     cadence: int
     slot: Micros
@@ -59,7 +59,7 @@ class DueGroup(NamedTuple):
 
 
 class TickCounts(NamedTuple):
-    """What one batch of the tick did."""
+    """Counts of one batch of a scheduler tick."""
 
     due: int
     advanced: int
@@ -69,7 +69,7 @@ class TickCounts(NamedTuple):
     missed: int
     given: int
     flows: str | None = None
-    """Slots of pipelines with phases, as JSON: [[config, slot, is_late], ...]."""
+    """Occurrences of pipelines with flows, as JSON: [[config, scheduled time, is_late], ...]."""
 
 
 class Slot(NamedTuple):

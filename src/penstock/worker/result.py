@@ -1,4 +1,4 @@
-"""What a processor may return when a plain mapping says too little."""
+"""The return value of a processor that reports more than a summary mapping."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.runs.states import RunStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The outcome of a run: how complete it is, a summary (JSON), and what was processed."""
+    """Result of a run: its status, a summary (JSON), and the records and bytes processed."""
 
     status: RunStatus | str = RunStatus.SUCCESS
     summary: Mapping[str, Any] | None = None

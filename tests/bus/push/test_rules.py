@@ -1,4 +1,4 @@
-"""Rules of push: what is asked for, how a request looks, what an answer means, how fast to go."""
+"""Rules of push: configuration, requests, verdicts, signatures and adaptive concurrency."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def delivery(**changed: Any) -> Delivery:
 
 
 class TestSpec:
-    """What a push subscription may ask for."""
+    """Validation of push configurations."""
 
-    def test_there_and_back(self) -> None:
+    def test_round_trip(self) -> None:
         given = {
             "push_endpoint": URL,
             "oidc_token": {"service_account_email": "p@x.example.com", "audience": "us"},
@@ -87,7 +87,7 @@ class TestSpec:
         ],
     )  # fmt: skip
     def test_wrong(self, field: str, wrong: Any) -> None:
-        """The field is named; a secret that was given literally is not quoted."""
+        """The error names the field and never quotes a literal secret."""
         given = wrong
         if isinstance(wrong, dict) and field not in ("push", "push_endpoint"):
             given = {"push_endpoint": URL, **wrong}
@@ -98,10 +98,10 @@ class TestSpec:
 
 
 class TestRequest:
-    """What an endpoint gets."""
+    """Requests and verdicts."""
 
     def test_wrapped(self) -> None:
-        """Google's envelope, with both spellings, readable by our own strict reader."""
+        """Wrapped requests use Google's envelope with both spellings of its names."""
         spec = PushSpec(endpoint=URL)
         made = compose(spec, delivery(), subscription="projects/p/subscriptions/s", has_policy=True)
         message = json.loads(made.body)["message"]
@@ -120,7 +120,7 @@ class TestRequest:
         assert "deliveryAttempt" not in json.loads(without.body)
 
     def test_unwrapped(self) -> None:
-        """The bytes alone, or with headers that our own reader understands."""
+        """Unwrapped requests have the data only, or also the metadata as headers."""
         spec = PushSpec(endpoint=URL, is_wrapped=False)
         made = compose(spec, delivery(), subscription="s", has_policy=True)
         assert made.body == b"\x00\xff{}"
@@ -133,8 +133,8 @@ class TestRequest:
         assert (read.message_id, read.attempt, read.ordering_key) == ("m1", 3, "k")
         assert read.attributes["kind"] == "order"
 
-    def test_attributes_cannot_become_headers_that_mean_something(self) -> None:
-        """They are left out and counted."""
+    def test_attributes_with_reserved_header_names(self) -> None:
+        """They are omitted and counted."""
         bad = {
             "Host": "evil", "authorization": "x", "Transfer-Encoding": "chunked", "a\r\nb": "c",
             "x-goog-pubsub-message-id": "forged", "webhook-id": "forged", "two": "a\r\nHost: evil",
@@ -180,7 +180,7 @@ class TestSignatures:
 
     SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
-    def test_the_specification_s_own_example(self) -> None:
+    def test_the_example_of_the_specification(self) -> None:
         body = b'{"test": 2432232314}'
         made = webhook.sign(
             [webhook.key_of(self.SECRET)], "msg_p5jXN8AQM9LWM0D4loKWxJek", body, 1614265330 * SECOND
@@ -189,7 +189,7 @@ class TestSignatures:
         assert made["webhook-timestamp"] == "1614265330"
 
     def test_rotation(self) -> None:
-        """Two secrets sign; a receiver that knows either believes it."""
+        """Requests are signed with both secrets, and a receiver accepts either."""
         old, new = (
             webhook.key_of(webhook.PREFIX + base64.b64encode(c * 32).decode()) for c in (b"a", b"b")
         )
@@ -197,7 +197,7 @@ class TestSignatures:
         for keys in ([old], [new], [old, new]):
             assert webhook.verify(keys, made, b"x", NOW + 299 * SECOND) == "m1"
 
-    def test_what_is_not_believed(self) -> None:
+    def test_invalid_signatures(self) -> None:
         key = webhook.key_of(self.SECRET)
         made = webhook.sign([key], "m1", b"x", NOW)
         mark = made["webhook-signature"]
@@ -224,11 +224,11 @@ class TestSignatures:
 
 
 class TestWindow:
-    """Slow start, additive increase, multiplicative decrease, and fair slots."""
+    """Slow start, additive increase, multiplicative decrease, and fair sharing."""
 
     @given(st.lists(st.booleans(), max_size=400), st.integers(1, 50))
     def test_within_bounds(self, answers: list[bool], most: int) -> None:
-        """Whatever is answered: at least one, at most the bound; success never shrinks it."""
+        """For any responses the size is between one and the maximum; a success never lowers it."""
         window = Window(size_max=most)
         for is_good in answers:
             after = succeeded(window) if is_good else failed(window)
@@ -238,7 +238,7 @@ class TestWindow:
             assert after.pause_us == 0 or not is_good
             window = after
 
-    def test_slow_start_doubles_each_round_then_adds_one(self) -> None:
+    def test_slow_start_doubles_each_epoch_then_adds_one(self) -> None:
         window = Window()
         rooms = []
         for _ in range(4):
@@ -252,8 +252,8 @@ class TestWindow:
             window = succeeded(window)
         assert window.room == 9
 
-    def test_one_round_is_cut_once(self) -> None:
-        """Sixteen requests that fail together halve the window, they do not close it."""
+    def test_an_epoch_is_halved_once(self) -> None:
+        """Sixteen requests that fail together halve the window once."""
         window = Window(size=16.0)
         for _ in range(16):
             window = failed(window)
@@ -261,7 +261,7 @@ class TestWindow:
         window = failed(window)
         assert window.room == 4
 
-    def test_an_endpoint_that_is_down_is_asked_once_a_minute(self) -> None:
+    def test_an_endpoint_that_is_down_gets_one_request_a_minute(self) -> None:
         window = Window(size=100.0)
         waits = []
         for _ in range(400):
@@ -273,8 +273,8 @@ class TestWindow:
         assert succeeded(window).pause_us == 0
 
     @given(st.integers(2, 64), st.data())
-    def test_nobody_is_shut_out_by_slow_ones(self, slots: int, data: st.DataObject) -> None:
-        """Endpoints that never answer take what they may; the others still find their first."""
+    def test_slow_endpoints_do_not_exclude_others(self, slots: int, data: st.DataObject) -> None:
+        """Even if some endpoints never respond, every other one can start its first request."""
         count = data.draw(st.integers(1, slots))
         turns = data.draw(st.lists(st.integers(0, count - 1), max_size=100))
         held = [0] * count
@@ -286,7 +286,7 @@ class TestWindow:
             assert took >= 1 or held[turn] >= 1
             held[turn] += took
 
-    def test_slots_follow_the_window(self) -> None:
+    def test_requests_in_flight_follow_the_window(self) -> None:
         assert may_take(Window(size=3.9), held=1, free=100) == 2
         assert may_take(Window(size=3.9), held=5, free=100) == 0
         assert may_take(Window(size=100.0), held=0, free=16) == 8
@@ -294,7 +294,7 @@ class TestWindow:
 
 
 class TestIncoming:
-    """The table of who may push to us."""
+    """The table of inbound push subscriptions."""
 
     ROW: Final = {
         "topic": "orders",
@@ -325,7 +325,7 @@ class TestIncoming:
             parse_incoming(table)
         assert field in refused.value.field
 
-    def test_keys_come_from_where_we_may_ask(self) -> None:
+    def test_the_keys_url_must_satisfy_the_egress_rules(self) -> None:
         row = {**self.ROW, "issuer": "http://localhost:8080"}
         with pytest.raises(InvalidInput, match="keys_url"):
             parse_incoming({"x": row})

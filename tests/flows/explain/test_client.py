@@ -378,10 +378,12 @@ class TestWhy:
         opened = stage.open()
         stage.admitter.run_once()
         last = stage.client.explaining.why_run(opened.run_ids[1]).cause
-        assert [c.text for _, c in flattened(last)][1:] == ["no worker of pool default is alive"]
+        assert [c.text for _, c in flattened(last)][1:] == [
+            "there is no live worker in pool default"
+        ]
         bound = stage.client.scoped("acme").explaining.why_run(opened.run_ids[1]).cause
         assert [c.text for _, c in flattened(bound)][1:] == [
-            "no worker of pool default has taken it yet"
+            "no worker in pool default has claimed it yet"
         ]
 
     def test_ended_flows(self, stage: Stage) -> None:
@@ -389,7 +391,7 @@ class TestWhy:
         opened = stage.open()
         stage.client.flows.cancel(opened.flow.flow_id)
         assert tree(stage, opened) == [
-            (0, "flow", f"nba {DAY} (same_day, generation 1) is cancelled since 10:00: "
+            (0, "flow", f"nba {DAY} (same_day, generation 1) ended CANCELLED at 10:00: "
              "nothing is pending"),
         ]  # fmt: skip
         run = stage.client.explaining.why_run(opened.run_ids[0]).cause

@@ -132,9 +132,12 @@ class TestProcessors:
             ({"status": "success", "at": ago(1)}, "features completed at 11:10"),
             ({"status": "partial", "at": ago(1)}, "features completed in part at 11:10"),
             ({}, "features has not reported"),
-            ({"is_external": True}, "features has not reported; somebody outside runs it"),
-            ({"live": run()}, "features waits for a worker since 11:02"),
-            ({"live": run(is_external=True)}, "features waits for an external worker since 11:02"),
+            ({"is_external": True}, "features has not reported; it runs outside Penstock"),
+            ({"live": run()}, "features has been waiting for a worker since 11:02"),
+            (
+                {"live": run(is_external=True)},
+                "features has been waiting for an external worker since 11:02",
+            ),
             (
                 {"live": run(attempt=3, waits="later", due_at=NOW + MINUTE),
                  "failures": (failed(), failed())},
@@ -143,7 +146,7 @@ class TestProcessors:
             (
                 {"live": run(state="RUNNING", waits=None, started_at=ago(2), attempt=2,
                              claimed_by="w1")},
-                "features is running since 11:09 on w1 (attempt 2)",
+                "features has been running since 11:09 on w1 (attempt 2)",
             ),
             (
                 {"live": run(waits="blocked", behind="run_9", ordering_key="k")},
@@ -151,9 +154,9 @@ class TestProcessors:
             ),
             (
                 {"live": run(waits="paused", pauses=(ALL_PAUSED,))},
-                "features does not start: everything is paused by ann (works)",
+                "features cannot start: everything is paused by ann (works)",
             ),
-            ({"live": run(waits="paused")}, "features does not start: it is paused"),
+            ({"live": run(waits="paused")}, "features cannot start: it is paused"),
             (
                 {"status": "failed", "at": ago(5),
                  "failures": (failed(), failed("VALIDATION_ERROR", error="no\nsuch column"))},
@@ -173,8 +176,8 @@ class TestProcessors:
     def test_queue_position(self) -> None:
         """The number of runs ahead is shown."""
         assert [ahead_words(run(ahead=n)) for n in (None, 0, 1, 5, 1000)] == [
-            "", "it is next in line", "1 run is before it", "5 runs are before it",
-            "1,000 runs or more are before it",
+            "", "it is next in the queue", "1 run is ahead of it", "5 runs are ahead of it",
+            "1,000 runs or more are ahead of it",
         ]  # fmt: skip
         assert run_words(run(waits="later", due_at=NOW), WALL) == "due any moment"
 
@@ -209,7 +212,7 @@ class TestPhases:
                 phase("x", "IN_PROGRESS", started_at=ago(9), stragglers_us=20 * MINUTE,
                       processors=(ProcessorFact(name="features", live=run()),)),
                 "running|since 11:02, stragglers until 11:22: "
-                "features waits for a worker since 11:02",
+                "features has been waiting for a worker since 11:02",
             ),
             (
                 phase("x", "IN_PROGRESS", started_at=ago(9),

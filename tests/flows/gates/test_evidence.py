@@ -191,21 +191,21 @@ class TestNeeds:
             (lambda: same_day("t", max_age="soon"), "max_age"),
             (lambda: same_day("t", not_null="points"), "not_null takes a list"),
             (lambda: same_day("t", checks="SELECT 1"), "checks takes a list"),
-            (lambda: same_day("t", checks={"a;": "x"}), "is not a name for a check"),
+            (lambda: same_day("t", checks={"a;": "x"}), "is not a check name"),
             (lambda: same_day("t", checks={"a": ""}), "check 'a' takes the text of a query"),
-            (lambda: same_day("t", weight=-1), "weight is a number from 0 up"),
-            (lambda: same_day("t", weight=float("nan")), "weight is a number from 0 up"),
+            (lambda: same_day("t", weight=-1), "weight is a number of at least 0"),
+            (lambda: same_day("t", weight=float("nan")), "weight is a number of at least 0"),
             (lambda: same_day("t", critical="yes"), "critical is True or False"),  # type: ignore[arg-type]
             (lambda: same_day("t", critical=False, fail_if_missing=True), "contradicts"),
             (lambda: same_day("t", quality={"speed": 1}), "quality takes weights of"),
-            (lambda: same_day("t", modes=[]), "modes takes names of modes"),
+            (lambda: same_day("t", modes=[]), "modes takes mode names"),
             (lambda: same_day("t", exepct=1), "exepct is not an option"),  # type: ignore[call-arg]
-            (lambda: optional("t", weight=1), "weight has no meaning for optional"),  # type: ignore[call-arg]
+            (lambda: optional("t", weight=1), "weight does not apply to optional"),  # type: ignore[call-arg]
             (lambda: historical("t", days=0), "1 ≤ degraded_at"),
             (lambda: historical("t", days=5, min_days=6), "1 ≤ degraded_at"),
             (lambda: historical("t", days=5, min_days=3, degraded_at=4), "1 ≤ degraded_at"),
             (lambda: historical("t", days="5"), "whole number of days"),  # type: ignore[arg-type]
-            (lambda: historical("t", days=5, expect=1), "no meaning for historical"),  # type: ignore[call-arg]
+            (lambda: historical("t", days=5, expect=1), "does not apply to historical"),  # type: ignore[call-arg]
             (lambda: per(0, "t"), "rows per unit above 0"),
             (lambda: per(True, "t"), "rows per unit above 0"),
         ],

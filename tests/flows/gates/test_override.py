@@ -1,4 +1,4 @@
-"""Overrides: what may be granted, for how long, and for what."""
+"""Overrides: validation, expiry and scope."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from tests.kits.gates import NOW, absent, history, override
         ({"partition": " "}, "partition"),
     ],
 )
-def test_what_may_not_be_granted(fields: dict[str, Any], field: str) -> None:
-    """An approval without a reason, a name or an end within a week is refused by field."""
+def test_invalid_overrides(fields: dict[str, Any], field: str) -> None:
+    """An override needs names, a reason and an expiry within a week; the error names the field."""
     with pytest.raises(InvalidInput) as caught:
         override_check(override(**fields), NOW)
     assert caught.value.field == field
 
 
-def test_a_week_at_most() -> None:
-    """Seven days are allowed, and it counts until the moment it expires."""
+def test_a_week_is_the_maximum() -> None:
+    """Seven days are allowed, and the override is in force until it expires."""
     given = override_check(override(expires_at=NOW + 7 * DAY), NOW)
     assert given.is_live(NOW + 7 * DAY - 1)
     assert not given.is_live(NOW + 7 * DAY)
     assert record.loads(Override, record.dumps(given)) == given
 
 
-def test_what_it_is_about() -> None:
-    """Customer, pipeline and partition must fit; phase and dependency only where one is named."""
+def test_scope() -> None:
+    """Customer, pipeline and partition must match; phase and dependency only if they are set."""
     wide, narrow = override(), override("raw.box", phase="analytics")
     for given in (wide, narrow):
         assert given.is_about("default", "nba", "2025-11-15", "analytics")

@@ -1,4 +1,4 @@
-"""A store of each engine under real time, and no broker left behind."""
+"""Fixtures: a store and a broker of each engine, in real or virtual time."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ from tests.conftest import OpenStore
 
 @pytest.fixture
 def live(open_store: OpenStore) -> Iterator[Store]:
-    """The store that slots use; its time is the database's."""
+    """The store that slots use, in real time. Its broker is closed afterwards."""
     store = open_store(clock=None)
     limits.use(store)
     yield store
@@ -24,8 +24,8 @@ def live(open_store: OpenStore) -> Iterator[Store]:
 
 @pytest.fixture
 def still(store: Store, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> Broker:
-    """A broker whose time and store stand still, and who takes every turn in the caller's thread:
-    its waits let virtual time pass, so nothing may be left to a thread that lives in real time.
+    """A broker in virtual time that runs every grant in the caller's thread: its waits advance the
+    virtual clock, so no work may be left to a thread in real time.
     """
     limits.use(store)
     broker = broker_of(store, clock)

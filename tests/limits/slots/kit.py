@@ -1,4 +1,4 @@
-"""What the tests of slots share: looking at a limit, and a store whose answers can be held up."""
+"""Helpers of the slot tests: the stored state of a limit, and a store with injected failures."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ T = TypeVar("T")
 WAIT = 30.0
 
 
-class Sight:
-    """A limit as the store has it."""
+class StoredLimit:
+    """The state of a limit as stored."""
 
     def __init__(self, store: Store, name: str) -> None:
         self.store = store
@@ -51,25 +51,25 @@ class Sight:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait until something holds in the store, which tells nobody when it changes."""
+    """Poll until a condition on the store holds; the store does not notify of changes."""
     pause = threading.Event()
     for _ in range(int(WAIT / 0.01)):
         if condition():
             return
         pause.wait(0.01)
-    raise AssertionError("waited in vain")
+    raise AssertionError("the condition did not hold in time")
 
 
-class Troubled:
-    """A store whose writes can be held up before they begin, or lose their answer."""
+class FaultyStore:
+    """A store whose writes can be delayed before they begin, fail, or lose their result."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.gate = threading.Event()
         self.gate.set()
         self.reached = threading.Event()
-        self.lost_answers = 0
-        self.refusals = 0
+        self.lost_results = 0
+        self.failures = 0
 
     @property
     def capabilities(self) -> Capabilities:
@@ -81,12 +81,12 @@ class Troubled:
     def write(self, body: Callable[[Tx], T]) -> T:
         self.reached.set()
         assert self.gate.wait(WAIT)
-        if self.refusals:
-            self.refusals -= 1
-            raise StoreUnavailable("refused by the test")
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("failed by the test")
         value = self._store.write(body)
-        if self.lost_answers:
-            self.lost_answers -= 1
+        if self.lost_results:
+            self.lost_results -= 1
             raise StoreUnavailable("lost by the test", ambiguous=True)
         return value
 

@@ -1,4 +1,4 @@
-"""Slots inside runs: long waits give the worker back, and nothing is counted or lost by it."""
+"""Slots inside runs: a long wait snoozes the run, which keeps its ticket and its attempt number."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.runs.admitter import Admitter
 from penstock.testing.clock import VirtualClock
 from penstock.worker.context import RunContext
-from tests.limits.slots.kit import Sight
+from tests.limits.slots.kit import StoredLimit
 from tests.limits.slots.test_retry import QUOTA, Resource
 from tests.worker.kit import run_of, steps_of, submit
 
@@ -36,7 +36,7 @@ class Stage:
         self.steps = steps_of(store, pipeline, clock)
 
     def work(self) -> int:
-        """Whatever is due, once; returns how many runs ended."""
+        """Execute the due runs once; return how many ended."""
         Admitter(self.store).run_once()
         self.steps.beat_once()
         flushed = self.steps.run_once()
@@ -45,17 +45,17 @@ class Stage:
         return flushed.ended
 
 
-def test_a_short_wait_is_waited_for(store: Store, clock: VirtualClock) -> None:
-    """A free slot is taken at once; the run ends like any other."""
+def test_a_free_slot_is_taken_at_once(store: Store, clock: VirtualClock) -> None:
+    """A run that finds a free slot completes without a snooze."""
     stage = Stage(store, clock)
     assert stage.work() == 1
     assert len(stage.entered) == 1
-    assert Sight(store, "x").holders == []
+    assert StoredLimit(store, "x").holders == []
 
 
-def test_a_long_wait_gives_the_worker_back(store: Store, clock: VirtualClock) -> None:
-    """After 30 s the run is pending again, its place in line kept, its attempt not counted; the
-    slot that becomes free is handed to it, it starts at once and finds it.
+def test_a_long_wait_snoozes_the_run(store: Store, clock: VirtualClock) -> None:
+    """After 30 s the run is PENDING again, keeps its ticket, and its attempt is not counted. The
+    slot that becomes free is granted to it, and it is due at once.
     """
     holder = limits.slot("x", capacity=1).acquire()
     stage = Stage(store, clock)
@@ -64,21 +64,21 @@ def test_a_long_wait_gives_the_worker_back(store: Store, clock: VirtualClock) ->
     assert clock.now() - start == 30 * SECOND
     run = run_of(store, stage.run_id)
     assert (run.state, run.attempt) == ("PENDING", 1)
-    assert Sight(store, "x").waiting == 1
-    assert stage.work() == 0  # not due: nobody executes it
+    assert StoredLimit(store, "x").waiting == 1
+    assert stage.work() == 0  # not due
     assert stage.entered == []
     holder.release()
-    assert Sight(store, "x").waiting == 0
-    assert len(Sight(store, "x").holders) == 1
+    assert StoredLimit(store, "x").waiting == 0
+    assert len(StoredLimit(store, "x").holders) == 1
     assert stage.work() == 1
     assert len(stage.entered) == 1
     run = run_of(store, stage.run_id)
     assert (run.state, run.attempt) == ("COMPLETED", 1)
-    assert Sight(store, "x").holders == []
+    assert StoredLimit(store, "x").holders == []
 
 
-def test_the_whole_wait_counts(store: Store, clock: VirtualClock) -> None:
-    """LimitTimeout comes after the time-out in all, however often the run was put back."""
+def test_the_timeout_covers_all_waits_of_a_run(store: Store, clock: VirtualClock) -> None:
+    """LimitTimeout is raised after the timeout in total, even if the run was snoozed meanwhile."""
     holder = limits.slot("x", capacity=1, lease="1h").acquire()
     stage = Stage(store, clock, timeout="100s")
     start = clock.now()
@@ -89,22 +89,22 @@ def test_the_whole_wait_counts(store: Store, clock: VirtualClock) -> None:
     run = run_of(store, stage.run_id)
     assert run.error_type == "RATE_LIMIT_EXCEEDED"
     holder.release()
-    assert Sight(store, "x").holders == []
+    assert StoredLimit(store, "x").holders == []
 
 
-def test_a_run_that_is_gone_is_granted_nothing(store: Store, clock: VirtualClock) -> None:
-    """A snoozed run that was cancelled leaves the line when its turn comes."""
+def test_a_deleted_run_is_not_granted_a_slot(store: Store, clock: VirtualClock) -> None:
+    """The ticket of a snoozed run that no longer exists is dropped instead of granted."""
     holder = limits.slot("x", capacity=1).acquire()
     stage = Stage(store, clock)
     stage.work()
     store.write(lambda tx: tx._connection.execute("DELETE FROM runs"))  # type: ignore[attr-defined]
     holder.release()
-    assert Sight(store, "x").holders == []
-    assert Sight(store, "x").waiting == 0
+    assert StoredLimit(store, "x").holders == []
+    assert StoredLimit(store, "x").waiting == 0
 
 
-def test_long_quota_waits_give_the_worker_back(store: Store, clock: VirtualClock) -> None:
-    """2, 4, 8 and 16 s are waited for in place; 32 s and more are not, and the count goes on."""
+def test_long_quota_waits_snooze_the_run(store: Store, clock: VirtualClock) -> None:
+    """Delays up to 16 s are waited for in place; longer ones snooze, and the backoff continues."""
     resource = Resource(*[QUOTA] * 6)
     policy = QuotaRetry(clock=clock, random=lambda: 0.0)
     pipeline = Pipeline("quota")
@@ -133,8 +133,8 @@ def test_long_quota_waits_give_the_worker_back(store: Store, clock: VirtualClock
     assert resource.calls == 7
 
 
-def test_a_rate_that_takes_long_gives_the_worker_back(store: Store, clock: VirtualClock) -> None:
-    """A token that comes in a minute is reserved, and the run comes back for it."""
+def test_a_long_wait_for_a_token_snoozes_the_run(store: Store, clock: VirtualClock) -> None:
+    """A token available in a minute is reserved, and the run is due at that time."""
     limits.declare("r", capacity=None, rate=1 / 60, burst=1)
     entered = []
     pipeline = Pipeline("rated")
@@ -159,5 +159,5 @@ def test_a_rate_that_takes_long_gives_the_worker_back(store: Store, clock: Virtu
 
 
 def test_the_error_says_what_to_do() -> None:
-    """A processor that catches everything learns to let it pass."""
+    """The message of RunSnoozed tells the author of a processor not to catch it."""
     assert "let this error pass" in str(RunSnoozed())

@@ -1,4 +1,4 @@
-"""Slots in a worker's lanes: threads and tasks know the run they execute, and its store."""
+"""Slots in a worker's threads and tasks, which know their current run and its store."""
 
 import threading
 
@@ -11,14 +11,14 @@ from penstock.limits.slots.registry import broker_of
 from penstock.pipelines.declare.pipeline import Pipeline
 from penstock.worker.context import RunContext
 from tests.conftest import OpenStore
-from tests.limits.slots.kit import Sight, until
+from tests.limits.slots.kit import StoredLimit, until
 from tests.worker.kit import Running, run_of, submit
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("lane", ["thread", "loop"])
 def test_runs_hold_slots_of_the_workers_store(open_store: OpenStore, lane: str) -> None:
-    """Without `limits.use`, the slot is in the worker's store, and the run is named as holder."""
+    """Without `limits.use`, the slot is in the worker's store, and the run is its holder."""
     store = open_store(clock=None)
     pipeline = Pipeline("laned")
     holders: list[str] = []
@@ -28,14 +28,14 @@ def test_runs_hold_slots_of_the_workers_store(open_store: OpenStore, lane: str) 
         @pipeline.processor
         def work(_: RunContext) -> None:
             with limits.slot("x", capacity=1):
-                holders.extend(Sight(store, "x").holders)
+                holders.extend(StoredLimit(store, "x").holders)
 
     else:
 
         @pipeline.processor
         async def work_async(_: RunContext) -> None:
             async with limits.slot("x", capacity=1):
-                holders.extend(Sight(store, "x").holders)
+                holders.extend(StoredLimit(store, "x").holders)
 
     with Running(store, [pipeline], slots=2) as running:
         ids = submit(store, pipeline, 4)
@@ -43,12 +43,12 @@ def test_runs_hold_slots_of_the_workers_store(open_store: OpenStore, lane: str) 
     assert {run_of(store, run_id).state for run_id in ids} == {"COMPLETED"}
     assert len(holders) == 4
     assert all(holder.startswith("run_") and holder.endswith("(acme)") for holder in holders)
-    until(lambda: Sight(store, "x").holders == [])
+    until(lambda: StoredLimit(store, "x").holders == [])
     broker_of(store).close()
 
 
-def test_a_thread_of_a_processor_is_in_no_run() -> None:
-    """What a processor starts by itself cannot be snoozed, and is not taken for the run."""
+def test_a_thread_started_by_a_processor_has_no_current_run() -> None:
+    """Such a thread cannot be snoozed and does not count as the run."""
     found: list[object] = []
     token = PRESENT.set(object())  # type: ignore[arg-type]
     thread = threading.Thread(target=lambda: found.append(PRESENT.get()))

@@ -1,4 +1,4 @@
-"""Quota errors: which they are, how they are retried, what limits learn from them."""
+"""Quota errors: their classification, retries in place, and adaptive capacity."""
 
 import asyncio
 from typing import Any
@@ -12,11 +12,11 @@ from penstock.db.store import Store
 from penstock.limits.bigquery import DmlOptions, dml, run_dml, statement_of, table_slot
 from penstock.limits.slots.retry import QuotaRetry
 from penstock.testing.clock import VirtualClock
-from tests.limits.slots.kit import Sight
+from tests.limits.slots.kit import StoredLimit
 
 
 class Forbidden(Exception):
-    """Google's 403, as google-api-core has it."""
+    """Google's 403, as in google-api-core."""
 
     __module__ = "google.api_core.exceptions"
     code = 403
@@ -36,7 +36,7 @@ class Status(Exception):
 
 
 class Serialization(Exception):
-    """A database's conflict."""
+    """A serialization conflict of a database."""
 
     sqlstate = "40001"
 
@@ -64,26 +64,26 @@ QUOTA = Forbidden("403 Quota exceeded: too many DML jobs", "quotaExceeded")
         (ValueError("quota"), None),
     ],
 )
-def test_what_means_too_much(error: BaseException, kind: str | None) -> None:
-    """Quota and rate errors teach limits, conflicts are only retried, the rest is neither."""
+def test_quota_kind(error: BaseException, kind: str | None) -> None:
+    """Quota and rate errors, conflicts, and other errors are told apart."""
     assert limits.quota_kind(error) == kind
 
 
-def test_users_predicates() -> None:
-    """A predicate of the user's is asked first; one that fails recognises nothing."""
-    forget = limits.register_quota_error(lambda e: isinstance(e, KeyError))
-    broken = limits.register_quota_error(lambda e: bool(e.nonsense))  # type: ignore[attr-defined]
+def test_user_predicates() -> None:
+    """Registered predicates are tried first; one that raises is ignored."""
+    unregister = limits.register_quota_error(lambda e: isinstance(e, KeyError))
+    unregister_broken = limits.register_quota_error(lambda e: bool(e.nonsense))  # type: ignore[attr-defined]
     try:
         assert limits.quota_kind(KeyError("x")) == "quota"
         assert limits.quota_kind(QUOTA) == "quota"
     finally:
-        forget()
-        broken()
+        unregister()
+        unregister_broken()
     assert limits.quota_kind(KeyError("x")) is None
 
 
 class Resource:
-    """Fails with the given errors, then works."""
+    """A callable that raises the given errors in order, then succeeds."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
@@ -102,10 +102,10 @@ def policy(clock: VirtualClock) -> QuotaRetry:
 
 
 class TestBackoff:
-    """2 s × 2 up to 120 s within 10 minutes."""
+    """Delays from 2 s, doubled up to 120 s, within 10 minutes."""
 
-    def test_waits(self, policy: QuotaRetry, clock: VirtualClock) -> None:
-        """The waits double; the last one is the longest."""
+    def test_delays(self, policy: QuotaRetry, clock: VirtualClock) -> None:
+        """The delays double up to the maximum."""
         resource = Resource(*[QUOTA] * 7)
         start = clock.now()
         assert policy.call(resource) == "done"
@@ -113,7 +113,7 @@ class TestBackoff:
         assert resource.calls == 8
 
     def test_gives_up_within_ten_minutes(self, policy: QuotaRetry, clock: VirtualClock) -> None:
-        """The last error is raised when the next wait would not fit."""
+        """The last error is raised if the next delay would exceed ten minutes in total."""
         resource = Resource(*[QUOTA] * 100)
         start = clock.now()
         with pytest.raises(Forbidden):
@@ -122,20 +122,20 @@ class TestBackoff:
         assert resource.calls == 10
 
     def test_retry_after_is_honoured(self, policy: QuotaRetry, clock: VirtualClock) -> None:
-        """The other side's word counts when it is longer."""
+        """A Retry-After that is longer than the backoff replaces it."""
         start = clock.now()
         policy.call(Resource(Status(429, {"Retry-After": "45"}), Status(429, {"Retry-After": "1"})))
         assert clock.now() - start == (45 + 4) * SECOND
 
     def test_jitter(self, clock: VirtualClock) -> None:
-        """Waits are spread upwards by at most a quarter."""
+        """Jitter lengthens a delay by at most a quarter."""
         policy = QuotaRetry(clock=clock, random=lambda: 1.0)
         start = clock.now()
         policy.call(Resource(QUOTA))
         assert clock.now() - start == 2.5 * SECOND
 
-    def test_other_errors_pass(self, policy: QuotaRetry) -> None:
-        """What repeating does not mend is raised at once."""
+    def test_other_errors_are_raised(self, policy: QuotaRetry) -> None:
+        """Errors that are neither quota errors nor conflicts are not retried."""
         resource = Resource(ValueError("no"))
         with pytest.raises(ValueError, match="no"):
             policy.call(resource)
@@ -156,39 +156,39 @@ class TestBackoff:
 
 @pytest.mark.usefixtures("still")
 class TestWithSlots:
-    """Every try takes the slot anew, and the limit learns."""
+    """Every attempt acquires its own slot, and quota errors are reported to the limit."""
 
-    def test_the_limit_learns(self, store: Store, policy: QuotaRetry) -> None:
+    def test_quota_errors_lower_the_capacity(self, store: Store, policy: QuotaRetry) -> None:
         """Quota errors are reported and lower an adaptive capacity; conflicts are not."""
         slot = limits.slot("x", capacity=8, adaptive=True)
         policy.call(Resource(QUOTA, Serialization(), QUOTA), slot)
-        sight = Sight(store, "x")
+        sight = StoredLimit(store, "x")
         assert sight.outcomes.count("quota") == 2
         assert sight.learned == 2.0
         assert sight.holders == []
 
     def test_a_plain_slot_reports_too(self, store: Store) -> None:
-        """A quota error that leaves a `with` block teaches the limit as well."""
+        """A quota error raised in a `with` block is reported too."""
         with pytest.raises(Forbidden), limits.slot("x", capacity=8, adaptive=True):
             raise QUOTA
-        assert Sight(store, "x").learned == 4.0
+        assert StoredLimit(store, "x").learned == 4.0
 
-    def test_the_slot_is_free_between_tries(self, store: Store, clock: VirtualClock) -> None:
-        """Nobody holds a slot while waiting for the next try."""
+    def test_the_slot_is_free_between_attempts(self, store: Store, clock: VirtualClock) -> None:
+        """No slot is held during the delay before the next attempt."""
         held: list[int] = []
 
-        class Looking(VirtualClock):
+        class RecordingClock(VirtualClock):
             def wait(self, event: Any, timeout: float | None) -> bool:
-                held.append(len(Sight(store, "x").holders))
+                held.append(len(StoredLimit(store, "x").holders))
                 return super().wait(event, timeout)
 
-        policy = QuotaRetry(clock=Looking(clock.now()), random=lambda: 0.0)
+        policy = QuotaRetry(clock=RecordingClock(clock.now()), random=lambda: 0.0)
         assert policy.call(Resource(QUOTA, QUOTA), limits.slot("x", capacity=1)) == "done"
         assert held == [0, 0]
 
 
 class FakeJob:
-    """A job of a client that counts what is asked of it."""
+    """A job that records its timeouts and cancellations in its client."""
 
     def __init__(self, client: "FakeClient") -> None:
         self.client = client
@@ -204,7 +204,7 @@ class FakeJob:
 
 
 class FakeClient:
-    """google-cloud-bigquery's client, as far as a DML job needs it."""
+    """The part of google-cloud-bigquery's client that a DML job needs."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
@@ -239,7 +239,7 @@ class TestBigQuery:
             statement_of(sql)
 
     def test_presets(self) -> None:
-        """10 inserts, 2 mutations at a time; up to 20 more may queue inside BigQuery."""
+        """10 inserts or 2 mutations at a time; up to 20 more may be queued in BigQuery."""
         assert table_slot("d.t", "insert").options.terms.capacity == 10
         assert table_slot("d.t").options.terms.capacity == 2
         more = table_slot("p-1.d.t", options=DmlOptions(queued=20)).options
@@ -251,24 +251,24 @@ class TestBigQuery:
             table_slot("d.t", options=DmlOptions(queued=21))
 
     def test_a_job(self, store: Store, policy: QuotaRetry) -> None:
-        """Quota errors and conflicts are retried, the job has 120 s, the limit knows."""
+        """Quota errors and conflicts are retried, jobs have 120 s, and the limit is notified."""
         client = FakeClient(QUOTA, Serialization())
         options = DmlOptions(retry=policy)
         sql = "MERGE d.t USING s ON TRUE"
         assert dml(client, sql, table="d.t", options=options, location="EU") == "rows"
         assert client.timeouts == [120.0] * 3
         assert client.options[0] == {"query": sql, "location": "EU"}
-        assert Sight(store, "bq:d.t").outcomes.count("quota") == 1
+        assert StoredLimit(store, "bq:d.t").outcomes.count("quota") == 1
 
     def test_a_job_that_takes_too_long_is_cancelled(self, policy: QuotaRetry) -> None:
-        """The time-out is raised, and the job does not go on behind our back."""
+        """The timeout is raised, and the job is cancelled."""
         client = FakeClient(TimeoutError("120 s"))
         with pytest.raises(TimeoutError):
             dml(client, "DELETE FROM d.t WHERE TRUE", table="d.t",
                 options=DmlOptions(retry=policy))  # fmt: skip
         assert client.cancelled == 1
 
-    def test_a_callable_of_ones_own(self, policy: QuotaRetry) -> None:
-        """It gets the slot, whose token fences."""
+    def test_a_custom_callable(self, policy: QuotaRetry) -> None:
+        """The callable receives the slot with its fencing token."""
         options = DmlOptions(retry=policy)
         assert run_dml(lambda slot: slot.token, table="d.t", options=options) > 0

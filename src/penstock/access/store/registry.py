@@ -76,7 +76,7 @@ def topic_ensure(tx: Tx, topic: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorRow:
-    """A registered processor and the names it goes by."""
+    """A registered processor: its key and its names."""
 
     processor: int
     pipeline_no: int

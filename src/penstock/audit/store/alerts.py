@@ -109,7 +109,7 @@ def request_answer(tx: Tx, scope: str, key: str, answer: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """An alert record; `dedupe_key` counts repeats while it is open."""
+    """An alert to raise. While one with the same `dedupe_key` is open, a repeat is only counted."""
 
     rule: str
     dedupe_key: str

@@ -1,8 +1,8 @@
-"""Whose pushes are taken in: the table of subscriptions elsewhere and the topics they lead to.
+"""Inbound push: the table of external push subscriptions that Penstock accepts messages from.
 
 Pure. The setting `incoming_push` names, for each path `/pubsub/push/{name}`, the issuer, the
 audience and the service account that its tokens must carry, and the topic that its messages are
-published to. What is not in the table does not exist.
+published to. A push to a name that is not in the table is rejected like one with an invalid token.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NEEDED: Final = ("topic", "audience", "email")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingPush:
-    """One subscription elsewhere whose messages are taken in."""
+    """An external push subscription whose messages are published to a local topic."""
 
     name: str
     topic: str
@@ -35,48 +35,50 @@ class IncomingPush:
     issuer: str = GOOGLE
     keys_url: str
     subscription: str
-    """What the envelope must call it: its name, or its full path."""
+    """Subscription that the envelope must name: its short name, or its full path."""
     customer: str | None = None
-    """Whose topic it is; the house's unless said."""
+    """Customer that owns the topic. None for a system topic."""
     has_dead_letters: bool = False
-    """The sender has a dead-letter policy, so poison is refused; else it is kept and accepted."""
+    """Whether the sender has a dead-letter policy. If it has, poison messages are rejected;
+    otherwise they are accepted and stored as dead letters here.
+    """
 
     @property
     def expected(self) -> Expected:
-        """What its tokens must say."""
+        """Claims that the sender's tokens must carry."""
         return Expected(issuer=self.issuer, audience=self.audience, email=self.email)
 
 
 def parse_incoming(table: object, rules: EgressRules = STRICT) -> dict[str, IncomingPush]:
-    """The table by name; SettingsError says what is wrong in it."""
+    """Return the entries of the table by name. Raise SettingsError for an invalid entry."""
     if not isinstance(table, Mapping):
         raise SettingsError("incoming_push", "a table by subscription", table)
     return {str(name): _one(str(name), row, rules) for name, row in table.items()}
 
 
 def _one(name: str, row: Any, rules: EgressRules) -> IncomingPush:
-    place = f"incoming_push.{name[:60]}"
+    path = f"incoming_push.{name[:60]}"
     if not NAME.fullmatch(name):
-        raise SettingsError(place, "a name of letters, digits and ._~+-", name)
+        raise SettingsError(path, "a name of letters, digits and ._~+-", name)
     if not isinstance(row, Mapping):
-        raise SettingsError(place, f"a table with {', '.join(_NEEDED)}", row)
+        raise SettingsError(path, f"a table with {', '.join(_NEEDED)}", row)
     known = {*_TEXTS, "dead_letters"}
     for field, value in row.items():
         if field not in known:
-            raise SettingsError(place, f"only {', '.join(sorted(known))}", field)
+            raise SettingsError(path, f"only {', '.join(sorted(known))}", field)
         if field in _TEXTS and (not isinstance(value, str) or not value.strip()):
-            raise SettingsError(f"{place}.{field}", "a text", value)
+            raise SettingsError(f"{path}.{field}", "a text", value)
     for field in _NEEDED:
         if field not in row:
-            raise SettingsError(f"{place}.{field}", "to be given", "nothing")
+            raise SettingsError(f"{path}.{field}", "a value", "nothing")
     has_dead_letters = row.get("dead_letters", False)
     if not isinstance(has_dead_letters, bool):
-        raise SettingsError(f"{place}.dead_letters", "true or false", has_dead_letters)
+        raise SettingsError(f"{path}.dead_letters", "true or false", has_dead_letters)
     issuer = row.get("issuer", GOOGLE)
     keys_url = row.get("keys_url", keys_url_of(issuer))
     try:
-        check_name(row["topic"], f"{place}.topic")
-        parse_target(keys_url, rules, f"{place}.keys_url")
+        check_name(row["topic"], f"{path}.topic")
+        parse_target(keys_url, rules, f"{path}.keys_url")
     except InvalidInput as error:
         raise SettingsError(error.field, error.expected, error.got, error.fix) from None
     return IncomingPush(

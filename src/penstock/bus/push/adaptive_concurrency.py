@@ -1,13 +1,15 @@
-"""How many requests an endpoint is given at a time, and how fast: learned from its answers.
+"""Adaptive concurrency of push endpoints: requests in flight and pauses, based on responses.
 
-Pure. A window opens at one, grows by one with each success until the first failure (slow start),
-then by one per round (additive increase); a failure halves it, once per round. Failures in a row
-also stretch the time between requests, from a tenth of a second to a minute, so that an endpoint
-that is down does not use up the attempts of everything that waits.
+Pure. A window starts at one request, grows by one with each success until the first failure (slow
+start), then by one per epoch (additive increase); a failure halves it, once per epoch. An epoch is
+one window of responses. Consecutive failures also lengthen the pause between requests, from a
+tenth of a second to a minute, so that an endpoint that is down does not use up the attempts of all
+waiting messages.
 
-`may_take` shares a bounded number of slots: one is kept back for every endpoint that holds none,
-and of the others nobody holds more than what is left free. So slow endpoints never keep another
-one from its first slot, as long as there are as many slots as endpoints.
+`may_take` shares a bounded number of concurrent requests: one is reserved for every endpoint that
+has none in flight, and no endpoint takes more of the others than remain free. So slow endpoints
+never delay the first request of another one, as long as the bound is at least the number of
+endpoints.
 """
 
 from __future__ import annotations
@@ -25,25 +27,25 @@ FAILURES_BEFORE_PAUSE: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What is known of an endpoint. `size` is the most requests at a time, rounded down."""
+    """Congestion window of an endpoint. `size`, rounded down, is the maximum requests in flight."""
 
     size: float = 1.0
     threshold: float = float(SIZE_MAX)
-    """Below it the window doubles each round; it is half of where the last failure came."""
+    """Below this size the window doubles per epoch; half of the size at the last failure."""
     failures: int = 0
-    """In a row."""
+    """Consecutive failures."""
     spared: int = 0
-    """Answers still to come of the round that was cut: their failures say nothing new."""
+    """Outstanding responses of the epoch that was halved; their failures do not halve it again."""
     size_max: int = SIZE_MAX
 
     @property
     def room(self) -> int:
-        """How many requests may be under way."""
+        """Maximum number of requests in flight."""
         return int(self.size)
 
     @property
     def pause_us(self) -> Micros:
-        """How long to wait before the next request."""
+        """Pause before the next request; 0 below FAILURES_BEFORE_PAUSE consecutive failures."""
         beyond = self.failures - FAILURES_BEFORE_PAUSE
         if beyond < 0:
             return 0
@@ -51,7 +53,7 @@ class Window:
 
 
 def succeeded(window: Window) -> Window:
-    """After an answer that acknowledges."""
+    """Return the window after a response that acks the message."""
     grown = window.size + (1.0 if window.size < window.threshold else 1.0 / window.size)
     return replace(
         window,
@@ -62,7 +64,7 @@ def succeeded(window: Window) -> Window:
 
 
 def failed(window: Window) -> Window:
-    """After any other answer, or none."""
+    """Return the window after any other response, or none."""
     failures = window.failures + 1
     if window.spared > 0:
         return replace(window, failures=failures, spared=window.spared - 1)
@@ -77,9 +79,9 @@ def failed(window: Window) -> Window:
 
 
 def may_take(window: Window, *, held: int, free: int, idle: int = 0) -> int:
-    """How many more slots an endpoint may take, of `free` ones, when it holds `held`.
+    """Return how many more requests an endpoint with `held` in flight may start.
 
-    `idle` counts the other endpoints that hold none.
+    free: requests left under the overall bound. idle: other endpoints without requests in flight.
     """
     if free <= 0 or held >= window.room:
         return 0

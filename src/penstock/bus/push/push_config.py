@@ -1,8 +1,8 @@
-"""Push subscriptions: where a message is posted, how it looks, and what the answer means.
+"""Push subscriptions: their configuration, the HTTP request, and the meaning of the response.
 
-Pure. `PushSpec` is what a subscription says (`push` of `SubscriptionSpec`, as canonical JSON, named
-as Google's push config is). `compose` makes the request of one delivery; `verdict_of` and
-`retry_after` read the answer.
+Pure. `PushSpec` is the push configuration of a subscription; its JSON uses the field names of
+Google's push config. `compose` builds the request for one delivery; `verdict_of` and `retry_after`
+interpret the response.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OUR_STARTS: Final = ("x-goog-", "x-forwarded-", "webhook-", "sec-", "proxy-", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Post:
-    """A request that is ready to be sent; `seconds` is all the time it has."""
+    """A request that is ready to send; `seconds` is its total timeout."""
 
     url: str
     headers: Mapping[str, str]
@@ -56,32 +56,35 @@ class Post:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What came of a request: a status, or why there was none. Never anything of its body."""
+    """Result of a request: a status, or the reason why there is none. Never part of a body."""
 
     status: int | None = None
+    """HTTP status of the response; None if there was no response."""
     retry_after: str | None = None
+    """Value of the Retry-After header."""
     failure: str = ""
-    """A short kind of failure; `refused` when the rules did not let the request out."""
+    """Short code of the failure; `refused` if the egress rules blocked the request."""
     error: str = ""
+    """Description of the failure."""
 
 
 Poster: TypeAlias = Callable[[Post], Answered]
 Bearer: TypeAlias = Callable[[str, str], str]
-"""(audience, e-mail) → a signed token."""
+"""Returns a signed token for an audience and an e-mail address."""
 
 
 class Verdict(StrEnum):
-    """What an answer means for the message."""
+    """Consequence of a response for the message."""
 
     ACK = "ack"
     NACK = "nack"
     GONE = "gone"
-    """The endpoint is no more: the subscription is paused until somebody says otherwise."""
+    """The endpoint no longer exists: the subscription is paused until it is resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OidcToken:
-    """A token of ours goes along, signed for an audience (the endpoint unless said)."""
+    """Settings of the OIDC token sent with each request. The default audience is the endpoint."""
 
     email: str
     audience: str | None = None
@@ -89,33 +92,34 @@ class OidcToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSpec:
-    """Where and how a subscription's messages are posted."""
+    """Push configuration of a subscription."""
 
     endpoint: str
     oidc: OidcToken | None = None
     signing_secrets: tuple[str, ...] = ()
-    """Names of secrets (`whsec_…`), the newest first; every one of them signs."""
+    """Names of secrets (`whsec_…`), the newest first. Requests are signed with each of them."""
     is_wrapped: bool = True
+    """Whether the message is sent in a JSON envelope; otherwise the body is the message's data."""
     writes_metadata: bool = False
-    """Unwrapped only: what the envelope would say goes into headers."""
+    """Whether the fields of the envelope are sent as headers. Only for unwrapped messages."""
 
     @property
     def audience(self) -> str:
-        """For whom a token is."""
+        """Audience of the OIDC token: as configured, or the endpoint."""
         given = None if self.oidc is None else self.oidc.audience
         return given or self.endpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posting:
-    """A request, but for what proves who sends it."""
+    """Headers and body of a request, without the authentication headers (see `proof`)."""
 
     headers: Mapping[str, str]
     body: bytes
 
 
 def parse_push(value: object, rules: EgressRules = STRICT, field: str = "push") -> PushSpec:
-    """What somebody asks for, checked; InvalidInput names the field."""
+    """Parse the push configuration of a request. Raise InvalidInput, naming the field."""
     given = _object(value, field, _NAMES)
     endpoint = given.get("push_endpoint")
     parse_target(endpoint, rules, f"{field}.push_endpoint")
@@ -141,7 +145,7 @@ def parse_push(value: object, rules: EgressRules = STRICT, field: str = "push") 
 
 
 def shown_push(spec: PushSpec) -> dict[str, Any]:
-    """The spec as it is asked for; secrets are names, never values."""
+    """Return the JSON form of a push configuration; secrets are references, never values."""
     shown: dict[str, Any] = {"push_endpoint": spec.endpoint}
     if spec.oidc is not None:
         shown["oidc_token"] = {"service_account_email": spec.oidc.email}
@@ -155,17 +159,20 @@ def shown_push(spec: PushSpec) -> dict[str, Any]:
 
 
 def dump_push(spec: PushSpec) -> str:
-    """The spec as it is stored."""
+    """Return the canonical JSON under which a push configuration is stored."""
     return json.dumps(shown_push(spec), sort_keys=True, separators=(",", ":"))
 
 
 def load_push(text: str) -> PushSpec:
-    """The stored spec; where it may point is judged again when it is used."""
+    """Parse a stored push configuration. The egress rules are checked again for each request."""
     return parse_push(json_profile.parse(text.encode(), "push"), ANYWHERE)
 
 
 def compose(spec: PushSpec, delivery: Delivery, *, subscription: str, has_policy: bool) -> Posting:
-    """The request of a delivery; the attempt is told when there is a dead-letter policy."""
+    """Return the request for a delivery. It includes the attempt if there is a dead-letter policy.
+
+    `has_policy`: whether the subscription has a dead-letter policy.
+    """
     attempt = delivery.attempt if has_policy else None
     if spec.is_wrapped:
         pushed = Pushed(
@@ -188,20 +195,20 @@ def compose(spec: PushSpec, delivery: Delivery, *, subscription: str, has_policy
 def proof(
     keys: Sequence[bytes], token: str | None, delivery: Delivery, body: bytes, now: Micros
 ) -> dict[str, str]:
-    """The headers that prove who sends a request: a bearer token, signatures, both or none."""
+    """Return the authentication headers of a request: a bearer token, signatures, both or none."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     return headers | (webhook.sign(keys, delivery.message_id, body, now) if keys else {})
 
 
 def verdict_of(status: int) -> Verdict:
-    """What a status means, as Google reads it."""
+    """Return the verdict for an HTTP status, as Google Pub/Sub interprets it; 410 is GONE."""
     if status in ACKS:
         return Verdict.ACK
     return Verdict.GONE if status == GONE else Verdict.NACK
 
 
 def retry_after(header: str | None, now: Micros) -> Micros | None:
-    """How long an endpoint asks to be left alone, at most ten minutes; None when it does not."""
+    """Return the delay of a Retry-After header, at most ten minutes; None if absent or invalid."""
     text = (header or "").strip()
     if not text or len(text) > 64:
         return None
@@ -217,7 +224,10 @@ def retry_after(header: str | None, now: Micros) -> Micros | None:
 
 
 def _metadata(delivery: Delivery, subscription: str, attempt: int | None) -> dict[str, str]:
-    """What the envelope would say, as headers; attributes that cannot be headers are counted."""
+    """Return the fields of the envelope as headers, with the number of omitted attributes.
+
+    Attributes whose names or values are not valid as headers are omitted.
+    """
     headers = {
         f"{HEADER}subscription-name": subscription,
         f"{HEADER}message-id": delivery.message_id,
@@ -230,17 +240,17 @@ def _metadata(delivery: Delivery, subscription: str, attempt: int | None) -> dic
     omitted = 0
     seen: set[str] = set()
     for name, value in delivery.attributes.items():
-        small = name.lower()
-        if _is_free(small) and small not in seen and _is_value(value):
-            seen.add(small)
-            headers["Content-Type" if small == "content-type" else name] = value
+        lower = name.lower()
+        if _is_free(lower) and lower not in seen and _is_value(value):
+            seen.add(lower)
+            headers["Content-Type" if lower == "content-type" else name] = value
         else:
             omitted += 1
     return headers | ({"penstock-omitted-attributes": str(omitted)} if omitted else {})
 
 
 def _is_free(name: str) -> bool:
-    """Whether an attribute may be a header: a proper name that means nothing to HTTP."""
+    """Return whether an attribute may be sent as a header: valid, and not reserved."""
     if name == "content-type":
         return True
     return (
@@ -276,11 +286,11 @@ def _oidc(value: object, field: str) -> OidcToken:
 
 
 def _secrets(value: object, field: str) -> tuple[str, ...]:
-    # What is given may be a secret itself: it is never quoted.
+    # The value may be a literal secret, so error messages never quote it.
     if not isinstance(value, list | tuple) or len(value) > webhook.SECRETS_MAX:
         got = type(value).__name__
         raise InvalidInput(field, f"a list of at most {webhook.SECRETS_MAX} references", got)
     if not all(is_reference(part) for part in value):
-        fix = "Keep the secret where the pusher finds it, and name it here."
+        fix = "Store the secret where the pusher can read it, and give its name here."
         raise InvalidInput(field, 'references {"$secret": "name"}', "another value", fix)
     return tuple(check_reference(part, f"{field}[{i}]") for i, part in enumerate(value))

@@ -1,8 +1,8 @@
 """Signatures of Standard Webhooks: `webhook-id`, `webhook-timestamp`, `webhook-signature`.
 
 Pure. HMAC-SHA256 over `id.timestamp.body` (raw bytes) with a `whsec_` secret of 24 to 64 bytes; two
-secrets give two signatures, so that a receiver can change from one to the other. `verify` is the
-receiver's side: constant time, within five minutes.
+secrets give two signatures, so that a receiver can rotate from one to the other. `verify` is the
+receiver's side: it compares in constant time and allows a clock difference of five minutes.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ SIGNATURES_MAX: Final = 16
 
 
 def key_of(secret: object, field: str = "secret") -> bytes:
-    """The key in a `whsec_` secret; InvalidInput never quotes it."""
+    """Return the key of a `whsec_` secret. InvalidInput never quotes the secret."""
     expected = "whsec_ and the base64 of 24 to 64 bytes"
     if not isinstance(secret, str) or not secret.startswith(PREFIX):
         raise InvalidInput(field, expected, "another text")
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidInput(field, expected, "something that is not base64") from None
+        raise InvalidInput(field, expected, "invalid base64") from None
     if not SECRET_BYTES[0] <= len(key) <= SECRET_BYTES[1]:
         raise InvalidInput(field, expected, f"{len(key)} bytes")
     return key
 
 
 def sign(keys: Sequence[bytes], message_id: str, body: bytes, now: Micros) -> dict[str, str]:
-    """The three headers of a request, with one signature for each key."""
+    """Return the three headers of a request, with one signature per key."""
     assert 1 <= len(keys) <= SECRETS_MAX, len(keys)
     assert "." not in message_id, message_id
     at = str(now // SECOND)
@@ -54,7 +54,7 @@ def sign(keys: Sequence[bytes], message_id: str, body: bytes, now: Micros) -> di
 def verify(
     keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now: Micros
 ) -> str | None:
-    """The id of a genuine message; None when it is not (headers by small-letter names)."""
+    """Return the id of a message with a valid signature, else None. Header names are lowercase."""
     message_id, at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not message_id or not (at.isascii() and at.isdigit() and len(at) <= 12):
         return None

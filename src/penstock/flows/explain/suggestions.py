@@ -1,7 +1,7 @@
-"""What somebody can do about a flow: the commands that fit where it stands, the best first.
+"""Suggested commands for a flow in its current state, the most useful first.
 
-Pure, over facts; never offers what would be refused, and nothing for what is fine. `core.explain`
-puts them under the explanation.
+Pure, over facts. A command that would be rejected is never suggested, and a flow without problems
+gets no suggestions. `core.explain` lists them below the explanation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DAYS_MAX = 2
 
 
 def offers_of(flow: FlowFact, now: Micros) -> tuple[Offer, ...]:
-    """Every command worth offering, without repeats."""
+    """Return the suggested commands without duplicates, at most OFFERS_MAX."""
     if flow.ended_at is not None:
         found = list(_ended(flow))
     else:
@@ -67,7 +67,7 @@ def _decided(flow: FlowFact, phase: PhaseFact, decision: DecisionFact) -> Iterat
                     flow.customer,
                     "--mode",
                     "backfill",
-                    does=f"make up for {day}, which is missing in {item.table}",
+                    does=f"backfill {day}, which is missing in {item.table}",
                 )
     if decision.status not in ("missing_required", "cycle"):
         tables = {item.table for item in decision.evidence if item.kind != "optional"}
@@ -100,7 +100,10 @@ def _processor(flow: FlowFact, phase: PhaseFact, processor: ProcessorFact) -> It
 
 
 def _late(flow: FlowFact, now: Micros) -> Iterator[Offer]:
-    """Where something is in trouble, the next phase may be started by hand; and there is `why`."""
+    """Suggest `why`, and starting the next phase manually, if a phase of an open flow has problems.
+
+    Both only make sense while something is waiting, blocked or failing.
+    """
     if not any(_is_troubled(phase) for phase in flow.phases):
         return
     for phase in flow.phases:
@@ -119,7 +122,7 @@ def _is_troubled(phase: PhaseFact) -> bool:
 
 
 def _ended(flow: FlowFact) -> Iterator[Offer]:
-    """What did not come about may be run again."""
+    """Suggest retries and new triggers for the failed or degraded phases of an ended flow."""
     if flow.newer is not None or flow.state == "COMPLETE":
         return
     for phase in flow.phases:

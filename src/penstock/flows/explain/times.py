@@ -1,7 +1,6 @@
-"""Times as people read them in a sentence: the pipeline's wall clock, the date only when needed.
+"""Times and durations in sentences: local time of the pipeline, with the date only when needed.
 
-`Wall(now, zone)` words moments around `now`. Only words; whoever needs exact times has the ISO ones
-beside the sentence.
+`Wall(now, zone)` formats times relative to `now`. Responses also contain the exact ISO times.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ _TIMES = {1: "once", 2: "twice"}
 
 @dataclass(frozen=True, slots=True)
 class Wall:
-    """The clock on the wall of a time zone, looked at now."""
+    """Formats times in a time zone, relative to `now`."""
 
     now: Micros
     zone: str = "UTC"
 
     def at(self, moment: Micros) -> str:
-        """The time of day, with its date when that is not today's: "11:02", "12-30 11:02"."""
+        """Return the time of day, with the date unless it is today: "11:02", "12-30 11:02"."""
         local = to_datetime(moment).astimezone(zone_info(self.zone))
         today = to_datetime(self.now).astimezone(zone_info(self.zone))
         if local.date() == today.date():
@@ -31,16 +30,16 @@ class Wall:
         return local.strftime("%m-%d %H:%M" if local.year == today.year else "%Y-%m-%d %H:%M")
 
     def coming(self, moment: Micros) -> str:
-        """A time that is awaited: "11:12", or "any moment" once it has passed."""
+        """Return a future time: "11:12", or "any moment" once it has passed."""
         return self.at(moment) if moment > self.now else "any moment"
 
     def ago(self, moment: Micros) -> str:
-        """How long ago, in one unit: "4 min"."""
+        """Return the time elapsed since a moment: "4 min"."""
         return span(max(0, self.now - moment))
 
 
 def span(us: Micros) -> str:
-    """A duration in its largest units: "45 s", "4 min", "2 h 5 min", "3 d"."""
+    """Return a duration in its largest units: "45 s", "4 min", "2 h 5 min", "3 d"."""
     if us < MINUTE:
         return f"{us // SECOND} s"
     if us < HOUR:
@@ -52,12 +51,12 @@ def span(us: Micros) -> str:
 
 
 def times(n: int) -> str:
-    """How often: "once", "twice", "3 times"."""
+    """Return a count of times: "once", "twice", "3 times"."""
     return _TIMES.get(n, f"{n} times")
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
-    """Names in a sentence, cut: "a, b and 3 more"."""
+    """Return names as a list in a sentence, at most `most` of them: "a, b and 3 more"."""
     if len(names) <= most:
         return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     return f"{', '.join(names[:most])} and {len(names) - most} more"

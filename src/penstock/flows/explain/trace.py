@@ -1,7 +1,7 @@
-"""The path of one cause: what happened across phases and flows, in order, and what never happened.
+"""Traces: what happened across phases and flows, in order of time, and what has not happened.
 
-Pure, over facts: flows with their phases, and the executions of the log. `client.explaining` asks
-and shows it as a trace by correlation id.
+Pure, over facts: flows with their phases, and executions from the log. `client.explaining` loads
+the facts of a correlation id and returns its trace.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NEVER = ("PENDING", "WAITING", "BLOCKED", "SKIPPED")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Something that happened; kind: flow, gate, execution, report or phase."""
+    """An event of a trace. kind: flow, gate, execution, report, phase or end."""
 
     at: Micros
     kind: str
@@ -33,7 +33,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absence:
-    """Something that has not happened, and why."""
+    """A phase that has not started or not completed, and why."""
 
     flow_id: str
     phase: str
@@ -44,14 +44,14 @@ class Absence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """A whole path."""
+    """A trace: its events in order of time, and what has not happened."""
 
     steps: tuple[Step, ...]
     absences: tuple[Absence, ...]
 
 
 def trace(flows: Sequence[FlowFact], executions: Sequence[RunFact], now: Micros) -> Traced:
-    """Put a path together; executions of flows that are gone are kept."""
+    """Return the trace of flows and executions. Executions of deleted flows are included."""
     steps: list[Step] = []
     absences: list[Absence] = []
     for flow in flows:
@@ -93,19 +93,19 @@ def _phase(flow: FlowFact, phase: PhaseFact) -> Iterator[Step]:
         trigger = None if gate is None else gate.trigger
         if gate is None or trigger is None:
             continue
-        who = f"{phase.name}/{gate.processor}" if gate.processor else phase.name
-        said = f"{who} triggered: {trigger.verdict} ({trigger.source})"
+        name = f"{phase.name}/{gate.processor}" if gate.processor else phase.name
+        text = f"{name} triggered: {trigger.verdict} ({trigger.source})"
         if trigger.is_observed:
-            said = f"{who} would have been triggered: {trigger.verdict} (observed only)"
+            text = f"{name} would have been triggered: {trigger.verdict} (observed only)"
         if gate.decision is not None and gate.decision.warnings:
-            said += f", {'; '.join(gate.decision.warnings)}"
+            text += f", {'; '.join(gate.decision.warnings)}"
         yield Step(
             at=trigger.at,
             kind="gate",
             flow_id=flow.flow_id,
             phase=phase.name,
             processor=gate.processor or None,
-            text=said,
+            text=text,
         )
     for processor in phase.processors:
         if processor.at is not None and processor.run_id is None:
@@ -115,18 +115,18 @@ def _phase(flow: FlowFact, phase: PhaseFact) -> Iterator[Step]:
                 flow_id=flow.flow_id,
                 phase=phase.name,
                 processor=processor.name,
-                text=f"{processor.name} reported {processor.status} from outside",
+                text=f"{processor.name} reported {processor.status} externally",
             )
     if phase.ended_at is not None and phase.state in ("COMPLETE", "DEGRADED", "FAILED"):
-        lost = [p.name for p in phase.processors if not p.is_done]
-        said = f"{phase.name} {WORDS[phase.state]} {phase.done}/{len(phase.expected)}"
+        incomplete = [p.name for p in phase.processors if not p.is_done]
+        text = f"{phase.name} {WORDS[phase.state]} {phase.done}/{len(phase.expected)}"
         yield Step(
             at=phase.ended_at,
             kind="phase",
             flow_id=flow.flow_id,
             phase=phase.name,
             processor=None,
-            text=said + _without(lost),
+            text=text + _without(incomplete),
         )
 
 
@@ -134,16 +134,16 @@ def _execution(run: RunFact) -> Step:
     assert run.ended_at is not None
     took = "" if run.started_at is None else f" in {span(run.ended_at - run.started_at)}"
     attempt = f", attempt {run.attempt}" if run.attempt > 1 else ""
-    said = f"{run.processor} {run.state}{took}{attempt}"
+    text = f"{run.processor} {run.state}{took}{attempt}"
     if run.error_type is not None:
-        said += f": {error_words(run)}"
+        text += f": {error_words(run)}"
     return Step(
         at=run.ended_at,
         kind="execution",
         flow_id="",
         phase=run.phase,
         processor=run.processor,
-        text=said,
+        text=text,
         run_id=run.run_id,
     )
 
@@ -160,19 +160,19 @@ def _absent(flow: FlowFact, wall: Wall) -> Iterator[Absence]:
                 text=f"{phase.name}: {absent_words(phase, headline)}",
             )
         elif phase.state in ("IN_PROGRESS", "FAILED"):
-            lost = [p.name for p in phase.processors if not p.is_done]
-            if lost:
+            incomplete = [p.name for p in phase.processors if not p.is_done]
+            if incomplete:
                 yield Absence(
                     flow_id=flow.flow_id,
                     phase=phase.name,
                     since=phase.started_at,
                     until=until,
-                    text=f"{phase.name}: {listed(lost)} not completed: {headline}",
+                    text=f"{phase.name}: {listed(incomplete)} not completed: {headline}",
                 )
 
 
 def absent_words(phase: PhaseFact, headline: str) -> str:
-    """Why a phase was not triggered: "not triggered: gate WAIT since 14:02 for raw.box"."""
+    """Describe why a phase did not start: "not triggered: gate WAIT since 14:02 for raw.box"."""
     verdicts = {"WAITING": "gate WAIT ", "BLOCKED": "gate FAIL "}
     if phase.state == "SKIPPED":
         return f"skipped: {headline}"

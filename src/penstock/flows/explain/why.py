@@ -1,8 +1,9 @@
-"""Why something is not happening: a tree of causes, each with the earliest time it can clear.
+"""Why a flow or run is not progressing: a tree of causes, each with the earliest time it can clear.
 
-A cause stands in the way of its parent; a parent clears when all its causes have. `earliest_at` is
-a lower bound: the clock alone lets it clear then (a retry, a re-check, a breaker), None where only
-an event or a person can. Pure, over facts; `client.explaining` asks, everybody shows the same.
+A cause blocks its parent; a parent clears when all its causes have cleared. `earliest_at` is a
+lower bound for causes that clear with time (a retry, a recheck, a breaker), and None for those that
+only an event or a person can clear. Pure, over facts: `client.explaining` loads them, and the API
+and the CLI show the same tree.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ DONE = ("COMPLETE", "DEGRADED", "SKIPPED")
 
 
 class Clears(StrEnum):
-    """What can make a cause go away."""
+    """What can clear a cause."""
 
     TIME = "time"
     EVENT = "event"
     PERSON = "person"
     NEVER = "never"
-    """Nothing is pending: it is over."""
+    """Nothing is pending: the flow, phase or run has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Something in the way, and what is behind it."""
+    """Something that blocks progress, with its own causes as `children`."""
 
     kind: str
     text: str
@@ -57,21 +58,21 @@ class Cause:
     since: Micros | None = None
     earliest_at: Micros | None = None
     until_at: Micros | None = None
-    """When waiting for it ends by itself, whether it cleared or not."""
+    """Time at which waiting for it ends even if it has not cleared; None if it never does."""
     offer: Offer | None = None
     children: tuple[Cause, ...] = ()
 
 
 def why_flow(flow: FlowFact, now: Micros, phase: str | None = None) -> Cause:
-    """Why a flow, or one phase of it, has not ended."""
+    """Return why a flow, or one of its phases, has not ended."""
     wall = Wall(now, flow.timezone)
     where = f"{flow.pipeline} {flow.partition} ({flow.mode}, generation {flow.generation})"
     if phase is not None:
         found = flow.phase(phase)
         return _phase(flow, found, wall, frozenset())
     if flow.ended_at is not None:
-        said = f"{where} is {flow.state.lower()} since {wall.at(flow.ended_at)}: nothing is pending"
-        return Cause(kind="flow", text=said, clears=Clears.NEVER, since=flow.ended_at)
+        text = f"{where} ended {flow.state} at {wall.at(flow.ended_at)}: nothing is pending"
+        return Cause(kind="flow", text=text, clears=Clears.NEVER, since=flow.ended_at)
     followed = {name for one in flow.phases for name in one.after}
     last = [one for one in flow.phases if one.name not in followed and one.state not in DONE]
     open_ = last or [one for one in flow.phases if one.state not in DONE]
@@ -83,7 +84,7 @@ def why_flow(flow: FlowFact, now: Micros, phase: str | None = None) -> Cause:
     return _joined(
         Cause(
             kind="flow",
-            text=f"{where} is open since {wall.at(flow.opened_at)}",
+            text=f"{where} has been open since {wall.at(flow.opened_at)}",
             since=flow.opened_at,
             until_at=flow.deadline_at,
             children=tuple(children),
@@ -92,12 +93,12 @@ def why_flow(flow: FlowFact, now: Micros, phase: str | None = None) -> Cause:
 
 
 def why_run(run: RunFact, wall: Wall) -> Cause:
-    """Why a run has not ended, or has not started."""
+    """Return why a run has not ended or not started."""
     name = f"{run.run_id} ({run.processor})"
     if not run.is_live:
-        at = "" if run.ended_at is None else f" since {wall.at(run.ended_at)}"
-        said = f"{name} is {run.state}{at}: nothing is pending"
-        return Cause(kind="run", text=said, clears=Clears.NEVER, since=run.ended_at)
+        at = "" if run.ended_at is None else f" at {wall.at(run.ended_at)}"
+        text = f"{name} ended {run.state}{at}: nothing is pending"
+        return Cause(kind="run", text=text, clears=Clears.NEVER, since=run.ended_at)
     return _joined(
         Cause(
             kind="run",
@@ -110,7 +111,7 @@ def why_run(run: RunFact, wall: Wall) -> Cause:
 
 
 def flattened(cause: Cause, depth: int = 0) -> Iterator[tuple[int, Cause]]:
-    """The tree as lines: (depth, cause), parents first."""
+    """Yield the tree as (depth, cause) pairs, parents first."""
     yield depth, cause
     for child in cause.children:
         yield from flattened(child, depth + 1)
@@ -120,9 +121,9 @@ def _phase(flow: FlowFact, phase: PhaseFact, wall: Wall, seen: frozenset[str]) -
     headline, until = headline_of(flow, phase, wall)
     text = f"{phase.name} is {WORDS[phase.state]}" + (f": {headline}" if headline else "")
     if phase.state == "IN_PROGRESS" and phase.started_at is not None:
-        # What is behind it is told by its causes.
+        # Its causes give the details.
         count = f"{phase.done}/{len(phase.expected)} done"
-        text = f"{phase.name} is running since {wall.at(phase.started_at)}, {count}"
+        text = f"{phase.name} has been running since {wall.at(phase.started_at)}, {count}"
         if until is not None:
             text += f", stragglers until {wall.at(until)}"
     if phase.state in DONE:
@@ -143,13 +144,13 @@ def _phase(flow: FlowFact, phase: PhaseFact, wall: Wall, seen: frozenset[str]) -
         causes += _processors(flow, phase, wall)
     causes += _gates(flow, phase, wall)
     if not causes and phase.state == "PENDING" and flow.behind is not None:
-        text_ahead = f"{flow.behind} has not ended, and flows of its config follow each other"
+        text_ahead = f"{flow.behind} has not ended, and flows of its config run one at a time"
         causes.append(Cause(kind="flow", text=text_ahead, offer=commands.why_of(flow.behind)))
     elif not causes and phase.state == "PENDING":
         causes.append(
             Cause(
                 kind="orchestrator",
-                text="an orchestrator has not come to it yet",
+                text="no orchestrator has evaluated it yet",
                 clears=Clears.TIME,
                 earliest_at=wall.now,
             )
@@ -167,7 +168,7 @@ def _gates(flow: FlowFact, phase: PhaseFact, wall: Wall) -> Iterator[Cause]:
     if breaker is not None and breaker.is_open and phase.state != "IN_PROGRESS":
         yield Cause(
             kind="breaker",
-            text=f"the breaker of {phase.name} is open after {breaker.failures} failures in a row",
+            text=f"the breaker of {phase.name} is open ({breaker.failures} consecutive failures)",
             clears=Clears.TIME,
             earliest_at=breaker.again_at,
             until_at=breaker.again_at,
@@ -184,14 +185,15 @@ def _gate(flow: FlowFact, phase: PhaseFact, gate: GateFact, wall: Wall) -> Cause
     if decision is None:
         return Cause(
             kind="gate",
-            text=f"{name} is being asked",
+            text=f"{name} is being evaluated",
             clears=Clears.TIME,
             since=gate.since,
             earliest_at=gate.look_at,
         )
     waiting = gate.waiting_since if decision.verdict == "WAIT" else None
     since = gate.since if waiting is None else waiting
-    text = f"{name} says {decision.verdict} since {wall.at(since)}: {' '.join(decision.reasons)}"
+    reasons = " ".join(decision.reasons)
+    text = f"{name} has returned {decision.verdict} since {wall.at(since)}: {reasons}"
     lacking = [item for item in decision.evidence if item.status != "COMPLETE"]
     children = tuple(
         Cause(
@@ -205,13 +207,13 @@ def _gate(flow: FlowFact, phase: PhaseFact, gate: GateFact, wall: Wall) -> Cause
         if item.kind != "optional"
     )
     if decision.verdict == "WAIT":
-        look = gate.look_at if gate.look_at is not None else decision.recheck_at
+        recheck_at = gate.look_at if gate.look_at is not None else decision.recheck_at
         return Cause(
             kind="gate",
             text=text,
             clears=Clears.TIME,
             since=since,
-            earliest_at=look,
+            earliest_at=recheck_at,
             until_at=decision.waits_until,
             children=children,
         )
@@ -221,7 +223,7 @@ def _gate(flow: FlowFact, phase: PhaseFact, gate: GateFact, wall: Wall) -> Cause
         children += (
             Cause(
                 kind="intervention",
-                text=f"{item.intervention_id} waits for a person",
+                text=f"{item.intervention_id} is waiting for a person",
                 clears=Clears.PERSON,
                 since=item.opened_at,
                 offer=offer,
@@ -239,7 +241,7 @@ def _gate(flow: FlowFact, phase: PhaseFact, gate: GateFact, wall: Wall) -> Cause
 
 def _processors(flow: FlowFact, phase: PhaseFact, wall: Wall) -> Iterator[Cause]:
     if is_observed(phase):
-        text = "the pipeline only observes: nothing was started, a schedule has to"
+        text = "the cascade is set to observe: a schedule has to start the processors"
         yield Cause(kind="observe", text=text, since=phase.started_at)
         return
     held = {gate.processor for gate in phase.gates if gate.trigger is None}
@@ -255,7 +257,7 @@ def _processor(flow: FlowFact, phase: PhaseFact, processor: ProcessorFact, wall:
         return _joined(
             Cause(
                 kind="processor",
-                text=f"{processor.name} has not completed" + (f", it {failed}" if failed else ""),
+                text=f"{processor.name} has not completed" + (f"; it {failed}" if failed else ""),
                 since=live.since,
                 children=(why_run(live, wall),),
             )
@@ -271,8 +273,8 @@ def _processor(flow: FlowFact, phase: PhaseFact, processor: ProcessorFact, wall:
 
 def _run_causes(run: RunFact, wall: Wall) -> Iterator[Cause]:
     if run.state in ("RUNNING", "CLAIMED"):
-        until = "" if run.timeout_at is None else f", until {wall.at(run.timeout_at)} at the latest"
-        yield Cause(kind="execution", text=f"it is being executed{until}", until_at=run.timeout_at)
+        until = "" if run.timeout_at is None else f"; it times out at {wall.at(run.timeout_at)}"
+        yield Cause(kind="execution", text=f"it is executing{until}", until_at=run.timeout_at)
     elif run.waits == "later":
         kind = "retry" if run.attempt > 1 else "schedule"
         yield Cause(
@@ -292,7 +294,7 @@ def _run_causes(run: RunFact, wall: Wall) -> Iterator[Cause]:
             )
     elif run.waits == "blocked":
         front = run.behind or "an earlier run"
-        text = f"{front} has not ended, and runs of one ordering key follow each other"
+        text = f"{front} has not ended, and runs with the same ordering key run one at a time"
         yield Cause(kind="ordering_key", text=text)
     elif run.waits == "limited":
         yield from _limit_causes(run, wall)
@@ -303,11 +305,11 @@ def _run_causes(run: RunFact, wall: Wall) -> Iterator[Cause]:
 def _limit_causes(run: RunFact, wall: Wall) -> Iterator[Cause]:
     lacking = [limit for limit in run.limits if limit.lacks]
     if not lacking:
-        text = "it is about to take its turn" if run.limits else "it is about to stand in line"
-        yield Cause(kind="limit", text=f"{text} for {limit_names([k.name for k in run.limits])}")
+        text = "it is about to take" if run.limits else "it is about to join the queue of"
+        yield Cause(kind="limit", text=f"{text} {limit_names([k.name for k in run.limits])}")
     for limit in lacking:
         if limit.most == 0:
-            text = f"nobody may hold limit {limit.name}: its capacity is 0"
+            text = f"limit {limit.name} is closed: its capacity is 0"
             offer = commands.open_limit(limit.name)
             yield Cause(kind="limit", text=text, clears=Clears.PERSON, offer=offer)
         elif limit.tokens_at is not None:
@@ -315,7 +317,7 @@ def _limit_causes(run: RunFact, wall: Wall) -> Iterator[Cause]:
             at = limit.tokens_at
             yield Cause(kind="limit", text=text, clears=Clears.TIME, earliest_at=at)
         else:
-            text = f"limit {limit.name} has no room for it{line_words(limit)}"
+            text = f"limit {limit.name} has no free capacity for it{line_words(limit)}"
             holders = tuple(_holder_causes(limit, wall))
             offer = commands.show_limit(limit.name)
             yield Cause(kind="limit", text=text, children=holders, offer=offer)
@@ -328,28 +330,33 @@ def _holder_causes(limit: LimitFact, wall: Wall) -> Iterator[Cause]:
         text = f"{one.holder} {one.doing}{much} since {wall.at(one.since)}{until}"
         yield Cause(kind="holder", text=text, since=one.since, until_at=one.until_at)
     if limit.has_others:
-        yield Cause(kind="holder", text="held by others")
+        yield Cause(kind="holder", text="other holders (not shown)")
 
 
 def _worker_causes(run: RunFact) -> Iterator[Cause]:
-    where = "external workers" if run.is_external else f"pool {run.pool}"
+    where = f"pool {run.pool}"
+    worker = "external worker" if run.is_external else f"worker in {where}"
     if run.workers == 0 and not run.is_external:
         yield Cause(
             kind="worker",
-            text=f"no worker of {where} is alive",
+            text=f"there is no live worker in {where}",
             clears=Clears.PERSON,
             offer=commands.worker(run.pool),
         )
         return
-    known = f" ({run.workers} alive)" if run.workers is not None and not run.is_external else ""
-    yield Cause(kind="worker", text=f"no worker of {where} has taken it yet{known}")
+    known = f" ({run.workers} live)" if run.workers is not None and not run.is_external else ""
+    yield Cause(kind="worker", text=f"no {worker} has claimed it yet{known}")
     ahead = ahead_words(run)
     if ahead and run.ahead:
-        yield Cause(kind="fairness", text=f"{ahead}: priority first, then customers by turns")
+        text = f"{ahead}: ordered by priority, then fairly between customers"
+        yield Cause(kind="fairness", text=text)
 
 
 def _joined(cause: Cause) -> Cause:
-    """A parent clears when its causes have: not before the last of those that know when."""
+    """Return a parent with `clears` and `earliest_at` derived from its causes.
+
+    It clears no earlier than the latest known time among them.
+    """
     if not cause.children:
         return cause
     known = [child.earliest_at for child in cause.children if child.earliest_at is not None]
@@ -368,7 +375,7 @@ def _joined(cause: Cause) -> Cause:
 
 
 def _capped(cause: Cause, until: Micros) -> Cause:
-    """Stragglers are not waited for beyond their deadline, whatever becomes of them."""
+    """Return a cause that clears at `until` at the latest, because stragglers are dropped then."""
     earliest = until if cause.earliest_at is None else min(cause.earliest_at, until)
     timed = cause.clears is not Clears.TIME and cause.earliest_at is None
     return Cause(
@@ -384,7 +391,7 @@ def _capped(cause: Cause, until: Micros) -> Cause:
 
 
 def _covered(flow: FlowFact, phase: PhaseFact) -> set[str]:
-    """A phase and everything before it: what its cause has told of."""
+    """Return a phase and all phases before it, which its cause already describes."""
     found = {phase.name}
     for name in phase.after:
         found |= _covered(flow, flow.phase(name))

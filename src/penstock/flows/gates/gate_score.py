@@ -1,8 +1,8 @@
-"""Weighing evidence: overall completeness and quality of a gate, and what is lacking.
+"""Overall completeness and quality of a gate: weighted means over its dependencies.
 
-Same-day dependencies count by their weight, the upstream processors as one more check; a dependency
-that an override satisfies leaves the means. History and optional data are judged elsewhere. Pure
-arithmetic without a verdict: `core.gate` decides.
+Same-day dependencies count by their weight; the upstream processors count as one more dependency of
+weight 1. A dependency satisfied by an override is excluded. Historical and optional dependencies
+are evaluated elsewhere. Pure arithmetic without a verdict: `core.gate` decides.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.pipelines.dependency import Kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The evidence as the rules see it: overridden dependencies taken out, the rest weighed."""
+    """Completeness and quality without overridden dependencies, and the overrides used."""
 
     completeness: float
     quality: float
@@ -27,7 +27,7 @@ class View:
 
 
 def weigh(given: GateInput, *, spare: bool) -> View:
-    """Weigh the evidence; spare: also leave out partial data that an override covers."""
+    """Return the weighted evidence. spare: also exclude incomplete data that an override covers."""
     weighed: list[Assessment] = []
     approvals: list[Override] = []
     for a in given.assessments:
@@ -62,7 +62,7 @@ def _quality(weighed: Sequence[Assessment], reported: Sequence[float]) -> float:
 
 
 def _mean(parts: Sequence[tuple[float, float]], best: float) -> float:
-    """Return the weighted mean, exactly `best` when every part is; `best` without any weight."""
+    """Return the weighted mean: exactly `best` if every part is, or if the weights sum to 0."""
     total = fsum(weight for weight, _ in parts)
     if total <= 0:
         return best
@@ -75,7 +75,10 @@ def _within(value: float, most: float) -> float:
 
 
 def caveat(given: GateInput, view: View) -> str | None:
-    """Return what keeps a complete start from being a whole one, by kind of dependency."""
+    """Return the kind of dependency that makes a start degraded although both thresholds are met.
+
+    None if there is none.
+    """
     if any(a.is_short for a in given.assessments):
         return "historical"
     if view.overrides:
@@ -86,17 +89,17 @@ def caveat(given: GateInput, view: View) -> str | None:
 
 
 def is_critical_absent(a: Assessment) -> bool:
-    """Whether rule 2 has to look at it."""
+    """Return whether a critical same-day dependency is absent, which rule 2 handles."""
     return a.kind is Kind.SAME_DAY and a.critical and a.absent
 
 
 def is_optional_missing(a: Assessment) -> bool:
-    """Whether the work has to do without this optional dependency."""
+    """Return whether an optional dependency has no data."""
     return a.kind is Kind.OPTIONAL and (a.absent or a.status is Status.MISSING)
 
 
 def is_lacking(a: Assessment) -> bool:
-    """Whether people are told that it is missing or short."""
+    """Return whether a dependency is reported as missing or incomplete."""
     if a.kind is Kind.SAME_DAY:
         return a.absent or a.completeness < 100
     return a.is_short or is_optional_missing(a)

@@ -1,8 +1,9 @@
-"""Overrides: a person's dated, expiring approval to proceed without a dependency.
+"""Overrides: a person's approval, with an expiry, to proceed without a dependency.
 
-An override says who approved what for which partition, and until when; it never satisfies a
-dependency that is declared `fail_if_missing`, and whatever it lets through is degraded. The client
-grants and revokes them, the orchestrator hands the ones in scope to `core.gate`. No clock here.
+An override records who approved what, for which partition and until when. It never satisfies a
+dependency declared `fail_if_missing`, and a start that it permits is degraded. The client grants
+and revokes overrides; the orchestrator passes the ones in scope to `core.gate`. Nothing here reads
+a clock.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ REASON_MAX: Final = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """An approval; phase, processor and dependency None mean all of them."""
+    """An approval. None as phase, processor or dependency means all of them."""
 
     id: str
     customer: str
@@ -39,28 +40,28 @@ class Override:
     notes: str = ""
 
     def is_live(self, now: Micros) -> bool:
-        """Whether it counts at this moment."""
+        """Return whether it is in force at `now`."""
         return self.approved_at <= now < self.expires_at
 
     def is_about(self, customer: str, pipeline: str, partition: str, phase: str) -> bool:
-        """Whether it was given for this gate; without a phase it is about all of them."""
+        """Return whether it applies to this gate; without a phase it applies to all of them."""
         return (
             (self.customer, self.pipeline, self.partition) == (customer, pipeline, partition)
             and self.phase in (None, phase)
         )  # fmt: skip
 
     def names(self, assessment: Assessment) -> bool:
-        """Whether it was given for this dependency."""
+        """Return whether it applies to this dependency."""
         return self.dependency in (None, assessment.table, assessment.key)
 
 
 def override_check(override: Override, now: Micros) -> Override:
-    """Return the override if it may be granted now; InvalidInput names what is wrong."""
+    """Return the override if it may be granted now. Raise InvalidInput otherwise."""
     for field in ("customer", "pipeline", "partition", "approved_by"):
         if not getattr(override, field).strip():
             raise InvalidInput(field, "a name", getattr(override, field))
     if not override.reason.strip() or len(override.reason) > REASON_MAX:
-        expected = f"why it is right to proceed, in at most {REASON_MAX} characters"
+        expected = f"a justification of at most {REASON_MAX} characters"
         raise InvalidInput("reason", expected, override.reason)
     if not now < override.expires_at <= now + OVERRIDE_MAX:
         raise InvalidInput(
@@ -72,7 +73,7 @@ def override_check(override: Override, now: Micros) -> Override:
 
 
 def lasting(text: str, field: str = "expires") -> Micros:
-    """Return how long an approval is to last; InvalidInput when that is too long."""
+    """Parse the duration of an approval. Raise InvalidInput if it exceeds OVERRIDE_MAX."""
     lasts = parse_duration(text, field)
     if not 0 < lasts <= OVERRIDE_MAX:
         raise InvalidInput(field, f"a duration of at most {format_duration(OVERRIDE_MAX)}", text)
@@ -82,20 +83,20 @@ def lasting(text: str, field: str = "expires") -> Micros:
 def covering(
     assessment: Assessment, overrides: Iterable[Override], now: Micros
 ) -> tuple[Override, ...]:
-    """Return the live overrides that together satisfy a dependency; none when they do not.
+    """Return the live overrides that together satisfy a dependency; empty if they do not.
 
-    Where several processors need it, each of them must be covered: an approval for one is no
-    approval for its neighbours.
+    If several processors need it, every one of them must be covered: an approval for one processor
+    does not extend to the others.
     """
     if assessment.fail_if_missing:
         return ()
-    live = [given for given in overrides if given.is_live(now) and given.names(assessment)]
-    whole = next((given for given in live if given.processor is None), None)
+    live = [each for each in overrides if each.is_live(now) and each.names(assessment)]
+    whole = next((each for each in live if each.processor is None), None)
     if whole is not None:
         return (whole,)
     if not assessment.needed_by:
         return tuple(live[:1])
-    found = {given.processor: given for given in reversed(live)}
+    found = {each.processor: each for each in reversed(live)}
     if all(name in found for name in assessment.needed_by):
         return tuple(found[name] for name in assessment.needed_by)
     return ()

@@ -1,7 +1,7 @@
-"""What a gate asks of whoever can look at data, and how much looking may cost.
+"""The interface between gates and probes: which data to probe, and the budget for it.
 
-The question only: `penstock.probes` answers it for real warehouses, tests answer it with sightings
-of their own. The orchestrator and `gate check` are given a `Looker` and know nothing of probes.
+`penstock.probes` implements it for real warehouses; tests return observations of their own. The
+orchestrator and `gate check` take a `Looker` and do not import any probes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ SECONDS_OVERALL: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How much looking may cost.
+    """Time and cost bounds of a probe request.
 
-    seconds_each: for one dependency, counted from its start. seconds: for all of them, waiting for
-    a free thread included. bytes_max: what a warehouse that bills by bytes may scan per statement.
+    seconds_each: timeout of one dependency, counted from the start of its probe. seconds: timeout
+    of the whole request, including the wait for a free thread. bytes_max: bytes that a warehouse
+    billed by bytes may scan per statement; None is unlimited.
     """
 
     seconds_each: float = SECONDS_EACH
@@ -33,10 +34,11 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a gate wants to know: dependencies (resolved) of one partition.
+    """A probe request: the resolved dependencies of a gate, for one partition.
 
-    customer and parameters are bound in the author's queries, by name. since: sightings begun
-    before this time do not count, such as those from before the upstream phase completed.
+    customer and parameters are bound by name in the queries of the pipeline's author. since:
+    observations that began before this time are not reused, such as those from before the upstream
+    phase completed.
     """
 
     dependencies: Sequence[Dependency]
@@ -48,10 +50,10 @@ class Look:
 
 
 Looker: TypeAlias = Callable[[Look], Sequence[Sighting]]
-"""Answers one sighting per dependency, in their order; never raises."""
+"""Returns one observation per dependency, in their order. Never raises."""
 
 
 def unseeing(look: Look) -> list[Sighting]:
-    """Answer for a process that was given nothing to look with: nothing was seen, and why."""
-    error = "this process has no probes; run an orchestrator that has"
+    """Return an observation with an error for each dependency; used by processes without probes."""
+    error = "this process has no probes; run an orchestrator with probes"
     return [Sighting(key=d.key, looked_at=0, error=error) for d in look.dependencies]

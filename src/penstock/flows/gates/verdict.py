@@ -1,8 +1,9 @@
-"""What a gate is asked and what it answers, as records that can be written down and replayed.
+"""Input and output of a gate, as records that can be stored and replayed.
 
-`GateInput` holds everything the decision depends on, `Decision` everything that follows from it;
-both read back equal from their canonical JSON (`core.record`). `core.gate.decide` is the only maker
-of decisions. The orchestrator stores both; `explain`, `gate history` and the backtest read them.
+`GateInput` has everything that a decision depends on, `Decision` everything that follows from it;
+both are equal to themselves after a round trip through canonical JSON (`core.record`). Only
+`core.gate.decide` creates decisions. The orchestrator stores both records; `explain`,
+`gate history` and the backtest read them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from penstock.pipelines.mode import Mode
 
 
 class Verdict(StrEnum):
-    """Whether the work may start; `rank` orders them from worst to best."""
+    """Verdict of a gate: whether its phase or processor may start. Ordered from worst to best."""
 
     FAIL = "FAIL"
     WAIT = "WAIT"
@@ -31,45 +32,47 @@ class Verdict(StrEnum):
 
     @property
     def starts(self) -> bool:
-        """Whether the work starts."""
+        """Whether the phase or processor starts."""
         return self in (Verdict.PROCEED, Verdict.PROCEED_DEGRADED)
 
 
 class GateStatus(StrEnum):
-    """The one word for where a gate stands."""
+    """Status of a gate: its verdict and the main reason for it."""
 
     READY = "ready"
     READY_DEGRADED = "ready_degraded"
     WAITING_SAME_DAY = "waiting_same_day"
-    """A critical same-day dependency is absent and there is time left."""
+    """A critical same-day dependency is absent and the maximum wait has not elapsed."""
     WAITING = "waiting"
-    """Everything is there in part; the mode waits for more."""
+    """Data is incomplete; the mode waits for more."""
     MISSING_HISTORICAL = "missing_historical"
+    """A historical dependency has data for too few days."""
     MISSING_SAME_DAY = "missing_same_day"
-    """It did not arrive in time."""
+    """A critical same-day dependency did not arrive in time."""
     MISSING_REQUIRED = "missing_required"
     """A dependency declared fail_if_missing is absent."""
     CYCLE = "cycle"
+    """Processors wait for each other's tables."""
     INSUFFICIENT = "insufficient"
-    """Too little data, or too bad, for this mode."""
+    """Completeness or quality is too low for this mode."""
 
 
 class Acknowledgement(StrEnum):
-    """What happens to the message that asked."""
+    """Whether the message that triggered the evaluation is acked or nacked."""
 
     ACK = "ack"
     NACK = "nack"
 
 
 class AlertLevel(StrEnum):
-    """How loud an alert is; MEDIUM and HIGH are other names of WARNING and ERROR."""
+    """Severity of an alert. MEDIUM and HIGH are aliases of WARNING and ERROR."""
 
     INFO = "INFO"
     WARNING = "WARNING"
     ERROR = "ERROR"
     CRITICAL = "CRITICAL"
-    MEDIUM = "WARNING"  # an alias, on purpose
-    HIGH = "ERROR"  # an alias, on purpose
+    MEDIUM = "WARNING"  # intentionally an alias
+    HIGH = "ERROR"  # intentionally an alias
 
     @property
     def rank(self) -> int:
@@ -78,7 +81,7 @@ class AlertLevel(StrEnum):
 
 
 class Effect(StrEnum):
-    """What a decision means to the circuit breaker."""
+    """How the circuit breaker counts a decision."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -87,7 +90,9 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """The processors of the phases before: how many are expected and completed, and who is not."""
+    """Processors of the preceding phases: numbers of completed and expected ones, and the names of
+    those outstanding and failed.
+    """
 
     completed: int
     expected: int
@@ -99,10 +104,11 @@ class Upstream:
 class GateInput:
     """Everything a decision depends on.
 
-    mode: as judged, leniency applied. waited_us: since the gate first said WAIT. historical_tries:
-    earlier looks that found too few days. reported: the quality scores of upstream processors.
-    cycle: the processors that wait for each other, when this gate is among them. fallback: the set
-    time has come, so that waiting is over. retry_delay_us: until the next look after a nack.
+    mode: with the pipeline's leniency applied. reported: quality scores reported by upstream
+    processors. waited_us: time since the first WAIT verdict. historical_tries: earlier evaluations
+    that found data for too few days. cycle: the processors that wait for each other, if this gate
+    is among them. fallback: the fallback time has passed, so the gate no longer waits.
+    retry_delay_us: delay until the next evaluation after a nack.
     """
 
     mode: Mode
@@ -125,12 +131,13 @@ class GateInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What follows from a GateInput.
+    """Decision of a gate.
 
-    rule: which of the four decided. missing: tables that are absent or short; stale: tables whose
-    data is too old. reasons say why, warnings what is lacking, both as sentences. recheck_at: the
-    next look; waits_until: when waiting ends. intervention: only a person can mend it.
-    failure_type: same_day, historical or optional, for the execution log.
+    rule: number of the rule that decided, of four. reasons: sentences that explain the verdict.
+    warnings: sentences about incomplete data. missing: tables that are absent or incomplete. stale:
+    tables whose data is too old. failure_type: same_day, historical or optional, for the execution
+    log. recheck_at: time of the next evaluation. waits_until: end of the maximum wait.
+    intervention: whether only a person can resolve the problem.
     """
 
     verdict: Verdict
@@ -150,6 +157,6 @@ class Decision:
     waits_until: Micros | None = None
     intervention: bool = False
     escalated: bool = False
-    """Waiting ended, by max wait or by the fallback, and the work starts all the same."""
+    """Whether the start was forced by the end of the maximum wait or by the fallback time."""
     overrides_used: tuple[str, ...] = ()
     effect: Effect = Effect.NEUTRAL

@@ -1,15 +1,15 @@
-"""The broker: one per process and store; it asks, waits, renews and gives back for everybody there.
+"""The broker requests, renews and releases slots for all callers in a process; one per store.
 
-A limit has a desk. What callers want, give back or leave is put on the desk, and whoever finds the
-desk free takes a turn with all of it in one transaction: the caller itself when nobody else in the
-process waits there (one transaction, no ticket, no thread), the broker's thread otherwise. Waiting
-costs a ticket row and an event, no connection.
+For each limit the broker keeps its state in this process: requests, releases and departures that
+have not been sent. One grant transaction sends all of them. The caller runs that transaction itself
+if no other caller in the process waits for the limit (one transaction, no ticket, no thread);
+otherwise the broker's thread does. Waiting takes a ticket row and an event, but no connection.
 
-    asked     on the desk, or in a turn whose answer is not there yet
+    asked     not sent yet, or sent in a transaction whose result is not known yet
     waiting   has a ticket
-    granted, failed, left   over, for the waiter
+    granted, failed, left   finished, for the waiter
 
-A turn whose outcome is unknown is repeated: requests name themselves, so they get the same answer.
+A transaction whose outcome is unknown is repeated: requests have ids, so they get the same result.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ log = logging.getLogger(__name__)
 
 TICKET_RENEW_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 2.0
-"""How often a desk with waiters is looked at when no hint comes."""
+"""Interval at which the broker polls for waiters when no hint arrives."""
 
 
 class Broker:
-    """Slots of one process in one store. Every method may be called from any thread."""
+    """Slots of one process in one store. Thread-safe."""
 
     def __init__(
         self, store: Store, *, clock: Clock | None = None, events: Events | None = None
@@ -63,112 +63,112 @@ class Broker:
         self._lock = threading.Lock()
         self._making = threading.Lock()
         self._requests = itertools.count(1)
-        self._desks: dict[tuple[int, str], Desk] = {}
+        self._states: dict[tuple[int, str], Desk] = {}
         self._tickets_at = FOREVER
         self._looks_at = FOREVER
         self._retry_at = 0.0
 
     def desk(self, name: str, terms: LimitTerms, customer: int = 0, actor: str = "") -> Desk:
-        """The desk of a limit, which is made with these terms if nobody has made it before."""
+        """Return the state of a limit, which is created with these terms if it does not exist."""
         self._check()
-        found = self._desks.get((customer, name))
+        found = self._states.get((customer, name))
         if found is not None:
             return found
-        with self._making:  # a thousand who come at once need one connection, not all there are
-            found = self._desks.get((customer, name))
+        with self._making:  # a thousand concurrent callers need one connection, not all of them
+            found = self._states.get((customer, name))
             if found is None:
                 limit = self.store.write(
                     lambda tx: limit_ensure(tx, name, terms, customer=customer, actor=actor)
                 )
                 with self._lock:
-                    found = self._desks[customer, name] = Desk(limit)
+                    found = self._states[customer, name] = Desk(limit)
         return found
 
     def next_request(self) -> str:
-        """A name for one asking, which nobody else gives."""
+        """Return a new, globally unique request id."""
         return f"{self.id}:{next(self._requests)}"
 
     def knows(self, name: str, customer: int = 0) -> bool:
-        """Whether the desk of a limit is there, so that asking for it costs nothing."""
-        return (customer, name) in self._desks
+        """Return whether the state of a limit is loaded, so that `desk` needs no transaction."""
+        return (customer, name) in self._states
 
     def ask(self, waiter: Waiter, *, direct: bool) -> None:
-        """Put a waiter on its desk; direct: take the turn in this thread when nobody waits."""
+        """Request a slot. direct: run the transaction in this thread if no other caller waits."""
         self._check()
-        desk = waiter.desk
+        state = waiter.desk
         with self._lock:
-            desk.asked[waiter.request] = waiter
-            desk.wants.append(waiter)
-            mine = direct and _may_take(desk, asking=1)
-        self._go(desk, mine)
+            state.asked[waiter.request] = waiter
+            state.wants.append(waiter)
+            mine = direct and _may_take(state, asking=1)
+        self._go(state, mine)
 
     def leave(self, waiter: Waiter, outcome: str) -> bool:
-        """Wait no longer; False when it was granted, or over, before."""
-        desk = waiter.desk
+        """Stop waiting; return False if the request was granted or finished before."""
+        state = waiter.desk
         with self._lock:
             if waiter.is_over:
                 return False
             waiter.leave()
-            desk.asked.pop(waiter.request, None)
-            desk.waiting.pop(waiter.request, None)
-            if waiter in desk.wants:
-                desk.wants.remove(waiter)
+            state.asked.pop(waiter.request, None)
+            state.waiting.pop(waiter.request, None)
+            if waiter in state.wants:
+                state.wants.remove(waiter)
                 if not waiter.want.is_repeated:
-                    return True  # the store has never heard of it
-            desk.leaves.append(Leave(waiter.request, outcome))
+                    return True  # never sent to the store
+            state.leaves.append(Leave(waiter.request, outcome))
         self._pulse.rouse()
         return True
 
     def snooze(self, waiter: Waiter, delay_us: int) -> bool:
-        """Keep a run's place while nobody waits for it; False when it is not in line any more."""
-        desk = waiter.desk
+        """Keep a run's ticket while no process waits; return False if it has no ticket any more."""
+        state = waiter.desk
         kept = self.store.write(
-            lambda tx: ticket_snooze(tx, desk.limit.limit_id, waiter.request, delay_us)
+            lambda tx: ticket_snooze(tx, state.limit.limit_id, waiter.request, delay_us)
         )
         with self._lock:
             if not kept or waiter.is_over:
                 return False
             waiter.leave()
-            desk.waiting.pop(waiter.request, None)
+            state.waiting.pop(waiter.request, None)
         return True
 
     def release(self, held: Held, *, is_good: bool, direct: bool) -> bool:
-        """Give a slot back; False when it was given back, or lost, before."""
+        """Release a slot; return False if it was released or lost before."""
         if os.getpid() != self.pid or not self.holdings.pop(held):
-            return False  # also a fork's copy of its parent's slot
-        desk = held.desk
+            return False  # also for a fork's copy of its parent's slot
+        state = held.desk
         with self._lock:
-            desk.releases.append(Release(held.lease.lease_id, held.lease.token, is_good))
-            mine = direct and _may_take(desk, asking=0)
-        self._go(desk, mine)
+            state.releases.append(Release(held.lease.lease_id, held.lease.token, is_good))
+            mine = direct and _may_take(state, asking=0)
+        self._go(state, mine)
         return True
 
     def let_go(self, held: Held) -> None:
-        """Stop answering for a slot without giving it back: a snoozed run takes it up again."""
+        """Stop renewing a slot without releasing it; a snoozed run resumes it later."""
         self.holdings.pop(held)
 
-    def report_quota(self, desk: Desk, lease: Lease | None, holder: str = "") -> Quota:
-        """Tell that what the limit stands for refused by quota."""
-        limit_id = desk.limit.limit_id
+    def report_quota(self, state: Desk, lease: Lease | None, holder: str = "") -> Quota:
+        """Report a quota error of the limited resource."""
+        limit_id = state.limit.limit_id
         quota = self.store.write(lambda tx: limit_quota(tx, limit_id, lease, holder=holder))
-        who = holder if lease is None else lease.holder
-        self.events.emit(QuotaHit(desk.limit.name, who, quota.errors, quota.effective))
+        name = holder if lease is None else lease.holder
+        self.events.emit(QuotaHit(state.limit.name, name, quota.errors, quota.effective))
         return quota
 
     def close(self) -> None:
-        """Give back what was released, and end the thread; what is held stays held."""
+        """Send pending releases and end the thread. Held slots stay held."""
         self._pulse.close()
-        self._take_turns(lambda desk: desk.has_work)
+        self._grant_each(lambda state: state.has_work)
 
     def look(self, *, is_woken: bool) -> None:
-        """Take the turns that are due, then renew what has to be renewed."""
+        """Run the grant transactions that are due, then renew leases and tickets."""
         now = self.clock.monotonic()
         is_due = is_woken or now >= self._looks_at
         if is_due:
             self._looks_at = FOREVER
         self._linger()
         try:
-            self._take_turns(lambda desk: desk.has_work or (is_due and bool(desk.waiting)))
+            self._grant_each(lambda state: state.has_work or (is_due and bool(state.waiting)))
         finally:
             self.holdings.renew_once()
         if now >= self._tickets_at:
@@ -176,59 +176,59 @@ class Broker:
             self.renew_tickets()
 
     def next_at(self, now: float) -> float:
-        """When there is something to do, hints apart."""
+        """Return the monotonic time of the next work that is not triggered by a hint."""
         at = self.holdings.next_at()
         with self._lock:
-            for desk in self._desks.values():
-                if desk.has_work and not desk.is_busy:
+            for state in self._states.values():
+                if state.has_work and not state.is_busy:
                     at = min(at, max(now, self._retry_at))
-                if desk.waiting or desk.asked:
+                if state.waiting or state.asked:
                     self._looks_at = min(self._looks_at, now + LOOK_SECONDS)
                     self._tickets_at = min(self._tickets_at, now + TICKET_RENEW_SECONDS)
                     at = min(at, self._looks_at, self._tickets_at)
         return at
 
     def renew_tickets(self) -> None:
-        """Answer for those who wait; who has lost their place asks again after the next turn."""
+        """Renew the tickets of all waiters; lost ones are requested again after the next grant."""
         with self._lock:
-            desks = [desk for desk in self._desks.values() if desk.waiting]
-            before = {request for desk in desks for request in desk.waiting}
-        ids = [desk.limit.limit_id for desk in desks]
+            states = [state for state in self._states.values() if state.waiting]
+            before = {request for state in states for request in state.waiting}
+        ids = [state.limit.limit_id for state in states]
         if ids:
-            there = self.store.write(lambda tx: ticket_renew_many(tx, self.id, ids))
+            renewed = self.store.write(lambda tx: ticket_renew_many(tx, self.id, ids))
             with self._lock:
-                for desk in desks:
-                    desk.missing = (set(desk.waiting) & before) - there
+                for state in states:
+                    state.missing = (set(state.waiting) & before) - renewed
 
-    def _go(self, desk: Desk, mine: bool) -> None:
+    def _go(self, state: Desk, mine: bool) -> None:
         if not mine:
             self._pulse.rouse()
             return
         try:
-            self._turn(desk)
+            self._grant(state)
         except StoreError:
-            # What was brought is back on the desk, or whoever waits was told.
-            log.debug("a turn at limit %s failed", desk.limit.name, exc_info=True)
+            # The work is pending again, or its waiters have been notified of the error.
+            log.debug("a grant of limit %s failed", state.limit.name, exc_info=True)
 
     def _linger(self) -> None:
-        """Where many come and go, let them speak before the next turn: one turn for five costs
-        little more than one for two.
+        """Yield the CPU before a grant if several callers wait, so that more requests are batched:
+        a transaction for five requests costs little more than one for two.
         """
-        if any(desk.has_work and len(desk.waiting) > 1 for desk in list(self._desks.values())):
+        if any(state.has_work and len(state.waiting) > 1 for state in list(self._states.values())):
             self.clock.sleep(0.0)
 
-    def _take_turns(self, wants: Callable[[Desk], bool]) -> None:
-        for desk in list(self._desks.values()):
+    def _grant_each(self, wants: Callable[[Desk], bool]) -> None:
+        for state in list(self._states.values()):
             with self._lock:
-                mine = not desk.is_busy and wants(desk)
-                desk.is_busy = desk.is_busy or mine
+                mine = not state.is_busy and wants(state)
+                state.is_busy = state.is_busy or mine
             if mine:
-                self._turn(desk)
+                self._grant(state)
 
-    def _turn(self, desk: Desk) -> None:
-        """One turn with everything on the desk; the caller has marked the desk as busy."""
+    def _grant(self, state: Desk) -> None:
+        """Run a grant transaction with all pending work; the caller has set `is_busy`."""
         with self._lock:
-            work = desk.take()
+            work = state.take()
         began = self.clock.monotonic()
         turn = Turn(
             broker=self.id,
@@ -238,29 +238,29 @@ class Broker:
             collects=work.collects,
         )
         try:
-            served = self.store.write(lambda tx: _serve(tx, desk.limit, turn))
+            served = self.store.write(lambda tx: _serve(tx, state.limit, turn))
         except BaseException as error:
             with self._lock:
-                desk.is_busy = False
-                woken = desk.put_back(work, error)
+                state.is_busy = False
+                woken = state.put_back(work, error)
                 self._retry_at = self.clock.monotonic() + PAUSE_SECONDS
             _wake(woken)
             self._pulse.rouse(PAUSE_SECONDS)
             raise
         with self._lock:
-            desk.is_busy = False
-            woken = desk.apply(served, began)
+            state.is_busy = False
+            woken = state.apply(served, began)
             for waiter in woken:
                 if waiter.held is not None:
                     self.holdings.add(waiter.held)
-            has_more, has_waiters = desk.has_work, bool(desk.waiting)
+            has_more, has_waiters = state.has_work, bool(state.waiting)
         _wake(woken)
         if served.brokers or served.admits:
             self.store.wake(served.channels)
         self._follow_up(woken, has_more=has_more, has_waiters=has_waiters)
 
     def _follow_up(self, woken: Sequence[Waiter], *, has_more: bool, has_waiters: bool) -> None:
-        """See to it that somebody looks again, and tell who listens."""
+        """Schedule the next run of the broker's thread, and emit events for granted slots."""
         if has_more:
             self._pulse.rouse()
         elif has_waiters:
@@ -277,13 +277,13 @@ class Broker:
     def _check(self) -> None:
         if os.getpid() != self.pid:
             raise Conflict(
-                "this process was forked after its slots were opened: open a client of its own "
-                "after the fork (limits.use(client)), or start processes by spawn"
+                "this process was forked after its parent used slots: open a new client after the "
+                "fork (limits.use(client)), or start processes with the spawn method"
             )
 
 
 def _serve(tx: Tx, limit: Limit, turn: Turn) -> Served:
-    """A turn of a limit; one that upkeep forgot, because nobody used it, is made again."""
+    """Run a grant of a limit; create the limit again if upkeep has deleted it as unused."""
     try:
         return limit_serve(tx, limit.limit_id, turn)
     except NotFound:
@@ -293,11 +293,11 @@ def _serve(tx: Tx, limit: Limit, turn: Turn) -> Served:
         return limit_serve(tx, made.limit_id, turn)
 
 
-def _may_take(desk: Desk, *, asking: int) -> bool:
-    """Whether the calling thread may take the turn itself; then the desk is its own."""
-    if desk.is_busy or desk.waiting or len(desk.asked) > asking:
+def _may_take(state: Desk, *, asking: int) -> bool:
+    """Return whether the calling thread may run the grant itself; if so, mark the limit as busy."""
+    if state.is_busy or state.waiting or len(state.asked) > asking:
         return False
-    desk.is_busy = True
+    state.is_busy = True
     return True
 
 

@@ -1,8 +1,8 @@
-"""The slots that a process holds: renewed in batches, and told when they are lost.
+"""The slots that a process holds: renews their leases in batches and reports lost ones.
 
-A lease is safe for its length from the moment before its grant or renewal was sent, by this
-process's own clock; when that time passes without a renewal, others may hold the slot, and the
-holder is told. A lease that the store no longer knows was given to others.
+A lease is safe for its duration, counted by this process's monotonic clock from just before its
+grant or renewal was sent. If that time passes without a renewal, another process may hold the slot,
+and the holder is notified. A lease that is missing from the store has been granted to others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAUSE_SECONDS = 0.2
 
 
 class Holdings:
-    """What one process holds. Every method may be called from any thread."""
+    """The slots held by one process. Thread-safe."""
 
     def __init__(self, store: Store, clock: Clock, events: Events) -> None:
         self._store = store
@@ -31,26 +31,26 @@ class Holdings:
         self._held: dict[int, Held] = {}
 
     def __bool__(self) -> bool:
-        """Whether anything is held."""
+        """Return whether any slot is held."""
         return bool(self._held)
 
     def add(self, held: Held) -> None:
-        """Answer for a slot from now on."""
+        """Start to renew a slot."""
         with self._lock:
             self._held[held.lease.lease_id] = held
 
     def pop(self, held: Held) -> bool:
-        """Answer for a slot no longer; False when nobody did."""
+        """Stop renewing a slot; return False if it was not being renewed."""
         with self._lock:
             return self._held.pop(held.lease.lease_id, None) is not None
 
     def next_at(self) -> float:
-        """When something has to be renewed, or is lost."""
+        """Return the monotonic time of the next renewal or loss; infinite if nothing is held."""
         with self._lock:
             return min((held.next_at for held in self._held.values()), default=float("inf"))
 
     def renew_once(self) -> None:
-        """Renew the leases that are due, and those that soon will be; tell who lost theirs."""
+        """Renew the leases that are due or will be soon, and notify the holders of lost ones."""
         now = self._clock.monotonic()
         with self._lock:
             everything = list(self._held.values())

@@ -1,6 +1,6 @@
-"""A limit's desk in one process: what was put there, who waits, and what is held from it.
+"""State of a limit in one process: pending requests, waiters and releases, and held slots.
 
-Plain state, changed under the broker's lock; nothing here talks to the store.
+Plain state, changed under the broker's lock; nothing here accesses the store.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _making: Final = threading.Lock()
 
 
 class Bell:
-    """An event that is made when somebody first asks for it: most are never waited for."""
+    """An event that is created on first use: most are never waited for."""
 
     __slots__ = ("_event", "is_rung")
 
@@ -28,7 +28,7 @@ class Bell:
 
     @property
     def event(self) -> threading.Event:
-        """What to wait for; set if the bell was rung before."""
+        """The event; already set if `ring` was called before."""
         with _making:
             if self._event is None:
                 self._event = threading.Event()
@@ -37,7 +37,7 @@ class Bell:
         return self._event
 
     def ring(self) -> None:
-        """Set the event, now or when it is made."""
+        """Set the event, now or when it is created."""
         with _making:
             self.is_rung = True
             event = self._event
@@ -46,7 +46,7 @@ class Bell:
 
 
 class State(StrEnum):
-    """What became of a waiter."""
+    """State of a waiter."""
 
     ASKED = "asked"
     WAITING = "waiting"
@@ -56,12 +56,12 @@ class State(StrEnum):
 
 
 class Held:
-    """A slot that somebody in this process holds."""
+    """A slot that this process holds."""
 
     __slots__ = ("desk", "lease", "lost", "renew_at", "safe_until", "seconds")
 
     def __init__(self, desk: Desk, lease: Lease, began: float) -> None:
-        """`began`: the monotonic time before the grant was asked for, so `safe_until` is sure."""
+        """`began`: monotonic time before the grant was requested; `safe_until` counts from it."""
         assert lease.lease_us is not None
         self.desk = desk
         self.lease = lease
@@ -73,17 +73,17 @@ class Held:
 
     @property
     def next_at(self) -> float:
-        """When the broker has to look at it again."""
+        """Monotonic time at which the broker has to renew it or report it lost."""
         return min(self.renew_at, self.safe_until)
 
     def renewed(self, began: float) -> None:
-        """It lasts a full lease from the moment the renewal was sent."""
+        """Record a renewal; the slot is held for a full lease from `began`, when it was sent."""
         self.renew_at = began + self.seconds / 3
         self.safe_until = began + self.seconds
 
 
 class Waiter:
-    """Somebody who wants a slot, and what came of it."""
+    """A request for a slot, and its result."""
 
     __slots__ = (
         "_notify", "asked_at", "desk", "error", "held", "reason", "state", "sure_at", "told_at",
@@ -91,7 +91,7 @@ class Waiter:
     )  # fmt: skip
 
     def __init__(self, desk: Desk, want: Want, notify: Callable[[], None]) -> None:
-        """`notify` is called, from any thread, whenever something happened."""
+        """`notify` is called, from any thread, whenever the state changes."""
         self.desk = desk
         self.want = want
         self.state = State.ASKED
@@ -106,44 +106,45 @@ class Waiter:
 
     @property
     def request(self) -> str:
-        """The name of the asking."""
+        """Id of the request."""
         return self.want.request
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether the request is granted, failed or left."""
         return self.state not in (State.ASKED, State.WAITING)
 
     def grant(self, held: Held | None, wait_us: int, began: float) -> None:
-        """It is its turn, after `wait_us`; held: None when a rate is all there is.
+        """Record a grant that takes effect after `wait_us`. held: None if the limit is only a rate.
 
-        `began`: the monotonic time before the turn, so no token was there before `sure_at`.
+        `began`: monotonic time before the grant transaction. The token was not available before
+        `sure_at`, which is `began` plus the wait.
         """
         self.state = State.GRANTED
         self.held, self.wait_us = held, wait_us
         self.sure_at = began + wait_us / SECOND
 
     def queue(self, asked_at: int, now: int) -> None:
-        """It has a ticket since `asked_at`, as of the store's `now`."""
+        """Record a ticket: waiting since `asked_at`, at the store's time `now`."""
         self.state = State.WAITING
         self.asked_at, self.told_at = asked_at, now
 
     def fail(self, reason: str, error: BaseException | None = None) -> None:
-        """It will not be granted."""
+        """Record that the request will not be granted."""
         self.state = State.FAILED
         self.reason, self.error = reason, error
 
     def leave(self) -> None:
-        """It waits no longer."""
+        """Record that the caller no longer waits."""
         self.state = State.LEFT
 
     def wake(self) -> None:
-        """Tell whoever waits."""
+        """Notify the waiting caller."""
         self._notify()
 
 
 class Work(NamedTuple):
-    """What one turn takes from the desk."""
+    """Everything that one grant transaction processes."""
 
     wants: list[Waiter]
     releases: list[Release]
@@ -152,7 +153,7 @@ class Work(NamedTuple):
 
 
 class Desk:
-    """One limit, in one process."""
+    """State of one limit in one process."""
 
     __slots__ = (
         "asked", "is_busy", "last_error", "leaves", "limit", "missing", "releases", "waiting",
@@ -172,30 +173,31 @@ class Desk:
 
     @property
     def has_work(self) -> bool:
-        """Whether a turn would have something to bring."""
+        """Whether there are requests, releases or departures to send to the store."""
         return bool(self.wants or self.releases or self.leaves)
 
     def take(self) -> Work:
-        """Everything on the desk."""
+        """Remove and return all pending work."""
         work = Work(self.wants, self.releases, self.leaves, bool(self.waiting))
         self.wants, self.releases, self.leaves = [], [], []
         return work
 
     def put_back(self, work: Work, error: BaseException) -> list[Waiter]:
-        """A turn failed, or nobody knows: it is repeated; returns waiters for whom it is over.
+        """Restore work after a transaction that failed or whose outcome is unknown.
 
-        A fault that repeating cannot mend is told to those who asked.
+        The work is repeated, unless the error is permanent: then the requests fail with it. Return
+        the waiters to notify.
         """
         self.last_error = error
         self.releases[:0] = work.releases
         self.leaves[:0] = work.leaves
-        is_hopeless = not (isinstance(error, PenstockError) and error.retryable)
+        is_permanent = not (isinstance(error, PenstockError) and error.retryable)
         woken = []
         again = []
         for waiter in work.wants:
             if waiter.is_over:
                 self.leaves.append(Leave(waiter.request))
-            elif is_hopeless:
+            elif is_permanent:
                 self.asked.pop(waiter.request, None)
                 self.leaves.append(Leave(waiter.request))
                 waiter.fail("error", error)
@@ -207,15 +209,15 @@ class Desk:
         return woken
 
     def apply(self, served: Served, began: float) -> list[Waiter]:
-        """Take over what a turn answered; returns the waiters to be woken.
+        """Apply the result of a grant transaction, and return the waiters to notify.
 
-        `began`: the monotonic time before the turn.
+        `began`: monotonic time before the transaction.
         """
         self.limit = served.limit
         woken: list[Waiter] = []
         for request, lease in served.leases.items():
             waiter = self.pop(request)
-            if waiter is None:  # granted to somebody who left
+            if waiter is None:  # granted to a waiter that has left
                 self.releases.append(Release(lease.lease_id, lease.token, False))
                 continue
             held = Held(self, lease, began)
@@ -237,19 +239,19 @@ class Desk:
                 waiter.queue(asked_at, served.now)
                 self.waiting[request] = waiter
                 if waiter.want.is_repeated:
-                    woken.append(waiter)  # it may have waited for long before
+                    woken.append(waiter)  # its earlier waiting time shortens its timeout
             elif request not in self.waiting:
                 self.leaves.append(Leave(request))
         self.ask_again()
         return woken
 
     def pop(self, request: str) -> Waiter | None:
-        """The waiter of a request, which is over now."""
+        """Remove and return the waiter of a request; None if there is none."""
         waiter = self.asked.pop(request, None)
         return self.waiting.pop(request, None) if waiter is None else waiter
 
     def ask_again(self) -> None:
-        """Who waits and has neither ticket nor lease asks again, under the same name."""
+        """Repeat, with the same ids, the requests of waiters whose tickets the store has lost."""
         for request in self.missing:
             waiter = self.waiting.pop(request, None)
             if waiter is not None:

@@ -1,9 +1,10 @@
-"""Which exceptions mean "too much at once": a registry that users extend.
+"""Classification of exceptions as quota errors or conflicts: a registry that users can extend.
 
-Kinds: `quota`, the resource refuses because of a quota or a rate (a limit learns from it), and
-`conflict`, two changes met and repeating helps (a limit learns nothing). What is known out of the
-box are Google's 403 quotaExceeded and rateLimitExceeded, HTTP 429, and serialization conflicts of
-BigQuery and of SQL databases. Libraries are known by their attributes, never imported.
+Kinds: `quota`, the resource rejected a request because of a quota or a rate (adaptive limits lower
+their capacity), and `conflict`, two concurrent changes collided and a retry helps (limits do not
+change). Built in are Google's 403 quotaExceeded and rateLimitExceeded, HTTP 429, and serialization
+conflicts of BigQuery and of SQL databases. Exceptions are recognised by their attributes; no client
+library is imported.
 """
 
 from __future__ import annotations
@@ -29,21 +30,23 @@ _rules: list[tuple[Predicate, Kind]] = []
 
 
 def register(predicate: Predicate, kind: Kind = "quota") -> Callable[[], None]:
-    """Let a predicate recognise errors; the newest is asked first. Returns how to take it back."""
+    """Register a predicate for errors of a kind; the newest is tried first. Return a function that
+    removes it.
+    """
     rule = (predicate, kind)
     _rules.insert(0, rule)
 
-    def forget() -> None:
+    def unregister() -> None:
         if rule in _rules:
             _rules.remove(rule)
 
-    return forget
+    return unregister
 
 
 def quota_kind(error: BaseException) -> Kind | None:
-    """What an exception says about too much at once; None: nothing."""
+    """Return whether an exception is a quota error or a conflict; None if it is neither."""
     if isinstance(error, LimitTimeout):
-        return None  # our own waiting, not the resource's word
+        return None  # raised by Penstock, not by the resource
     for predicate, kind in list(_rules):
         try:
             if predicate(error):

@@ -1,6 +1,6 @@
-"""Which broker serves the caller: that of its run, of the client it gave, or of the settings.
+"""Registry of brokers: the broker of the given client, of the current run, or of the settings.
 
-One broker per process and store. Processes that were forked do not inherit brokers: connections
+There is one broker per process and store. Forked processes do not inherit brokers: connections
 cannot be shared, and a slot belongs to the process that took it.
 """
 
@@ -35,7 +35,7 @@ class StoreOwner(Protocol):
         ...
 
 
-class _Here:
+class _Registry:
     """The brokers of this process."""
 
     def __init__(self) -> None:
@@ -46,71 +46,75 @@ class _Here:
         self.opened: Store | None = None
 
 
-_here = _Here()
+_registry = _Registry()
 
 
 def use(client: StoreOwner | Store | None) -> None:
-    """Let slots outside of runs use this client; None: the settings of the environment again."""
-    _own().chosen = cast("Store | None", getattr(client, "store", client))
+    """Set the client that slots outside of runs use. None: use the settings of the environment."""
+    _current().chosen = cast("Store | None", getattr(client, "store", client))
 
 
 def broker_here(client: StoreOwner | None = None) -> Broker:
-    """The broker that serves the caller."""
-    here = _own()
+    """Return the broker for the caller.
+
+    In this order: that of `client`, that of the current run's worker, that of the client given to
+    `use`, and one for the database in the settings of the environment.
+    """
+    registry = _current()
     if client is not None:
         return broker_of(client.store)
     run = PRESENT.get()
     if run is not None and run.store is not None:
         return broker_of(cast("Store", run.store))
-    if here.chosen is not None:
-        return broker_of(here.chosen)
+    if registry.chosen is not None:
+        return broker_of(registry.chosen)
     if run is not None and DATABASE_VARIABLE not in os.environ:
         raise Conflict(
-            "a run in a process of its own knows its database by the environment only: "
+            "a run in a child process finds its database only through the environment: "
             f"set {DATABASE_VARIABLE} for the worker"
         )
-    with here.lock:
-        if here.opened is None:
-            here.opened = open_default_store()
-    return broker_of(here.opened)
+    with registry.lock:
+        if registry.opened is None:
+            registry.opened = open_default_store()
+    return broker_of(registry.opened)
 
 
 def broker_of(store: Store, clock: Clock | None = None) -> Broker:
-    """The one broker of a store in this process; clock: whose time a new one waits by."""
-    here = _own()
-    found = here.brokers.get(store)
+    """Return the broker of a store in this process. clock: used if the broker is created."""
+    registry = _current()
+    found = registry.brokers.get(store)
     if found is not None:
         return found
     if getattr(store, "customer", None) is not None:
         raise Conflict(
-            "a client that is confined to one customer cannot judge capacity: "
-            "take slots with the client it was made from"
+            "a client scoped to one customer cannot determine free capacity: "
+            "take slots with the unscoped client that it was created from"
         )
-    with here.lock:
-        found = here.brokers.get(store)
+    with registry.lock:
+        found = registry.brokers.get(store)
         if found is None:
-            if not here.brokers:
+            if not registry.brokers:
                 atexit.register(_flush)
-            found = here.brokers[store] = Broker(store, clock=clock)
+            found = registry.brokers[store] = Broker(store, clock=clock)
             store.before_close(found.close)
     return found
 
 
-def _own() -> _Here:
-    """What belongs to this process; a fork starts anew, except for what was handed to it."""
-    global _here
-    if _here.pid != os.getpid():
-        before, _here = _here, _Here()
-        # What the parent uses stays known, so that its use here is refused with a reason.
+def _current() -> _Registry:
+    """Return the registry of this process. A fork gets a new one with the client set by `use`."""
+    global _registry
+    if _registry.pid != os.getpid():
+        before, _registry = _registry, _Registry()
+        # Brokers of the parent stay registered, so that using them here raises a clear Conflict.
         for store, broker in list(before.brokers.items()):
             if store is not before.opened:
-                _here.brokers[store] = broker
-        _here.chosen = before.chosen
-    return _here
+                _registry.brokers[store] = broker
+        _registry.chosen = before.chosen
+    return _registry
 
 
 def _flush() -> None:
-    if _here.pid == os.getpid():
-        for broker in list(_here.brokers.values()):
+    if _registry.pid == os.getpid():
+        for broker in list(_registry.brokers.values()):
             with contextlib.suppress(PenstockError):
                 broker.close()

@@ -1,4 +1,4 @@
-"""The thread of a broker: there while there is something to do, woken by hints and by the clock."""
+"""The background thread of a broker: runs while there is work, woken by hints and by the clock."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FOREVER: Final = float("inf")
 
 
 class Work(Protocol):
-    """What the thread does."""
+    """The work of the thread."""
 
     def look(self, *, is_woken: bool) -> None:
-        """Do what is due."""
+        """Do what is due. is_woken: whether a hint woke the thread."""
         ...
 
     def next_at(self, now: float) -> float:
-        """When the next thing is due; infinite when nothing is held or waited for."""
+        """Return the monotonic time of the next work; infinite if nothing is held or waited for."""
         ...
 
 
@@ -41,7 +41,7 @@ class Pulse:
         self._is_closed = False
 
     def rouse(self, seconds: float = 0.0) -> None:
-        """Let the thread look within the given time."""
+        """Make the thread run within the given time; start it if necessary."""
         at = self._clock.monotonic() + seconds
         with self._lock:
             if self._is_closed:
@@ -75,11 +75,11 @@ class Pulse:
                 try:
                     self._work.look(is_woken=is_woken)
                 except PenstockError:
-                    # The store is away or busy; what was to be done is still to be done.
+                    # The store is unavailable or busy. The work stays pending and is retried.
                     self._clock.sleep(PAUSE_SECONDS)
                 now = self._clock.monotonic()
                 with self._lock:
-                    # Under the lock: whoever changes something rouses us after that.
+                    # Under the lock, so that a caller that adds work afterwards wakes this thread.
                     next_at = self._work.next_at(now)
                     idle_since = min(idle_since, now) if next_at == FOREVER else FOREVER
                     if self._is_closed or now - idle_since >= IDLE_SECONDS:

@@ -1,10 +1,11 @@
-"""Trying again in place when the resource says that it was too much at once.
+"""In-place retries after quota errors and conflicts.
 
-2 s, doubled up to 120 s, for 10 minutes in all, jittered; a Retry-After is honoured. Every try
-takes the slot anew, because an adaptive limit may have lost room for it, and every quota error is
-reported to the limit. Inside a run, a wait of more than 30 s gives the worker back; how often the
-run met the quota is in the limit's history, so that it goes on where it was. What is not over by
-then is the run's own retry policy's business (QUOTA_EXCEEDED).
+The delay starts at 2 s and doubles up to 120 s, with jitter, for 10 minutes in total; Retry-After
+is honoured. Every attempt acquires its slot again, because the capacity of an adaptive limit may
+have been lowered, and every quota error is reported to the limit. Inside a run, a wait of more than
+30 s snoozes the run, which frees its worker; the run's quota errors are in the limit's history, so
+the backoff continues where it was. After 10 minutes the error is raised, and the run's own retry
+policy applies (QUOTA_EXCEEDED).
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ CHECK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaRetry:
-    """How quota errors and conflicts are retried in place; random: draws the jitter, 0 to 1."""
+    """Policy for in-place retries after quota errors and conflicts.
+
+    initial_us, multiplier, maximum_us: the backoff. within_us: total time for all attempts. random:
+    returns the jitter, from 0 to 1.
+    """
 
     initial_us: Micros = 2 * SECOND
     multiplier: float = 2.0
@@ -46,35 +51,35 @@ class QuotaRetry:
     random: Callable[[], float] = field(default_factory=lambda: random.Random().random)  # noqa: S311
 
     def delay_us(self, tries: int, error: BaseException) -> Micros:
-        """How long to wait after the given number of failed tries."""
+        """Return the delay after the given number of failed attempts."""
         delay = backoff(tries, self.initial_us, self.multiplier, self.maximum_us, self.random())
         return max(delay, retry_after(error) or 0)
 
     def call(self, body: Callable[[Slot | None], T], slot: SlotRequest | None = None) -> T:
-        """Call `body` with a slot of its own for every try; raises what the last try raised."""
-        trial = _Trial(self, slot)
+        """Call `body` with a new slot for every attempt; raise the error of the last attempt."""
+        attempts = _Attempts(self, slot)
         while True:
-            error = trial.attempt(body)
+            error = attempts.attempt(body)
             if error is None:
-                return cast("T", trial.value)
-            seconds = trial.failed(error)
+                return cast("T", attempts.value)
+            seconds = attempts.failed(error)
             self._wait(seconds)
 
     async def call_async(
         self, body: Callable[[Slot | None], Any], slot: SlotRequest | None = None
     ) -> Any:
         """Like `call`, for a body that returns an awaitable."""
-        trial = _Trial(self, slot)
+        attempts = _Attempts(self, slot)
         loop = asyncio.get_running_loop()
         while True:
-            error = await trial.attempt_async(body)
+            error = await attempts.attempt_async(body)
             if error is None:
-                return trial.value
+                return attempts.value
             run = PRESENT.get()
 
             def failed(error: Exception = error, run: Any = run) -> float:
                 PRESENT.set(run)
-                return trial.failed(error)
+                return attempts.failed(error)
 
             seconds = await loop.run_in_executor(None, failed)
             with contextlib.suppress(TimeoutError):
@@ -90,8 +95,8 @@ class QuotaRetry:
             seconds -= part
 
 
-class _Trial:
-    """The tries of one call."""
+class _Attempts:
+    """The attempts of one call."""
 
     def __init__(self, policy: QuotaRetry, slot: SlotRequest | None) -> None:
         self.policy = policy
@@ -102,7 +107,7 @@ class _Trial:
         self._before_us = 0
 
     def attempt(self, body: Callable[[Slot | None], Any]) -> Exception | None:
-        """One try; what it raised, if it may be tried again."""
+        """Make one attempt; return its error if it may be retried, None if it succeeded."""
         try:
             if self.slot is None:
                 self.value = body(None)
@@ -114,7 +119,7 @@ class _Trial:
         return None
 
     async def attempt_async(self, body: Callable[[Slot | None], Any]) -> Exception | None:
-        """The same for awaitables."""
+        """Like `attempt`, for awaitables."""
         try:
             if self.slot is None:
                 self.value = await body(None)
@@ -126,7 +131,10 @@ class _Trial:
         return None
 
     def failed(self, error: Exception) -> float:
-        """Seconds to wait before the next try; raises when there is none, or none here."""
+        """Return the seconds until the next attempt.
+
+        Raise the error if there is none, or RunSnoozed if the delay is too long to wait in place.
+        """
         kind = quota_kind(error)
         self._recall(kind)
         self.tries += 1
@@ -136,7 +144,7 @@ class _Trial:
             raise error
         is_kept = kind == "quota" and self.slot is not None and PRESENT.get() is not None
         if is_kept and delay > SNOOZE_US:
-            raise RunSnoozed(f"the run waits {delay / SECOND:g} s for a quota", delay_us=delay)
+            raise RunSnoozed(f"quota error: snoozed for {delay / SECOND:g} s", delay_us=delay)
         return delay / SECOND
 
     def _retryable(self, error: Exception) -> Exception:
@@ -145,7 +153,10 @@ class _Trial:
         return error
 
     def _recall(self, kind: Kind | None) -> None:
-        """A run that was snoozed goes on counting where it was; this error is noted already."""
+        """Restore the number of attempts and the time spent of a run that was snoozed.
+
+        The limit's history already includes the current error.
+        """
         run = PRESENT.get()
         if kind != "quota" or self.slot is None or run is None or self.tries:
             return
@@ -156,9 +167,9 @@ class _Trial:
 
 
 def retry(*, slot: SlotRequest | None = None, policy: QuotaRetry | None = None) -> Callable[[F], F]:
-    """Decorate a function, sync or async: quota errors and conflicts are retried in place.
+    """Decorate a function, sync or async, to retry quota errors and conflicts in place.
 
-    slot: taken anew for every try, and told of every quota error.
+    slot: acquired for every attempt; every quota error is reported to its limit.
     """
     chosen = policy or QuotaRetry()
 
@@ -166,15 +177,15 @@ def retry(*, slot: SlotRequest | None = None, policy: QuotaRetry | None = None) 
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
-            async def trying_async(*args: Any, **kwargs: Any) -> Any:
+            async def retrying_async(*args: Any, **kwargs: Any) -> Any:
                 return await chosen.call_async(lambda _: function(*args, **kwargs), slot)
 
-            return cast("F", trying_async)
+            return cast("F", retrying_async)
 
         @functools.wraps(function)
-        def trying(*args: Any, **kwargs: Any) -> Any:
+        def retrying(*args: Any, **kwargs: Any) -> Any:
             return chosen.call(lambda _: function(*args, **kwargs), slot)
 
-        return cast("F", trying)
+        return cast("F", retrying)
 
     return decorate

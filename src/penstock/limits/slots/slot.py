@@ -1,9 +1,9 @@
-"""Slots as user code sees them: a context manager, a decorator, sync and async.
+"""Slots for user code: context managers and decorators, sync and async.
 
-A `SlotRequest` says what is wanted and may be used any number of times, by many threads and tasks
-at once; every use is a `Slot` of its own. Whatever ends a wait (time, cancellation, Ctrl-C), no
-slot stays behind: what was granted at the last moment is given back. Inside a run, a wait of more
-than 30 seconds gives the worker back: the run goes to the queue with its place in line kept.
+A `SlotRequest` can be used any number of times, by many threads and tasks concurrently; every use
+is a `Slot` of its own. However a wait ends (timeout, cancellation, Ctrl-C), no slot is leaked: one
+that was granted at the last moment is released. Inside a run, a wait of more than 30 seconds
+snoozes the run: it returns to the run queue, which frees its worker, and keeps its ticket.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from penstock.limits.token_bucket import LATENESS
 
 TIMEOUT_DEFAULT: Final = 5 * MINUTE
 LATE_MAX: Final = 4
-"""How many tokens of a rate are let go because they came to be used too late."""
+"""Maximum number of attempts to get a token of a rate that is not late when it is used."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotOptions:
-    """What is wanted of a limit. terms: how it is made if nobody has made it before."""
+    """Options of a slot request. terms: configuration of the limit if it does not exist yet."""
 
     name: str
     weight: int = 1
@@ -49,11 +49,11 @@ class SlotOptions:
 
 
 class Slot:
-    """A slot that is held: its fencing token, and whether it still is."""
+    """A held slot: its fencing token, and whether it has been lost."""
 
     def __init__(self, broker: Broker, waiter: Waiter) -> None:
         self._broker = broker
-        self._desk = waiter.desk
+        self._state = waiter.desk
         self._held: Held | None = waiter.held
         self._is_good = True
         self._lost = Bell() if waiter.held is None else waiter.held.lost
@@ -65,51 +65,50 @@ class Slot:
 
     @property
     def token(self) -> int:
-        """Rises with every grant of the limit: a guarded resource refuses a lower one.
-
-        0 for a limit that is a rate and nothing else: nobody holds that.
+        """Fencing token. It increases with every grant of the limit, so that the protected resource
+        can reject requests with a lower one. 0 for a limit that is only a rate, which is not held.
         """
         return 0 if self._held is None else self._held.lease.token
 
     @property
     def lost(self) -> threading.Event:
-        """Set when the slot may be somebody else's; a holder should stop then."""
+        """Event that is set once another holder may have the slot; stop the work then."""
         return self._lost.event
 
     @property
     def is_late(self) -> bool:
-        """Whether a token of a rate was waited for so long that using it now may be one too many.
+        """Whether a token of a rate is used so late that using it may exceed the rate.
 
-        Judged where it is about to be used; a limit that is a rate and nothing else.
+        Evaluated just before use. Always False for a limit with a capacity.
         """
         if self._held is not None:
             return False
         return self._broker.clock.monotonic() - self._sure_at > LATENESS / SECOND
 
     def check(self) -> None:
-        """Raise SlotLost when the slot may be somebody else's."""
+        """Raise SlotLost if another holder may have the slot."""
         if self._lost.is_rung:
             raise SlotLost(f"the slot of limit {self.limit} (token {self.token}) is lost")
 
     def quota_error(self) -> None:
-        """Report that the resource refused by quota under this slot; an adaptive limit learns."""
+        """Report a quota error of the resource under this slot; it lowers an adaptive limit."""
         self._is_good = False
         lease = None if self._held is None else self._held.lease
-        self._broker.report_quota(self._desk, lease, holder=_holder(PRESENT.get()))
+        self._broker.report_quota(self._state, lease, holder=_holder(PRESENT.get()))
 
     def release(self, *, direct: bool = True) -> None:
-        """Give the slot back; late or again changes nothing."""
+        """Release the slot. Releasing a lost or released slot has no effect."""
         if self._held is not None:
             self._broker.release(self._held, is_good=self._is_good, direct=direct)
 
     def give_up(self) -> None:
-        """Keep the slot in the store for a run that is snoozed, and stop answering for it."""
+        """Stop renewing the slot but keep it in the store, for a run that is snoozed."""
         if self._held is not None:
             self._broker.let_go(self._held)
 
 
 class SlotRequest:
-    """What `limits.slot(...)` returns."""
+    """A request for slots of a limit; returned by `limits.slot(...)` and `limits.rate(...)`."""
 
     def __init__(self, broker: Callable[[], Broker], options: SlotOptions) -> None:
         self._find = broker
@@ -118,16 +117,16 @@ class SlotRequest:
 
     @property
     def broker(self) -> Broker:
-        """The broker that serves the caller."""
+        """The broker for the caller."""
         return self._find()
 
     @property
     def desk(self) -> Desk:
-        """The limit's desk there."""
+        """The state of the limit in that broker."""
         return self._find().desk(self.options.name, self.options.terms)
 
     def __call__(self, function: F) -> F:
-        """Decorate a function, sync or async: every call holds a slot."""
+        """Decorate a function, sync or async, so that every call holds a slot."""
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
@@ -146,7 +145,7 @@ class SlotRequest:
 
     def __enter__(self) -> Slot:
         slot = self.acquire()
-        self._open.setdefault(_place(), []).append(slot)
+        self._open.setdefault(_caller(), []).append(slot)
         return slot
 
     def __exit__(
@@ -164,7 +163,7 @@ class SlotRequest:
 
     async def __aenter__(self) -> Slot:
         slot = await self.acquire_async()
-        self._open.setdefault(_place(), []).append(slot)
+        self._open.setdefault(_caller(), []).append(slot)
         return slot
 
     async def __aexit__(
@@ -181,7 +180,7 @@ class SlotRequest:
             slot.release(direct=False)
 
     def acquire(self) -> Slot:
-        """Wait for a slot; LimitTimeout when none came in time. The caller releases it."""
+        """Wait for a slot, which the caller must release. Raise LimitTimeout after the timeout."""
         for _ in range(LATE_MAX):
             slot = self._acquire()
             if not slot.is_late:
@@ -189,7 +188,7 @@ class SlotRequest:
         return slot
 
     async def acquire_async(self) -> Slot:
-        """Like `acquire`, without blocking the loop."""
+        """Like `acquire`, without blocking the event loop."""
         for _ in range(LATE_MAX):
             slot = await self._acquire_async()
             if not slot.is_late:
@@ -197,28 +196,28 @@ class SlotRequest:
         return slot
 
     def _acquire(self) -> Slot:
-        bell = Bell()
-        ask = _Ask(self._find(), self.options, bell.ring)
-        waiter, broker = ask.waiter, ask.broker
+        changed = Bell()
+        wait = _Wait(self._find(), self.options, changed.ring)
+        waiter, broker = wait.waiter, wait.broker
         try:
             broker.ask(waiter, direct=True)
             while not waiter.is_over:
-                seconds = ask.seconds()
-                if seconds <= 0 and ask.is_up():
+                seconds = wait.seconds()
+                if seconds <= 0 and wait.is_up():
                     break
-                event = bell.event
-                broker.clock.wait(event, max(0.0, min(seconds, 1.0) if ask.run else seconds))
+                event = changed.event
+                broker.clock.wait(event, max(0.0, min(seconds, 1.0) if wait.run else seconds))
                 event.clear()
-                if ask.run is not None:
-                    ask.run.check()
-            slot = ask.settle()
-            if ask.rate_seconds:
-                broker.clock.wait(slot.lost, ask.rate_seconds)
+                if wait.run is not None:
+                    wait.run.check()
+            slot = wait.result()
+            if wait.rate_seconds:
+                broker.clock.wait(slot.lost, wait.rate_seconds)
             return slot
         except RunSnoozed:
             raise
         except BaseException:
-            ask.abandon()
+            wait.abandon()
             raise
 
     async def _acquire_async(self) -> Slot:
@@ -226,71 +225,71 @@ class SlotRequest:
         event = asyncio.Event()
 
         def notify() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: so is who waited
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no task waits
                 loop.call_soon_threadsafe(event.set)
 
         broker = self._find()
         if not broker.knows(self.options.name):
-            # Made, or read, once per process; afterwards tasks ask in the order of their calls.
+            # Loaded once per process; afterwards tasks are queued in the order of their calls.
             await loop.run_in_executor(None, broker.desk, self.options.name, self.options.terms)
-        ask = _Ask(broker, self.options, notify)
-        waiter = ask.waiter
+        wait = _Wait(broker, self.options, notify)
+        waiter = wait.waiter
         try:
             broker.ask(waiter, direct=False)
             while not waiter.is_over:
-                seconds = ask.seconds()
-                if seconds <= 0 and await loop.run_in_executor(None, ask.is_up):
+                seconds = wait.seconds()
+                if seconds <= 0 and await loop.run_in_executor(None, wait.is_up):
                     break
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(event.wait(), max(0.0, seconds))
                 event.clear()
-            slot = ask.settle()
-            if ask.rate_seconds:
+            slot = wait.result()
+            if wait.rate_seconds:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.Event().wait(), ask.rate_seconds)
+                    await asyncio.wait_for(asyncio.Event().wait(), wait.rate_seconds)
             return slot
         except RunSnoozed:
             raise
         except BaseException:
-            ask.abandon()
+            wait.abandon()
             raise
 
     def _pop(self) -> Slot:
-        place = _place()
-        slots = self._open[place]
+        caller = _caller()
+        slots = self._open[caller]
         slot = slots.pop()
         if not slots:
-            del self._open[place]
+            del self._open[caller]
         return slot
 
 
-class _Ask:
-    """One wait: its time, what became of it, and how it ends."""
+class _Wait:
+    """One wait for a slot: its timeout and its result."""
 
     def __init__(self, broker: Broker, options: SlotOptions, notify: Callable[[], None]) -> None:
         self.broker = broker
         self.options = options
         self.run = PRESENT.get()
-        self.desk = broker.desk(options.name, options.terms)
-        self.waiter = Waiter(self.desk, _want(broker, options, self.run), notify)
-        self.began = self._here_since = broker.clock.monotonic()
+        self.state = broker.desk(options.name, options.terms)
+        self.waiter = Waiter(self.state, _want(broker, options, self.run), notify)
+        self.began = self._snooze_from = broker.clock.monotonic()
         self._is_left = False
 
     @property
     def rate_seconds(self) -> float:
-        """How long the rate makes it wait although it was granted."""
+        """Seconds that the rate delays a slot that has been granted."""
         return self.waiter.wait_us / SECOND
 
     def seconds(self) -> float:
-        """How long to wait before the next decision."""
+        """Return the seconds until the timeout, or until the run is snoozed if that is earlier."""
         left = self._left()
         if self.run is None:
             return left
-        here = SNOOZE_US / SECOND - (self.broker.clock.monotonic() - self._here_since)
-        return min(left, here)
+        until_snooze = SNOOZE_US / SECOND - (self.broker.clock.monotonic() - self._snooze_from)
+        return min(left, until_snooze)
 
     def is_up(self) -> bool:
-        """Whether the wait is over: out of time, or the run is snoozed (which raises)."""
+        """Return whether the wait has timed out. Raise RunSnoozed if the run is snoozed instead."""
         left = self._left()
         if self.run is not None and left > 0:
             self._snooze(int(left * SECOND))
@@ -298,8 +297,8 @@ class _Ask:
         self._is_left = self.broker.leave(self.waiter, "timeout")
         return self._is_left
 
-    def settle(self) -> Slot:
-        """The slot, or the error that ended the wait."""
+    def result(self) -> Slot:
+        """Return the slot, or raise the error that ended the wait."""
         waiter, options = self.waiter, self.options
         if waiter.state is State.GRANTED:
             slot = Slot(self.broker, waiter)
@@ -310,23 +309,23 @@ class _Ask:
         if waiter.error is not None:
             raise waiter.error
         if waiter.reason == "weight":
-            weight_check(options.weight, self.desk.limit.capacity, options.name)
+            weight_check(options.weight, self.state.limit.capacity, options.name)
         if waiter.reason == "burst":
-            most = f"at most {self.desk.limit.terms.burst_now}, the burst of {options.name}"
+            most = f"at most {self.state.limit.terms.burst_now}, the burst of {options.name}"
             fix = "Ask for less, or raise the burst of the limit."
             raise InvalidInput("weight", most, options.weight, fix)
         message, detail = timeout_message(self.broker.store, waiter, options.timeout_us)
-        raise LimitTimeout(message, detail=detail) from self.desk.last_error
+        raise LimitTimeout(message, detail=detail) from self.state.last_error
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Withdraw the request, and release the slot if it was granted."""
         if self._is_left or self.broker.leave(self.waiter, "abandoned"):
             return
         if self.waiter.held is not None:
             self.broker.release(self.waiter.held, is_good=True, direct=False)
 
     def _left(self) -> float:
-        """Seconds until the time-out; a run's earlier waits for the same slot count."""
+        """Return the seconds until the timeout; a run's earlier waits for the same slot count."""
         waiter = self.waiter
         before = 0
         if waiter.asked_at is not None and waiter.told_at is not None:
@@ -337,20 +336,20 @@ class _Ask:
     def _snooze(self, left_us: int) -> None:
         if self.waiter.state is State.WAITING and self.broker.snooze(self.waiter, left_us):
             raise _snoozed(self.options.name, left_us)
-        # Not in line yet, or just granted: go on, and try again in a while.
-        self._here_since = self.broker.clock.monotonic()
+        # No ticket yet, or just granted: continue, and try again later.
+        self._snooze_from = self.broker.clock.monotonic()
 
 
 def _snoozed(name: str, delay_us: int) -> RunSnoozed:
-    return RunSnoozed(f"the run waits for limit {name} without its worker", delay_us=delay_us)
+    return RunSnoozed(f"the run is snoozed until limit {name} is free", delay_us=delay_us)
 
 
 def _want(broker: Broker, options: SlotOptions, run: PresentRun | None) -> Want:
-    # Whether there is that much of it, the store says: what is known here may be old.
+    # The store checks the weight against the capacity: the capacity known here may be outdated.
     weight = weight_check(options.weight, None, options.name)
     request, run_id = broker.next_request(), None
     if run is not None:
-        # The n-th slot of this limit in this run: after a snooze the same question again.
+        # The n-th slot of this limit in this run, so that the id is the same after a snooze.
         number = run.asked[options.name] = run.asked.get(options.name, 0) + 1
         run_id = run.held.run_id
         request = f"run:{run_id}:{number}"
@@ -372,20 +371,20 @@ def _holder(run: PresentRun | None) -> str:
 
 
 def holder_name(thread: str) -> str:
-    """Who holds, as people read it: machine, process, thread."""
+    """Return the name of a holder as shown to users: machine, process, thread."""
     return f"{_machine()} {thread}"
 
 
 @functools.cache
 def _machine() -> str:
-    import os  # two names that are asked for once
+    import os  # only needed once
     import socket  # as above
 
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def _place() -> object:
-    """The task, else the thread, that enters and leaves."""
-    loop = asyncio._get_running_loop()  # unlike the other one, it does not raise without a loop
+def _caller() -> object:
+    """Return the current task, or the current thread if there is none."""
+    loop = asyncio._get_running_loop()  # unlike get_running_loop, does not raise without a loop
     task = None if loop is None else asyncio.current_task(loop)
     return threading.get_ident() if task is None else task

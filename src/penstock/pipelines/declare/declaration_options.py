@@ -1,8 +1,8 @@
-"""What pipelines, phases and processors may say beyond their names, read into checked records.
+"""Options of pipelines, phases and processors, parsed into validated records.
 
-The keyword arguments of `Pipeline(...)`, `pipeline.phase(...)` and `@phase.processor(...)` come
-through here; each mistake is a DeclarationError that names it. What only the whole pipeline can
-show is found by `core.declaration`. Nothing here knows a whole pipeline.
+This module parses the keyword arguments of `Pipeline(...)`, `pipeline.phase(...)` and
+`@phase.processor(...)`; an invalid one raises a DeclarationError that names it. Each option is
+validated on its own; `core.declaration` validates the pipeline as a whole.
 """
 
 from __future__ import annotations
@@ -28,81 +28,86 @@ Reader: TypeAlias = Callable[[Any, str, str], Any]
 T = TypeVar("T")
 
 EVERY_MODE: Final = "*"
-"""As a key of fallback times: whatever the mode."""
+"""Key of the fallback time that applies in every mode."""
 
 _ENTITY = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 
 
 class PipelineOptions(TypedDict, total=False):
-    """What a pipeline may say about its data, its modes and its cascade."""
+    """Options of a pipeline: its data, its modes and its cascade."""
 
     partition: str
-    """The column that holds the partition, for every need that does not name its own."""
+    """Column that holds the partition, for every dependency that does not name its own."""
     warehouse: str
-    """Where gates look: an address such as "duckdb:season.duckdb", or a configured name."""
+    """Warehouse that gates probe: an address such as "duckdb:season.duckdb", or a configured name.
+    """
     modes: Iterable[Mode]
-    """Modes of its own; one with the name of a built-in mode replaces it."""
+    """Modes of the pipeline. One with the name of a built-in mode replaces it."""
     leniency: str
-    """"auto" (default): as the mode says; "strict": as overnight; "lenient": as same_day."""
+    """Whose thresholds gates use: "auto" (default) the flow's mode, "strict" overnight, "lenient"
+    same_day.
+    """
     cascade: str
-    """"active" (default), or "observe": decide and record, but let schedules start the work."""
+    """"active" (default), or "observe": record decisions, but let schedules start the runs."""
     slos: Mapping[str, Duration]
-    """How long a flow may take from end to end, by mode."""
+    """Time that a flow should take from start to end, by mode."""
     fallback: str | Mapping[str, str]
-    """The time of day at which the scheduler starts what the cascade has not, also by mode."""
+    """Time of day, or one per mode, at which the scheduler starts phases not yet started."""
 
 
 class PhaseOptions(TypedDict, total=False):
-    """What a phase may say."""
+    """Options of a phase."""
 
     slo: Duration
+    """Time that the phase should take."""
     stragglers: Duration
-    """So long after its start the next phase no longer waits for its missing processors."""
+    """Time after its start from which later phases no longer wait for its missing processors."""
     on: str
     """"set" (default): one gate for the phase; "each": one gate per processor, at every event."""
     on_late_data: str
     """After a degraded start: "ignore" (default), or "rerun" in a new generation, at most 3."""
     expects: Mapping[str, Iterable[str]]
-    """The processors each mode expects; a mode that is not listed expects all that run in it."""
+    """Expected processors by mode. A mode that is not listed expects all that run in it."""
     fallback: str | Mapping[str, str]
-    """The time of day at which the scheduler starts this phase, also by mode."""
+    """Time of day, or one per mode, at which the scheduler starts this phase if not yet started."""
 
 
 class ProcessorOptions(TypedDict, total=False):
-    """What a processor may say about its data."""
+    """Options of a processor: its data and its limits."""
 
     needs: Iterable[Dependency]
+    """Data that its gate requires: same_day(...), historical(...), optional(...)."""
     modes: Iterable[str]
-    """The modes it runs in; every mode when left out."""
+    """Modes in which it runs. Default: every mode."""
     produces: str | Iterable[str]
-    """The tables it writes."""
+    """Tables that it writes."""
     limits: Iterable[str] | Mapping[str, int]
-    """The limits its runs hold, such as "bq:{table}"; a mapping says how much of each."""
+    """Limits that its runs hold, such as "bq:{table}"; a mapping sets the weight of each."""
     concurrency: int
-    """How many of its runs at a time, over all workers."""
+    """Maximum number of its runs at a time, across all workers."""
     per_customer: int
-    """How many of its runs at a time for each customer."""
+    """Maximum number of its runs at a time per customer."""
     per_key: str | Mapping[str, int]
-    """How many at a time for each key such as "{team}": one, or as the mapping says."""
+    """Key such as "{team}" for which one run at a time is allowed, or maximum numbers by key."""
     collect: Collect
-    """Hand many runs to one call: Collect(max=30, wait="5s")."""
+    """Pass several runs to one call: Collect(max=30, wait="5s")."""
     entities: Iterable[str]
-    """The kinds of entities whose changes it reports, such as "players"."""
+    """Kinds of entities whose changes it reports, such as "players"."""
 
 
 def pipeline_terms(options: Mapping[str, Any], where: str) -> PipelineTerms:
-    """Return the options of `Pipeline(...)`, read."""
+    """Parse the options of `Pipeline(...)`."""
     return PipelineTerms(**_read(options, _PIPELINE, where))
 
 
 def phase_terms(options: Mapping[str, Any], where: str) -> PhaseTerms:
-    """Return the options of `pipeline.phase(...)`, read."""
+    """Parse the options of `pipeline.phase(...)`."""
     return PhaseTerms(**_read(options, _PHASE, where))
 
 
 def processor_terms(options: Mapping[str, Any], where: str) -> ProcessorTerms:
-    """Return the options of `@phase.processor(...)`, read."""
+    """Parse the options of `@phase.processor(...)`."""
     found = _read(options, _PROCESSOR, where)
     weights = read_weights(options.get("limits"), "limits", where)
     return ProcessorTerms(**found, weights=weights)
@@ -115,7 +120,7 @@ def _read(
     for word, value in options.items():
         if word not in readers:
             known = ", ".join(sorted(readers))
-            # What Python itself would say: a misspelt keyword is an error of the call.
+            # As Python does for unknown keyword arguments.
             raise TypeError(f"{where}: {word!r} is not an option; known: {known}")
         if value is not None:
             field, read = readers[word]
@@ -183,7 +188,7 @@ def _modes(value: Any, word: str, where: str) -> tuple[Mode, ...]:
 def _mode_names(value: Any, word: str, where: str) -> frozenset[str]:
     found = _list(value, word, where)
     if not found or not all(isinstance(item, str) for item in found):
-        raise DeclarationError(f"{where}: {word} takes names of modes, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes mode names, got {shown(value)}.")
     return frozenset(found)
 
 
@@ -204,11 +209,11 @@ def _expects(value: Any, word: str, where: str) -> dict[str, tuple[str, ...]]:
 
 
 def _processor_name(value: Any, word: str, where: str) -> str:
-    # A decorated function stays itself, so the function may be named as well as its name.
+    # Decorators return the function unchanged, so a processor may be given by function or by name.
     name = value if isinstance(value, str) else getattr(value, "__name__", None)
     name = name if name is not None else getattr(value, "name", None)
     if not isinstance(name, str):
-        raise DeclarationError(f"{where}: {word} takes names of processors, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes processor names, got {shown(value)}.")
     return name
 
 

@@ -1,10 +1,10 @@
-"""What a processor's runs must hold before they may be claimed: limits by name, and their names.
+"""The limits that a processor's runs must hold before they may be claimed.
 
     @processor(limits=["bq:{table}"], concurrency=20, per_customer=2, per_key="{team}")
 
-Each option becomes needs of one kind: the name of a limit, perhaps with places that each run fills
-in from its customer, partition, mode and parameters, a weight, and, where the declaration itself
-says how many, the capacity. Declarations are checked here; the store turns needs into rows.
+Each option becomes a list of needs. A need has the name of a limit, with optional placeholders that
+are filled in per run from its customer, partition, mode and parameters; a weight; and the capacity,
+if the declaration sets it. This module validates declarations; the store turns needs into rows.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from penstock.core.naming import LIMIT_CAPACITY_MAX, LIMIT_NAME_MAX
 from penstock.pipelines.declare.terms import ProcessorTerms
 
 WORDS: Final = ("customer", "partition", "mode", "pipeline", "phase", "processor")
-"""What every run can fill in; any other place is the name of a parameter."""
+"""Placeholders that every run can fill in; any other placeholder is the name of a parameter."""
 NOTHING: Final = "none"
-"""Fills a place for which a run has no value: such runs share one limit."""
+"""Replaces a placeholder for which a run has no value; such runs share one limit."""
 OWN: Final = "processor:{pipeline}/{phase}/{processor}"
 
-_PLACE = re.compile(r"\{([^{}]*)\}")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@#$*+=,-]*", re.ASCII)
 _UNFIT = re.compile(r"[^A-Za-z0-9_.:/@#$*+=,-]", re.ASCII)
@@ -33,17 +33,17 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_.:/@#$*+=,-]", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitNeed:
-    """One limit a run has to hold. capacity: as the declaration says, None: as the limit says."""
+    """A limit that a run has to hold. capacity None: the limit's own configuration applies."""
 
     name: str
     weight: int = 1
     capacity: int | None = None
     is_customers: bool = False
-    """The limit belongs to the run's customer, not to the house."""
+    """Whether the limit belongs to the run's customer instead of the system."""
 
 
 def needs_of(terms: ProcessorTerms) -> tuple[LimitNeed, ...]:
-    """Return the limits that every run of a processor has to hold."""
+    """Return the limits that each run of a processor has to hold."""
     weights = terms.weights or {}
     found = [LimitNeed(name=name, weight=weights.get(name, 1)) for name in terms.limits]
     if terms.concurrency is not None:
@@ -57,9 +57,9 @@ def needs_of(terms: ProcessorTerms) -> tuple[LimitNeed, ...]:
 
 
 def words(need: LimitNeed) -> str:
-    """Return a need in words, as people read a declaration."""
+    """Describe a need for users: "3 at a time per customer"."""
     if need.capacity is None:
-        return need.name if need.weight == 1 else f"{need.name} ({need.weight} of it)"
+        return need.name if need.weight == 1 else f"{need.name} (weight {need.weight})"
     if need.is_customers:
         return f"{need.capacity} at a time per customer"
     key = need.name.removeprefix(f"{OWN}:key:")
@@ -68,12 +68,14 @@ def words(need: LimitNeed) -> str:
 
 
 def render(name: str, values: Mapping[str, Any]) -> str:
-    """Return the limit's name for one run. What a name cannot hold becomes `_`; a name too long
-    keeps its beginning and ends in a digest.
+    """Return the name of the limit for one run, with its placeholders filled in.
+
+    Characters that are not valid in a name become `_`; a name that is too long is truncated and
+    ends in a digest.
     """
     if "{" not in name:
         return name
-    made = _PLACE.sub(lambda place: _filled(values.get(place[1])), name)
+    made = _PLACEHOLDER.sub(lambda match: _filled(values.get(match[1])), name)
     if len(made) <= LIMIT_NAME_MAX:
         return made
     digest = hashlib.sha256(made.encode()).hexdigest()[:16]
@@ -81,26 +83,26 @@ def render(name: str, values: Mapping[str, Any]) -> str:
 
 
 def check_places(name: str, parameters: Iterable[str], where: str) -> None:
-    """Raise DeclarationError unless every place of a name is something its runs know."""
+    """Raise DeclarationError unless runs can fill in every placeholder of a name."""
     known = sorted(parameters)
-    for place in _PLACE.findall(name):
-        if place not in WORDS and place not in known:
+    for word in _PLACEHOLDER.findall(name):
+        if word not in WORDS and word not in known:
             listed = ", ".join((*WORDS, *known))
             raise DeclarationError(
-                f"{where}: {{{place}}} in {name!r} is neither a word of the run nor a declared "
+                f"{where}: {{{word}}} in {name!r} is neither a field of the run nor a declared "
                 f"parameter; known: {listed}. Declare parameters with Pipeline(parameters=...)."
             )
 
 
 def read_limits(value: Any, word: str, where: str) -> tuple[str, ...]:
-    """Return the names of a `limits` option: a list of names, or weights by name."""
+    """Return the names in a `limits` option, which is a list of names or a mapping to weights."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise DeclarationError(f"{where}: {word} takes a list, got {shown(value)}.")
     return tuple(dict.fromkeys(_name(item, word, where) for item in value))
 
 
 def read_weights(value: Any, word: str, where: str) -> dict[str, int] | None:
-    """Return the weights a `limits` option gives, without those that are 1."""
+    """Return the weights in a `limits` option that differ from 1; None if there are none."""
     if not isinstance(value, Mapping):
         return None
     found = {name: _count(weight, f"{word}[{name!r}]", where) for name, weight in value.items()}
@@ -108,21 +110,21 @@ def read_weights(value: Any, word: str, where: str) -> dict[str, int] | None:
 
 
 def read_count(value: Any, word: str, where: str) -> int:
-    """Return how many runs at a time."""
+    """Parse a maximum number of runs at a time."""
     return _count(value, word, where)
 
 
 def read_keys(value: Any, word: str, where: str) -> dict[str, int]:
-    """Return how many runs at a time per key; a bare key means one."""
+    """Parse maximum numbers of runs at a time by key; a bare key means one."""
     given = {value: 1} if isinstance(value, str) else value
     if not isinstance(given, Mapping) or not given:
         raise DeclarationError(
             f'{where}: {word} takes a key such as "{{team}}" or counts by key, got {shown(value)}.'
         )
     for key in given:
-        if not _PLACE.search(_name(key, word, where)):
+        if not _PLACEHOLDER.search(_name(key, word, where)):
             raise DeclarationError(
-                f'{where}: {word}: {shown(key)} has no place such as "{{team}}", so that all runs '
+                f'{where}: {word}: {shown(key)} has no placeholder such as "{{team}}", so all runs '
                 "would share one key; use concurrency=... for that."
             )
     return {key: _count(count, f"{word}[{key!r}]", where) for key, count in given.items()}
@@ -137,16 +139,16 @@ def _filled(value: object) -> str:
 
 
 def _name(value: object, word: str, where: str) -> str:
-    plain = _PLACE.sub("x", value) if isinstance(value, str) else ""
+    plain = _PLACEHOLDER.sub("x", value) if isinstance(value, str) else ""
     if not isinstance(value, str) or not _NAME.fullmatch(plain) or len(value) > LIMIT_NAME_MAX:
         raise DeclarationError(
             f"{where}: {word}: {shown(value)} is not the name of a limit such as 'bq:data.table' "
             "or 'bq:{table}'."
         )
-    for place in _PLACE.findall(value):
-        if not _WORD.fullmatch(place):
+    for placeholder in _PLACEHOLDER.findall(value):
+        if not _WORD.fullmatch(placeholder):
             raise DeclarationError(
-                f"{where}: {word}: {{{place}}} in {value!r} is not a name; "
+                f"{where}: {word}: {{{placeholder}}} in {value!r} is not a name; "
                 'write "{table}" for the parameter `table`.'
             )
     return value

@@ -1,11 +1,12 @@
-"""What a processor needs before it may run: dependencies as declared, and how many rows to expect.
+"""Declarations of the data that a processor needs, and of the number of rows to expect.
 
     needs=[same_day("nba_raw.boxscores", expect=per(20, "nba_raw.schedule"), not_null=["points"]),
            historical("nba_analytics.summary", days=10, degraded_at=5),
            optional("nba_raw.odds")]
 
-Declarations only: probes look at the data, `core.evidence` judges what they saw, `core.gate`
-decides. Each mistake is a DeclarationError that names it; no name gets here that is not plain.
+Declarations only: probes read the data, `core.evidence` assesses their observations, `core.gate`
+decides. An invalid declaration raises a DeclarationError that names the mistake. Table and column
+names are restricted to plain identifiers, because probes put them into SQL.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ TABLE: Final = re.compile(
     r"[A-Za-z_][A-Za-z0-9_]{0,127}",
     re.ASCII,
 )
-"""Up to three parts; only the first of three, a project, may contain hyphens."""
+"""Up to three parts; only the first of three, the project, may contain hyphens."""
 COLUMN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 CHECK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.,()<>=+-]{0,79}", re.ASCII)
 SQL_MAX: Final = 20_000
@@ -54,41 +55,45 @@ DAYS_MAX: Final = 3_660
 
 
 class Options(TypedDict, total=False):
-    """What every dependency may say."""
+    """Options of every same-day and optional dependency."""
 
     partition: str
-    """The column that holds the partition; the pipeline's when left out."""
+    """Column that holds the partition. Default: the pipeline's partition column."""
     expect: int | str | Counter | Expect
-    """Rows: a number, a query, a function of the partition, or `per(...)`; at least one row."""
+    """Expected rows: a number, a query, a function of the partition, or `per(...)`. Default: at
+    least one row.
+    """
     max_age: str | int | float | timedelta
-    """Data older than this is stale; without it, freshness does not count."""
+    """Age from which data is stale. If not set, freshness is not checked."""
     age_column: str
-    """The column with the time a row was written; `updated_at` when left out."""
+    """Column with the time at which a row was written. Default: `updated_at`."""
     not_null: Iterable[str]
-    """Columns whose cells must be filled."""
+    """Columns that must not contain NULL."""
     checks: Mapping[str, str] | Iterable[str]
     """Queries, by name, that must return no rows."""
     quality: Mapping[str, float]
-    """Weights of freshness, validity and consistency, instead of 0.4, 0.4 and 0.2."""
+    """Weights of freshness, validity and consistency. Default: 0.4, 0.4 and 0.2."""
     modes: Iterable[str]
-    """The modes that look at it; every mode when left out."""
+    """Modes in which the dependency applies. Default: every mode."""
     warehouse: str
-    """Where the table lives; the pipeline's warehouse when left out."""
+    """Warehouse that contains the table. Default: the pipeline's warehouse."""
 
 
 class SameDayOptions(Options, total=False):
-    """What a same-day dependency may say besides."""
+    """Additional options of a same-day dependency."""
 
     critical: bool
-    """Absent means waiting for it (the default); False only lowers the completeness."""
+    """Whether the gate waits for the data if it is absent (the default). False: absence only lowers
+    the completeness.
+    """
     weight: float
-    """Its weight in overall completeness and quality; 1 when left out, 0 leaves it out."""
+    """Weight in overall completeness and quality. Default 1; 0 excludes the dependency."""
     fail_if_missing: bool
-    """Absent means FAIL at once, and no override helps."""
+    """Whether absent data fails the gate at once; overrides have no effect. Default False."""
 
 
 class HistoricalOptions(TypedDict, total=False):
-    """What a historical dependency may say besides its days."""
+    """Options of a historical dependency besides its numbers of days."""
 
     partition: str
     fail_if_missing: bool
@@ -97,12 +102,12 @@ class HistoricalOptions(TypedDict, total=False):
 
 
 def same_day(table: str, **options: Unpack[SameDayOptions]) -> Dependency:
-    """Need rows of the partition itself."""
+    """Declare a dependency on rows of the flow's own partition."""
     return _made(Kind.SAME_DAY, table, options)
 
 
 def optional(table: str, **options: Unpack[Options]) -> Dependency:
-    """Use rows of the partition when they are there; without them the work is degraded."""
+    """Declare an optional dependency on rows of the partition; if absent, the run is degraded."""
     return _made(Kind.OPTIONAL, table, options)
 
 
@@ -114,10 +119,10 @@ def historical(
     degraded_at: int | None = None,
     **options: Unpack[HistoricalOptions],
 ) -> Dependency:
-    """Need data of the `days` days before the partition.
+    """Declare a dependency on data of the `days` days before the partition.
 
-    min_days: so many are enough (all, unless said); degraded_at: so many allow degraded work (as
-    many as min_days, unless said).
+    min_days: number of days with data that is sufficient (default: `days`). degraded_at: number of
+    days from which the phase may start degraded (default: `min_days`).
     """
     made = _made(Kind.HISTORICAL, table, options)
     enough = days if min_days is None else min_days
@@ -135,7 +140,9 @@ def historical(
 
 
 def per(n: float, table: str, *, of: str | None = None, partition: str | None = None) -> Expect:
-    """Expect n rows per unit: per row of `table` in the partition, or per distinct `of` there."""
+    """Expect n rows per unit. Units are the rows of `table` in the partition, or the distinct
+    values of its column `of`.
+    """
     where = f"per({shown(n)}, {shown(table)})"
     number: object = n
     if type(number) not in (int, float) or not 0 < n < 1e12:
@@ -163,7 +170,7 @@ def _made(kind: Kind, table: str, options: Mapping[str, Any]) -> Dependency:
     }[kind]
     for word in options:
         if word not in allowed:
-            raise DeclarationError(f"{where}: {word} has no meaning for {kind} dependencies.")
+            raise DeclarationError(f"{where}: {word} does not apply to {kind} dependencies.")
     given: dict[str, Any] = {"table": table, "kind": kind, "critical": kind is not Kind.OPTIONAL}
     for word, value in options.items():
         name, read = _READERS[word]
@@ -181,7 +188,7 @@ def _name(pattern: re.Pattern[str], value: object, what: str, where: str) -> str
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise DeclarationError(
             f"{where}: {shown(value)} is not a {what} name; use letters, digits and '_'"
-            + (", with dots between project, data set and table." if what == "table" else ".")
+            + (", with dots between project, dataset and table." if what == "table" else ".")
         )
     return value
 
@@ -199,8 +206,8 @@ def _flag(value: object, word: str, where: str) -> bool:
 def _weight(value: object, word: str, where: str) -> float:
     ok = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1e6
     if not ok:
-        raise DeclarationError(f"{where}: {word} is a number from 0 up, got {shown(value)}.")
-    return float(value)  # type: ignore[arg-type]  # a number, as judged above
+        raise DeclarationError(f"{where}: {word} is a number of at least 0, got {shown(value)}.")
+    return float(value)  # type: ignore[arg-type]  # a number, as checked above
 
 
 def _age(value: Any, word: str, where: str) -> Micros:
@@ -227,7 +234,7 @@ def _columns(value: Any, word: str, where: str) -> tuple[str, ...]:
 def _modes(value: Any, word: str, where: str) -> frozenset[str]:
     found = _texts(value, word, where)
     if not found or not all(isinstance(item, str) for item in found):
-        raise DeclarationError(f"{where}: {word} takes names of modes, got {shown(value)}.")
+        raise DeclarationError(f"{where}: {word} takes mode names, got {shown(value)}.")
     return frozenset(found)
 
 
@@ -244,7 +251,7 @@ def _checks(value: Any, word: str, where: str) -> tuple[Check, ...]:
         pairs = [(f"check {n}", sql) for n, sql in enumerate(_texts(value, word, where), 1)]
     for name, _ in pairs:
         if not isinstance(name, str) or not CHECK_NAME.fullmatch(name):
-            raise DeclarationError(f"{where}: {shown(name)} is not a name for a check.")
+            raise DeclarationError(f"{where}: {shown(name)} is not a check name.")
     return tuple(Check(name=name, sql=_sql(sql, f"check {name!r}", where)) for name, sql in pairs)
 
 
@@ -294,4 +301,4 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[Any, str, str], Any]]]] = {
     "warehouse": ("warehouse", _warehouse),
     "weight": ("weight", _weight),
 }
-"""Each option: the field it fills, and how its value is read."""
+"""For each option, the field that it sets and the parser of its value."""

@@ -1,4 +1,4 @@
-"""Declaring a pipeline: phases, their order, and the processors that do the work.
+"""Declaration of a pipeline: its phases, their order, and their processors.
 
     nba = Pipeline("nba", partition="game_date", timezone="America/New_York")
     raw = nba.phase("raw")
@@ -7,8 +7,9 @@
     @analytics.processor(needs=[same_day("nba_raw.boxscores")], timeout="20m")
     def player_game_summary(run): ...
 
-A declaration is plain data: importing it does nothing, and a decorated function stays itself. Each
-mistake is a DeclarationError that names it; `check` finds what only the whole can show.
+A declaration is plain data: importing it has no side effects, and decorators return the function
+unchanged. An invalid declaration raises a DeclarationError that names the mistake; `check`
+validates the pipeline as a whole.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ TIMEOUT_DEFAULT: Final = "60m"
 
 
 class Phase:
-    """A stage of a pipeline; made by `Pipeline.phase`."""
+    """A stage of a pipeline; created by `Pipeline.phase`."""
 
     __slots__ = ("_pipeline", "_processors", "after", "name", "terms")
 
@@ -95,9 +96,9 @@ class Phase:
     ) -> Any:
         """Declare a function as a processor of this phase; works with and without arguments.
 
-        runs: where it executes; "auto" is a thread for `def`, the worker's event loop for
-        `async def`; "process" is a child process, for work that keeps a core busy. The other
-        options, `needs` first of all, are explained in `core.options`.
+        runs: where it executes. "auto" is a thread for `def` and the worker's event loop for
+        `async def`; "process" is a child process, for CPU-bound work. `ProcessorOptions` in
+        `core.options` describes the other options, such as `needs`.
         """
 
         def declare(body: Body, given: str | None = None) -> Body:
@@ -120,7 +121,7 @@ class Phase:
         retry: Mapping[str, Any] | None = None,
         **options: Unpack[ProcessorOptions],
     ) -> Processor:
-        """Declare a processor that somebody outside executes (claimed over the API)."""
+        """Declare a processor whose runs an external worker claims over the API and executes."""
         terms = processor_terms(options, f"processor {self._path}/{name}")
         return self._add(name, None, (pool, "external"), timeout, retry, terms)
 
@@ -132,12 +133,12 @@ class Phase:
         self,
         name: str,
         body: Body | None,
-        place: tuple[str, Runs],
+        executor: tuple[str, Runs],
         timeout: Duration,
         retry: Mapping[str, Any] | None,
         terms: ProcessorTerms,
     ) -> Processor:
-        pool, runs = place
+        pool, runs = executor
         where = f"processor {self._path}/{name}"
         name_check(name, "processor", where)
         name_check(pool, "pool", where)
@@ -152,8 +153,8 @@ class Phase:
             raise DeclarationError(f"{where}: timeout must be longer than zero, got {timeout!r}.")
         if terms.collect is not None and runs not in ("thread", "async"):
             raise DeclarationError(
-                f"{where}: collect hands many runs to one call of a function here, which "
-                f"runs={runs!r} cannot do; leave one of them out."
+                f"{where}: collect passes several runs to one call of a function in the worker, "
+                f"which runs={runs!r} cannot do; remove one of the two options."
             )
         made = Processor(
             pipeline=self._pipeline.name,
@@ -170,7 +171,7 @@ class Phase:
         return made
 
     def definition(self) -> dict[str, Any]:
-        """The phase as JSON."""
+        """Return the phase as JSON values."""
         return {
             "name": self.name,
             "after": list(self.after),
@@ -192,9 +193,11 @@ class Pipeline:
         rate_gb: float = 0.0,
         **options: Unpack[PipelineOptions],
     ) -> None:
-        """Declare a pipeline; the rates price a second of execution and a gigabyte processed.
+        """Declare a pipeline.
 
-        The other options are explained in `core.options`.
+        parameters: JSON Schema of the parameters of its runs; None accepts any object.
+        rate_second, rate_gb: price of a second of execution and of a gigabyte processed.
+        `PipelineOptions` in `core.options` describes the other options.
         """
         name_check(name, "pipeline", "Pipeline(...)")
         self.terms = pipeline_terms(options, f"pipeline {name}")
@@ -228,17 +231,17 @@ class Pipeline:
 
     @property
     def has_flow(self) -> bool:
-        """Whether a slot opens a flow: there is more than one processor, or a gate before it."""
+        """Whether an occurrence starts a flow: there are several processors, or there is a gate."""
         return len(self.processors) > 1 or any(p.terms.needs for p in self.processors)
 
     @property
     def modes(self) -> dict[str, Mode]:
-        """The modes it knows by name, its own and the built-in ones, its SLOs applied."""
+        """Its modes by name, own and built-in, with its SLOs applied."""
         return modes_of(plain(self.terms))
 
     @property
     def digest(self) -> str:
-        """Changes when, and only when, the declaration changes."""
+        """Hash of the declaration; differs if and only if the declaration differs."""
         text = json.dumps(self.definition(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -248,9 +251,9 @@ class Pipeline:
         after: Phase | str | Sequence[Phase | str] | None = None,
         **options: Unpack[PhaseOptions],
     ) -> Phase:
-        """Declare a phase that starts when the phases in `after` are complete and its gate agrees.
+        """Declare a phase. It starts when the phases in `after` are complete and its gate proceeds.
 
-        The other options are explained in `core.options`.
+        `PhaseOptions` in `core.options` describes the other options.
         """
         where = f"phase {self.name}/{name}"
         name_check(name, "phase", where)
@@ -287,7 +290,7 @@ class Pipeline:
         **options: Unpack[ProcessorOptions],
     ) -> Callable[[F], F]: ...
     def processor(self, name: Any = None, **options: Any) -> Any:
-        """Declare a processor of a pipeline with one phase, which is called `main`."""
+        """Declare a processor of a pipeline without explicit phases; its phase is named `main`."""
         if any(phase != MAIN for phase in self._phases):
             raise DeclarationError(
                 f"pipeline {self.name} has phases: declare the processor on one of them, "
@@ -297,26 +300,26 @@ class Pipeline:
         return main.processor(name, **options)
 
     def entry_processors(self) -> tuple[Processor, ...]:
-        """The processors a new flow starts with: those of phases that follow nothing."""
+        """Return the processors that a new flow starts with: those of phases without `after`."""
         return tuple(p for phase in self.phases if not phase.after for p in phase.processors)
 
     def plan(self, mode: str) -> Plan:
-        """Return what a flow in this mode runs: phases in order, and whom each expects."""
+        """Return the plan of a flow in this mode: its phases in order, with expected processors."""
         return plan_of(self.definition(), self.modes[mode])
 
     def needs(self, mode: str, phase: str, processor: str | None = None) -> tuple[Need, ...]:
-        """Return what the gate of a phase, or of one of its processors, looks at in this mode."""
+        """Return what the gate of a phase, or of one of its processors, probes in this mode."""
         planned = next((p for p in self.plan(mode).phases if p.name == phase), None)
         names = () if planned is None else planned.expected if processor is None else (processor,)
         asked = [(p.name, p.terms) for p in self._phases[phase].processors if p.name in names]
         return needs_of(asked, mode, self.terms.partition, self.terms.warehouse)
 
     def check(self) -> None:
-        """Raise DeclarationError unless the whole makes sense; called before registration."""
+        """Raise DeclarationError unless the whole pipeline is valid; called before registration."""
         check_definition(self.definition())
 
     def definition(self) -> dict[str, Any]:
-        """The declaration as JSON, the same for equal declarations."""
+        """Return the declaration as JSON values, the same for equal declarations."""
         return {
             "name": self.name,
             "timezone": self.timezone,

@@ -1,6 +1,6 @@
-"""A processor as declared: what it is called, where and how long it runs, and its function.
+"""Declaration of a processor: its name, pool, timeout and function.
 
-Made by `core.pipeline`; the checks that need nothing but the function itself live here.
+`core.pipeline` creates processors; this module has the checks that only need the function itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KINDS: Final = ("auto", "thread", "async", "process", "external")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processor:
-    """One unit of work as declared; `body` is None when somebody outside does it."""
+    """Declaration of a processor; `body` is None for one that external workers execute."""
 
     pipeline: str
     phase: str
@@ -34,20 +34,20 @@ class Processor:
     runs: Runs
     body: Body | None
     terms: ProcessorTerms = field(default_factory=ProcessorTerms)
-    """What it needs and produces, the modes it runs in, its limits and entities."""
+    """Options: what it needs and produces, the modes it runs in, its limits and entities."""
 
     @property
     def path(self) -> str:
-        """How people name it."""
+        """Full name as users write it: `pipeline/phase/processor`."""
         return f"{self.pipeline}/{self.phase}/{self.name}"
 
     @property
     def reference(self) -> str:
-        """Where another process finds the body: `module:qualname`."""
+        """Import path of the body for other processes: `module:qualname`."""
         return f"{getattr(self.body, '__module__', '?')}:{getattr(self.body, '__qualname__', '?')}"
 
     def definition(self) -> dict[str, Any]:
-        """The processor as JSON."""
+        """Return the processor as JSON values."""
         return {
             "name": self.name,
             "pool": self.pool,
@@ -59,7 +59,9 @@ class Processor:
 
 
 def kind_of(path: str, body: Body, runs: Runs) -> Runs:
-    """What a function runs as, once `auto` is resolved."""
+    """Return how a function is executed, with `auto` resolved. Raise DeclarationError if it cannot
+    be executed that way.
+    """
     if runs not in KINDS:
         known = ", ".join(KINDS)
         raise DeclarationError(f"processor {path}: runs={runs!r} is not known; known: {known}.")
@@ -75,7 +77,7 @@ def kind_of(path: str, body: Body, runs: Runs) -> Runs:
     if is_async and runs in ("thread", "process"):
         raise DeclarationError(
             f"processor {path} is `async def` and cannot run as {runs!r}; "
-            "leave runs out, or make it a plain `def` that calls asyncio.run()."
+            "omit runs, or make it a plain `def` that calls asyncio.run()."
         )
     if not is_async and runs == "async":
         raise DeclarationError(f"processor {path}: runs='async' needs an `async def` function.")
@@ -85,7 +87,7 @@ def kind_of(path: str, body: Body, runs: Runs) -> Runs:
         raise DeclarationError(
             f"processor {path} must take exactly one argument, the run: def name(run): ..."
         ) from None
-    except ValueError:  # a builtin without a signature: it will tell when it is called
+    except ValueError:  # a builtin without a signature; the call itself will fail
         pass
     if runs == "auto":
         return "async" if is_async else "thread"

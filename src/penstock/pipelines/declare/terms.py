@@ -1,8 +1,9 @@
-"""The terms of a pipeline, a phase and a processor: data, modes and cascade, as checked records.
+"""Records of the validated options of a pipeline, a phase and a processor.
 
-Made by `core.options` from what a declaration says. Each leaves its defaults out of its JSON, so
-that a declaration that uses none of this has the definition, and the digest, it always had; each
-reads back from that JSON (`core.record`), which is how a process without the code plans a flow.
+`core.options` creates them from a declaration. Their JSON omits defaults, so that a declaration
+without options has a definition and a digest that do not change when new options are introduced.
+They are read back from that JSON (`core.record`), so a process without the pipeline's code can plan
+its flows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.pipelines.mode import Mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineTerms:
-    """The options of a pipeline, checked."""
+    """Validated options of a pipeline; see `PipelineOptions`."""
 
     partition: str | None = None
     warehouse: str | None = None
@@ -27,12 +28,12 @@ class PipelineTerms:
     cascade: str = "active"
     slos: Mapping[str, Micros] | None = None
     fallback: Mapping[str, int] | None = None
-    """Minutes of the day by mode."""
+    """Minute of the day by mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseTerms:
-    """The options of a phase, checked."""
+    """Validated options of a phase; see `PhaseOptions`."""
 
     slo_us: Micros | None = None
     stragglers_us: Micros | None = None
@@ -40,20 +41,20 @@ class PhaseTerms:
     on_late_data: str = "ignore"
     expects: Mapping[str, tuple[str, ...]] | None = None
     fallback: Mapping[str, int] | None = None
-    """Minutes of the day by mode."""
+    """Minute of the day by mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorTerms:
-    """The options of a processor, checked."""
+    """Validated options of a processor; see `ProcessorOptions`."""
 
     needs: tuple[Dependency, ...] = ()
     modes: frozenset[str] | None = None
     produces: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
-    """Names of limits, perhaps with places that a run fills in (`core.runlimits`)."""
+    """Names of limits, optionally with placeholders filled in per run (`core.runlimits`)."""
     weights: Mapping[str, int] | None = None
-    """How much of a limit a run takes, where that is not 1."""
+    """Weights by name of limit, where they are not 1."""
     concurrency: int | None = None
     per_customer: int | None = None
     per_key: Mapping[str, int] | None = None

@@ -1,9 +1,9 @@
-"""Slots of a cron expression in a zone: the search that knows what daylight saving does.
+"""Occurrences of a cron expression in a time zone, with daylight saving taken into account.
 
-Time is walked stretch by stretch of constant offset, so a search costs a few steps however far
-away the slot is. Fixed hours: skipped wall times fire together at the first moment after the gap,
-repeated ones fire the first time. Other hours fire whenever the wall clock matches. Pure; only
-``core.cadence`` and ``core.preview`` call it.
+The search proceeds by stretches of constant UTC offset, so it takes a few steps even if the next
+occurrence is far away. Expressions with fixed hours: wall times that the clock skips fire once, at
+the first moment after the gap; wall times that repeat fire the first time only. Other expressions
+fire whenever the wall clock matches. Pure; only ``core.cadence`` and ``core.preview`` call it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from penstock.schedules.cron.expression import CronExpression
 
 
 def first_from(expression: CronExpression, zone: str, t: Micros) -> Micros:
-    """Return the first slot from t on, stretch of constant offset by stretch."""
-    searched_from, wall = 0, -1  # what the last search found: nothing in [searched_from, wall)
+    """Return the first occurrence at or after t."""
+    searched_from, wall = 0, -1  # the last search found nothing in [searched_from, wall)
     while True:
         stretch = stretch_at(zone, t)
         low = t + stretch.offset
@@ -27,12 +27,12 @@ def first_from(expression: CronExpression, zone: str, t: Micros) -> Micros:
         if not searched_from <= low <= wall:
             found = expression.at_or_after(low)
             if found is None:
-                raise InvalidInput("schedule_cron", "a slot within 50 years", expression.text)
+                raise InvalidInput("schedule_cron", "an occurrence in 50 years", expression.text)
             searched_from, wall = low, found
         if wall - stretch.offset < stretch.end:
             return wall - stretch.offset
-        # No offset exceeds a day, so nothing matches earlier than two days before that wall time,
-        # unless the clock is put back beyond where this search began.
+        # Offsets are below a day, so nothing matches earlier than two days before that wall time,
+        # unless the clock is set back to before the point where this search began.
         far = wall - 2 * DAY
         t = far if far > stretch.end > t + 2 * DAY else stretch.end
 
@@ -40,7 +40,7 @@ def first_from(expression: CronExpression, zone: str, t: Micros) -> Micros:
 def last_until(
     expression: CronExpression, zone: str, t: Micros, not_before: Micros | None
 ) -> Micros | None:
-    """Return the last slot up to t, stretch of constant offset by stretch."""
+    """Return the last occurrence at or before t; None if there is none from `not_before` on."""
     bound = TIME_MIN if not_before is None else max(not_before, TIME_MIN)
     while t >= bound:
         stretch = stretch_at(zone, t)
@@ -60,7 +60,7 @@ def last_until(
 def count_between(
     expression: CronExpression, zone: str, after: Micros, until: Micros, cap: int
 ) -> int:
-    """Return how many slots lie in (after, until], or cap when there are more."""
+    """Return the number of occurrences in (after, until], at most cap."""
     total, t = 0, after + 1
     while t <= until and total < cap:
         stretch = stretch_at(zone, t)
@@ -70,9 +70,9 @@ def count_between(
 
 
 def skipped_time(expression: CronExpression, stretch: Stretch) -> Micros | None:
-    """Return the first wall time named by the expression that the start of the stretch skipped.
+    """Return the first wall time of the expression that the clock skipped at the stretch's start.
 
-    Times of a day that was skipped whole (Pacific/Apia had no 30 December 2011) do not count: a
+    Times on a day that was skipped entirely (Pacific/Apia had no 30 December 2011) do not count: a
     day that does not exist needs no run.
     """
     if stretch.gap_from is None:
@@ -90,13 +90,13 @@ def skipped_time(expression: CronExpression, stretch: Stretch) -> Micros | None:
 def _count(
     expression: CronExpression, stretch: Stretch, start: Micros, end: Micros, cap: int
 ) -> int:
-    """Return how many slots lie in [start, end), a part of the stretch."""
+    """Return the number of occurrences in [start, end), a part of the stretch."""
     low, high = start + stretch.offset, end + stretch.offset
     if not expression.fixed_hour:
         return expression.count(low, high, cap)
     total = expression.count(max(low, stretch.fresh), high, cap)
     if start == stretch.start and skipped_time(expression, stretch) is not None:
-        # A slot may be named both by a skipped time and by the first time that exists.
-        named_twice = expression.at_or_after(low) == low
-        total += 0 if named_twice else 1
+        # The moment after the gap may match as itself as well as for a skipped time.
+        is_counted = expression.at_or_after(low) == low
+        total += 0 if is_counted else 1
     return min(total, cap)
