@@ -237,7 +237,7 @@ def test_sqlite_accepts_every_statement(store: Store) -> None:
 def test_unknown_marks_are_refused() -> None:
     """A misspelt mark, a missing batch and a double name are found when statements are read."""
     for text, problem in (
-        ("-- name: a\n-- p\nSELECT {{nonsense}};", "unknown mark"),
+        ("-- name: a\n-- p\nSELECT {{nonsense}};", "unknown placeholder"),
         ("-- name: a\n-- p\nSELECT * FROM {{batch}};", "without declaring"),
     ):
         parsed = statements.parse({"x.sql": text})

@@ -150,7 +150,7 @@ class TestDeadline:
         rows = stage.sql("SELECT final_state FROM history")
         assert rows == [("CANCELLED",)], "the one that waited"
         asked = stage.sql("SELECT run_id, cancel_reason FROM runs WHERE cancel_requested_at > 0")
-        assert asked == [(held.run_id, "its flow failed at its deadline")]
+        assert asked == [(held.run_id, "the flow failed at its deadline")]
         stage.step()
         assert stage.sql("SELECT count(*) FROM breakers") == [(0,)]
 

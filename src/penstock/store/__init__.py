@@ -1,1 +1,1 @@
-"""The store: one schema, one set of statements, two engines. Topics hold the verbs."""
+"""The store: one schema and one set of named statements for two database engines."""

@@ -1,8 +1,8 @@
-"""Registering declared pipelines: names become numbers, once per change of the declaration.
+"""Registration of declared pipelines: assigns numeric keys to names, once per changed declaration.
 
-Every process registers what it knows when it starts; an unchanged digest writes nothing. Processors
-that a new declaration no longer has are retired, not removed: their runs stay claimable by workers
-that still know them, and no run is ever lost to a rolling deploy.
+Every process registers its pipelines when it starts; an unchanged digest writes nothing. Processors
+missing from a new declaration are retired, not deleted: workers that still know them can claim
+their runs, so that a rolling deploy loses no run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Numbers: TypeAlias = dict[tuple[str, str], int]
 
 
 def pipeline_register(tx: Tx, pipeline: Pipeline) -> Numbers:
-    """Store the declaration when it changed; returns (phase, processor) → number.
+    """Store the declaration if it changed. Return (phase, processor) → key.
 
     Raises DeclarationError when the declaration contradicts itself.
     """

@@ -1,7 +1,7 @@
-"""Dead letters of deliveries: the copy, the entry in the inbox and the source's end are one commit.
+"""Dead letters of deliveries: the copy, the dead letter and the end of the delivery are one commit.
 
-Bytes and attributes are the message's own, plus Google's four attributes and ours. When the
-dead-letter topic is gone nothing dies: the message stays where it is, and an alert says so.
+The copy has the message's content and attributes, plus Google's four attributes and ours. If the
+dead-letter topic was deleted, the delivery stays in the subscription and an alert is opened.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PIPELINE, PARTITION, CORRELATION = "pipeline", "partition", "correlation_id"
 
 
 class Dying(NamedTuple):
-    """A held delivery that is to become a dead letter."""
+    """A leased delivery that is to become a dead letter."""
 
     message_id: int
     epoch: int
@@ -38,7 +38,7 @@ class Dying(NamedTuple):
 
 
 class Buried(NamedTuple):
-    """What burying did; `is_done` is False when there was nowhere to bury."""
+    """The result of `bury`; `is_done` is False if there was no topic or no content to copy."""
 
     is_done: bool
     letters: int
@@ -46,16 +46,17 @@ class Buried(NamedTuple):
 
 
 def bury(tx: Tx, sub: Subscription, dying: Sequence[Dying]) -> Buried:
-    """Forward held deliveries to the dead-letter topic; the caller then settles them."""
+    """Copy leased deliveries to the dead-letter topic. The caller then settles them."""
     if not dying:
         return Buried(is_done=True, letters=0, wake=set())
     topic = None if sub.dead_letter_topic is None else topic_open(tx, sub.dead_letter_topic)
     if topic is None:
-        _alarm(tx, sub)
+        _alert_missing_topic(tx, sub)
         return Buried(is_done=False, letters=0, wake=set())
     contents = message_headers(tx, [d.copy_id or d.message_id for d in dying])
     if len(contents) < len({d.copy_id or d.message_id for d in dying}):
-        # Retention took a content: there is nothing left to put away, the next pull ends it.
+        # Retention deleted a content: there is nothing left to copy, and the next pull ends the
+        # delivery.
         return Buried(is_done=False, letters=0, wake=set())
     copies = [_copy(sub, d, contents[d.copy_id or d.message_id]) for d in dying]
     published = message_copy_to(tx, topic, copies)
@@ -100,8 +101,8 @@ def _letter(d: Dying, copy_id: int, attributes: dict[str, str]) -> tuple[object,
     )  # fmt: skip
 
 
-def _alarm(tx: Tx, sub: Subscription) -> None:
-    """Say that messages cannot be put away; they stay in the subscription."""
+def _alert_missing_topic(tx: Tx, sub: Subscription) -> None:
+    """Open an alert that messages cannot be dead-lettered and stay in the subscription."""
     alert_open(
         tx,
         Alert(
@@ -112,8 +113,9 @@ def _alarm(tx: Tx, sub: Subscription) -> None:
             subject_kind="subscription",
             subject=sub.subscription,
             message=(
-                f"The dead-letter topic of subscription {sub.name} is gone: messages that should "
-                "be dead letters stay and are retried. Declare the subscription with another one."
+                f"The dead-letter topic of subscription {sub.name} was deleted: messages that "
+                "should be dead letters stay and are retried. Declare the subscription with "
+                "another one."
             ),
         ),
     )

@@ -1,6 +1,6 @@
-"""Ending runs with everything that follows: completions, alerts, configs that fail too often.
+"""End runs with everything that follows: completions, alerts, and disabling of failing configs.
 
-The one call for whoever ends runs (worker, sweeper, API). All of it commits with the end itself.
+Worker, sweeper and API all end runs through this module. Everything commits in one transaction.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.store.schedule import schedule_retire
 
 
 def run_end_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
-    """End runs whose token is current; what is missing in the answer was stale."""
+    """End runs whose token is current. Runs with a stale token are missing from the result."""
     finished = run_finish_many(tx, finishes)
     of_flows = [end for end in finished if end.flow_id is not None]
     if of_flows:
@@ -48,7 +48,7 @@ def run_end_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
 
 
 def run_cancel(tx: Tx, run_id: int, who: str, reason: str) -> None:
-    """Cancel a waiting run, ask the holder of another."""
+    """Cancel a pending run, or request cancellation from the holder of a running one."""
     held = run_held_get(tx, run_id)
     if held is None:
         return
@@ -61,12 +61,12 @@ def run_cancel(tx: Tx, run_id: int, who: str, reason: str) -> None:
 
 
 def failing_key(config_id: int) -> str:
-    """The dedupe key of the alert about a config that keeps failing."""
+    """Return the dedupe key of the alert about a config that keeps failing."""
     return f"config_failing:{config_id}"
 
 
 def disabled_key(config_id: int) -> str:
-    """The dedupe key of the alert about a config that was switched off."""
+    """Return the dedupe key of the alert about a config that was disabled."""
     return f"config_disabled:{config_id}"
 
 
@@ -91,7 +91,7 @@ def _warn(tx: Tx, config_id: int, failures: int) -> None:
 
 
 def _disable(tx: Tx, config_id: int, failures: int) -> None:
-    """Take a config off the clock, with an audit link and a HIGH alert; once."""
+    """Disable a config once, with an audit entry and a HIGH alert."""
     config_lock(tx, config_id)
     config = config_get(tx, config_id)
     assert config is not None, config_id

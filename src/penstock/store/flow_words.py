@@ -1,6 +1,6 @@
-"""What is said about flows: in messages, journal lines and alerts. Words only, nothing is written.
+"""Texts about flows for messages, journal entries and alerts. Pure functions that write nothing.
 
-One place, so that the same flow is called the same everywhere, by `changes` and by `people`.
+`changes` and `people` share them, so that a flow is described the same way everywhere.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ SEVERITIES: Final = {
 
 
 def gate_key(flow_id: int, phase: str, processor: str, verdict: Verdict) -> str:
-    """The dedupe key of the alert about what a gate said: a verdict that follows is news."""
+    """Return the dedupe key of a gate's alert. A different verdict is a new alert."""
     return f"gate:{flow_id}:{phase}:{processor}:{verdict.lower()}"
 
 
 def phase_key(flow_id: int, phase: str) -> str:
-    """The dedupe key of the alert about a phase that ended without everybody."""
+    """Return the dedupe key of the alert about a phase that ended with processors missing."""
     return f"phase:{flow_id}:{phase}"
 
 
 def needs_person(gate: Phase) -> bool:
-    """Whether a gate may have asked for a person: it counted tries, or gave up at once."""
+    """Whether a gate may have requested an intervention: it counted tries, or gave up at once."""
     return bool(gate.tries) or gate.told.get("status") == GateStatus.MISSING_HISTORICAL
 
 
 def gate_said(state: str) -> Verdict | None:
-    """What the gate of a phase in this state said last, if it kept it from starting."""
+    """Return the last verdict of a gate that kept a phase in this state from starting, if any."""
     return {"WAITING": Verdict.WAIT, "BLOCKED": Verdict.FAIL}.get(state)
 
 
 def about(book: Book, phase: str, processor: str) -> dict[str, Any]:
-    """What every message, journal line and alert about a flow says."""
+    """Return the fields common to every message, journal entry and alert about a flow."""
     flow = book.flow
-    said = {
+    fields = {
         "flow_id": encode("flow", flow.flow_id),
         "customer_id": flow.customer_id,
         "pipeline": flow.pipeline,
@@ -59,19 +59,19 @@ def about(book: Book, phase: str, processor: str) -> dict[str, Any]:
         "correlation_id": flow.correlation_id,
     }
     if phase:
-        said["phase"] = phase
+        fields["phase"] = phase
     if processor:
-        said["processor"] = processor
-    return said
+        fields["processor"] = processor
+    return fields
 
 
 def detail_of(book: Book, phase: str, processor: str, **more: Any) -> str:
-    """The same as canonical JSON, with more."""
+    """Return the same fields and `more` as canonical JSON."""
     return json.dumps({**about(book, phase, processor), **more}, sort_keys=True)
 
 
 def gate_alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> Alert:
-    """A gate said something that people want to know."""
+    """Build the alert about a gate's decision."""
     flow = book.flow
     words = {
         Verdict.FAIL: "must not start",
@@ -81,7 +81,7 @@ def gate_alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> A
     }[decision.verdict]
     where = f"{flow.pipeline} {flow.partition} {ask.phase}"
     degraded = decision.verdict is Verdict.PROCEED_DEGRADED and decision.warnings
-    lacking = f" {'; '.join(decision.warnings)}." if degraded else ""
+    warnings = f" {'; '.join(decision.warnings)}." if degraded else ""
     needs = [need.dependency for need in book.planned.needs(ask.phase, ask.processor or "")]
     short = [n for n in needs if n.kind is Kind.HISTORICAL and n.table in decision.missing]
     queries = [text for need in short if (text := history_query(need, flow.partition))]
@@ -92,7 +92,7 @@ def gate_alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> A
         customer=flow.customer,
         subject_kind="flow",
         subject=flow.flow_id,
-        message=f"{where} {words}: {decision.reasons[0]}{lacking}",
+        message=f"{where} {words}: {decision.reasons[0]}{warnings}",
         detail={
             **about(book, ask.phase, ask.processor or ""),
             "verdict": decision.verdict.value,
@@ -104,7 +104,7 @@ def gate_alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> A
 
 
 def history_query(need: Dependency, partition: str) -> str | None:
-    """The query that shows which days before a partition a table has, to be run by a person."""
+    """Return a query for people that lists the days of a table before a partition."""
     if need.partition is None:
         return None
     day = partition.replace("'", "''")
@@ -115,7 +115,7 @@ def history_query(need: Dependency, partition: str) -> str | None:
 
 
 def phase_alert(book: Book, phase: PhasePlan, missing: Sequence[str]) -> Alert:
-    """A phase ended without everybody."""
+    """Build the alert about a phase that ended with processors missing."""
     flow = book.flow
     return Alert(
         rule="phase_incomplete",
@@ -130,7 +130,7 @@ def phase_alert(book: Book, phase: PhasePlan, missing: Sequence[str]) -> Alert:
 
 
 def flow_alert(book: Book) -> Alert:
-    """A flow did not end in time."""
+    """Build the alert about a flow that missed its deadline."""
     flow = book.flow
     return Alert(
         rule="flow_failed",

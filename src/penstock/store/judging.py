@@ -1,8 +1,8 @@
-"""Judging one flow: phases end, gates are asked, the flow ends. Rules over a `Book`, no store.
+"""Evaluation of one flow: end phases, evaluate gates, end the flow. Pure rules over a `Book`.
 
-The order matters: what ended is settled first, so that what follows is judged on it; the flow's own
-end comes last. Everything that comes of it is collected in `Changes` and written by it in one
-transaction. `cascade.advance` calls `judge` for each flow it has locked.
+The order matters: phases end first, so that later gates are evaluated on their result; the flow's
+own end comes last. All results are collected in `Changes`, which writes them in one transaction.
+`cascade.advance` calls `judge` for each flow it has locked.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OVER: Final = frozenset({*DONE, PhaseState.SKIPPED})
 
 
 def judge(book: Book, stir: Stir, changes: Changes) -> None:
-    """Bring one flow as far as it goes."""
+    """Advance one flow as far as possible."""
     _count_ends(book, stir, changes)
     if _is_idle(book, stir):
         return
@@ -45,8 +45,8 @@ def judge(book: Book, stir: Stir, changes: Changes) -> None:
         _end_phases(book, changes)
         if not _end_flow(book, changes):
             if book.behind is None:
-                _ask_gates(book, stir, changes)
-            _keep_watch(book, stir)
+                _evaluate_gates(book, stir, changes)
+            _schedule_checks(book, stir)
             _end_flow(book, changes)
     late = late_data(book, stir)
     if late is not None:
@@ -54,7 +54,7 @@ def judge(book: Book, stir: Stir, changes: Changes) -> None:
 
 
 def _is_idle(book: Book, stir: Stir) -> bool:
-    """Whether all that happened is that somebody completed for whom others are still awaited.
+    """Whether the only event is a completion in a phase that still awaits others.
 
     Most reports are of this kind, and nothing follows from them.
     """
@@ -74,7 +74,7 @@ def _is_idle(book: Book, stir: Stir) -> bool:
 
 
 def _count_ends(book: Book, stir: Stir, changes: Changes) -> None:
-    """Dead runs count against the breaker of their phase; a probe that completes closes it."""
+    """Count dead runs against the breaker of their phase; a successful probe run closes it."""
     for phase, count in stir.failures.items():
         for _ in range(count):
             failed = breakers.report(book.breaker(phase), Effect.FAILURE, book.now)
@@ -87,7 +87,7 @@ def _count_ends(book: Book, stir: Stir, changes: Changes) -> None:
 
 
 def _close_breaker(book: Book, phase: str, changes: Changes) -> None:
-    """The work of a phase came to something: its failures in a row are over."""
+    """Report a success to the breaker, which ends the series of failures."""
     before = book.breaker(phase)
     book.breaker_put(phase, breakers.report(before, Effect.SUCCESS, book.now))
     if before.opened_at is not None:
@@ -104,7 +104,8 @@ def _end_phases(book: Book, changes: Changes) -> None:
             continue
         progress = book.progress(phase.name)
         if row.state in WAITS_FOR_GATE and progress.seen and is_set_complete(phase, progress):
-            # Everybody reported from outside before the gate was asked: there is nothing to start.
+            # All processors reported externally before the gate was evaluated: there is nothing to
+            # start.
             began = min(seen.at for seen in book.seen_of([phase.name]))
             state = PhaseState.IN_PROGRESS.value
             book.put(phase.name, state=state, started_at=began, look_at=None)
@@ -115,7 +116,8 @@ def _end_phases(book: Book, changes: Changes) -> None:
         if row.state == PhaseState.FAILED and complete:
             book.put(phase.name, state=PhaseState.IN_PROGRESS.value, ended_at=None)
         elif row.state == PhaseState.DEGRADED and complete:
-            # The last straggler came: whole after all, unless something else was lacking.
+            # The last straggler arrived: the phase is complete after all, unless other data was
+            # missing.
             if not row.is_degraded and set(progress.seen.values()) <= {Completion.SUCCESS}:
                 book.put(phase.name, state=PhaseState.COMPLETE.value)
                 changes.phase_ended(book, phase, progress)
@@ -149,10 +151,10 @@ def _end_flow(book: Book, changes: Changes) -> bool:
     return True
 
 
-def _keep_watch(book: Book, stir: Stir) -> None:
-    """Phases in progress are looked at again when their stragglers are due.
+def _schedule_checks(book: Book, stir: Stir) -> None:
+    """Schedule the next check of phases in progress for their straggler deadline.
 
-    What was due and could not be asked is awaited no more: its phase went on without it.
+    Due gates that could not be evaluated are no longer scheduled: their phase went on without them.
     """
     for (name, processor), gate in list(book.rows.items()):
         if gate.gate_id in stir.due and gate.look_at is not None and gate.look_at <= book.now:
@@ -164,7 +166,7 @@ def _keep_watch(book: Book, stir: Stir) -> None:
             book.put(phase.name, look_at=due)
 
 
-def _ask_gates(book: Book, stir: Stir, changes: Changes) -> None:
+def _evaluate_gates(book: Book, stir: Stir, changes: Changes) -> None:
     for ask in evaluable(book.planned.plan, book.known(), book.now):
         processor = ask.processor or ""
         row = book.row(ask.phase, processor)
@@ -203,11 +205,11 @@ def _ask_gates(book: Book, stir: Stir, changes: Changes) -> None:
 
 
 def _since(book: Book, ask: Ask, stir: Stir) -> int | None:
-    """Return the moment before which nobody's look serves this gate.
+    """Return the earliest start time of a probe whose results this gate may use.
 
-    Not before what lies ahead of it ended or last reported. A look that is due shares with those
-    that began since it was: results are kept for gates of the same moment, not for the next look.
-    Whoever asks a gate again by hand wants to know what is there now.
+    This is not before the preceding phases ended or last reported. A due probe shares the results
+    of probes that began after it became due: results are cached for gates due at the same time, not
+    for the next probe. A manual evaluation requires a new probe.
     """
     row = book.row(ask.phase, ask.processor or "")
     after = book.planned.plan.phase(ask.phase).after
@@ -221,7 +223,7 @@ def _since(book: Book, ask: Ask, stir: Stir) -> int | None:
 
 
 def gate_input(book: Book, ask: Ask, found: tuple[Assessment, ...]) -> GateInput:
-    """Everything the decision about a gate depends on."""
+    """Collect everything the decision of a gate depends on."""
     flow, row = book.flow, book.row(ask.phase, ask.processor or "")
     after = book.planned.plan.phase(ask.phase).after
     return GateInput(
@@ -247,7 +249,7 @@ def gate_input(book: Book, ask: Ask, found: tuple[Assessment, ...]) -> GateInput
 
 
 def _block(book: Book, ask: Ask, changes: Changes) -> None:
-    """The breaker is open: nothing is tried before it lets a probe through."""
+    """Block a phase while its breaker is open, until it lets a probe run through."""
     processor = ask.processor or ""
     again = book.breaker(ask.phase).opens_again_at()
     row = book.row(ask.phase, processor)
@@ -266,18 +268,18 @@ def _apply(
     changes: Changes,
     source: str | None,
 ) -> None:
-    """Write a decision into the book: the phase, the breaker, what starts."""
+    """Apply a decision to the snapshot: phase, breaker, starts."""
     processor = ask.processor or ""
     row = book.row(ask.phase, processor)
     starts = decision.verdict.starts
     _, asked = breakers.ask(book.breaker(ask.phase), book.now)
-    # What starts has come to nothing yet: its runs tell the breaker, or the end of its phase.
+    # A start is not a success yet: its runs, or the end of its phase, report to the breaker.
     book.breaker_put(
         ask.phase, asked if starts else breakers.report(asked, decision.effect, book.now)
     )
     short = decision.status is GateStatus.MISSING_HISTORICAL
     seen = {a.key: [a.rows, a.expected, a.days_present, str(a.status)] for a in given.assessments}
-    told = told_of(book, ask, decision)
+    context = told_of(book, ask, decision)
     waits = decision.verdict is Verdict.WAIT
     book.put(
         ask.phase,
@@ -288,8 +290,8 @@ def _apply(
         look_again=False,
         waiting_since=row.waiting_since or (book.now if waits else None),
         tries=row.tries + 1 if short and waits else row.tries,
-        is_degraded=bool(told.get("is_degraded")),
-        gate=json.dumps(told, sort_keys=True) if told else None,
+        is_degraded=bool(context.get("is_degraded")),
+        gate=json.dumps(context, sort_keys=True) if context else None,
         evidence=json.dumps(seen, sort_keys=True) if seen else None,
     )
     by = source or (book.flow.trigger_source if book.begins_with(ask) else CASCADE)
@@ -300,15 +302,15 @@ def _apply(
 
 
 def told_of(book: Book, ask: Ask, decision: Decision) -> dict[str, Any]:
-    """What the runs behind a gate are told; empty when there is nothing to say.
+    """Return the gate context passed to a phase's runs; empty if there is nothing to pass.
 
-    What earlier phases lacked is carried on: degraded is data.
+    What earlier phases lacked is carried on, because degradation is data.
     """
     plan = book.planned.plan
     before = [book.row(name) for name in plan.phase(ask.phase).after]
     earlier = [item for row in before for item in row.told.get("missing", ())]
-    lacking = [] if ask.upstream is None else [*ask.upstream.outstanding, *ask.upstream.failed]
-    missing = list(dict.fromkeys([*earlier, *decision.missing, *lacking]))
+    outstanding = [] if ask.upstream is None else [*ask.upstream.outstanding, *ask.upstream.failed]
+    missing = list(dict.fromkeys([*earlier, *decision.missing, *outstanding]))
     is_degraded = (
         decision.verdict is Verdict.PROCEED_DEGRADED
         or any(row.is_degraded or row.state == PhaseState.DEGRADED for row in before)
@@ -317,7 +319,7 @@ def told_of(book: Book, ask: Ask, decision: Decision) -> dict[str, Any]:
     plain = decision.verdict is Verdict.PROCEED and not is_degraded
     if plain and not decision.overrides_used:
         return {}
-    told: dict[str, Any] = {
+    context: dict[str, Any] = {
         "verdict": decision.verdict.value,
         "status": decision.status.value,
         "is_degraded": is_degraded and decision.verdict.starts,
@@ -329,19 +331,19 @@ def told_of(book: Book, ask: Ask, decision: Decision) -> dict[str, Any]:
         "quality": decision.quality,
     }
     if decision.failure_type is not None:
-        told["failure_type"] = decision.failure_type
+        context["failure_type"] = decision.failure_type
     if decision.waits_until is not None:
-        told["waits_until"] = decision.waits_until
+        context["waits_until"] = decision.waits_until
     if decision.overrides_used:
-        told["overrides"] = list(decision.overrides_used)
-        told["override_reason"] = "; ".join(
+        context["overrides"] = list(decision.overrides_used)
+        context["override_reason"] = "; ".join(
             given.reason for given in book.overrides if given.id in decision.overrides_used
         )
-    return told
+    return context
 
 
 def _mirror(book: Book, ask: Ask) -> None:
-    """A phase whose processors have gates of their own stands where the best of them stands."""
+    """Give a phase with one gate per processor the state of its most advanced gate."""
     if ask.processor is None:
         return
     gates = [row for (name, p), row in book.rows.items() if name == ask.phase and p]
@@ -349,10 +351,12 @@ def _mirror(book: Book, ask: Ask) -> None:
     if any(row.started_at is not None for row in gates):
         if phase.state in WAITS_FOR_GATE:
             book.put(ask.phase, state=PhaseState.IN_PROGRESS.value, started_at=book.now)
-        lacking = [row.told for row in gates if row.started_at is not None and row.is_degraded]
-        if lacking:
-            together = json.dumps(_together(lacking), sort_keys=True)
-            book.put(ask.phase, is_degraded=True, gate=together)
+        degraded_contexts = [
+            row.told for row in gates if row.started_at is not None and row.is_degraded
+        ]
+        if degraded_contexts:
+            merged = json.dumps(_merged_context(degraded_contexts), sort_keys=True)
+            book.put(ask.phase, is_degraded=True, gate=merged)
         return
     states = {row.state for row in gates}
     state = PhaseState.WAITING if PhaseState.WAITING in states else PhaseState.BLOCKED
@@ -360,16 +364,16 @@ def _mirror(book: Book, ask: Ask) -> None:
         book.put(ask.phase, state=state.value)
 
 
-def _together(told: list[dict[str, Any]]) -> dict[str, Any]:
-    """What several gates of one phase said, as the phases behind it are to hear it."""
-    said = dict(told[0])
+def _merged_context(context: list[dict[str, Any]]) -> dict[str, Any]:
+    """Merge the contexts of several gates of one phase, for the phases after it."""
+    merged = dict(context[0])
     for name in ("missing", "stale", "reasons", "warnings"):
-        said[name] = list(dict.fromkeys(item for one in told for item in one.get(name, ())))
+        merged[name] = list(dict.fromkeys(item for one in context for item in one.get(name, ())))
     for name in ("completeness", "quality"):
-        said[name] = min(one[name] for one in told)
-    return said
+        merged[name] = min(one[name] for one in context)
+    return merged
 
 
 def is_done(state: str) -> bool:
-    """Whether a phase did its work."""
+    """Whether a phase ended successfully (complete or degraded)."""
     return PhaseState(state) in DONE

@@ -1,8 +1,7 @@
-"""Late data: somebody completed after what follows had started without them.
+"""Late data: a processor completed after the next phase had started without it.
 
-Rules over a `Book`, no store: which phases of a flow are to be started anew. Whether they are, and
-in which generation, is `opening.flow_rerun`'s to say, because the newest generation answers for
-what comes late for any of them.
+Pure rules over a `Book`: which phases of a flow to restart. `opening.flow_rerun` decides whether
+and in which generation, because the newest generation handles the late data of all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from penstock.store.book import Book, Stir
 
 
 class Late(NamedTuple):
-    """Late data of a flow: the phases that reported it, and those to be started anew."""
+    """Late data of a flow: the phases that reported it, and the phases to restart."""
 
     book: Book
     sources: tuple[str, ...]
@@ -22,7 +21,7 @@ class Late(NamedTuple):
 
 
 def late_data(book: Book, stir: Stir) -> Late | None:
-    """What came late with this stir, for all of the flow at once; a cancelled flow wants none."""
+    """Return the late data among the reported phases, or None; a cancelled flow has none."""
     if book.flow.state == FlowState.CANCELLED:
         return None
     plan = book.planned.plan
@@ -44,7 +43,7 @@ def late_data(book: Book, stir: Stir) -> Late | None:
 
 
 def _is_late(book: Book, source: str, phase: str) -> bool:
-    """Whether somebody completed whom the phase was told it starts without."""
+    """Whether a processor completed that was missing when the phase started."""
     missing = book.row(phase).told.get("missing", ())
     return any(
         seen.processor in missing and seen.status != Completion.FAILED
