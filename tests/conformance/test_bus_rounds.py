@@ -137,7 +137,7 @@ class TestReplay:
     def test_refusals(self, bus: BusWorld) -> None:
         """Not while it is under way, not what never was, not more often than allowed."""
         (waiting,) = bus.publish("x")
-        with pytest.raises(Conflict, match="under way"):
+        with pytest.raises(Conflict, match="being delivered"):
             bus.replay(bus.work, waiting)
         with pytest.raises(NotFound):
             bus.replay(bus.work, 10**9)

@@ -187,8 +187,8 @@ def test_nonsense_settings(unchanged: Tenants) -> None:
 
 @pytest.mark.parametrize("customer", [0, -1, True, "1", None, 1.5, "1'; RESET ROLE; --"])
 def test_only_numbers_become_text(customer: Any) -> None:
-    """What is sent with BEGIN is made from a whole number, and from nothing else."""
-    with pytest.raises(ValueError, match="whole number"):
+    """What is sent with BEGIN is made from a customer key, and from nothing else."""
+    with pytest.raises(ValueError, match="customer key"):
         confining(customer)
 
 

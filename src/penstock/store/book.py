@@ -156,7 +156,7 @@ class Book:
         return ask.upstream is None or ask.phase in (self.flow.start_phase or "").split(",")
 
     def led_by(self, phase: str) -> str | None:
-        """Return the processor that led to a start: the last to complete in the preceding phases."""
+        """Return the processor that led to a start: the last to complete in the phases before."""
         before = self.seen_of(self.planned.plan.phase(phase).after)
         done = [seen for seen in before if seen.status != Completion.FAILED]
         last = max(done, key=lambda seen: (seen.at, seen.number), default=None)

@@ -159,7 +159,7 @@ def outbox_put(tx: Tx, topic: str, payload: Any, ordering_key: str | None = None
 
 
 def outbox_announce(tx: Tx, topic: str, payload: Any) -> None:
-    """Send a message with this transaction if its topic has a subscription."""
+    """Send a message with this transaction if its topic exists."""
     text = msgspec.json.encode(payload).decode()
     tx.run("outbox_announce", {"topic": topic, "payload": text})
 

@@ -121,7 +121,7 @@ def execution_list(
 
 
 def outbox_announce_many(tx: Tx, messages: Sequence[tuple[str, str]]) -> None:
-    """Send (topic, JSON) messages with this transaction, if the topic has a subscription."""
+    """Send (topic, JSON) messages with this transaction, where the topic exists."""
     tx.later("outbox_announce_many", batch=messages)
 
 

@@ -69,5 +69,5 @@ def processor_list(tx: Tx) -> list[ProcessorRow]:
 
 
 def topic_ensure(tx: Tx, topic: str) -> None:
-    """Enable a topic: from now on its messages are written to the outbox."""
+    """Create a system topic: from now on its messages are written to the outbox."""
     tx.run("topic_ensure", {"topic": topic})
