@@ -1,1 +1,1 @@
-"""One suite by topic, run on every engine: what a store promises."""
+"""One suite per subject, run on every engine: what a store guarantees."""

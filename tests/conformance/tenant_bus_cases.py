@@ -1,4 +1,4 @@
-"""The use cases of the bus and of the inbox about somebody else's things."""
+"""Use cases of the bus and of dead letters with another customer's objects."""
 
 from __future__ import annotations
 
