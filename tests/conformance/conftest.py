@@ -1,4 +1,4 @@
-"""The world every conformance test starts from."""
+"""The world that every conformance test starts from."""
 
 import pytest
 
