@@ -42,7 +42,7 @@ def message_places(tx: Tx, message_id: int, topic: int) -> list[Place]:
     ]  # fmt: skip
     ended = tx.rows("bus_places_settled", {"message_id": message_id})
     found += [Place(*row) for row in ended]
-    return sorted(found, key=lambda place: (place.subscription, place.round))
+    return sorted(found, key=lambda row: (row.subscription, row.round))
 
 
 class Backlog(NamedTuple):

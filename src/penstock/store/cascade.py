@@ -66,7 +66,7 @@ class Advanced:
 
 def advance(
     tx: Tx,
-    stirs: Mapping[int, Stir],
+    wakeups: Mapping[int, Stir],
     *,
     actor: str,
     holder: str | None = None,
@@ -77,19 +77,19 @@ def advance(
     known: returns cached observations of a gate, which make a probe unnecessary.
     """
     # One round trip: each statement still runs, and takes its snapshot, after the previous one.
-    lock, read = flow_lock_ask(tx, stirs), _query_state(tx, sorted(stirs))
+    lock, read = flow_lock_ask(tx, wakeups), _query_state(tx, sorted(wakeups))
     locked = lock()
     if not locked:
         return Advanced()
-    _drop_stale(tx, stirs)
+    _drop_stale(tx, wakeups)
     with_breakers = [one.flow.flow_id for one in locked if one.has_breakers]
     if with_breakers:
         breaker_lock_many(tx, with_breakers)
-    snapshots = _snapshots(tx, locked, stirs, read())
+    snapshots = _snapshots(tx, locked, wakeups, read())
     changes = Changes(actor, known)
-    for book in snapshots:
-        judge(book, stirs[book.flow.flow_id], changes)
-    looks = _lease(tx, changes, holder)
+    for snapshot in snapshots:
+        judge(snapshot, wakeups[snapshot.flow.flow_id], changes)
+    probes = _lease(tx, changes, holder)
     pipelines = {start.book.flow.pipeline_no for start in changes.starts}
     find = processors_ask(tx, pipelines) if pipelines else dict
     starts = changes.write(tx, snapshots)
@@ -107,27 +107,27 @@ def advance(
         stopped=stopped,
         run_ids=run_ids,
         pools={processors[key][1] for start in starts for key in start.places},
-        looks=looks,
+        looks=probes,
     )
 
 
-def book_of(tx: Tx, locked: Locked, stir: Stir | None = None) -> Book:
+def book_of(tx: Tx, locked: Locked, wakeup: Stir | None = None) -> Book:
     """Load the snapshot of one flow."""
     read = _query_state(tx, [locked.flow.flow_id])
-    return _snapshots(tx, [locked], {locked.flow.flow_id: stir or Stir()}, read())[0]
+    return _snapshots(tx, [locked], {locked.flow.flow_id: wakeup or Stir()}, read())[0]
 
 
-def _drop_stale(tx: Tx, stirs: Mapping[int, Stir]) -> None:
+def _drop_stale(tx: Tx, wakeups: Mapping[int, Stir]) -> None:
     """Drop evidence whose probe lease is no longer current."""
     held = {
         gate_id: evidence.token
-        for stir in stirs.values()
-        for gate_id, evidence in stir.evidence.items()
+        for wakeup in wakeups.values()
+        for gate_id, evidence in wakeup.evidence.items()
     }
     if held:
         current = look_release_many(tx, sorted(held.items()))
-        for stir in stirs.values():
-            stir.evidence = {g: e for g, e in stir.evidence.items() if g in current}
+        for wakeup in wakeups.values():
+            wakeup.evidence = {g: e for g, e in wakeup.evidence.items() if g in current}
 
 
 def _query_state(tx: Tx, ids: Sequence[int]) -> Callable[[], _Known]:
@@ -137,7 +137,7 @@ def _query_state(tx: Tx, ids: Sequence[int]) -> Callable[[], _Known]:
 
 
 def _snapshots(
-    tx: Tx, locked: Sequence[Locked], stirs: Mapping[int, Stir], known: _Known
+    tx: Tx, locked: Sequence[Locked], wakeups: Mapping[int, Stir], known: _Known
 ) -> list[Book]:
     now = max(one.now for one in locked)
     rows, seen = known
@@ -147,8 +147,8 @@ def _snapshots(
     breakers = breakers_of(tx, with_breakers) if with_breakers else {}
     shared: dict[tuple[int, int, str], dict[str, Breaker]] = {}
     for one in locked:
-        mine = {p: b for (flow, p), b in breakers.items() if flow == one.flow.flow_id}
-        shared.setdefault(one.flow.place, {}).update(mine)
+        own = {p: b for (flow, p), b in breakers.items() if flow == one.flow.flow_id}
+        shared.setdefault(one.flow.place, {}).update(own)
     return [
         Book(
             flow=one.flow,
@@ -161,7 +161,7 @@ def _snapshots(
             behind=one.behind,
         )
         for one in locked
-        if rows[one.flow.flow_id] and one.flow.flow_id in stirs
+        if rows[one.flow.flow_id] and one.flow.flow_id in wakeups
     ]
 
 
@@ -177,21 +177,21 @@ def _lease(tx: Tx, changes: Changes, holder: str | None) -> list[LookOrder]:
     tokens = look_lease_many(tx, [want.gate_id for want in wanted], holder, LOOK_LEASE_US)
     orders = []
     for want in wanted:
-        book, phase, processor = want.book, want.ask.phase, want.ask.processor or ""
+        snapshot, phase, processor = want.book, want.ask.phase, want.ask.processor or ""
         token = tokens.get(want.gate_id)
         if token is None:
             # The running probe may have missed what made this one necessary, so the gate must not
             # wait on it.
-            book.put(phase, processor, look_again=True, look_at=book.now + LOOK_LEASE_US)
+            snapshot.put(phase, processor, look_again=True, look_at=snapshot.now + LOOK_LEASE_US)
             continue
-        again = book.now + LOOK_LEASE_US + _SLACK_US
-        book.put(phase, processor, look_at=again, look_again=False)
+        again = snapshot.now + LOOK_LEASE_US + _SLACK_US
+        snapshot.put(phase, processor, look_at=again, look_again=False)
         orders.append(
             LookOrder(
                 gate_id=want.gate_id,
                 token=token,
-                flow=book.flow,
-                planned=book.planned,
+                flow=snapshot.flow,
+                planned=snapshot.planned,
                 phase=phase,
                 processor=processor,
                 since=want.since,

@@ -117,14 +117,14 @@ class Changes:
 
     def decided(
         self,
-        book: Book,
+        snapshot: Book,
         ask: Ask,
         judged: tuple[GateInput, Decision],
         before: Phase,
         source: str,
     ) -> None:
         """Record the decision of a gate."""
-        flow, processor = book.flow, ask.processor or ""
+        flow, processor = snapshot.flow, ask.processor or ""
         given, decision = judged
         self.decisions.append(
             NewDecision(
@@ -133,13 +133,13 @@ class Changes:
                 decision.completeness, decision.quality, dumps(given), dumps(decision), source,
             )
         )  # fmt: skip
-        self._checks(book, ask, given, decision, before)
+        self._checks(snapshot, ask, given, decision, before)
         if not decision.verdict.starts:
-            self._note(book, ask, "decided", decision, before.state)
+            self._note(snapshot, ask, "decided", decision, before.state)
             body = {"reason": decision.reasons[0], "missing": list(decision.missing)}
-            self._emit(book, FAILED_TOPIC, ask.phase, body)
+            self._emit(snapshot, FAILED_TOPIC, ask.phase, body)
         if decision.alert is not None:
-            self._alerts.append(gate_alert(book, ask, decision, decision.alert))
+            self._alerts.append(gate_alert(snapshot, ask, decision, decision.alert))
         last_verdict = gate_said(before.state)
         if last_verdict is not None and last_verdict is not decision.verdict:
             self._resolved.append(gate_key(flow.flow_id, ask.phase, processor, last_verdict))
@@ -157,107 +157,108 @@ class Changes:
                 (*gate_key_columns, f"the gate's verdict is {decision.verdict}")
             )
 
-    def started(self, book: Book, ask: Ask, decision: Decision, source: str) -> None:
+    def started(self, snapshot: Book, ask: Ask, decision: Decision, source: str) -> None:
         """Record the start of a phase or of one processor."""
-        flow, processor = book.flow, ask.processor or ""
-        plan = book.planned.plan.phase(ask.phase)
+        flow, processor = snapshot.flow, ask.processor or ""
+        plan = snapshot.planned.plan.phase(ask.phase)
         asked = (processor,) if processor else plan.expected
-        names = tuple(name for name in asked if book.runs(name, plan))
-        is_entry = book.begins_with(ask)
-        is_observed = book.is_observed and (not is_entry or flow.trigger_source == LATE_DATA)
+        names = tuple(name for name in asked if snapshot.runs(name, plan))
+        is_entry = snapshot.begins_with(ask)
+        is_observed = snapshot.is_observed and (not is_entry or flow.trigger_source == LATE_DATA)
         runs = 0 if is_observed else len(names)
         cascaded = source in (CASCADE, LATE_DATA)
         self._triggers.append(
             NewTrigger(
                 flow.flow_id, ask.phase, processor, flow.customer, decision.verdict.value, source,
-                is_observed, runs, book.led_by(ask.phase) if cascaded else None,
+                is_observed, runs, snapshot.led_by(ask.phase) if cascaded else None,
             )
         )  # fmt: skip
         if not is_observed:
-            self.starts.append(Start(book, ask.phase, processor, names, is_entry, source))
-        self._note(book, ask, "triggered", decision, source=source)
+            self.starts.append(Start(snapshot, ask.phase, processor, names, is_entry, source))
+        self._note(snapshot, ask, "triggered", decision, source=source)
         self._downstream += [(flow.flow_id, name, ask.phase) for name in plan.after]
-        context = book.row(ask.phase, processor).told
+        context = snapshot.row(ask.phase, processor).told
         body = {
             "verdict": decision.verdict.value,
             "missing": context.get("missing", []),
             "trigger_source": source,
             "processors": list(names),
         }
-        self._emit(book, f"{flow.pipeline}.{ask.phase}.trigger", ask.phase, body)
+        self._emit(snapshot, f"{flow.pipeline}.{ask.phase}.trigger", ask.phase, body)
 
-    def breaker_open(self, book: Book, ask: Ask) -> None:
+    def breaker_open(self, snapshot: Book, ask: Ask) -> None:
         """Record that a gate was not evaluated because its breaker is open."""
-        detail = detail_of(book, ask.phase, ask.processor or "")
-        entry = Entry("flow", book.flow.flow_id, book.flow.customer, "breaker_open", self.actor,
+        detail = detail_of(snapshot, ask.phase, ask.processor or "")
+        flow = snapshot.flow
+        entry = Entry("flow", flow.flow_id, flow.customer, "breaker_open", self.actor,
                       None, "BLOCKED", None, "five failures in a row", detail)  # fmt: skip
         self._journal.append(entry)
 
-    def phase_ended(self, book: Book, phase: PhasePlan, progress: Progress) -> None:
+    def phase_ended(self, snapshot: Book, phase: PhasePlan, progress: Progress) -> None:
         """Record that a phase ended, or that its last straggler completed it."""
-        flow, row = book.flow, book.row(phase.name)
-        done = [s.processor for s in book.seen_of([phase.name]) if s.status != "failed"]
+        flow, row = snapshot.flow, snapshot.row(phase.name)
+        done = [s.processor for s in snapshot.seen_of([phase.name]) if s.status != "failed"]
         completed = [name for name in phase.expected if name in done]
         missing = [name for name in phase.expected if name not in done]
-        scores = [s.quality for s in book.seen_of([phase.name]) if s.quality is not None]
+        scores = [s.quality for s in snapshot.seen_of([phase.name]) if s.quality is not None]
         began, context = row.started_at, row.told
         self._phase_log.append(
             PhaseLine(
                 flow.customer, flow.pipeline_no, flow.flow_id, phase.name, flow.partition,
-                flow.mode, row.state.lower(), began, book.now,
-                None if began is None else book.now - began, len(phase.expected),
+                flow.mode, row.state.lower(), began, snapshot.now,
+                None if began is None else snapshot.now - began, len(phase.expected),
                 len(completed), json.dumps(completed), json.dumps(missing),
                 len(completed) * 100 / len(phase.expected),
                 sum(scores) / len(scores) if scores else None, not context,
                 json.dumps(context.get("warnings", [])), flow.correlation_id,
             )
         )  # fmt: skip
-        detail = detail_of(book, phase.name, "", completed=len(completed), missing=missing)
+        detail = detail_of(snapshot, phase.name, "", completed=len(completed), missing=missing)
         self._journal.append(
             Entry("flow", flow.flow_id, flow.customer, "phase_ended", self.actor,
                   progress.state.value, row.state, None, None, detail)
         )  # fmt: skip
         body = {"status": row.state.lower(), "processors": completed, "missing": missing}
-        self._emit(book, f"{flow.pipeline}.{phase.name}.complete", phase.name, body)
+        self._emit(snapshot, f"{flow.pipeline}.{phase.name}.complete", phase.name, body)
         if not is_set_complete(phase, progress):
-            self._alerts.append(phase_alert(book, phase, missing))
+            self._alerts.append(phase_alert(snapshot, phase, missing))
         elif progress.state in ENDED:
             self._resolved.append(phase_key(flow.flow_id, phase.name))
 
-    def flow_ended(self, book: Book, state: FlowState) -> None:
+    def flow_ended(self, snapshot: Book, state: FlowState) -> None:
         """Record the end of a flow."""
-        flow = book.flow
-        ran = [row for row in book.rows.values() if row.state != PhaseState.SKIPPED]
-        context = [row.told for row in ran if row.gate is not None]
-        missing = sorted({item for gate in context for item in gate.get("missing", ())})
+        flow = snapshot.flow
+        ran = [row for row in snapshot.rows.values() if row.state != PhaseState.SKIPPED]
+        contexts = [row.told for row in ran if row.gate is not None]
+        missing = sorted({item for context in contexts for item in context.get("missing", ())})
         is_degraded = state is not FlowState.COMPLETE
         self.ended += 1
-        book.flow = flow._replace(state=state.value, ended_at=book.now)
+        snapshot.flow = flow._replace(state=state.value, ended_at=snapshot.now)
         self._flows.append((flow.flow_id, state.value, is_degraded, json.dumps(missing), True))
         self._journal.append(
             Entry("flow", flow.flow_id, flow.customer, "ended", self.actor, flow.state,
-                  state.value, None, None, detail_of(book, "", ""))
+                  state.value, None, None, detail_of(snapshot, "", ""))
         )  # fmt: skip
-        self._emit(book, STATUS_TOPIC, "", {"status": state.value.lower(), "missing": missing})
+        self._emit(snapshot, STATUS_TOPIC, "", {"status": state.value.lower(), "missing": missing})
         self._ended_configs.append(flow.config_id)
         self._closed_interventions += [
             (flow.flow_id, phase, processor, f"the flow ended {state}")
-            for (phase, processor), row in book.rows.items()
+            for (phase, processor), row in snapshot.rows.items()
             if needs_person(row)
         ]
         if state is FlowState.FAILED:
             self.overdue.append(flow.flow_id)
-            self._alerts.append(flow_alert(book))
-        elif is_degraded or any(row.waiting_since for row in book.rows.values()):
+            self._alerts.append(flow_alert(snapshot))
+        elif is_degraded or any(row.waiting_since for row in snapshot.rows.values()):
             self._resolved += [
                 gate_key(flow.flow_id, phase, processor, verdict)
-                for phase, processor in book.rows
+                for phase, processor in snapshot.rows
                 for verdict in Verdict
             ]
 
     def write(self, tx: Tx, snapshots: Iterable[Book]) -> list[Start]:
         """Write everything. Return the starts whose runs have yet to be created."""
-        rows = [book.rows[key] for book in snapshots for key in sorted(book.changed)]
+        rows = [snapshot.rows[key] for snapshot in snapshots for key in sorted(snapshot.changed)]
         phase_update_many(tx, sorted(rows, key=lambda row: row.gate_id))
         changed_breakers = [
             ((b.flow.customer, b.flow.pipeline_no, b.flow.partition, phase), b.breaker(phase))
@@ -285,10 +286,10 @@ class Changes:
         return [s for s in self.starts if (s.book.flow.flow_id, s.phase, s.processor) in new]
 
     def _checks(
-        self, book: Book, ask: Ask, given: GateInput, decision: Decision, before: Phase
+        self, snapshot: Book, ask: Ask, given: GateInput, decision: Decision, before: Phase
     ) -> None:
         """Log the checks whose outcome differs from the last probe."""
-        flow = book.flow
+        flow = snapshot.flow
         known = {} if before.evidence is None else json.loads(before.evidence)
         for a in given.assessments:
             if known.get(a.key) == [a.rows, a.expected, a.days_present, str(a.status)]:
@@ -306,7 +307,7 @@ class Changes:
 
     def _note(
         self,
-        book: Book,
+        snapshot: Book,
         ask: Ask,
         action: str,
         decision: Decision,
@@ -314,18 +315,18 @@ class Changes:
         *,
         source: str | None = None,
     ) -> None:
-        flow, processor = book.flow, ask.processor or ""
+        flow, processor = snapshot.flow, ask.processor or ""
         more = {"verdict": decision.verdict.value, "status": decision.status.value}
         if source is not None:
             more["trigger_source"] = source
-        state = book.row(ask.phase, processor).state
+        state = snapshot.row(ask.phase, processor).state
         self._journal.append(
             Entry("flow", flow.flow_id, flow.customer, action, self.actor, before, state,
-                  None, decision.reasons[0], detail_of(book, ask.phase, processor, **more))
+                  None, decision.reasons[0], detail_of(snapshot, ask.phase, processor, **more))
         )  # fmt: skip
 
-    def _emit(self, book: Book, topic: str, phase: str, body: dict[str, Any]) -> None:
-        message = {**about(book, phase, ""), **body}
+    def _emit(self, snapshot: Book, topic: str, phase: str, body: dict[str, Any]) -> None:
+        message = {**about(snapshot, phase, ""), **body}
         self._messages.append((topic, json.dumps(message, sort_keys=True)))
 
 

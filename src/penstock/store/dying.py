@@ -45,25 +45,25 @@ class Buried(NamedTuple):
     wake: set[str]
 
 
-def bury(tx: Tx, sub: Subscription, dying: Sequence[Dying]) -> Buried:
+def bury(tx: Tx, sub: Subscription, failed: Sequence[Dying]) -> Buried:
     """Copy leased deliveries to the dead-letter topic. The caller then settles them."""
-    if not dying:
+    if not failed:
         return Buried(is_done=True, letters=0, wake=set())
     topic = None if sub.dead_letter_topic is None else topic_open(tx, sub.dead_letter_topic)
     if topic is None:
         _alert_missing_topic(tx, sub)
         return Buried(is_done=False, letters=0, wake=set())
-    contents = message_headers(tx, [d.copy_id or d.message_id for d in dying])
-    if len(contents) < len({d.copy_id or d.message_id for d in dying}):
+    contents = message_headers(tx, [d.copy_id or d.message_id for d in failed])
+    if len(contents) < len({d.copy_id or d.message_id for d in failed}):
         # Retention deleted a content: there is nothing left to copy, and the next pull ends the
         # delivery.
         return Buried(is_done=False, letters=0, wake=set())
-    copies = [_copy(sub, d, contents[d.copy_id or d.message_id]) for d in dying]
+    copies = [_copy(sub, d, contents[d.copy_id or d.message_id]) for d in failed]
     published = message_copy_to(tx, topic, copies)
     params = {"subscription": sub.subscription, "topic": sub.topic, "customer": sub.customer}
     rows = [
-        _letter(d, copy_id, contents[d.copy_id or d.message_id].attributes)
-        for d, copy_id in zip(dying, published.message_ids, strict=True)
+        _dead_letter_row(d, copy_id, contents[d.copy_id or d.message_id].attributes)
+        for d, copy_id in zip(failed, published.message_ids, strict=True)
     ]
     tx.run("bus_dead_letters_put", params, batch=rows)
     journal_append_many(
@@ -73,10 +73,10 @@ def bury(tx: Tx, sub: Subscription, dying: Sequence[Dying]) -> Buried:
                 "delivery", d.message_id, sub.customer or None, "dead_lettered", sub.name,
                 "leased", "dead_lettered", why=d.error_type,
             )
-            for d in dying
+            for d in failed
         ],
     )  # fmt: skip
-    return Buried(is_done=True, letters=len(dying), wake=published.wake)
+    return Buried(is_done=True, letters=len(failed), wake=published.wake)
 
 
 def _copy(sub: Subscription, d: Dying, content: Header) -> Copy:
@@ -94,7 +94,7 @@ def _copy(sub: Subscription, d: Dying, content: Header) -> Copy:
     return Copy(content.message_id, content.published_at, attributes, content.ordering_key)
 
 
-def _letter(d: Dying, copy_id: int, attributes: dict[str, str]) -> tuple[object, ...]:
+def _dead_letter_row(d: Dying, copy_id: int, attributes: dict[str, str]) -> tuple[object, ...]:
     return (
         copy_id, d.message_id, d.round, d.error_type, d.kind.value, d.error, d.attempt,
         attributes.get(PARTITION), attributes.get(CORRELATION), attributes.get(PIPELINE),

@@ -46,9 +46,9 @@ def gate_said(state: str) -> Verdict | None:
     return {"WAITING": Verdict.WAIT, "BLOCKED": Verdict.FAIL}.get(state)
 
 
-def about(book: Book, phase: str, processor: str) -> dict[str, Any]:
+def about(snapshot: Book, phase: str, processor: str) -> dict[str, Any]:
     """Return the fields common to every message, journal entry and alert about a flow."""
-    flow = book.flow
+    flow = snapshot.flow
     fields = {
         "flow_id": encode("flow", flow.flow_id),
         "customer_id": flow.customer_id,
@@ -65,14 +65,14 @@ def about(book: Book, phase: str, processor: str) -> dict[str, Any]:
     return fields
 
 
-def detail_of(book: Book, phase: str, processor: str, **more: Any) -> str:
+def detail_of(snapshot: Book, phase: str, processor: str, **more: Any) -> str:
     """Return the same fields and `more` as canonical JSON."""
-    return json.dumps({**about(book, phase, processor), **more}, sort_keys=True)
+    return json.dumps({**about(snapshot, phase, processor), **more}, sort_keys=True)
 
 
-def gate_alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> Alert:
+def gate_alert(snapshot: Book, ask: Ask, decision: Decision, level: AlertLevel) -> Alert:
     """Build the alert about a gate's decision."""
-    flow = book.flow
+    flow = snapshot.flow
     words = {
         Verdict.FAIL: "must not start",
         Verdict.WAIT: "is waiting",
@@ -82,7 +82,7 @@ def gate_alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> A
     where = f"{flow.pipeline} {flow.partition} {ask.phase}"
     degraded = decision.verdict is Verdict.PROCEED_DEGRADED and decision.warnings
     warnings = f" {'; '.join(decision.warnings)}." if degraded else ""
-    needs = [need.dependency for need in book.planned.needs(ask.phase, ask.processor or "")]
+    needs = [need.dependency for need in snapshot.planned.needs(ask.phase, ask.processor or "")]
     short = [n for n in needs if n.kind is Kind.HISTORICAL and n.table in decision.missing]
     queries = [text for need in short if (text := history_query(need, flow.partition))]
     return Alert(
@@ -94,7 +94,7 @@ def gate_alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> A
         subject=flow.flow_id,
         message=f"{where} {words}: {decision.reasons[0]}{warnings}",
         detail={
-            **about(book, ask.phase, ask.processor or ""),
+            **about(snapshot, ask.phase, ask.processor or ""),
             "verdict": decision.verdict.value,
             "missing": list(decision.missing),
             "warnings": list(decision.warnings),
@@ -114,9 +114,9 @@ def history_query(need: Dependency, partition: str) -> str | None:
     )
 
 
-def phase_alert(book: Book, phase: PhasePlan, missing: Sequence[str]) -> Alert:
+def phase_alert(snapshot: Book, phase: PhasePlan, missing: Sequence[str]) -> Alert:
     """Build the alert about a phase that ended with processors missing."""
-    flow = book.flow
+    flow = snapshot.flow
     return Alert(
         rule="phase_incomplete",
         dedupe_key=phase_key(flow.flow_id, phase.name),
@@ -125,13 +125,13 @@ def phase_alert(book: Book, phase: PhasePlan, missing: Sequence[str]) -> Alert:
         subject_kind="flow",
         subject=flow.flow_id,
         message=f"{flow.pipeline} {flow.partition} {phase.name} ended without {', '.join(missing)}",
-        detail={**about(book, phase.name, ""), "missing": list(missing)},
+        detail={**about(snapshot, phase.name, ""), "missing": list(missing)},
     )
 
 
-def flow_alert(book: Book) -> Alert:
+def flow_alert(snapshot: Book) -> Alert:
     """Build the alert about a flow that missed its deadline."""
-    flow = book.flow
+    flow = snapshot.flow
     return Alert(
         rule="flow_failed",
         dedupe_key=f"flow:{flow.flow_id}",
@@ -140,5 +140,5 @@ def flow_alert(book: Book) -> Alert:
         subject_kind="flow",
         subject=flow.flow_id,
         message=f"{flow.pipeline} {flow.partition} ({flow.mode}) did not end by its deadline",
-        detail=about(book, "", ""),
+        detail=about(snapshot, "", ""),
     )

@@ -20,18 +20,18 @@ class Late(NamedTuple):
     starts: tuple[str, ...]
 
 
-def late_data(book: Book, stir: Stir) -> Late | None:
+def late_data(snapshot: Book, wakeup: Stir) -> Late | None:
     """Return the late data among the reported phases, or None; a cancelled flow has none."""
-    if book.flow.state == FlowState.CANCELLED:
+    if snapshot.flow.state == FlowState.CANCELLED:
         return None
-    plan = book.planned.plan
+    plan = snapshot.planned.plan
     known: dict[str, Progress] | None = None
     found: dict[str, list[str]] = {}
-    for source in sorted(stir.phases):
+    for source in sorted(wakeup.phases):
         if all(phase.name != source for phase in plan.phases):
             continue
-        known = book.known() if known is None else known
-        late = [n for n in late_start(plan, source, known, 0) if _is_late(book, source, n)]
+        known = snapshot.known() if known is None else known
+        late = [n for n in late_start(plan, source, known, 0) if _is_late(snapshot, source, n)]
         if late:
             found[source] = late
     if not found:
@@ -39,13 +39,13 @@ def late_data(book: Book, stir: Stir) -> Late | None:
     wanted = {name for late in found.values() for name in late}
     behind = {later for name in wanted for later in plan.downstream(name)}
     starts = tuple(phase.name for phase in plan.phases if phase.name in wanted - behind)
-    return Late(book, tuple(found), starts)
+    return Late(snapshot, tuple(found), starts)
 
 
-def _is_late(book: Book, source: str, phase: str) -> bool:
+def _is_late(snapshot: Book, source: str, phase: str) -> bool:
     """Whether a processor completed that was missing when the phase started."""
-    missing = book.row(phase).told.get("missing", ())
+    missing = snapshot.row(phase).told.get("missing", ())
     return any(
         seen.processor in missing and seen.status != Completion.FAILED
-        for seen in book.seen_of([source])
+        for seen in snapshot.seen_of([source])
     )

@@ -54,63 +54,63 @@ def limit_lock(tx: Tx, limit_id: int) -> Limit | None:
     return None if row is None else Limit._make(row)
 
 
-def limit_serve(tx: Tx, limit_id: int, turn: Turn) -> Served:
+def limit_serve(tx: Tx, limit_id: int, grant: Turn) -> Served:
     """Run one grant transaction: lock, release, leave, read, grant in ticket order.
 
     Statements that need no intermediate result are sent together with the lock. Each of them still
     takes its own snapshot, after the lock was granted.
     """
-    is_plain = not turn.leaves and not any(want.is_repeated for want in turn.wants)
+    is_plain = not grant.leaves and not any(want.is_repeated for want in grant.wants)
     if is_plain and tx.engine == "sqlite":
-        return _serve_sqlite(tx, limit_id, turn)
+        return _serve_sqlite(tx, limit_id, grant)
     lock = tx.later("limit_lock", {"limit_id": limit_id})
-    released = _releasing(tx, limit_id, turn.releases, "released")
-    early = _query_usage(tx, limit_id, with_queue=turn.collects) if is_plain else None
+    released = _releasing(tx, limit_id, grant.releases, "released")
+    early = _query_usage(tx, limit_id, with_queue=grant.collects) if is_plain else None
     row = first(lock.rows())
     if row is None:
         raise NotFound("limit", limit_id)
-    return _serve(tx, Limit._make(row), turn, _released(released), early)
+    return _serve(tx, Limit._make(row), grant, _released(released), early)
 
 
-def _serve_sqlite(tx: Tx, limit_id: int, turn: Turn) -> Served:
+def _serve_sqlite(tx: Tx, limit_id: int, grant: Turn) -> Served:
     """Grant on SQLite, where the transaction is the lock: read limit and usage in one statement."""
-    released = _releasing(tx, limit_id, turn.releases, "released")
-    query = _query_usage(tx, limit_id, with_queue=turn.collects, verb="limit_see")
+    released = _releasing(tx, limit_id, grant.releases, "released")
+    query = _query_usage(tx, limit_id, with_queue=grant.collects, verb="limit_see")
     row = first(query.usage.rows())
     if row is None:
         raise NotFound("limit", limit_id)
     limit = Limit._make(row[len(_Usage._fields) :])
-    return _serve(tx, limit, turn, _released(released), query)
+    return _serve(tx, limit, grant, _released(released), query)
 
 
-def serve(tx: Tx, limit: Limit, turn: Turn) -> Served:
+def serve(tx: Tx, limit: Limit, grant: Turn) -> Served:
     """Run a grant transaction for a limit whose row is already locked."""
-    released = _releasing(tx, limit.limit_id, turn.releases, "released")
-    return _serve(tx, limit, turn, _released(released), None)
+    released = _releasing(tx, limit.limit_id, grant.releases, "released")
+    return _serve(tx, limit, grant, _released(released), None)
 
 
 def _serve(
-    tx: Tx, limit: Limit, turn: Turn, released: Sequence[_Released], early: _UsageQuery | None
+    tx: Tx, limit: Limit, grant: Turn, released: Sequence[_Released], early: _UsageQuery | None
 ) -> Served:
     served = Served(limit=limit, released=len(released))
-    if turn.leaves:
-        _leave(tx, limit, turn.leaves)
-    wants = _adopt(tx, limit, turn, served)
-    query = early or _query_usage(tx, limit.limit_id, with_queue=turn.collects)
+    if grant.leaves:
+        _leave(tx, limit, grant.leaves)
+    wants = _adopt(tx, limit, grant, served)
+    query = early or _query_usage(tx, limit.limit_id, with_queue=grant.collects)
     usage = _read_usage(query)
     if usage.first_until_at is not None and usage.first_until_at + limit.grace_us <= usage.now:
         served.expired = _expire(tx, limit)
-        query = _query_usage(tx, limit.limit_id, with_queue=turn.collects)
+        query = _query_usage(tx, limit.limit_id, with_queue=grant.collects)
         usage = _read_usage(query)
     served.now = usage.now
-    served.limit = limit = _learn_success(tx, limit, turn, released, usage)
+    served.limit = limit = _learn_success(tx, limit, grant, released, usage)
     queue = None
     if wants or usage.has_tickets or usage.has_runs:
-        queue = _Queue(limit, turn.broker, usage, served)
+        queue = _Queue(limit, grant.broker, usage, served)
         _grant(tx, queue, wants, query.queue)
     collected = None
-    if turn.collects:
-        params = {"limit_id": limit.limit_id, "broker": turn.broker}
+    if grant.collects:
+        params = {"limit_id": limit.limit_id, "broker": grant.broker}
         collected = tx.later("limit_collect", params)
     if queue is not None:
         queue.report()
@@ -160,12 +160,12 @@ def _expire(tx: Tx, limit: Limit) -> int:
     return len(_released(_releasing(tx, limit.limit_id, gone, "expired")))
 
 
-def _adopt(tx: Tx, limit: Limit, turn: Turn, served: Served) -> list[Want]:
+def _adopt(tx: Tx, limit: Limit, grant: Turn, served: Served) -> list[Want]:
     """Answer repeated requests as before. Return the others."""
-    again = [want.request for want in turn.wants if want.is_repeated]
+    again = [want.request for want in grant.wants if want.is_repeated]
     if not again:
-        return list(turn.wants)
-    params = {"limit_id": limit.limit_id, "broker": turn.broker, "requests": again}
+        return list(grant.wants)
+    params = {"limit_id": limit.limit_id, "broker": grant.broker, "requests": again}
     if limit.rate is not None:
         served.now = tx.now()
     for row in tx.rows("limit_adopt_leases", params):
@@ -174,7 +174,7 @@ def _adopt(tx: Tx, limit: Limit, turn: Turn, served: Served) -> list[Want]:
         ticket = Ticket._make(row)
         served.tickets[ticket.request] = (ticket.ticket, ticket.asked_at)
     known = served.leases.keys() | served.tickets.keys()
-    return [want for want in turn.wants if want.request not in known]
+    return [want for want in grant.wants if want.request not in known]
 
 
 class _UsageQuery(NamedTuple):
@@ -200,7 +200,7 @@ def _page(tx: Tx, limit_id: int, after: int) -> Later:
 
 
 def _learn_success(
-    tx: Tx, limit: Limit, turn: Turn, released: Sequence[_Released], usage: _Usage
+    tx: Tx, limit: Limit, grant: Turn, released: Sequence[_Released], usage: _Usage
 ) -> Limit:
     """Raise an adaptive capacity for successes while the limit was fully used."""
     if not limit.is_adaptive or limit.learned is None or limit.capacity is None or not released:
@@ -208,7 +208,7 @@ def _learn_success(
     used = usage.held + sum(lease.weight for lease in released)
     if used < (limit.effective or 0):
         return limit
-    good = {release.token for release in turn.releases if release.is_good}
+    good = {release.token for release in grant.releases if release.is_good}
     count = sum(
         1 for lease in released if lease.token in good and lease.since_at >= (limit.learned_at or 0)
     )

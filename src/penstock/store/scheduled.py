@@ -67,8 +67,8 @@ def slots_open(tx: Tx, slots: Sequence[Slot], pace: Pace) -> tuple[Advanced, int
         flow_lock_open(tx, ordered)
     ids = flow_open_many(tx, openings)
     assert None not in ids, "the next generation is always new"
-    stirs = {flow_id: Stir(everything=True) for flow_id in ids if flow_id is not None}
-    return advance(tx, stirs, actor=SCHEDULER), used
+    wakeups = {flow_id: Stir(everything=True) for flow_id in ids if flow_id is not None}
+    return advance(tx, wakeups, actor=SCHEDULER), used
 
 
 def mode_and_partition(
