@@ -180,8 +180,7 @@ def _lease(tx: Tx, changes: Changes, holder: str | None) -> list[LookOrder]:
         snapshot, phase, processor = want.book, want.ask.phase, want.ask.processor or ""
         token = tokens.get(want.gate_id)
         if token is None:
-            # The running probe may have missed what made this one necessary, so the gate must not
-            # wait on it.
+            # The running probe may miss what triggered this evaluation: probe again right after it.
             snapshot.put(phase, processor, look_again=True, look_at=snapshot.now + LOOK_LEASE_US)
             continue
         again = snapshot.now + LOOK_LEASE_US + _SLACK_US

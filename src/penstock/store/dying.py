@@ -55,8 +55,8 @@ def bury(tx: Tx, sub: Subscription, failed: Sequence[Dying]) -> Buried:
         return Buried(is_done=False, letters=0, wake=set())
     contents = message_headers(tx, [d.copy_id or d.message_id for d in failed])
     if len(contents) < len({d.copy_id or d.message_id for d in failed}):
-        # Retention deleted a content: there is nothing left to copy, and the next pull ends the
-        # delivery.
+        # Retention deleted the content of a message: there is nothing to copy, and the next pull
+        # ends the delivery.
         return Buried(is_done=False, letters=0, wake=set())
     copies = [_copy(sub, d, contents[d.copy_id or d.message_id]) for d in failed]
     published = message_copy_to(tx, topic, copies)

@@ -1,7 +1,7 @@
 """Dead letters of runs and deliveries in one list: find, group, resolve.
 
-The transaction that ends a run or a delivery for good writes its dead letter (`runs`,
-`deliveries`). This module is what people and replays use to read and resolve them.
+The transaction that ends a run or a delivery permanently writes its dead letter (`runs`,
+`deliveries`). People and replays read and resolve dead letters through this module.
 """
 
 from __future__ import annotations

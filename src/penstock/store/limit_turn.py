@@ -120,7 +120,7 @@ def _serve(
 
 
 def _add_lease(served: Served, lease: Lease) -> None:
-    """Return a lease that another process granted; a rate may delay its use."""
+    """Add a lease granted by another process to the result; a rate may delay its use."""
     served.tell(lease)
     if served.limit.rate is not None:
         served.waits[lease.request] = max(0, lease.since_at - served.now)
@@ -250,7 +250,7 @@ class _Queue:
         return count
 
     def report(self) -> None:
-        """Return what was granted to, or queued for, the calling broker."""
+        """Add what was granted to, or queued for, the calling broker to the result."""
         served = self.served
         for row in self.grants.rows() if self.grants is not None else ():
             lease = Lease._make(row)

@@ -89,7 +89,7 @@ def run_start_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
 
 
 def run_release_many(tx: Tx, held: Iterable[tuple[int, int, int]]) -> set[int]:
-    """Return (run, token, delay) to the queue without counting an attempt."""
+    """Put (run, token, delay) back into the queue without counting an attempt."""
     rows = list(held)
     note = {"action": "released", "actor": "worker"}
     tx.run("journal_interrupt_many", note, batch=[row[:2] for row in rows])
@@ -101,7 +101,7 @@ def run_release_many(tx: Tx, held: Iterable[tuple[int, int, int]]) -> set[int]:
 
 
 def run_lapse_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
-    """Return CLAIMED runs with an expired lease to the queue, counting the lapse."""
+    """Put CLAIMED runs with an expired lease back into the queue, counting the lapse."""
     rows = list(held)
     tx.run("journal_interrupt_many", {"action": "lapsed", "actor": "sweeper"}, batch=rows)
     lapsed: dict[int, int] = dict(tx.rows("run_lapse_many", batch=rows))

@@ -89,7 +89,7 @@ def catch_up_reserve(tx: Tx, span_us: int) -> int:
 
 
 def catch_up_give_back(tx: Tx, span_us: int) -> None:
-    """Return the unused end of the span that this transaction reserved last."""
+    """Shorten the span that this transaction reserved last by its unused end."""
     tx.run("catch_up_give_back", {"span_us": span_us})
 
 

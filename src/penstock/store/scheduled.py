@@ -43,7 +43,7 @@ class Pace(NamedTuple):
 
 
 def slots_open(tx: Tx, slots: Sequence[Slot], pace: Pace) -> tuple[Advanced, int]:
-    """Open and start the flows of occurrences. Return also how many starts of the pace it used."""
+    """Open and start the flows of occurrences. Return the result and the starts used."""
     configs = of_configs(tx, [slot.config_id for slot in slots])
     mode_partition: dict[tuple[int, Micros], tuple[str, str]] = {}
     openings: list[Opening] = []

@@ -24,7 +24,7 @@ KINDS: Final = ("pull", "push", "bound")
 
 
 class Topic(NamedTuple):
-    """A row of a topic."""
+    """A topic as stored."""
 
     topic: int
     customer: int
@@ -35,7 +35,7 @@ class Topic(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """A row of a subscription. `dead_letter_name` is None also if that topic was deleted."""
+    """A subscription as stored. `dead_letter_name` is None also if that topic was deleted."""
 
     subscription: int
     customer: int

@@ -14,11 +14,11 @@ from penstock.store.api import Tx, first, one
 FOLD_BEHIND_US = 10 * MINUTE
 CHUNK = 5_000
 IDLE_LIMIT_US = 7 * DAY
-"""How long an unused limit is kept that was created by runs naming it."""
+"""How long an unused limit that runs created is kept."""
 
 
 def disk_risks(tx: Tx) -> list[str]:
-    """Return server settings that are off and could lose committed transactions."""
+    """Return server settings that are off and risk losing committed transactions."""
     return [str(name) for (name,) in tx.rows("disk_risks")]
 
 

@@ -324,7 +324,7 @@ WHERE e.run_id IS NOT NULL AND e.until_at IS NULL AND e.since_at <= {{now}} - :a
 ORDER BY r.run_id LIMIT :n {{pg:FOR UPDATE OF r SKIP LOCKED}};
 
 -- name: line_send_back
--- Return ready runs to the queues of their limits.
+-- Put ready runs back into the queues of their limits.
 -- scope: system (sweeper)
 UPDATE runs SET admission = 4, state_at = {{now}} WHERE run_id {{any ids}} AND admission = 0;
 

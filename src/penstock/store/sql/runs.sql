@@ -388,7 +388,7 @@ WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.token = batch.token AND 
 RETURNING runs.run_id;
 
 -- name: run_release_many
--- Return runs to the queue, untouched (drain) or snoozed; attempts are not counted.
+-- Put runs back into the queue, untouched (drain) or snoozed; attempts are not counted.
 -- scope: system (by token, known only to the holder)
 -- batch: run_id bigint, token bigint, delay_us bigint
 UPDATE runs SET state = 'PENDING', admission = 1, scheduled_time = {{now}} + batch.delay_us,
@@ -399,7 +399,7 @@ WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.token = batch.token
 RETURNING runs.run_id, runs.limits;
 
 -- name: run_lapse_many
--- Return CLAIMED runs with an expired lease to the queue; the lapse counts.
+-- Put CLAIMED runs with an expired lease back into the queue; the lapse counts.
 -- scope: system (sweeper)
 -- batch: run_id bigint, token bigint
 UPDATE runs SET state = 'PENDING', admission = 1, session_id = NULL, claimed_by = NULL,
