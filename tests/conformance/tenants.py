@@ -46,7 +46,7 @@ class Things(NamedTuple):
     held: Claimed
     ended: int
     dead: int
-    letter: int = 10**9
+    dead_letter: int = 10**9
     flow: int = 10**9
     override: int = 10**9
     item: int = 10**9
@@ -95,10 +95,10 @@ class Tenants:
         waiting = scoped.runs.submit("nightly")
         self._rows(number, waiting)
         self.client.pauses.pause("config", encode("cfg", config.config_id))
-        letter = self.client.dead_letters.of_run(dead)
-        assert letter is not None
-        run_ids = (waiting, claimed, ended, dead, letter.dead_letter_id)
-        return Things(who, number, config.config_id, *run_ids, *flow)
+        dead_letter = self.client.dead_letters.of_run(dead)
+        assert dead_letter is not None
+        ids = (waiting, claimed, ended, dead, dead_letter.dead_letter_id)
+        return Things(who, number, config.config_id, *ids, *flow)
 
     def _flow(self, who: str) -> tuple[int, int, int]:
         """Create a flow with completion, decisions, checks, override, intervention and breaker.
@@ -116,10 +116,10 @@ class Tenants:
         report = CompletionReport(pipeline="gated", processor="far", partition="p", mode="manual")
         scoped.flows.complete(report)
 
-        def observe(look: Look) -> list[Sighting]:
+        def observe(request: Look) -> list[Sighting]:
             return [
                 Sighting(key=d.key, looked_at=self.clock.now(), rows=1, days_present=0)
-                for d in look.dependencies
+                for d in request.dependencies
             ]
 
         Orchestrator(self.store, observe).run_once()

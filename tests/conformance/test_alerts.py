@@ -123,11 +123,11 @@ class TestDeadLetters:
     def test_resolve_once(self, world: World, status: str, replays: int) -> None:
         """A dead letter is resolved once; a second decision changes nothing."""
         (run_id,) = self.die(world, 1)
-        letter = world.read(lambda tx: dead_letter_get(tx, run_id=run_id))
-        assert letter is not None
+        dead_letter = world.read(lambda tx: dead_letter_get(tx, run_id=run_id))
+        assert dead_letter is not None
 
         def resolve(tx: Tx) -> set[int]:
-            closed = [(letter.dead_letter_id, "ok")]
+            closed = [(dead_letter.dead_letter_id, "ok")]
             return dead_letter_resolve_many(tx, closed, status=status, actor="ann")
 
         assert world.write(resolve)

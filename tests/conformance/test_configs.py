@@ -208,7 +208,7 @@ class TestRegistry:
         assert one["y"] == two["y"]
         assert set(one) == {"x", "y"}
         assert world.read(lambda tx: registry.customer_get(tx, "z")) == two["z"]
-        assert world.read(lambda tx: registry.customer_get(tx, "nobody")) is None
+        assert world.read(lambda tx: registry.customer_get(tx, "unknown")) is None
         assert world.write(lambda tx: registry.customer_ensure_many(tx, [])) == {}
 
     def test_hostile_names(self, world: World) -> None:

@@ -84,7 +84,7 @@ def test_reports_open_the_next_generation(stage: Stage) -> None:
 
 def test_an_unknown_processor_is_a_dead_letter(stage: Stage) -> None:
     """An unusable report is stored as a dead letter, separate from dead runs."""
-    got = stage.client.flows.complete(report(processor="nobody"))
+    got = stage.client.flows.complete(report(processor="unknown"))
     assert (got.flow_id, got.dead_letter_id is not None) == (None, True)
     assert stage.client.dead_letters.find(LetterFilter(kind="run")) == []
     rows = stage.sql("SELECT kind, error_type FROM dead_letters")

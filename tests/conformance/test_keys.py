@@ -172,7 +172,7 @@ def test_pages(client: Client) -> None:
     assert [key.key_id for key in client.keys.page(after=ids[2])] == ids[3:]
     assert [key.key_id for key in client.keys.page(customer="acme")] == [ids[0], ids[3]]
     with pytest.raises(NotFound):
-        client.keys.page(customer="nobody")
+        client.keys.page(customer="unknown")
 
 
 @pytest.mark.parametrize(

@@ -277,15 +277,23 @@ class TestHealth:
         (finished,) = world.fail(held, is_dead=True, error_type="VALIDATION_ERROR")
         assert finished.is_dead
         assert world.run(held.run_id).is_dead
-        (letter,) = world.read(lambda tx: dead_letter_find(tx, Wanted()))
-        assert (letter.kind, letter.subject, letter.customer_id) == ("run", held.run_id, "acme")
-        assert (letter.pipeline, letter.phase, letter.processor) == ("etl", "main", "extract")
-        assert (letter.error_type, letter.attempts, letter.status) == (
+        (dead_letter,) = world.read(lambda tx: dead_letter_find(tx, Wanted()))
+        assert (dead_letter.kind, dead_letter.subject, dead_letter.customer_id) == (
+            "run",
+            held.run_id,
+            "acme",
+        )
+        assert (dead_letter.pipeline, dead_letter.phase, dead_letter.processor) == (
+            "etl",
+            "main",
+            "extract",
+        )
+        assert (dead_letter.error_type, dead_letter.attempts, dead_letter.status) == (
             "VALIDATION_ERROR",
             3,
             "open",
         )
-        assert (letter.partition, letter.died_at) == ("p1", world.clock.now())
+        assert (dead_letter.partition, dead_letter.died_at) == ("p1", world.clock.now())
 
     def test_failures_count_up_and_reset(self, world: World) -> None:
         """Dead runs count up, retried failures do not, a success resets the count."""

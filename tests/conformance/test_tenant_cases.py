@@ -238,7 +238,7 @@ def anonymous(error: PenstockError, things: Things) -> tuple[type, str, str]:
     text = f"{error.message} {sorted(error.detail.items())}"
     runs = (things.waiting, things.held.run.run_id, things.ended, things.dead)
     ids = [*(encode("run", run) for run in runs), *flow_words(things)]
-    ids.append(encode("dl", things.letter))
+    ids.append(encode("dl", things.dead_letter))
     for word in (things.customer_id, cfg(things), *ids):
         text = text.replace(word, "ID")
     return type(error), error.code, text

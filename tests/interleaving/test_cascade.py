@@ -60,9 +60,9 @@ def scene_stage(stage: Stage) -> Stage:
     return stage
 
 
-def probe(look: Look) -> list[Sighting]:
+def probe(request: Look) -> list[Sighting]:
     """Observe that all data is present."""
-    return [Sighting(key=d.key, looked_at=0, rows=1) for d in look.dependencies]
+    return [Sighting(key=d.key, looked_at=0, rows=1) for d in request.dependencies]
 
 
 def orchestrate(name: str) -> Act:
