@@ -1,4 +1,4 @@
-"""API keys on both engines: made once, found by id, rotated with overlap, revoked for good."""
+"""API keys on both engines: created, found by id, rotated with overlap, revoked permanently."""
 
 import threading
 
@@ -25,20 +25,20 @@ def client(store: Store) -> Client:
 
 
 def text_of(key: ApiKey) -> str:
-    """The key itself, from the answer that made it."""
+    """Return the key itself, from the response that created it."""
     assert key.text is not None
     return key.text
 
 
 def secret_of(key: ApiKey) -> str:
-    """Its secret part."""
+    """Return the secret part of a key."""
     parsed = parse(key.text)
     assert parsed is not None
     return parsed.secret
 
 
 def test_create_and_use(client: Client) -> None:
-    """A new key names its bearer, role, customer and rate."""
+    """A new key identifies its bearer, role, customer and rate."""
     made = client.keys.create("ci", Role.WORKER, customer="acme", rate=2.5)
     assert made.state is KeyState.ACTIVE
     assert client.keys.authenticate(made.text) == Principal(
@@ -51,8 +51,8 @@ def test_create_and_use(client: Client) -> None:
     assert principal.actor == "key:ops"
 
 
-def test_shown_once(client: Client) -> None:
-    """No later answer has the key, and the key is nowhere in the database."""
+def test_secret_is_shown_once(client: Client) -> None:
+    """No later response has the key, and the key is nowhere in the database."""
     made = client.keys.create("ci", Role.ADMIN)
     again = client.keys.rotate(made.key_id)
     assert client.keys.get(made.key_id).text is None
@@ -63,12 +63,12 @@ def test_shown_once(client: Client) -> None:
 
 @pytest.mark.parametrize("text", ["", "pnk_x", "Bearer", None, 5])
 def test_no_key(client: Client, text: object) -> None:
-    """What is no key names nobody."""
+    """A malformed key authenticates no principal."""
     assert client.keys.authenticate(text) is None
 
 
 def test_wrong_secret_and_unknown_id(client: Client) -> None:
-    """A well-formed key with another secret or another id names nobody."""
+    """A well-formed key with another secret or another id authenticates no principal."""
     made = client.keys.create("ci", Role.ADMIN)
     other = client.keys.create("cd", Role.ADMIN)
     assert client.keys.authenticate(spell(made.key_id, new_secret())) is None
@@ -77,7 +77,7 @@ def test_wrong_secret_and_unknown_id(client: Client) -> None:
 
 
 def test_expiry(client: Client, clock: VirtualClock) -> None:
-    """A key holds until its moment, and neither rotates nor comes back after it."""
+    """A key is valid until its expiry, and neither rotates nor revives after it."""
     made = client.keys.create("ci", Role.VIEWER, expires_at=clock.now() + HOUR)
     clock.advance(HOUR - 1)
     assert client.keys.authenticate(made.text) is not None
@@ -89,7 +89,7 @@ def test_expiry(client: Client, clock: VirtualClock) -> None:
 
 
 def test_rotation_with_overlap(client: Client, clock: VirtualClock) -> None:
-    """Both secrets hold for the overlap, then the new one alone; a third ends the first at once."""
+    """Both secrets are valid for the overlap, then only the new one; a third ends the first."""
     first = client.keys.create("ci", Role.VIEWER)
     second = client.keys.rotate(first.key_id)
     assert second.state is KeyState.ROTATING
@@ -105,7 +105,7 @@ def test_rotation_with_overlap(client: Client, clock: VirtualClock) -> None:
 
 
 def test_rotation_at_once(client: Client) -> None:
-    """Without an overlap the old secret ends with the call."""
+    """Without an overlap, the old secret ends with the call."""
     first = client.keys.create("ci", Role.VIEWER)
     second = client.keys.rotate(first.key_id, overlap_us=0)
     assert client.keys.authenticate(first.text) is None
@@ -113,7 +113,7 @@ def test_rotation_at_once(client: Client) -> None:
 
 
 def test_revocation(client: Client) -> None:
-    """A revoked key names nobody, with either secret, and stays revoked."""
+    """A revoked key authenticates no principal, with either secret, and stays revoked."""
     first = client.keys.create("ci", Role.VIEWER)
     second = client.keys.rotate(first.key_id)
     assert client.keys.revoke(first.key_id, reason="lost")
@@ -127,23 +127,23 @@ def test_revocation(client: Client) -> None:
         client.keys.rotate(first.key_id)
 
 
-def test_changes_are_written_down(client: Client) -> None:
-    """Creation, rotation and revocation are in the journal: who and why, no secret, no hash."""
+def test_changes_are_journaled(client: Client) -> None:
+    """Creation, rotation and revocation are journaled with actor and reason, without secrets."""
     made = client.keys.create("ci", Role.VIEWER, customer="acme", actor="ann")
     client.keys.rotate(made.key_id, actor="bob")
     client.keys.revoke(made.key_id, reason="lost", actor="cid")
     row = client.store.read(lambda tx: key_get(tx, made.key_id))
     assert row is not None
-    lines = client.store.read(lambda tx: journal_for(tx, "key", made.key_id))
-    assert [(line.action, line.actor, line.why) for line in lines] == [
+    entries = client.store.read(lambda tx: journal_for(tx, "key", made.key_id))
+    assert [(entry.action, entry.actor, entry.why) for entry in entries] == [
         ("created", "ann", None), ("rotated", "bob", None), ("revoked", "cid", "lost"),
     ]  # fmt: skip
-    assert {line.customer for line in lines} == {row.customer}
-    assert not any(hash in str(lines) for hash in (row.hash, row.previous_hash or "none"))
+    assert {entry.customer for entry in entries} == {row.customer}
+    assert not any(hash in str(entries) for hash in (row.hash, row.previous_hash or "none"))
 
 
-def test_last_use_is_noted_once_a_minute(client: Client, clock: VirtualClock) -> None:
-    """Use is remembered, and written at most once a minute."""
+def test_last_use_is_written_once_a_minute(client: Client, clock: VirtualClock) -> None:
+    """The last use is recorded, at most once a minute."""
     made = client.keys.create("ci", Role.VIEWER)
     assert client.keys.get(made.key_id).last_used_at is None
     start = clock.now()
@@ -157,7 +157,7 @@ def test_last_use_is_noted_once_a_minute(client: Client, clock: VirtualClock) ->
     assert client.keys.get(made.key_id).last_used_at == start + MINUTE + 1
 
 
-def test_a_refused_key_is_not_used(client: Client) -> None:
+def test_a_refused_key_does_not_count_as_used(client: Client) -> None:
     """A wrong secret does not count as a use."""
     made = client.keys.create("ci", Role.VIEWER)
     client.keys.authenticate(spell(made.key_id, new_secret()))
@@ -165,14 +165,14 @@ def test_a_refused_key_is_not_used(client: Client) -> None:
 
 
 def test_pages(client: Client) -> None:
-    """Keys come in order of their ids, of everybody or of one customer."""
+    """Keys are listed in id order, of all customers or of one."""
     ids = [client.keys.create(f"k{n}", "viewer", customer=c).key_id
            for n, c in enumerate(["acme", None, "bravo", "acme"])]  # fmt: skip
     assert [key.key_id for key in client.keys.page(limit=3)] == ids[:3]
     assert [key.key_id for key in client.keys.page(after=ids[2])] == ids[3:]
     assert [key.key_id for key in client.keys.page(customer="acme")] == [ids[0], ids[3]]
     with pytest.raises(NotFound):
-        client.keys.page(customer="nobody")
+        client.keys.page(customer="unknown")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_pages(client: Client) -> None:
     ],
 )  # fmt: skip
 def test_bad_input(client: Client, field: str, given: dict[str, object]) -> None:
-    """A bad field is refused by its name, and no key is made."""
+    """An invalid field is refused by its name, and no key is created."""
     wanted = {"name": "ci", "role": "viewer", **given}
     with pytest.raises(InvalidInput) as caught:
         client.keys.create(**wanted)  # type: ignore[arg-type]
@@ -194,7 +194,7 @@ def test_bad_input(client: Client, field: str, given: dict[str, object]) -> None
 
 
 def test_bad_overlaps_and_ids(client: Client) -> None:
-    """An overlap has bounds; a key that is not there is not found."""
+    """An overlap has bounds; an unknown key is not found."""
     made = client.keys.create("ci", Role.VIEWER)
     for overlap in (-1, 31 * DAY, True):
         with pytest.raises(InvalidInput):
@@ -205,7 +205,7 @@ def test_bad_overlaps_and_ids(client: Client) -> None:
 
 
 def test_server_secrets(open_store: OpenStore) -> None:
-    """Servers that start together agree on a secret; names are apart."""
+    """Servers that start at the same time agree on a secret; each name has its own."""
     stores = [open_store() for _ in range(4)]
     found: list[str] = []
 

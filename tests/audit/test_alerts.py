@@ -1,4 +1,4 @@
-"""Alert records, dead letters and remembered requests."""
+"""Alerts, dead letters and idempotency keys."""
 
 import json
 import threading
@@ -32,10 +32,10 @@ def alert(key: str = "k", **fields: object) -> Alert:
 
 
 class TestAlerts:
-    """One row while it is open, however often its condition is seen."""
+    """One row while it is open, however often its condition recurs."""
 
     def test_counts_while_open(self, world: World) -> None:
-        """A repeated alert counts on the open row, with the newest words, and is announced once."""
+        """A repeated alert counts on the open row, with the newest text, and is announced once."""
         world.write(lambda tx: registry.topic_ensure(tx, "penstock.alerts"))
         one = world.write(lambda tx: alerts.alert_open(tx, alert(customer=world.customer)))
         opened_at = world.clock.now()
@@ -51,13 +51,13 @@ class TestAlerts:
         assert message.topic == "penstock.alerts"
         assert json.loads(message.payload)["alert_id"] == one
 
-    def test_unheard(self, world: World) -> None:
-        """Nobody listens: nothing is left in the outbox for ever."""
+    def test_without_a_topic(self, world: World) -> None:
+        """Without a topic, no announcement stays in the outbox."""
         world.write(lambda tx: alerts.alert_open(tx, alert(customer=world.customer)))
         assert world.write(lambda tx: journal.outbox_take(tx, 10)) == []
 
     def test_resolve_and_reopen(self, world: World) -> None:
-        """A resolved alert stays as it is; the next occurrence opens a new one."""
+        """A resolved alert stays unchanged; the next occurrence opens a new one."""
         one = world.write(lambda tx: alerts.alert_open(tx, alert()))
         assert world.write(lambda tx: alerts.alert_resolve(tx, "k", "ann"))
         assert not world.write(lambda tx: alerts.alert_resolve(tx, "k", "ann"))
@@ -69,7 +69,7 @@ class TestAlerts:
         ]  # fmt: skip
 
     def test_filters(self, world: World) -> None:
-        """Lists are newest first and narrow by state and customer."""
+        """Lists are newest first and filter by state and customer."""
         (beta,) = world.customers("beta")
         one = world.write(lambda tx: alerts.alert_open(tx, alert("1", customer=world.customer)))
         two = world.write(lambda tx: alerts.alert_open(tx, alert("2", customer=beta)))
@@ -94,10 +94,10 @@ class TestAlerts:
 
 
 class TestDeadLetters:
-    """Runs that died, until a person decides."""
+    """Dead runs, until a person decides."""
 
     def die(self, world: World, n: int, **fields: object) -> list[int]:
-        """Let runs die; their ids."""
+        """End runs as dead. Return their ids."""
         held = [world.running(**fields) for _ in range(n)]
         world.fail(*held, is_dead=True)
         return [h.run_id for h in held]
@@ -105,16 +105,16 @@ class TestDeadLetters:
     def test_pages_and_filters(self, world: World) -> None:
         """Dead letters are listed newest first, by customer and status, page by page."""
         (beta,) = world.customers("beta")
-        mine = self.die(world, 4)
-        theirs = self.die(world, 1, customer=beta)
+        own = self.die(world, 4)
+        foreign = self.die(world, 1, customer=beta)
 
         def subjects(**fields: object) -> list[int]:
             wanted = Wanted(**fields)  # type: ignore[arg-type]
             rows = world.read(lambda tx: dead_letter_find(tx, wanted))
             return [row.subject for row in rows]
 
-        assert subjects() == [*theirs, *reversed(mine)]
-        assert subjects(customer=beta) == theirs
+        assert subjects() == [*foreign, *reversed(own)]
+        assert subjects(customer=beta) == foreign
         assert subjects(status="replayed") == []
         page = world.read(lambda tx: dead_letter_find(tx, Wanted(), limit=2))
         last = page[-1].dead_letter_id
@@ -123,13 +123,13 @@ class TestDeadLetters:
 
     @pytest.mark.parametrize(("status", "replays"), [("replayed", 1), ("discarded", 0)])
     def test_resolve_once(self, world: World, status: str, replays: int) -> None:
-        """A dead letter is closed once; a second decision changes nothing."""
+        """A dead letter is resolved once; a second decision changes nothing."""
         (run_id,) = self.die(world, 1)
-        letter = world.read(lambda tx: dead_letter_get(tx, run_id=run_id))
-        assert letter is not None
+        dead_letter = world.read(lambda tx: dead_letter_get(tx, run_id=run_id))
+        assert dead_letter is not None
 
         def resolve(tx: Tx) -> set[int]:
-            closed = [(letter.dead_letter_id, "ok")]
+            closed = [(dead_letter.dead_letter_id, "ok")]
             return dead_letter_resolve_many(tx, closed, status=status, actor="ann")
 
         assert world.write(resolve)
@@ -143,10 +143,10 @@ class TestDeadLetters:
 
 
 class TestRequests:
-    """A client may repeat a request safely."""
+    """A client can repeat a request safely."""
 
     def ask(self, world: World, key: str, body: bytes, answer: object) -> object:
-        """Handle a request: the earlier answer, or do it and remember."""
+        """Handle a request: return the stored response, or do the work and store it."""
 
         def handle(tx: Tx) -> object:
             earlier = alerts.request_begin(tx, "acme:submit", key, body)
@@ -158,12 +158,12 @@ class TestRequests:
         return world.write(handle)
 
     def test_same_body(self, world: World) -> None:
-        """The same request gets the first answer again."""
+        """The same request gets the first response again."""
         assert self.ask(world, "k", b"x", {"run": 1}) == {"run": 1}
         assert self.ask(world, "k", b"x", {"run": 2}) == {"run": 1}
         assert self.ask(world, "other", b"x", {"run": 3}) == {"run": 3}
 
-    def test_other_body(self, world: World) -> None:
+    def test_different_body(self, world: World) -> None:
         """The same key with another body is refused and changes nothing."""
         self.ask(world, "k", b"x", 1)
         before = world.dump("requests")
@@ -172,7 +172,7 @@ class TestRequests:
         assert world.dump("requests") == before
 
     def test_unanswered(self, world: World) -> None:
-        """A key whose first request has not answered is in use."""
+        """A key whose first request has not finished is in use."""
         world.write(lambda tx: alerts.request_begin(tx, "acme:submit", "k", b"x"))
         with pytest.raises(Conflict):
             self.ask(world, "k", b"x", 1)
@@ -188,14 +188,14 @@ class TestRequests:
             world.write(body)
         assert self.ask(world, "k", b"y", 7) == 7
 
-    def test_scopes_are_apart(self, world: World) -> None:
+    def test_scopes_are_separate(self, world: World) -> None:
         """Two callers may use the same key."""
         self.ask(world, "k", b"x", 1)
         begin = alerts.request_begin
         assert world.write(lambda tx: begin(tx, "beta:submit", "k", b"y")) is None
 
-    def test_forgotten_after_a_day(self, world: World) -> None:
-        """A key is free again once its memory expired and was pruned."""
+    def test_expires_after_a_day(self, world: World) -> None:
+        """A key can be used again once it has expired and was pruned."""
         self.ask(world, "k", b"x", 1)
         world.clock.advance(DAY)
         assert world.write(lambda tx: store.prune(tx, store.Retention()))["requests"] == 0
@@ -205,7 +205,7 @@ class TestRequests:
         assert self.ask(world, "k", b"y", 2) == 2
 
     def test_racing(self, world: World, open_store: OpenStore) -> None:
-        """Of many equal requests at once one is done, and all get its answer."""
+        """Of many equal requests at once, one is executed, and all get its response."""
         worlds = [World(open_store(), world.clock) for _ in range(3)]
         answers: list[object] = []
 

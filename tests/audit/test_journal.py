@@ -1,4 +1,4 @@
-"""Journal, seals and outbox: in the transaction they describe, in an order that misses nothing."""
+"""Journal, seals and outbox: written in the transaction they describe, read without gaps."""
 
 import json
 import threading
@@ -19,7 +19,7 @@ only_postgres = pytest.mark.parametrize(
 
 
 def entries(n: int, subject: int = 1) -> list[Entry]:
-    """Some entries about a gate."""
+    """Build some entries about a gate."""
     return [Entry("gate", subject, None, f"step{i}", "tester", why=f"w{i}") for i in range(n)]
 
 
@@ -30,12 +30,12 @@ def append(world: World, n: int, subject: int = 1) -> None:
 
 @contextmanager
 def slow_transaction(store: Store, body: Callable[[Tx], object]) -> Iterator[threading.Event]:
-    """Run `body` in a transaction of its own that stays open until the block ends or is let go."""
+    """Run `body` in a transaction that stays open until the block ends or releases it."""
     wrote, let_go = threading.Event(), threading.Event()
 
     def held_open(tx: Tx) -> None:
         body(tx)
-        tx.rows("store_ping")  # writes wait for the next answer: this sends them
+        tx.rows("store_ping")  # queued writes are sent with the next result that is needed
         wrote.set()
         assert let_go.wait(30)
 
@@ -66,14 +66,14 @@ class TestJournal:
         assert len(world.read(lambda tx: journal.journal_for(tx, "gate", 1, limit=2))) == 2
 
     def test_every_column(self, world: World) -> None:
-        """Every column of an entry is kept."""
+        """Every column of an entry is stored."""
         entry = Entry("gate", 7, world.customer, "decided", "ann", "A", "B", 5, "why", '{"x":1}')
         world.write(lambda tx: journal.journal_append_many(tx, [entry]))
         (row,) = world.read(lambda tx: journal.journal_for(tx, "gate", 7))
         assert tuple(row)[2:] == tuple(entry)
 
     def test_rollback_leaves_nothing(self, world: World) -> None:
-        """A transaction that rolls back leaves neither journal nor outbox behind."""
+        """A transaction that rolls back leaves neither journal entries nor messages behind."""
 
         def body(tx: Tx) -> None:
             journal.journal_append_many(tx, entries(3))
@@ -87,18 +87,18 @@ class TestJournal:
 
 
 class TestSeals:
-    """Sealing in blocks, and what verification finds."""
+    """Sealing in blocks, and what verification detects."""
 
     def seal(self, world: World, n: int = 100) -> int:
         """Seal the next block."""
         return world.write(lambda tx: journal.seal_next(tx, n))
 
     def verify(self, world: World) -> tuple[int, int, str | None]:
-        """Recompute every seal from a reading transaction."""
+        """Recompute every seal in a read transaction."""
         return world.read(journal.seals_verify)
 
     def tamper(self, world: World, text: str) -> None:
-        """Change the journal behind its guard."""
+        """Change the journal with its protection disabled."""
         if world.store.capabilities.engine == "postgres":
             world.sql("ALTER TABLE journal DISABLE TRIGGER USER")
         else:
@@ -106,14 +106,14 @@ class TestSeals:
         world.sql(text)
 
     def sealed(self, world: World, blocks: int = 3, size: int = 4) -> None:
-        """A journal of some sealed blocks and a rest."""
+        """Create a journal of some sealed blocks and unsealed entries."""
         for block in range(blocks):
             append(world, size, subject=block)
             assert self.seal(world) == size
         append(world, 2, subject=99)
 
     def test_blocks(self, world: World) -> None:
-        """Blocks take what is there in order, at most as many as asked, and chain to each other."""
+        """Blocks take entries in order, at most as many as requested, and chain to each other."""
         assert self.seal(world) == 0
         assert self.verify(world) == (0, 0, None)
         append(world, 10)
@@ -124,8 +124,8 @@ class TestSeals:
         assert heads[0][0] == ""
         assert [previous for previous, _ in heads[1:]] == [head for _, head in heads[:-1]]
 
-    def test_unsealed_rest_is_fine(self, world: World) -> None:
-        """Entries not sealed yet are no fault."""
+    def test_unsealed_entries_are_valid(self, world: World) -> None:
+        """Entries not sealed yet are not reported as a problem."""
         self.sealed(world)
         assert self.verify(world) == (3, 12, None)
 
@@ -144,8 +144,8 @@ class TestSeals:
             "UPDATE seals SET entries = entries - 1",
         ],
     )
-    def test_tampering_shows(self, world: World, change: str) -> None:
-        """A changed or removed entry or seal is found."""
+    def test_tampering_is_detected(self, world: World, change: str) -> None:
+        """A changed or removed entry or seal is detected."""
         self.sealed(world)
         self.tamper(world, change)
         _, _, problem = self.verify(world)
@@ -153,8 +153,8 @@ class TestSeals:
         assert problem.startswith("block ")
 
     @only_postgres
-    def test_inserted_entry_shows(self, world: World) -> None:
-        """An entry slipped in among sealed ones is found (SQLite has no free number there)."""
+    def test_inserted_entry_is_detected(self, world: World) -> None:
+        """An entry inserted among sealed ones is detected (SQLite has no free number there)."""
         self.sealed(world)
         columns = "at, kind, subject, customer, action, actor"
         world.sql(
@@ -163,8 +163,8 @@ class TestSeals:
         )
         assert self.verify(world)[2] is not None
 
-    def test_sealing_goes_on_after_rollback(self, world: World) -> None:
-        """A sealer that fails leaves no half block; the next one seals the same entries."""
+    def test_sealing_continues_after_rollback(self, world: World) -> None:
+        """A sealer that fails leaves no partial block; the next one seals the same entries."""
         append(world, 3)
 
         def body(tx: Tx) -> None:
@@ -199,10 +199,10 @@ class TestSeals:
 
 
 class TestOutbox:
-    """Messages that leave with a transaction."""
+    """Messages that are sent with a transaction."""
 
     def take(self, world: World, n: int = 100) -> list[int]:
-        """Take messages; what they carry."""
+        """Take messages. Return their payloads."""
         messages = world.write(lambda tx: journal.outbox_take(tx, n))
         return [json.loads(message.payload) for message in messages]
 
@@ -216,7 +216,7 @@ class TestOutbox:
         world.write(body)
 
     def test_in_order_and_once(self, world: World) -> None:
-        """Messages are taken in order, at most as many as asked, each once."""
+        """Messages are taken in order, at most as many as requested, each once."""
         self.put(world, *range(7))
         assert world.read(journal.outbox_count) == (7, world.clock.now())
         assert [self.take(world, 3) for _ in range(4)] == [[0, 1, 2], [3, 4, 5], [6], []]
@@ -231,8 +231,8 @@ class TestOutbox:
         assert json.loads(message.payload) == payload
         assert message.created_at == world.clock.now()
 
-    def test_failed_taker_gives_back(self, world: World) -> None:
-        """Messages of a taker that fails are there for the next."""
+    def test_failed_relay_loses_nothing(self, world: World) -> None:
+        """Messages of a relay that fails are there for the next."""
         self.put(world, 1, 2)
 
         def body(tx: Tx) -> None:
@@ -252,15 +252,15 @@ class TestOutbox:
         assert self.take(world) == [1]
 
     @only_postgres
-    def test_two_takers(self, world: World, open_store: OpenStore) -> None:
-        """What one taker holds the other neither waits for nor gets."""
+    def test_two_relays(self, world: World, open_store: OpenStore) -> None:
+        """A second relay neither waits for nor gets messages that the first holds."""
         self.put(world, *range(6))
         with slow_transaction(open_store(), lambda tx: journal.outbox_take(tx, 4)):
             assert self.take(world) == [4, 5]
         assert self.take(world) == []
 
-    def test_racing_takers(self, world: World, open_store: OpenStore) -> None:
-        """Takers racing over 300 messages get each of them once."""
+    def test_racing_relays(self, world: World, open_store: OpenStore) -> None:
+        """Relays racing over 300 messages get each of them once."""
         self.put(world, *range(300))
         worlds = [World(open_store(), world.clock) for _ in range(3)]
         got: list[int] = []

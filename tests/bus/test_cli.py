@@ -59,7 +59,7 @@ class TestCreate:
         assert "ack_deadline_seconds was 60, is 20" in out
         assert 'filter was attributes.a = "b", is none' in bus.ok(*again)
         refused = bus(*again, "--ordered")
-        assert (refused.code, "--ordered) is for good" in refused.err) == (2, True)
+        assert (refused.code, "--ordered) cannot change" in refused.err) == (2, True)
         assert "changed" not in bus.ok("subscriptions", "create", "other", "--topic", "rosters")
 
     def test_forbidden_endpoint(self, bus: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

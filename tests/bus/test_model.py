@@ -32,7 +32,7 @@ quiet = settings(deadline=None, suppress_health_check=list(HealthCheck), derando
 
 @dataclass
 class Expected:
-    """One delivery as the model has it: what a simple program would keep in a dictionary."""
+    """One delivery in the model: what a simple program would keep in a dictionary."""
 
     key: str | None
     state: str = "ready"
@@ -46,32 +46,32 @@ class Expected:
 
 @dataclass
 class Model:
-    """What one subscription should hold; ordered by key when `is_ordered`."""
+    """The expected state of one subscription; ordered by key if `is_ordered`."""
 
     is_ordered: bool
     now: int
     rows: dict[int, Expected] = field(default_factory=dict)
 
     def open(self) -> list[int]:
-        """Messages that are not settled, in order."""
+        """Return the messages that are not settled, in order."""
         return [m for m in sorted(self.rows) if self.rows[m].state in LIVE]
 
     def settle(self, message: int, state: str) -> None:
-        """End a round and let the next of its key move up."""
+        """End a generation and make the next delivery of its key ready."""
         row = self.rows[message]
         row.state, row.held = state, None
         self.promote(row.key)
 
     def promote(self, key: str | None) -> None:
-        """The first behind a key is ready when nobody is in front."""
+        """Make the first delivery behind a key ready if none precedes it."""
         if key is None:
             return
-        mine = [m for m in self.open() if self.rows[m].key == key]
-        if mine and all(self.rows[m].state == "behind" for m in mine):
-            self.rows[mine[0]].state = "ready"
+        same_key = [m for m in self.open() if self.rows[m].key == key]
+        if same_key and all(self.rows[m].state == "behind" for m in same_key):
+            self.rows[same_key[0]].state = "ready"
 
     def enter(self, message: int, row: Expected) -> None:
-        """A delivery arrives: behind its key, or ready."""
+        """Add a delivery: behind its key, or ready."""
         taken = row.key is not None and any(self.rows[m].key == row.key for m in self.open())
         row.state = "behind" if taken else "ready"
         self.rows[message] = row
@@ -83,7 +83,7 @@ class Model:
                 self.promote(row.key)
 
     def fail(self, message: int, *, poison: bool) -> None:
-        """A delivery was refused or lapsed."""
+        """Fail a delivery that was nacked or lapsed."""
         row = self.rows[message]
         if poison or row.attempt >= 5:
             self.settle(message, "dead_lettered")
@@ -92,7 +92,7 @@ class Model:
         row.at = self.now + min(10 * 2 ** (row.attempt - 1), 600) * SECOND
 
     def advance(self, seconds: int) -> None:
-        """Time goes on: what lapsed is given back, then what is due is ready."""
+        """Advance the time: lapsed deliveries are returned, then due ones become ready."""
         self.now += seconds * SECOND
         for m in self.open():
             row = self.rows[m]
@@ -101,7 +101,7 @@ class Model:
         self.due()
 
     def due(self) -> None:
-        """What has waited long enough is ready."""
+        """Make due deliveries ready."""
         for m in self.open():
             row = self.rows[m]
             if row.state == "delayed" and row.at <= self.now:
@@ -112,7 +112,7 @@ LIVE = ("ready", "leased", "delayed", "behind")
 
 
 class Play:
-    """One history on a real store, with the model beside it."""
+    """One history on a real store, compared with the model."""
 
     def __init__(self, world: BusWorld, name: str, *, is_ordered: bool) -> None:
         self.world = world
@@ -125,103 +125,103 @@ class Play:
         self.held: list[Handed] = []
 
     def step(self, name: str, n: int) -> None:
-        """One step on both, then everything is compared."""
+        """Run one step on both, then compare everything."""
         getattr(self, f"do_{name}")(n)
         self.compare()
 
     def do_publish(self, n: int) -> None:
-        """Some messages, some with keys."""
+        """Publish some messages, some with keys."""
         for k in range(n % 3 + 1):
             key = (None, "a", "b", "c")[(n + k) % 4]
             (message,) = self.world.publish(f"{n}", topic=self.topic, ordering_key=key)
             self.model.enter(message, Expected(key if self.model.is_ordered else None))
 
     def do_pull(self, n: int) -> None:
-        """A batch, oldest first; the due ones only when nothing else is ready."""
+        """Pull a batch, oldest first; delayed ones become ready only if nothing else is."""
         got = self.world.pull(self.sub, n + 1)
         ready = [m for m in self.model.open() if self.model.rows[m].state == "ready"]
         if not ready:
             self.model.due()
             ready = [m for m in self.model.open() if self.model.rows[m].state == "ready"]
         assert [h.message_id for h in got] == ready[: n + 1]
-        for handed in got:
-            row = self.model.rows[handed.message_id]
+        for leased in got:
+            row = self.model.rows[leased.message_id]
             row.state, row.at = "leased", self.model.now + 60 * SECOND
             row.attempt += 1
             row.epoch += 1
-            assert (handed.attempt, handed.epoch) == (row.attempt, row.epoch)
-            assert (handed.round, handed.replays) == (row.round, row.replays)
-            row.held = handed
+            assert (leased.attempt, leased.epoch) == (row.attempt, row.epoch)
+            assert (leased.round, leased.replays) == (row.round, row.replays)
+            row.held = leased
         self.held += got
 
     def _one(self, n: int) -> Handed | None:
         return self.held[n % len(self.held)] if self.held else None
 
-    def _is_current(self, handed: Handed) -> bool:
-        return self.model.rows[handed.message_id].held is handed
+    def _is_current(self, leased: Handed) -> bool:
+        return self.model.rows[leased.message_id].held is leased
 
     def do_ack(self, n: int) -> None:
-        """Ack one that was handed over once, current or not."""
-        if (handed := self._one(n)) is None:
+        """Ack a delivery that was leased once, current or not."""
+        if (leased := self._one(n)) is None:
             return
-        is_current = self._is_current(handed)
-        assert self.world.ack(self.sub, handed) == int(is_current)
+        is_current = self._is_current(leased)
+        assert self.world.ack(self.sub, leased) == int(is_current)
         if is_current:
-            self.model.settle(handed.message_id, "acked")
+            self.model.settle(leased.message_id, "acked")
 
     def do_nack(self, n: int, *, poison: bool = False) -> None:
-        """Give one back."""
-        if (handed := self._one(n)) is None:
+        """Nack a delivery."""
+        if (leased := self._one(n)) is None:
             return
-        is_current = self._is_current(handed)
+        is_current = self._is_current(leased)
         kind = ErrorKind.POISON if poison else ErrorKind.TRANSIENT
-        refused = self.world.nack(self.sub, handed, kind=kind)
+        refused = self.world.nack(self.sub, leased, kind=kind)
         assert len(refused.tickets) == int(is_current)
         if is_current:
-            self.model.fail(handed.message_id, poison=poison)
+            self.model.fail(leased.message_id, poison=poison)
 
     def do_poison(self, n: int) -> None:
-        """Give one back as poison."""
+        """Nack a delivery as poison."""
         self.do_nack(n, poison=True)
 
     def do_extend(self, n: int) -> None:
-        """Move one deadline."""
-        if (handed := self._one(n)) is None:
+        """Extend a deadline."""
+        if (leased := self._one(n)) is None:
             return
-        ticket, extend = (handed.message_id, handed.epoch), (n + 1) * 20 * SECOND
+        ticket, extend = (leased.message_id, leased.epoch), (n + 1) * 20 * SECOND
         done = self.world.write(lambda tx: delivery_extend(tx, self.sub, [ticket], extend))
-        assert done == ({ticket} if self._is_current(handed) else set())
+        assert done == ({ticket} if self._is_current(leased) else set())
         if done:
-            self.model.rows[handed.message_id].at = self.model.now + extend
+            self.model.rows[leased.message_id].at = self.model.now + extend
 
     def do_release(self, n: int) -> None:
-        """Give one back that nobody tried: no attempt, no wait."""
-        if (handed := self._one(n)) is None:
+        """Release an untried delivery: no attempt is counted, and it does not wait."""
+        if (leased := self._one(n)) is None:
             return
-        ticket = (handed.message_id, handed.epoch)
+        ticket = (leased.message_id, leased.epoch)
         done = self.world.write(lambda tx: delivery_release(tx, self.sub, [ticket]))
-        assert done == ({ticket} if self._is_current(handed) else set())
+        assert done == ({ticket} if self._is_current(leased) else set())
         if done:
-            row = self.model.rows[handed.message_id]
+            row = self.model.rows[leased.message_id]
             row.state, row.held = "ready", None
             row.attempt -= 1
 
     def do_stale(self, n: int) -> None:
-        """An epoch from the future or the past changes nothing."""
-        if (handed := self._one(n)) is None:
+        """Use an epoch from the future or the past, which changes nothing."""
+        if (leased := self._one(n)) is None:
             return
-        for epoch in (handed.epoch - 1, handed.epoch + 1 + n):
-            if self.model.rows[handed.message_id].epoch != epoch:
-                assert self.world.ack(self.sub, handed._replace(epoch=epoch)) == 0
+        for epoch in (leased.epoch - 1, leased.epoch + 1 + n):
+            if self.model.rows[leased.message_id].epoch != epoch:
+                assert self.world.ack(self.sub, leased._replace(epoch=epoch)) == 0
 
     def do_advance(self, n: int) -> None:
-        """Seconds or minutes."""
+        """Advance by seconds or minutes."""
         seconds = (1, 9, 10, 20, 61)[n % 5]
         self.world.pass_seconds(seconds)
         self.model.advance(seconds)
 
     def do_replay(self, n: int) -> None:
-        """Replay any message: a new round when it is settled, else a conflict."""
+        """Replay any message: a new generation if it is settled, else a conflict."""
         if not self.model.rows:
             return
         message = sorted(self.model.rows)[n % len(self.model.rows)]
@@ -235,7 +235,7 @@ class Play:
         self.model.enter(message, again)
 
     def do_seek(self, n: int) -> None:
-        """To the beginning: everything settled comes again."""
+        """Seek to the beginning: everything settled is delivered again."""
         self.world.seek(self.sub, 0, n + 1)
         for message in sorted(self.model.rows):
             row = self.model.rows[message]
@@ -244,7 +244,7 @@ class Play:
                 self.model.enter(message, again)
 
     def do_purge(self, n: int) -> None:
-        """The oldest few end, held or not."""
+        """Purge the oldest few, leased or not."""
         count = self.world.write(lambda tx: delivery_purge(tx, self.sub, n=n % 3))
         gone = self.model.open()[: n % 3]
         assert count == len(gone)
@@ -252,7 +252,7 @@ class Play:
             self.model.settle(message, "purged")
 
     def compare(self) -> None:
-        """Rows and model are the same, and the invariants hold."""
+        """Compare the rows with the model, and check the invariants."""
         self.world.checked()
         found = {
             row[0]: ("ready", "leased", "delayed", "behind")[row[1]]
@@ -265,7 +265,7 @@ class Play:
 
 
 def memory_world() -> BusWorld:
-    """A fresh world in memory."""
+    """Return a fresh world in memory."""
     clock = VirtualClock(CLOCK_START)
     store = SqliteStore(":memory:", clock)
     store.migrate()
@@ -275,7 +275,7 @@ def memory_world() -> BusWorld:
 @given(history=histories, is_ordered=st.booleans())
 @settings(quiet, max_examples=60)
 def test_agrees_with_the_model(history: list[Step], is_ordered: bool) -> None:
-    """Whatever the history, every answer and every row is the model's."""
+    """For every history, all results and rows equal the model's."""
     world = memory_world()
     try:
         play = Play(world, "played", is_ordered=is_ordered)
@@ -287,7 +287,7 @@ def test_agrees_with_the_model(history: list[Step], is_ordered: bool) -> None:
 
 @pytest.mark.parametrize("is_ordered", [False, True])
 def test_on_both_engines(store: Store, clock: VirtualClock, is_ordered: bool) -> None:
-    """Three long histories on each engine."""
+    """Run three long histories on each engine."""
     world = BusWorld(store, clock)
     for seed in range(3):
         dice = random.Random(seed)

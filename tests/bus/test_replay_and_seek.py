@@ -1,4 +1,4 @@
-"""Dead letters, replays, seeking, purging, expiry: what ends, and what begins again."""
+"""Dead letters, replays, seeks, purges and expiry of deliveries."""
 
 from typing import Any
 
@@ -27,22 +27,22 @@ WEEK = 7 * 24 * 3600
 
 @pytest.fixture
 def bus(store: Store, clock: VirtualClock) -> BusWorld:
-    """A bus on the engine under test."""
+    """Return a bus on the engine under test."""
     return BusWorld(store, clock)
 
 
 def dead(bus: BusWorld, *texts: str, **more: Any) -> list[int]:
-    """Publish messages and let them die as poison."""
+    """Publish messages and dead-letter them as poison."""
     ids = bus.publish(*texts, **more)
     bus.nack(bus.work, *bus.pull(bus.work), kind=ErrorKind.POISON, error_type="Bad", error="why")
     return ids
 
 
 class TestDeadLetters:
-    """One commit: the copy, the inbox, the source's end."""
+    """One commit: the copy, the dead letter, the end of the delivery."""
 
-    def test_the_inbox_knows_where_it_came_from(self, bus: BusWorld) -> None:
-        """Subscription, topic, message, round, error, and the attributes that name a cause."""
+    def test_a_dead_letter_has_its_origin(self, bus: BusWorld) -> None:
+        """Subscription, topic, message, generation, error, and attributes that identify a cause."""
         attributes = {"partition": "2025-11-17", "correlation_id": "c-1", "pipeline": "unknown"}
         (message_id,) = dead(bus, "x", attributes=attributes)
         (copy,) = bus.pull(bus.burial)
@@ -65,8 +65,8 @@ class TestDeadLetters:
         assert noted == [("dead_lettered", "work", "Bad")]
         bus.checked()
 
-    def test_once_per_round(self, bus: BusWorld) -> None:
-        """Again after a replay is another round and another letter, never a second of the same."""
+    def test_once_per_generation(self, bus: BusWorld) -> None:
+        """A replay makes another generation and dead letter, never a second of the same one."""
         (message_id,) = dead(bus, "x")
         bus.replay(bus.work, message_id)
         bus.nack(bus.work, *bus.pull(bus.work), kind=ErrorKind.POISON)
@@ -75,7 +75,7 @@ class TestDeadLetters:
         bus.checked()
 
     def test_a_missing_dead_letter_topic_loses_nothing(self, bus: BusWorld) -> None:
-        """The message stays, an alert says so, and the next failure after mending buries it."""
+        """The message stays, an alert opens, and a failure after the repair dead-letters it."""
         (message_id,) = bus.publish("x")
         bus.write(lambda tx: topic_delete(tx, "work.dlq"))
         work = bus.write(lambda tx: subscription_get(tx, "work"))
@@ -93,7 +93,7 @@ class TestDeadLetters:
         bus.checked()
 
     def test_a_chain_of_dead_letter_topics(self, bus: BusWorld) -> None:
-        """Dead letters of dead letters carry the last source; bytes are the first's."""
+        """Dead letters of dead letters name the last source; the content is the first one's."""
         bus.topic("second.dlq")
         bus.subscribe("burial", topic="work.dlq", dead_letter_topic="second.dlq")
         last = bus.subscribe("last", topic="second.dlq")
@@ -108,10 +108,10 @@ class TestDeadLetters:
 
 
 class TestReplay:
-    """One more round, counted, of one subscription."""
+    """One more generation, counted, in one subscription."""
 
-    def test_a_new_round(self, bus: BusWorld) -> None:
-        """Round and replays rise, attempts begin anew, old ack ids are worth nothing."""
+    def test_a_new_generation(self, bus: BusWorld) -> None:
+        """Generation and replays increase, attempts restart, old ack ids are stale."""
         other = bus.subscribe("other")
         (message_id,) = bus.publish("x")
         bus.ack(other, *bus.pull(other))
@@ -135,9 +135,9 @@ class TestReplay:
         bus.checked()
 
     def test_refusals(self, bus: BusWorld) -> None:
-        """Not while it is under way, not what never was, not more often than allowed."""
+        """Refused while in progress, for unknown messages, and beyond the allowed replays."""
         (waiting,) = bus.publish("x")
-        with pytest.raises(Conflict, match="under way"):
+        with pytest.raises(Conflict, match="being delivered"):
             bus.replay(bus.work, waiting)
         with pytest.raises(NotFound):
             bus.replay(bus.work, 10**9)
@@ -151,7 +151,7 @@ class TestReplay:
         bus.checked()
 
     def test_other_content(self, bus: BusWorld) -> None:
-        """An edited message comes in the place of the first, under its id; it may die too."""
+        """An edited message is delivered under the original's id; it can be dead-lettered, too."""
         (message_id,) = dead(bus, "wrong", attributes={"a": "1"})
         bus.topic("edits")
         (edited,) = bus.publish("right", topic="edits", attributes={"a": "2"})
@@ -166,8 +166,8 @@ class TestReplay:
             bus.replay(bus.work, message_id, content_id=10**9)
         bus.checked()
 
-    def test_an_ordered_replay_waits_its_turn(self, bus: BusWorld) -> None:
-        """Behind whoever of its key is in flight, before those that wait."""
+    def test_an_ordered_replay_waits_for_its_key(self, bus: BusWorld) -> None:
+        """It follows the message of its key that is in flight, and precedes those that wait."""
         ordered = bus.subscribe("ordered", dead_letter_topic="work.dlq", is_ordered=True)
         (first,) = bus.publish("1", ordering_key="k")
         bus.nack(ordered, *bus.pull(ordered), kind=ErrorKind.POISON)
@@ -182,8 +182,8 @@ class TestReplay:
         assert [one.data for one in bus.pull(ordered)] == [b"3"]
         bus.checked()
 
-    def test_an_ordered_replay_goes_before_those_that_wait(self, bus: BusWorld) -> None:
-        """Also before the first of them, when nobody was handed it yet; at a rate, in its time."""
+    def test_an_ordered_replay_precedes_waiting_messages(self, bus: BusWorld) -> None:
+        """It also precedes a ready message that was never leased; with a due time, from then on."""
         ordered = bus.subscribe("ordered", dead_letter_topic="work.dlq", is_ordered=True)
         (first,) = bus.publish("1", ordering_key="k")
         bus.nack(ordered, *bus.pull(ordered), kind=ErrorKind.POISON)
@@ -204,10 +204,10 @@ class TestReplay:
 
 
 class TestSeek:
-    """By time, in steps, of one subscription."""
+    """Seeks by time, in steps, in one subscription."""
 
     def test_in_order_of_keys(self, bus: BusWorld) -> None:
-        """What comes again goes before later messages of its key that nobody was handed yet."""
+        """Redelivered messages precede later messages of their key that were never leased."""
         ordered = bus.subscribe("ordered", is_ordered=True)
         bus.publish(*"12345", ordering_key="k")
         for _ in range(3):
@@ -222,7 +222,7 @@ class TestSeek:
         assert b"".join(seen) == b"12345"
 
     def test_forth_and_back(self, bus: BusWorld) -> None:
-        """What is older is purged, what is newer comes again in order; others are untouched."""
+        """Older messages are purged, newer ones redelivered in order, in one subscription only."""
         other = bus.subscribe("other")
         ids = []
         for text in "abcdef":
@@ -241,7 +241,7 @@ class TestSeek:
         bus.checked()
 
     def test_to_the_future_purges_everything(self, bus: BusWorld) -> None:
-        """What is published later is not concerned."""
+        """Messages published later are not affected."""
         bus.publish("a", "b")
         bus.pass_seconds(1)
         bus.seek(bus.work, bus.clock.now() + HOUR)
@@ -250,7 +250,7 @@ class TestSeek:
         bus.checked()
 
     def test_seeking_twice_at_once(self, bus: BusWorld) -> None:
-        """Two seeks of the same subscription give each message one new round, not two."""
+        """Two seeks of one subscription give each message one new generation, not two."""
         bus.publish(*"abc")
         bus.ack(bus.work, *bus.pull(bus.work))
         bus.pass_seconds(1)
@@ -265,7 +265,7 @@ class TestEnds:
     """Purge, retention, deletion, pause."""
 
     def test_purge(self, bus: BusWorld) -> None:
-        """Held ones too: their ack ids are worth nothing afterwards."""
+        """Leased deliveries are purged, too; their ack ids are stale afterwards."""
         bus.publish(*"abcde")
         held = bus.pull(bus.work, 2)
         assert bus.write(lambda tx: delivery_purge(tx, bus.work, n=3)) == 3
@@ -278,7 +278,7 @@ class TestEnds:
         bus.checked()
 
     def test_retention(self, bus: BusWorld) -> None:
-        """A message nobody took ends after seven days; one that is held ends when it lapses."""
+        """A delivery expires after seven days; a leased one when it lapses."""
         (old,) = bus.publish("old")
         bus.pass_seconds(WEEK - 30)
         (held,) = bus.pull(bus.work)
@@ -292,7 +292,7 @@ class TestEnds:
         bus.checked()
 
     def test_retention_frees_ordering_keys(self, bus: BusWorld) -> None:
-        """An expired head lets the next of its key move up."""
+        """When the head of an ordering key expires, the next message becomes ready."""
         ordered = bus.subscribe("ordered", is_ordered=True)
         bus.publish("1", ordering_key="k")
         bus.pass_seconds(DAY // SECOND)
@@ -301,8 +301,8 @@ class TestEnds:
         assert [one.data for one in bus.pull(ordered)] == [b"2"]
         bus.checked()
 
-    def test_replays_are_kept_from_their_own_beginning(self, bus: BusWorld) -> None:
-        """A round that began yesterday is not old because its message is; nor is the content."""
+    def test_retention_of_replays_starts_with_the_replay(self, bus: BusWorld) -> None:
+        """A generation of yesterday is not as old as its message; its content is kept, too."""
         (message_id,) = dead(bus, "x")
         bus.pass_seconds(WEEK - 60)
         bus.replay(bus.work, message_id)
@@ -311,8 +311,8 @@ class TestEnds:
         assert [one.data for one in bus.pull(bus.work)] == [b"x"]
         bus.checked()
 
-    def test_what_has_expired_is_forgotten_but_counted(self, bus: BusWorld) -> None:
-        """Messages go after retention, how they ended a month later; the sums stay."""
+    def test_expired_messages_are_pruned_but_counted(self, bus: BusWorld) -> None:
+        """Messages are pruned after retention, settled rows a month later; the counters stay."""
         ids = bus.publish(*"abc", dedupe_id=None)
         bus.publish("d", dedupe_id="once")
         bus.ack(bus.work, *bus.pull(bus.work, 2))
@@ -329,7 +329,7 @@ class TestEnds:
         assert bus.store.read(lambda tx: delivery_sums(tx, bus.work.subscription)) == before
 
     def test_a_delivery_whose_content_is_gone(self, bus: BusWorld) -> None:
-        """Nobody was there to end it in time: the next pull ends it instead of breaking."""
+        """No sweeper ended it in time: the next pull ends it instead of failing."""
         (lost,) = bus.publish("lost")
         bus.publish("found")
         bus.sql(f"DELETE FROM messages WHERE message_id = {lost}")
@@ -338,7 +338,7 @@ class TestEnds:
         bus.checked()
 
     def test_a_deleted_subscription(self, bus: BusWorld) -> None:
-        """Gets nothing more; what waited is purged; its name is free again."""
+        """It receives nothing more, its deliveries are purged, and its name is free again."""
         bus.publish("a")
         bus.write(lambda tx: subscription_delete(tx, "work"))
         bus.publish("b")
@@ -353,7 +353,7 @@ class TestEnds:
         bus.checked()
 
     def test_a_deleted_topic(self, bus: BusWorld) -> None:
-        """Nothing can be published; subscriptions hand out what they have; the name is free."""
+        """Publishing fails; subscriptions deliver what they have; the name is free again."""
         bus.publish("a")
         bus.write(lambda tx: topic_delete(tx, "events"))
         with pytest.raises(NotFound, match="events"):
@@ -362,7 +362,7 @@ class TestEnds:
         assert bus.topic("events").topic != bus.work.topic
 
     def test_a_paused_subscription(self, bus: BusWorld) -> None:
-        """Hands nothing over, loses nothing; what is out may be acked."""
+        """It delivers nothing and loses nothing; leased deliveries can be acked."""
         bus.publish("a", "b")
         held = bus.pull(bus.work, 1)
         paused = bus.write(lambda tx: subscription_pause(tx, "work", is_paused=True))
@@ -373,7 +373,7 @@ class TestEnds:
 
 
 def test_backlog(bus: BusWorld) -> None:
-    """How much waits in which state, and since when."""
+    """The backlog counts deliveries by state, with the time of the oldest."""
     ordered = bus.subscribe("ordered", is_ordered=True)
     start = bus.clock.now()
     bus.publish("1", "2", ordering_key="k")
@@ -388,23 +388,23 @@ def test_backlog(bus: BusWorld) -> None:
     assert (sums.accepted, sums.delivered, sums.nacked) == (3, 2, 1)
 
 
-def test_messages_of_a_customer(bus: BusWorld) -> None:
-    """Names are a customer's own; its transactions see nothing of the house or of others."""
+def test_messages_of_a_tenant(bus: BusWorld) -> None:
+    """Names are per customer; a tenant sees nothing of the system or of other customers."""
     customers = bus.write(lambda tx: tx.rows("customer_ensure_many", batch=[("acme",), ("bravo",)]))
     acme, bravo = (BusWorld(bus.store.scoped(row[0]), bus.clock, row[0]) for row in customers)
     acme.publish("acme's")
     bravo.publish("bravo's")
-    bus.publish("house's")
+    bus.publish("system")
     assert [one.data for one in acme.pull(acme.work)] == [b"acme's"]
     (held,) = bravo.pull(bravo.work)
     bravo.nack(bravo.work, held, kind=ErrorKind.POISON)
     assert [one.data for one in bravo.pull(bravo.burial)] == [b"bravo's"]
-    assert [one.data for one in bus.pull(bus.work)] == [b"house's"]
+    assert [one.data for one in bus.pull(bus.work)] == [b"system"]
     with pytest.raises(NotFound):
         acme.write(lambda tx: subscription_get(tx, "work", 10**6))
-    bus.topic("only-house")
-    with pytest.raises(NotFound, match="only-house"):
-        acme.publish("x", topic="only-house")
+    bus.topic("only-system")
+    with pytest.raises(NotFound, match="only-system"):
+        acme.publish("x", topic="only-system")
     bus.pass_seconds(10)
     bus.checked()
     owners = bus.sql("SELECT DISTINCT customer FROM dead_letters")
@@ -412,7 +412,7 @@ def test_messages_of_a_customer(bus: BusWorld) -> None:
 
 
 def test_publishing_composes_with_other_writes(bus: BusWorld) -> None:
-    """What is published in a transaction that fails was never published."""
+    """Messages published in a transaction that fails were never published."""
     with pytest.raises(ZeroDivisionError):
         bus.write(lambda tx: (message_publish(tx, "events", [Outgoing(data=b"x")]), 1 // 0))
     assert bus.pull(bus.work) == []

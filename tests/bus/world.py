@@ -1,7 +1,8 @@
-"""A bus for the store's own tests: short verbs, raw looks, and what must be true at every moment.
+"""A bus for the store's own tests: short helper methods, raw queries, and invariants.
 
-`checked` asks the tables for the invariants of the bus: every round of every accepted message in
-exactly one state, one lease each, one head per ordering key, sums that agree with the rows.
+`checked` reads the tables to verify the invariants of the bus: every generation of every accepted
+message is in exactly one state, has at most one lease, each ordering key has one head, and counters
+agree with the rows.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ class BusWorld:
         self.courier = Courier(store, jitter=lambda: 0.0, batch=50)
 
     def write(self, body: Callable[[Tx], T]) -> T:
-        """One transaction."""
+        """Run one write transaction."""
         return self.store.write(body)
 
     def sql(self, text: str) -> list[Row]:
-        """Run raw SQL in a transaction of its own."""
+        """Run raw SQL in its own transaction."""
 
         def body(tx: Any) -> list[Row]:
             cursor = tx._connection.execute(text)
@@ -55,7 +56,7 @@ class BusWorld:
         return self.write(lambda tx: topics.topic_declare(tx, spec, self.customer, "tester"))
 
     def subscribe(self, name: str, *, topic: str = "events", **more: Any) -> Subscription:
-        """Declare a subscription; `extras` may be among what it is given."""
+        """Declare a subscription; `more` may include `extras`."""
         extras = more.pop("extras", topics.PLAIN)
         spec = SubscriptionSpec(name=name, topic=topic, **more)
         return self.write(
@@ -63,23 +64,23 @@ class BusWorld:
         )
 
     def publish(self, *texts: str, topic: str = "events", **more: Any) -> list[int]:
-        """Publish small messages; returns their ids."""
+        """Publish small messages. Return their ids."""
         made = [Outgoing(data=text.encode(), **more) for text in texts]
         done = self.write(lambda tx: messages.message_publish(tx, topic, made, self.customer))
         return done.message_ids
 
     def pull(self, sub: Subscription, n: int = 100) -> list[Handed]:
-        """Take what is ready."""
+        """Lease ready deliveries."""
         return self.write(lambda tx: deliveries.delivery_pull(tx, sub, n, "tester"))
 
-    def ack(self, sub: Subscription, *handed: Handed) -> int:
-        """Ack; returns how many were current."""
-        tickets = [(one.message_id, one.epoch) for one in handed]
+    def ack(self, sub: Subscription, *leased: Handed) -> int:
+        """Ack. Return how many tickets were current."""
+        tickets = [(one.message_id, one.epoch) for one in leased]
         return len(self.write(lambda tx: deliveries.delivery_ack(tx, sub, tickets)))
 
-    def nack(self, sub: Subscription, *handed: Handed, **why: Any) -> Refused:
-        """Give back."""
-        refusals = [Refusal(one.message_id, one.epoch, **why) for one in handed]
+    def nack(self, sub: Subscription, *leased: Handed, **why: Any) -> Refused:
+        """Nack deliveries."""
+        refusals = [Refusal(one.message_id, one.epoch, **why) for one in leased]
         return self.write(
             lambda tx: deliveries.delivery_nack(tx, sub, refusals, jitter=lambda: 0.0)
         )
@@ -96,26 +97,26 @@ class BusWorld:
         return seek
 
     def places(self, message_id: int, topic: int) -> list[tuple[str, str, int]]:
-        """(subscription, state, round) of a message."""
+        """Return (subscription, state, generation) of a message."""
         found = self.store.read(lambda tx: backlog.message_places(tx, message_id, topic))
-        return [(place.name, place.state, place.round) for place in found]
+        return [(state.name, state.state, state.round) for state in found]
 
     def pass_seconds(self, seconds: float) -> None:
-        """Time goes on, and the courier with it."""
+        """Advance the time and run the delivery sweeper."""
         self.clock.advance(int(seconds * SECOND))
         self.courier.run_once()
 
     def checked(self) -> None:
-        """The invariants that hold at every commit."""
-        open_rounds = self.sql("SELECT subscription, message_id, round FROM deliveries")
+        """Check the invariants that hold at every commit."""
+        open_generations = self.sql("SELECT subscription, message_id, round FROM deliveries")
         ended = self.sql("SELECT subscription, message_id, round FROM settled")
-        times = Counter(open_rounds + ended)
-        assert set(times.values()) <= {1}, "a round in two places"
+        times = Counter(open_generations + ended)
+        assert set(times.values()) <= {1}, "a generation in two states"
         latest: dict[tuple[int, int], int] = {}
         for sub, message, number in times:
             latest[sub, message] = max(latest.get((sub, message), 0), number)
-        assert len(times) == sum(latest.values()), "a round is missing"
-        assert all(latest[s, m] == r for s, m, r in open_rounds), "an older round is open"
+        assert len(times) == sum(latest.values()), "a generation is missing"
+        assert all(latest[s, m] == r for s, m, r in open_generations), "an older generation is open"
         leased = self.sql("SELECT state = 1, until_at IS NOT NULL, state FROM deliveries")
         assert all(bool(a) == bool(b) for a, b, _ in leased), "a lease without a deadline"
         self._keys()

@@ -238,7 +238,7 @@ def test_file_that_is_not_a_database(tmp_path: Path) -> None:
     answer = Shell(path)("status")
     assert answer.code == 5
     assert f"cannot open {path}" in answer.err
-    assert "Name a SQLite file that Penstock made" in answer.err
+    assert "Use a SQLite file created by Penstock" in answer.err
 
 
 def test_unreachable_api() -> None:

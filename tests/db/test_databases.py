@@ -1,4 +1,4 @@
-"""A database that a test has used comes back as the migrations left it, or not at all."""
+"""A database used by a test is returned as the migrations left it, or dropped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Contents = dict[str, list[tuple[object, ...]]]
 
 @pytest.fixture(scope="module")
 def databases(pg_server: DatabaseServer, pg_admin: Admin, pg_template: str) -> Iterator[Databases]:
-    """A pool of this module's own: what is free in it, these tests gave back."""
+    """A pool of this module's own: its free databases were returned by these tests."""
     made = Databases(pg_server, pg_admin, pg_template)
     yield made
     made.close()
@@ -39,7 +39,7 @@ def run(server: DatabaseServer, name: str, *texts: str) -> None:
 
 
 def contents(server: DatabaseServer, name: str) -> Contents:
-    """Every row of every table and where every sequence stands."""
+    """Return all rows of all tables, and the positions of all sequences."""
     with psycopg.connect(server.dsn(name), autocommit=True) as connection:
         return {
             relation: sorted(
@@ -55,7 +55,7 @@ def contents(server: DatabaseServer, name: str) -> Contents:
 def test_rows_sequences_and_weeks(
     databases: Databases, pg_server: DatabaseServer, clock: VirtualClock
 ) -> None:
-    """Two customers' rows, every sequence moved, weeks made: the next test sees none of it."""
+    """Rows of two customers, moved sequences, new partitions: the next test sees none of it."""
     with databases.lent() as name:
         before, new = databases.clones, contents(pg_server, name)
         store = PostgresStore(pg_server.dsn(name), clock)
@@ -100,10 +100,10 @@ def test_rows_sequences_and_weeks(
         f"SELECT 't', 'x', n FROM generate_series(1, {WORN_BYTES // 50}) n",
     ],
 )
-def test_what_is_not_undone_is_dropped(
+def test_changed_databases_are_dropped(
     databases: Databases, pg_server: DatabaseServer, text: str
 ) -> None:
-    """Altered, analysed or worn: nobody gets that database again."""
+    """A database that was altered, analysed or used too often is not lent again."""
     with databases.lent() as name:
         before, new = databases.clones, contents(pg_server, name)
         run(pg_server, name, text.format(name=name))
@@ -112,8 +112,8 @@ def test_what_is_not_undone_is_dropped(
     assert databases.clones == before + 1
 
 
-def test_one_more_table(databases: Databases, pg_server: DatabaseServer) -> None:
-    """A table of the test's own goes, whoever refers to whom."""
+def test_additional_tables(databases: Databases, pg_server: DatabaseServer) -> None:
+    """Tables created by a test are dropped, whatever their foreign keys."""
     with databases.lent() as name:
         before, new = databases.clones, contents(pg_server, name)
         run(
@@ -130,7 +130,7 @@ def test_one_more_table(databases: Databases, pg_server: DatabaseServer) -> None
 
 
 def test_connections_left_open(databases: Databases, pg_server: DatabaseServer) -> None:
-    """Whoever is still connected is put out, with locks and all, and finds no way back."""
+    """Open connections are terminated, with their locks, and cannot reconnect."""
     with databases.lent() as name:
         before = databases.clones
         left = psycopg.connect(pg_server.dsn(name))
@@ -152,8 +152,8 @@ def test_connections_left_open(databases: Databases, pg_server: DatabaseServer) 
     assert databases.clones == before, "it was the same database"
 
 
-def test_new_ones(databases: Databases) -> None:
-    """Whoever asks for a new database gets one, though another is free."""
+def test_new_databases(databases: Databases) -> None:
+    """A request for a new database gets one, even if another is free."""
     with databases.lent():
         pass
     before = databases.clones

@@ -1,4 +1,4 @@
-"""What every driver promises about transactions: all or nothing, snapshots, callbacks, closing."""
+"""What every driver guarantees: all or nothing, snapshots, callbacks, closing."""
 
 import threading
 from collections.abc import Callable
@@ -17,17 +17,17 @@ every_engine = pytest.mark.parametrize("engine", ALL_ENGINES, indirect=True)
 
 
 def add(store: Store, name: str) -> None:
-    """Create a customer in a transaction of its own."""
+    """Create a customer in its own transaction."""
     store.write(lambda tx: registry.customer_ensure_many(tx, [name]))
 
 
 def has(store: Store, name: str) -> bool:
-    """Whether a customer is there."""
+    """Whether a customer exists."""
     return store.read(lambda tx: registry.customer_get(tx, name)) is not None
 
 
 def together(*calls: Callable[[], object]) -> list[BaseException]:
-    """Run calls in threads of their own; what they raised."""
+    """Run calls in separate threads. Return what they raised."""
     errors: list[BaseException] = []
 
     def guarded(call: Callable[[], object]) -> None:
@@ -50,13 +50,13 @@ class TestTransactions:
     """All or nothing."""
 
     def test_value(self, store: Store) -> None:
-        """A transaction answers what its body answers."""
+        """A transaction returns the value of its body."""
         assert store.write(lambda tx: (tx.engine, 7))[1] == 7
         assert store.read(lambda tx: tx.engine) == store.capabilities.engine
 
     @pytest.mark.parametrize("error", [RuntimeError, StoreError, KeyboardInterrupt])
     def test_rollback(self, store: Store, error: type[BaseException]) -> None:
-        """Whatever a body raises reaches the caller, undoes the body, and harms nobody later."""
+        """An exception of a body reaches the caller, rolls it back, and affects no later call."""
 
         def body(tx: Tx) -> None:
             registry.customer_ensure_many(tx, ["x"])
@@ -69,7 +69,7 @@ class TestTransactions:
         assert has(store, "y")
 
     def test_database_error(self, store: Store) -> None:
-        """A refused statement undoes the whole body; the store goes on."""
+        """A refused statement rolls the whole body back; the store continues to work."""
 
         def body(tx: Tx) -> None:
             registry.customer_ensure_many(tx, ["x"])
@@ -80,8 +80,8 @@ class TestTransactions:
         assert not has(store, "x")
         add(store, "y")
 
-    def test_swallowed_error(self, store: Store) -> None:
-        """A body that swallows a database error either fails or has all it did before durable."""
+    def test_suppressed_error(self, store: Store) -> None:
+        """A body that suppresses a database error fails, or all its earlier writes are durable."""
 
         def body(tx: Tx) -> None:
             registry.customer_ensure_many(tx, ["x"])
@@ -104,7 +104,7 @@ class TestTransactions:
             assert calls == ["committed"]
 
     def test_nested_write(self, store: Store) -> None:
-        """A body that opens another transaction is refused instead of waiting for itself."""
+        """A body that opens another transaction is refused instead of deadlocking."""
         with pytest.raises(AssertionError, match="must not open another"):
             store.write(lambda _: store.write(registry.pipeline_list))
         with pytest.raises(AssertionError, match="must not open another"):
@@ -112,7 +112,7 @@ class TestTransactions:
         assert not has(store, "x")
 
     def test_read_is_read_only(self, store: Store) -> None:
-        """A reading transaction cannot write."""
+        """A read transaction cannot write."""
         with pytest.raises(Exception, match=r"(?i)read-?only"):
             store.read(lambda tx: registry.topic_ensure(tx, "t"))
         with pytest.raises(Exception, match=r"(?i)read-?only"):
@@ -121,7 +121,7 @@ class TestTransactions:
         add(store, "x")
 
     def test_after_commit(self, store: Store) -> None:
-        """Callbacks run once, in order, after the commit, may use the store; never on rollback."""
+        """Callbacks run once, in order, after the commit; never on rollback."""
         seen: list[object] = []
 
         def body(tx: Tx) -> None:
@@ -143,20 +143,20 @@ class TestTransactions:
         assert seen == [True, "second"]
 
     def test_time(self, store: Store, clock: VirtualClock) -> None:
-        """A transaction judges by the store's clock."""
+        """A transaction uses the store's clock."""
         assert store.read(lambda tx: tx.now()) == clock.now()
         clock.advance(5)
         assert store.write(lambda tx: tx.now()) == clock.now()
 
-    def test_own_time(self, open_store: OpenStore) -> None:
-        """Without a clock the database's time counts, in microseconds, and never goes back."""
+    def test_database_time(self, open_store: OpenStore) -> None:
+        """Without a clock, the database's time is used, in microseconds, and never goes back."""
         store = open_store(clock=None)
         times = [store.read(lambda tx: tx.now()) for _ in range(20)]
         assert times == sorted(times)
         assert 1_700_000_000_000_000 < times[0] < 5_000_000_000_000_000
 
     def test_close(self, store: Store) -> None:
-        """A closed store says so; closing twice is fine."""
+        """A closed store raises an error; closing twice is allowed."""
         store.close()
         store.close()
         for call in (store.read, store.write):
@@ -164,7 +164,7 @@ class TestTransactions:
                 call(lambda tx: registry.customer_get(tx, "x"))
 
     def test_hostile_text_in_batches(self, world: World) -> None:
-        """Text in a batch arrives as it was given, whatever an array literal would make of it."""
+        """Text in a batch arrives unchanged, whatever an array literal would make of it."""
         texts = [
             "", " ", "NULL", "null", "\\", '"', "'", "{}", "{a,b}", "a,b", "\n", "\t", "\\N", "%s",
             "%(x)s", ":now", "{{now}}", "ü€🙂", "x" * 10_000, '\\"', "a\\", None, "t", "1",
@@ -182,7 +182,7 @@ class TestConcurrency:
 
     @every_engine
     def test_many_threads(self, store: Store) -> None:
-        """Bodies of many threads commit; one that fails does not hurt the others."""
+        """Bodies of many threads commit; one that fails does not affect the others."""
         gate, waiting = threading.Event(), threading.Event()
 
         def slow(tx: Tx) -> None:
@@ -205,7 +205,7 @@ class TestConcurrency:
         holder.start()
         assert waiting.wait(30)
         threading.Timer(0.2, gate.set).start()
-        # PostgreSQL would queue behind the slow body's rows only if they met; these do not.
+        # On PostgreSQL, these rows do not conflict with those of the slow body.
         errors = together(*[lambda n=n: one(n) for n in range(24)])
         holder.join(30)
         assert len(errors) == 12
@@ -215,7 +215,7 @@ class TestConcurrency:
         assert has(store, "slow")
 
     def test_claims_from_many_threads(self, world: World, open_store: OpenStore) -> None:
-        """No two holders ever hold the same run, over several stores and threads."""
+        """No two holders ever hold the same run, across several stores and threads."""
         ids = set(world.insert(300))
         worlds = [World(open_store(), world.clock) for _ in range(2)]
         got: list[int] = []
@@ -231,7 +231,7 @@ class TestConcurrency:
         assert world.value("SELECT count(*) FROM history") == 300
 
     def test_same_run_ended_by_many(self, world: World, open_store: OpenStore) -> None:
-        """Of many holders of one token racing to end a run, one ends it."""
+        """Of many holders of one token racing to end a run, one succeeds."""
         worlds = [World(open_store(), world.clock) for _ in range(3)]
         for _ in range(10):
             held = world.running()
@@ -244,16 +244,16 @@ class TestConcurrency:
         assert world.value("SELECT count(*) FROM history") == 10
         assert world.value("SELECT sum(runs) FROM run_sums") == 10
 
-    def test_turns_under_two_writers(self, world: World, open_store: OpenStore) -> None:
-        """Writers inserting for the same customers at once never give out the same turn twice."""
+    def test_fair_ranks_with_two_writers(self, world: World, open_store: OpenStore) -> None:
+        """Writers inserting for the same customers at once never assign a fair rank twice."""
         worlds = [World(open_store(), world.clock) for _ in range(3)]
         customers = world.customers("a", "b", "c")
         for customer in customers:
             world.insert(customer=customer)
 
-        def insert(one: World, turn: int) -> None:
+        def insert(one: World, offset: int) -> None:
             for _ in range(10):
-                order = customers[turn:] + customers[:turn]
+                order = customers[offset:] + customers[:offset]
                 one.insert_all([one.new(customer=c) for c in order for _ in range(3)])
 
         assert together(*[lambda i=i, w=w: insert(w, i) for i, w in enumerate(worlds)]) == []
@@ -261,7 +261,7 @@ class TestConcurrency:
         assert sorted(rows) == [(c, 91, 91) for c in customers]
 
     def test_snapshot(self, store: Store, open_store: OpenStore) -> None:
-        """A reading transaction sees one moment, whatever commits beside it."""
+        """A read transaction sees one snapshot, whatever commits concurrently."""
         other = open_store()
 
         def body(tx: Tx) -> list[int | None]:
@@ -275,13 +275,13 @@ class TestConcurrency:
 
     @every_engine
     def test_more_readers_than_connections(self, store: Store) -> None:
-        """More readers than the store has connections wait their turn."""
+        """More readers than the store has connections wait for one."""
         add(store, "x")
         assert together(*[lambda: [has(store, "x") for _ in range(5)] for _ in range(30)]) == []
 
     @every_engine
     def test_reserved(self, store: Store) -> None:
-        """A reserved store reads and writes the same state, also while the first is busy."""
+        """A reserved store reads and writes the same state, even while the first is busy."""
         reserved = store.reserved()
         add(reserved, "x")
         assert has(store, "x")
@@ -291,17 +291,17 @@ class TestConcurrency:
 class TestWake:
     """Hints across stores."""
 
-    def woken(self, waiter: object, ring: Callable[[], None]) -> bool:
-        """Ring until the waiter hears it (a hint may be lost), for at most some seconds."""
+    def woken(self, waiter: object, send_hint: Callable[[], None]) -> bool:
+        """Send hints until the waiter receives one (a hint may be lost), for some seconds."""
         for _ in range(100):
-            ring()
+            send_hint()
             if waiter.wait(0.05):  # type: ignore[attr-defined]
                 return True
         return False
 
     @every_engine
     def test_own_process(self, store: Store) -> None:
-        """A wake-up reaches the waiters on its channels and no others; an interrupt any."""
+        """A wake-up reaches only the waiters on its channels; an interrupt reaches any waiter."""
         runs_waiter = store.listen(["runs:default", "cancel"])
         other = store.listen(["schedule"])
         store.wake(["runs:default"])
@@ -324,8 +324,8 @@ class TestWake:
         assert self.woken(waiter, lambda: store.wake(["x", "runs:default"]))
         waiter.close()
 
-    def test_after_the_listener_closed(self, store: Store, open_store: OpenStore) -> None:
-        """Waking after the only listener closed is fine, and so is listening again."""
+    def test_after_the_listener_is_closed(self, store: Store, open_store: OpenStore) -> None:
+        """Waking after the only listener closed is allowed, and so is listening again."""
         other = open_store()
         other.listen(["a"])
         other.close()
@@ -336,7 +336,7 @@ class TestWake:
 
     @every_engine
     def test_wake_after_commit(self, world: World) -> None:
-        """A hint given with a transaction is heard once its rows can be seen."""
+        """A hint sent with a transaction arrives once its rows are visible."""
         waiter = world.store.listen(["runs:default"])
 
         def body(tx: Tx) -> None:

@@ -1,4 +1,4 @@
-"""Which errors of the engines mean that the store is away, whatever their class is called."""
+"""Which engine errors mean that the store is unavailable, whatever their class is called."""
 
 import sqlite3
 from pathlib import Path
@@ -24,12 +24,12 @@ from penstock.db.sqlite.store import SqliteStore
         pgerrors.CannotConnectNow,
     ],
 )
-def test_postgres_is_away(error: type[psycopg.Error]) -> None:
+def test_postgres_is_unavailable(error: type[psycopg.Error]) -> None:
     assert isinstance(postgres._translated(error("x")), StoreUnavailable)
 
 
 @pytest.mark.parametrize("error", [pgerrors.NumericValueOutOfRange, pgerrors.CheckViolation])
-def test_a_row_at_fault_is_not_an_outage(error: type[psycopg.Error]) -> None:
+def test_an_invalid_row_is_not_an_outage(error: type[psycopg.Error]) -> None:
     raised = error("x")
     assert postgres._translated(raised) is raised
 
@@ -43,7 +43,7 @@ def test_sqlite_is_readonly() -> None:
     store.close()
 
 
-def test_readers_that_could_not_be_opened_are_not_counted(
+def test_readers_that_failed_to_open_are_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often opening fails, readers are opened once it works again."""

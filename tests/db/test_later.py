@@ -1,4 +1,4 @@
-"""Statements nobody waits for: in their place, with the same errors, and together on PostgreSQL."""
+"""Statements sent with `later`: executed in order, same errors, one flush on PostgreSQL."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -20,21 +20,21 @@ on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 
 
 def message(text: str | None) -> dict[str, str | None]:
-    """A row of the outbox; it must say something."""
+    """Return a row of the outbox; None as text violates a constraint."""
     return {"topic": "t", "ordering_key": None, "payload": text}
 
 
 def taken(store: Store) -> list[str]:
-    """Take every message, in order."""
+    """Take all messages, in order."""
     return [row[3] for row in sorted(store.write(lambda tx: tx.rows("outbox_take", {"n": 100})))]
 
 
 @every_engine
 class TestLater:
-    """One meaning on every engine."""
+    """The same behaviour on every engine."""
 
-    def test_in_its_place(self, store: Store) -> None:
-        """What is called next sees it; what was called before does not."""
+    def test_in_order(self, store: Store) -> None:
+        """Statements called after it see it; those called before do not."""
 
         def body(tx: Tx) -> tuple[int, int]:
             before = tx.later("outbox_count")
@@ -45,8 +45,8 @@ class TestLater:
         assert store.write(body) == (0, 2)
         assert taken(store) == ["a", "b"]
 
-    def test_answers(self, store: Store) -> None:
-        """Answers are looked at in any order, as often as one likes, or never."""
+    def test_results(self, store: Store) -> None:
+        """Results can be read in any order, any number of times, or never."""
 
         def body(tx: Tx) -> list[Any]:
             first = tx.later("outbox_put", message("a"))
@@ -58,15 +58,15 @@ class TestLater:
 
         assert store.write(body) == [["a"], 1, 1, 1, [], 0]
 
-    def test_commit_takes_it_along(self, store: Store) -> None:
-        """A body that waits for nothing is durable all the same, also a single one."""
+    def test_commit_includes_it(self, store: Store) -> None:
+        """A body that waits for nothing is durable all the same, even with a single statement."""
         store.write(lambda tx: tx.later("outbox_put", message("a")))
         store.write(Single(lambda tx: tx.later("outbox_put", message("b"))))
         assert taken(store) == ["a", "b"]
 
-    @pytest.mark.parametrize("ending", ["looks", "goes on", "returns", "is alone"])
+    @pytest.mark.parametrize("ending", ["reads", "goes on", "returns", "is alone"])
     def test_error(self, store: Store, ending: str) -> None:
-        """Its error is the one of a statement that is waited for; nothing stays, nobody is told."""
+        """It raises the same error as a statement that is waited for; nothing is written."""
         called: list[int] = []
 
         def body(tx: Tx) -> None:
@@ -74,7 +74,7 @@ class TestLater:
             if ending != "is alone":
                 registry.customer_ensure_many(tx, ["x"])
             answer = tx.later("outbox_put", message(None))
-            if ending == "looks":
+            if ending == "reads":
                 answer.count()
             elif ending == "goes on":
                 tx.rows("outbox_count")
@@ -89,7 +89,7 @@ class TestLater:
         assert has(store, "y")
 
     def test_faults_strike_it(self, store: Store) -> None:
-        """A simulated fault comes between two of them, and counts them like any other."""
+        """A simulated fault can occur between two of them, and counts them like any other."""
 
         def body(tx: Tx) -> None:
             faulty = FaultyTx(tx, 1, RuntimeError("struck"))
@@ -104,24 +104,24 @@ class TestLater:
 
 @pytest.fixture
 def flushes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What was sent to PostgreSQL together."""
+    """Collect the statements sent to PostgreSQL in each flush."""
     seen: list[list[str]] = []
     send = Wire.send
 
-    def noted(wire: Wire, asks: Sequence[Ask]) -> None:
+    def recorded(wire: Wire, asks: Sequence[Ask]) -> None:
         seen.append([ask.label for ask in asks])
         send(wire, asks)
 
-    monkeypatch.setattr(Wire, "send", noted)
+    monkeypatch.setattr(Wire, "send", recorded)
     return seen
 
 
 @on_postgres
 class TestFlushes:
-    """How often a transaction goes to the server and back."""
+    """The number of round trips of a transaction."""
 
     def test_together(self, store: Store, flushes: list[list[str]]) -> None:
-        """What is asked for travels with what is waited for, the rest with COMMIT."""
+        """Queued statements are sent with the next result needed, the rest with COMMIT."""
 
         def body(tx: Tx) -> None:
             tx.later("outbox_put", message("a"))
@@ -133,13 +133,13 @@ class TestFlushes:
         assert flushes == [["BEGIN", put, "outbox_count"], [put, "COMMIT"]]
 
     def test_nothing(self, store: Store, flushes: list[list[str]]) -> None:
-        """A body without statements does not trouble the server."""
+        """A body without statements sends nothing to the server."""
         store.write(lambda _: None)
         store.read(lambda _: None)
         assert flushes == []
 
     def test_what_follows_an_error_is_not_executed(self, store: Store) -> None:
-        """Not even COMMIT, which travels in the same flush."""
+        """Not even COMMIT, which is sent in the same flush."""
 
         def body(tx: Tx) -> None:
             tx.rows("outbox_count")
@@ -154,13 +154,13 @@ class TestFlushes:
 
 @pytest.fixture
 def session(pg_migrated_dsn: str) -> Iterator[Session]:
-    """A connection of our own."""
+    """Open a separate connection."""
     with Session.connect(pg_migrated_dsn, autocommit=True) as connection:
         yield connection
 
 
 def asked(session: Session, text: str, **params: Any) -> Any:
-    """The one value a statement answers with."""
+    """Return the single value of a statement's result."""
     ask = prepared("test", text, params)
     session.wire.send([ask])
     return ask.rows()[0][0]
@@ -168,7 +168,7 @@ def asked(session: Session, text: str, **params: Any) -> Any:
 
 @pytest.mark.postgres
 class TestWire:
-    """What goes over the wire comes back as it was."""
+    """Values are unchanged by a round trip."""
 
     @pytest.mark.parametrize(
         ("cast", "value"),
@@ -192,12 +192,12 @@ class TestWire:
         assert asked(session, f"SELECT CAST(%(v)s AS {cast})", v=value) == value
 
     def test_marks(self, session: Session) -> None:
-        """A name that is used twice is one parameter; a doubled percent is one."""
+        """A name that is used twice is one parameter; a doubled percent sign is one."""
         text = "SELECT json_build_array(%(a)s::text, %(b)s::bigint, %(a)s::text, 7 %% 4)::text"
         assert json.loads(asked(session, text, a="x", b=2)) == ["x", 2, "x", 3]
 
     def test_refused(self, session: Session) -> None:
-        """What no column holds is refused before anything is sent."""
+        """Values that no column can hold are refused before anything is sent."""
         with pytest.raises(psycopg.DataError, match="NUL"):
             asked(session, "SELECT %(v)s::text", v="a\0b")
         with pytest.raises(psycopg.DataError, match="NUL"):
@@ -207,16 +207,16 @@ class TestWire:
         assert asked(session, "SELECT %(v)s::bigint", v=1) == 1
 
     def test_prepared_are_bounded(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What was not used for longest is dropped, here and in the server, and comes back."""
+        """The least recently used statement is dropped on both sides and can be prepared again."""
         monkeypatch.setattr(pipeline, "PREPARED_MAX", 3)
-        for turn in range(2):
+        for step in range(2):
             for n in range(8):
-                assert asked(session, f"SELECT {n} + %(v)s", v=turn) == n + turn
+                assert asked(session, f"SELECT {n} + %(v)s", v=step) == n + step
         (count,) = session.execute("SELECT count(*) FROM pg_prepared_statements").fetchall()[0]
         assert 3 <= count <= 5
 
     def test_prepared_with_an_error(self, session: Session) -> None:
-        """A statement that could not be prepared is prepared anew when it is asked for again."""
+        """A statement that failed to prepare is prepared again on its next use."""
         text = "SELECT %(v)s + n FROM not_yet"
         for _ in range(2):
             with pytest.raises(psycopg.errors.UndefinedTable):
@@ -225,28 +225,28 @@ class TestWire:
         session.execute("INSERT INTO not_yet VALUES (2)")
         assert asked(session, text, v=1) == 3
 
-    def test_another_shape(self, session: Session, pg_migrated_dsn: str) -> None:
-        """A table that changed under a prepared statement costs one call, not the connection's."""
+    def test_changed_table(self, session: Session, pg_migrated_dsn: str) -> None:
+        """A table that changed under a prepared statement costs one failed call."""
         store = PostgresStore(pg_migrated_dsn)
         store.write(lambda tx: tx.run("outbox_put", message("a")))
         ask = {"n": 1, "x": 1}
 
-        def look(tx: Tx) -> list[Any]:
+        def select_all(tx: Tx) -> list[Any]:
             assert isinstance(tx, PostgresTx)
             return tx.answered(
                 tx._put("shape", "SELECT * FROM shape WHERE %(n)s = %(x)s", ask)
             ).rows()
 
         session.execute("CREATE TABLE shape AS SELECT 1 AS a")
-        assert store.read(look) == [(1,)]
+        assert store.read(select_all) == [(1,)]
         session.execute("ALTER TABLE shape ADD COLUMN b bigint")
         with pytest.raises(psycopg.errors.FeatureNotSupported):
-            store.read(look)
-        assert store.read(look) == [(1, None)]
+            store.read(select_all)
+        assert store.read(select_all) == [(1, None)]
         store.close()
 
-    def test_much(self, session: Session) -> None:
-        """More than the buffers of either side hold goes both ways in one flush."""
+    def test_large_values(self, session: Session) -> None:
+        """More data than the buffers of either side hold is sent both ways in one flush."""
         text = "SELECT repeat(%(v)s, 3)"
         asks = [prepared("test", text, {"v": str(n % 10) * 300_000}) for n in range(12)]
         session.wire.send(asks)
@@ -254,7 +254,7 @@ class TestWire:
             assert ask.rows() == [(str(n % 10) * 900_000,)]
 
     def test_interrupted(self, pg_migrated_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A connection on which an answer is outstanding is not used again."""
+        """A connection with an outstanding result is not used again."""
         store = PostgresStore(pg_migrated_dsn)
         add(store, "x")
 

@@ -1,4 +1,4 @@
-"""Migrations: forward, once, verified; a database that is not ours is refused."""
+"""Migrations: forward only, applied once, verified; an incompatible database is refused."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ OpenEmpty = Callable[[], Store]
 
 @pytest.fixture
 def open_empty(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenEmpty]:
-    """Open stores on one database that nobody migrated yet."""
+    """Open stores on one database that is not migrated yet."""
     opened: list[Store] = []
     dsn = request.getfixturevalue("pg_dsn") if engine == "postgres" else ""
 
@@ -35,7 +35,7 @@ def open_empty(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> I
 
 
 def names(store: Store) -> list[str]:
-    """Every migration of the product, as a store names them."""
+    """Return every migration of Penstock, as a store names them."""
     engine: Engine = store.capabilities.engine
     return [f"{m.number:04d}_{m.name}" for m in migrate.migrations(engine)]
 
@@ -60,7 +60,7 @@ def test_once(open_empty: OpenEmpty) -> None:
 
 
 def test_unmigrated(open_empty: OpenEmpty) -> None:
-    """Using a database without our tables says to migrate it."""
+    """The error of an unmigrated database asks the user to migrate it."""
     store = open_empty()
     for call in (store.read, store.write):
         with pytest.raises(SchemaMismatch, match="penstock db migrate"):
@@ -70,7 +70,7 @@ def test_unmigrated(open_empty: OpenEmpty) -> None:
 
 
 def test_changed_text(open_empty: OpenEmpty) -> None:
-    """A migration that was applied with another text is refused, and nothing is run."""
+    """A migration that was applied with different contents is refused, and nothing is run."""
     store = open_empty()
     store.migrate()
     raw(store, "UPDATE schema_migrations SET checksum = 'other' WHERE number = 1")
@@ -81,7 +81,7 @@ def test_changed_text(open_empty: OpenEmpty) -> None:
 
 @pytest.mark.parametrize("breaking", [True, False])
 def test_newer_database(open_empty: OpenEmpty, breaking: bool) -> None:
-    """A newer breaking migration is refused; one that breaks nothing is not in the way."""
+    """A newer breaking migration is refused; a newer compatible one is accepted."""
     store = open_empty()
     store.migrate()
     raw(store, f"INSERT INTO schema_migrations VALUES (9999, 'later', 'x', {breaking}, 1)")
@@ -95,7 +95,7 @@ def test_newer_database(open_empty: OpenEmpty, breaking: bool) -> None:
 
 
 def test_two_at_once(open_empty: OpenEmpty) -> None:
-    """Of two processes migrating at once one does it and the other finds it done."""
+    """Of two processes migrating at once, one does the work and the other finds it done."""
     stores = [open_empty() for _ in range(3)]
     barrier = threading.Barrier(3)
     done: list[list[str]] = []
@@ -117,8 +117,10 @@ def test_two_at_once(open_empty: OpenEmpty) -> None:
     assert sorted(done) == [[], [], names(stores[0])]
 
 
-def test_half_a_migration_is_none(open_empty: OpenEmpty, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A migration that fails in the middle leaves nothing of it behind."""
+def test_a_failed_migration_is_rolled_back(
+    open_empty: OpenEmpty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A migration that fails halfway leaves nothing behind."""
     store = open_empty()
     engine: Engine = store.capabilities.engine
     good = migrate.migrations(engine)

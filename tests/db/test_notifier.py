@@ -1,4 +1,4 @@
-"""Who is told of work, and when: whoever waits here first, the others a moment later."""
+"""Wake-ups: local waiters are woken first, other processes slightly later."""
 
 import threading
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from penstock.db.notifier import HubWaiter, Relay, WakeHub
 
 
 def sleeper(waiter: HubWaiter) -> threading.Thread:
-    """A thread that waits for a hint, seen waiting."""
+    """Start a thread that waits for a hint, and return once it waits."""
     thread = threading.Thread(target=lambda: waiter.wait(20))
     thread.start()
     while not waiter.is_waiting:
@@ -18,8 +18,8 @@ def sleeper(waiter: HubWaiter) -> threading.Thread:
     return thread
 
 
-def test_heard_only_by_those_who_wait() -> None:
-    """A hint is heard when every channel of it has somebody who waits at that moment."""
+def test_notify_reports_whether_all_channels_had_waiters() -> None:
+    """`notify` returns True only if every channel has a waiter that is waiting at that moment."""
     hub = WakeHub()
     first, second = hub.listen(["a"]), hub.listen(["b", "c"])
     assert not hub.notify(["a"])
@@ -37,7 +37,7 @@ def test_heard_only_by_those_who_wait() -> None:
 
 
 class Sent:
-    """What a relay sent."""
+    """Collects what a relay sent."""
 
     def __init__(self) -> None:
         self.notes: list[list[str]] = []
@@ -60,17 +60,17 @@ def relay(sent: Sent) -> Iterator[Relay]:
     made.close()
 
 
-def test_what_is_heard_is_told_as_well(relay: Relay, sent: Sent) -> None:
-    """Later, but always."""
+def test_local_hints_reach_other_processes(relay: Relay, sent: Sent) -> None:
+    """They are sent later, but always."""
     relay.ask(["a"], is_heard=True)
     assert sent.some.wait(20)
     assert sent.notes == [["a"]]
 
 
-def test_what_nobody_heard_does_not_wait(
+def test_hints_without_a_local_waiter_are_sent_at_once(
     relay: Relay, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes along what would have waited."""
+    """Pending local hints are sent along with it."""
     monkeypatch.setattr(notifier, "HEARD_SECONDS", 3_600.0)
     relay.ask(["a"], is_heard=True)
     assert sent.notes == []

@@ -1,4 +1,4 @@
-"""PostgreSQL stops, restarts and kills connections; the same store object goes on."""
+"""PostgreSQL stops, restarts and kills connections; the same store object continues to work."""
 
 import threading
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ pytestmark = [pytest.mark.postgres, pytest.mark.chaos]
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[PostgresServer]:
-    """A server of our own, to be stopped and started."""
+    """Start a separate server that the tests can stop and start."""
     with PostgresServer() as server:
         yield server
 
 
 @pytest.fixture
 def own_store(own_server: PostgresServer) -> Iterator[PostgresStore]:
-    """A store on that server."""
+    """Open a store on that server."""
     own_server.create_database("faults")
     store = PostgresStore(own_server.dsn("faults"))
     store.migrate()
@@ -37,7 +37,7 @@ def own_store(own_server: PostgresServer) -> Iterator[PostgresStore]:
 
 
 def kill_connections(dsn: str) -> int:
-    """End every other connection to the database and see them gone; how many."""
+    """Terminate all other connections to the database and wait for it. Return how many."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         rows = connection.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
@@ -47,29 +47,29 @@ def kill_connections(dsn: str) -> int:
 
 
 def fill_pool(store: PostgresStore, n: int) -> None:
-    """Let `n` connections be open at once, so that the pool holds that many idle ones."""
+    """Open `n` connections at once, so that the pool holds that many idle ones."""
     barrier = threading.Barrier(n)
     assert together(*[lambda: store.read(lambda _: barrier.wait(20))] * n) == []
 
 
 def message(text: str) -> dict[str, str | None]:
-    """A row of the outbox, which takes the same message any number of times."""
+    """Return a row of the outbox, which accepts the same message any number of times."""
     return {"topic": "t", "ordering_key": None, "payload": text}
 
 
 def put(store: PostgresStore, text: str) -> None:
-    """Write a message by a body of one statement."""
+    """Write a message with a body of one statement."""
     store.write(Single(lambda tx: tx.run("outbox_put", message(text))))
 
 
 def taken(store: PostgresStore) -> list[str]:
-    """Take every message."""
+    """Take all messages."""
     rows = store.write(lambda tx: tx.rows("outbox_take", {"n": 100}))
     return [row[3] for row in sorted(rows)]
 
 
 def test_stop_and_restart(own_server: PostgresServer, own_store: PostgresStore) -> None:
-    """While the server is down calls fail as unavailable; after its restart they work again."""
+    """While the server is down, calls fail as unavailable; after its restart they work again."""
     add(own_store, "before")
     own_server.stop()
     for call in (own_store.read, own_store.write):
@@ -81,8 +81,8 @@ def test_stop_and_restart(own_server: PostgresServer, own_store: PostgresStore) 
     assert has(own_store, "after")
 
 
-def test_restart_unseen(own_server: PostgresServer, own_store: PostgresStore) -> None:
-    """A restart between two calls is not noticed by the second."""
+def test_restart_between_calls(own_server: PostgresServer, own_store: PostgresStore) -> None:
+    """A restart between two calls is transparent to the second."""
     fill_pool(own_store, 4)
     own_server.restart()
     add(own_store, "x")
@@ -93,7 +93,7 @@ def test_restart_unseen(own_server: PostgresServer, own_store: PostgresStore) ->
 def test_killed_idle_connections(
     own_server: PostgresServer, own_store: PostgresStore, idle: int
 ) -> None:
-    """Dead connections in the pool, even all of them, are replaced without the caller noticing."""
+    """Dead connections in the pool, even all of them, are replaced transparently."""
     fill_pool(own_store, idle)
     assert kill_connections(own_server.dsn("faults")) >= idle
     for number in range(12):
@@ -102,7 +102,7 @@ def test_killed_idle_connections(
 
 
 def test_killed_inside_a_transaction(own_server: PostgresServer, own_store: PostgresStore) -> None:
-    """A connection killed inside a body fails that call, undone, and no later one."""
+    """A connection killed inside a body fails that call, rolled back, and no later one."""
 
     def body(tx: Tx) -> None:
         registry.customer_ensure_many(tx, ["x"])
@@ -134,7 +134,7 @@ def test_killed_before_commit(own_server: PostgresServer, own_store: PostgresSto
 def test_single_after_killed_connections(
     own_server: PostgresServer, own_store: PostgresStore
 ) -> None:
-    """A body of one statement goes past dead idle connections, and is not written twice."""
+    """A body of one statement skips dead idle connections, and is not written twice."""
     fill_pool(own_store, 3)
     assert kill_connections(own_server.dsn("faults")) >= 3
     for number in range(6):
@@ -142,8 +142,8 @@ def test_single_after_killed_connections(
     assert taken(own_store) == [f"m{number}" for number in range(6)]
 
 
-def test_single_killed_meanwhile(own_server: PostgresServer, own_store: PostgresStore) -> None:
-    """Killed after the look and before the answer, the outcome of a single body is unknown."""
+def test_single_killed_in_flight(own_server: PostgresServer, own_store: PostgresStore) -> None:
+    """If killed between the check and the response, the outcome of a single body is unknown."""
     called: list[int] = []
 
     def body(tx: Tx) -> None:
@@ -171,26 +171,26 @@ def test_single_is_one_statement(own_store: PostgresStore) -> None:
 
 
 def test_listener_reconnects(own_server: PostgresServer, own_store: PostgresStore) -> None:
-    """After its connection was killed a listener hears hints again."""
+    """After its connection was killed, a listener receives hints again."""
     other = PostgresStore(own_server.dsn("faults"))
     waiter = own_store.listen(["a"])
 
-    def heard() -> bool:
+    def hint_arrives() -> bool:
         for _ in range(200):
             other.wake(["a"])
             if waiter.wait(0.05):
                 return True
         return False
 
-    assert heard()
+    assert hint_arrives()
     kill_connections(own_server.dsn("faults"))
     waiter.wait(0)
-    assert heard()
+    assert hint_arrives()
     other.close()
 
 
 def test_deadlock_is_repeated(own_store: PostgresStore) -> None:
-    """Bodies that deadlock are run again until both have committed, each callback once."""
+    """Deadlocked bodies are repeated until both have committed, each callback once."""
     add(own_store, "a")
     add(own_store, "b")
     both = threading.Barrier(2)
@@ -216,7 +216,7 @@ def test_deadlock_is_repeated(own_store: PostgresStore) -> None:
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 def test_reserved_connection(open_store: OpenStore) -> None:
-    """Heartbeats have a connection even when every other one is taken."""
+    """Heartbeats have a connection even if all others are in use."""
     store = open_store(clock=None)
     reserved = store.reserved()
     gate = threading.Event()

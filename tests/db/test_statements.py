@@ -20,13 +20,13 @@ CALLS = {"rows", "run", "later"}
 
 @cache
 def sources() -> dict[str, str]:
-    """Every .sql file of the store."""
+    """Return every .sql file of the store."""
     folder = PACKAGE / "store" / "sql"
     return {path.name: path.read_text("utf-8") for path in sorted(folder.glob("*.sql"))}
 
 
 def raw_statements() -> dict[tuple[str, str], str]:
-    """Each statement as written, with its comments, by (name, engine or '')."""
+    """Return each statement as written, with its comments, by (name, engine or '')."""
     found = {}
     for text in sources().values():
         marks = list(
@@ -41,7 +41,7 @@ def raw_statements() -> dict[tuple[str, str], str]:
 
 @cache
 def calls() -> list[tuple[str, str, set[str] | None, bool]]:
-    """(file, statement, names of bound parameters or None when not literal, with batch)."""
+    """Return (file, statement, names of bound parameters or None if not literal, with batch)."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))
@@ -58,16 +58,16 @@ def calls() -> list[tuple[str, str, set[str] | None, bool]]:
             ]
             params, batch = bound(node)
             found += [(path.name, name, params, batch) for name in names]
-    return [call for call in found if call[1] in load("sqlite") or looks_like(call[1])]
+    return [call for call in found if call[1] in load("sqlite") or is_statement_name(call[1])]
 
 
-def looks_like(name: str) -> bool:
-    """Whether a string given to these calls can only be meant as a statement's name."""
+def is_statement_name(name: str) -> bool:
+    """Whether a string in these calls can only be a statement's name."""
     return re.fullmatch(r"[a-z]+(_[a-z]+)+", name) is not None
 
 
 def bound(node: ast.Call) -> tuple[set[str] | None, bool]:
-    """The keys of a literal parameter dict, and whether a batch is given."""
+    """Return the keys of a literal parameter dict, and whether a batch is given."""
     params = node.args[1] if len(node.args) > 1 else None
     batch = len(node.args) > 2
     for keyword in node.keywords:
@@ -83,7 +83,7 @@ def bound(node: ast.Call) -> tuple[set[str] | None, bool]:
 
 @cache
 def used_names() -> set[str]:
-    """Every string of the package that is the name of a statement."""
+    """Return every string of the package that is the name of a statement."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -93,15 +93,15 @@ def used_names() -> set[str]:
 
 
 def test_same_names_on_both_engines() -> None:
-    """Every statement exists for both engines, with the same batch shape unless it says why."""
+    """Every statement exists for both engines, with the same batch columns unless it says why."""
     sqlite, postgres = load("sqlite"), load("postgres")
     assert set(sqlite) == set(postgres)
     for name in sqlite:
         assert bool(sqlite[name].batch) == bool(postgres[name].batch), name
 
 
-def test_own_text_says_why() -> None:
-    """A statement with a text of its own for an engine says what makes them differ."""
+def test_engine_specific_texts_say_why() -> None:
+    """A statement with a text for one engine says what makes the engines differ."""
     found = raw_statements()
     for name in {name for name, engine in found if engine}:
         texts = [text for (other, engine), text in found.items() if other == name and engine]
@@ -109,7 +109,7 @@ def test_own_text_says_why() -> None:
 
 
 def test_every_statement_has_a_purpose() -> None:
-    """A statement opens with a comment that says what it is for."""
+    """A statement starts with a comment on its purpose."""
     for (name, engine), text in raw_statements().items():
         first = text.strip().splitlines()[0]
         assert first.startswith("-- "), (name, engine)
@@ -117,7 +117,7 @@ def test_every_statement_has_a_purpose() -> None:
 
 
 def test_every_statement_is_used() -> None:
-    """No statement is dead."""
+    """Every statement is used."""
     assert sorted(set(load("sqlite")) - used_names()) == []
 
 
@@ -129,7 +129,7 @@ def test_every_name_exists() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_placeholder_is_bound(engine: Engine) -> None:
-    """Callers with literal parameters bind what the statement declares, and its batch."""
+    """Callers with literal parameters bind all parameters of the statement, and its batch."""
     faults = []
     for file, name, params, batch in calls():
         statement = load(engine)[name]
@@ -142,7 +142,7 @@ def test_every_placeholder_is_bound(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_nothing_is_bound_in_vain(engine: Engine) -> None:
+def test_no_unused_parameters(engine: Engine) -> None:
     """A literal parameter is used by the statement on at least one engine."""
     other: Engine = "postgres" if engine == "sqlite" else "sqlite"
     for file, name, params, _ in calls():
@@ -150,7 +150,7 @@ def test_nothing_is_bound_in_vain(engine: Engine) -> None:
         assert (params or set()) <= known, (file, name)
 
 
-def test_customers_are_kept_apart() -> None:
+def test_statements_are_scoped() -> None:
     """A statement over customers' rows filters by customer or says why it serves all of them."""
     faults = []
     for (name, engine), text in raw_statements().items():
@@ -161,7 +161,7 @@ def test_customers_are_kept_apart() -> None:
 
 
 def test_lists_are_bounded() -> None:
-    """A statement that lists has a limit, or answers at most one row per given key."""
+    """A statement that lists has a limit, or returns at most one row per given key."""
     for (name, engine), text in raw_statements().items():
         if re.search(r"_list(_|$)|_for_|_chain$|_orphans$|_overdue$|_unleased$|_keys$", name):
             bounded = "LIMIT" in text or "{{any ids}}" in text or "{{any keys}}" in text
@@ -169,13 +169,13 @@ def test_lists_are_bounded() -> None:
 
 
 def test_no_offset_while_mutating() -> None:
-    """OFFSET is used by nothing but the API's paging of ended runs."""
+    """Only the API's paging of ended runs uses OFFSET."""
     users = {name for (name, _), text in raw_statements().items() if "OFFSET" in text}
     assert users <= {"run_list_ended_customer"}
 
 
 def dummy(statement: Statement) -> dict[str, Any]:
-    """NULL for every parameter."""
+    """Return NULL for every parameter."""
     return dict.fromkeys(statement.all_params | {"now"})
 
 
@@ -234,10 +234,10 @@ def test_sqlite_accepts_every_statement(store: Store) -> None:
     assert store.write(body) == []
 
 
-def test_unknown_marks_are_refused() -> None:
-    """A misspelt mark, a missing batch and a double name are found when statements are read."""
+def test_unknown_placeholders_are_refused() -> None:
+    """An unknown placeholder, a missing batch and a duplicate name are detected when parsing."""
     for text, problem in (
-        ("-- name: a\n-- p\nSELECT {{nonsense}};", "unknown mark"),
+        ("-- name: a\n-- p\nSELECT {{nonsense}};", "unknown placeholder"),
         ("-- name: a\n-- p\nSELECT * FROM {{batch}};", "without declaring"),
     ):
         parsed = statements.parse({"x.sql": text})

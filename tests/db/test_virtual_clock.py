@@ -8,8 +8,8 @@ from penstock.core.clock import SECOND, Clock
 from penstock.testing.clock import VirtualClock
 
 
-def test_stands_still_until_moved() -> None:
-    """Time passes only when somebody moves it, by micros, seconds or to a time."""
+def test_time_is_frozen_until_advanced() -> None:
+    """Time passes only when it is advanced, by microseconds, by seconds or to a time."""
     clock = VirtualClock(100)
     assert (clock.now(), clock.monotonic()) == (100, 0.0)
     assert clock.advance(5) == 105
@@ -26,7 +26,7 @@ def test_never_goes_back() -> None:
 
 
 def test_sleep_and_wait() -> None:
-    """Sleeping and waiting let virtual time pass; an event that is set costs no time."""
+    """Sleeping and waiting advance virtual time; an event that is already set takes no time."""
     clock: Clock = VirtualClock(0)
     clock.sleep(2)
     assert clock.now() == 2 * SECOND

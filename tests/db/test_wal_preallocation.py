@@ -1,4 +1,4 @@
-"""Room in the write-ahead log: commits write into it, and neither a crash nor others mind it."""
+"""Preallocation of the write-ahead log: commits use it; crashes and other writers are safe."""
 
 import itertools
 import shutil
@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 
 def put(store: SqliteStore, *names: str) -> None:
-    """One small commit for each."""
+    """Make one small commit for each name."""
     for name in names:
         store.write(lambda tx, name=name: customer_ensure_many(tx, [name]))  # type: ignore[misc]
 
@@ -42,7 +42,7 @@ def test_commits_rarely_grow_the_log(store: SqliteStore) -> None:
         put(store, f"c{number}")
         sizes.append(log_size(store))
     grown = [after - before for before, after in itertools.pairwise(sizes)]
-    # Every commit adds frames, but hardly ever to the file.
+    # Every commit adds frames, but rarely grows the file.
     assert sum(1 for more in grown if more) <= 3 * (1 + (sizes[-1] - sizes[0]) // CHUNK_BYTES)
     assert sizes[-1] - sizes[0] >= CHUNK_BYTES
 
@@ -50,8 +50,8 @@ def test_commits_rarely_grow_the_log(store: SqliteStore) -> None:
 def test_a_crash_leaves_what_was_committed(store: SqliteStore, tmp_path: Path) -> None:
     put(store, *(f"c{number}" for number in range(40)))
     tail = Path(f"{store._path}-wal").read_bytes()[-CHUNK_BYTES // 2 :]
-    assert not any(tail), "there is no room at the end of this log"
-    for suffix in ("", "-wal"):  # as the disk has it when the process is gone
+    assert not any(tail), "the end of this log is not preallocated"
+    for suffix in ("", "-wal"):  # as they are on disk after a crash
         shutil.copy(f"{store._path}{suffix}", tmp_path / f"b.db{suffix}")
     after = SqliteStore(tmp_path / "b.db")
     assert customers(after) == customers(store) >= {"c0", "c39"}
@@ -61,28 +61,28 @@ def test_a_crash_leaves_what_was_committed(store: SqliteStore, tmp_path: Path) -
     after.close()
 
 
-def test_two_writers_share_the_room(store: SqliteStore) -> None:
+def test_two_writers_share_the_preallocation(store: SqliteStore) -> None:
     other = SqliteStore(store._path)
-    put(other, "first")  # it has seen the log as it was
+    put(other, "first")  # it knows the log's current size
     put(store, *(f"c{number}" for number in range(20)))
     size = log_size(store)
     for number in range(10):
         put(other, f"o{number}")
         put(store, f"s{number}")
-    assert log_size(store) == size, "room that one made was taken for frames by the other"
+    assert log_size(store) == size, "one writer took the other's preallocation for frames"
     assert customers(store) >= {"c19", "o9", "s9"}
     other.close()
 
 
-def test_a_short_log_is_let_alone(store: SqliteStore) -> None:
+def test_a_short_log_is_not_extended(store: SqliteStore) -> None:
     store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     put(store, "one", "two", "three")
     assert 0 < log_size(store) < wal_preallocation.FIRST * 4096
 
 
-def test_no_log_is_no_fault(tmp_path: Path) -> None:
-    room = wal_preallocation.Room(tmp_path / "none.db", 4096, 8_000)
-    room.make()
-    room.make()
-    room.close()
+def test_a_missing_log_is_not_an_error(tmp_path: Path) -> None:
+    preallocation = wal_preallocation.Room(tmp_path / "none.db", 4096, 8_000)
+    preallocation.make()
+    preallocation.make()
+    preallocation.close()
     assert list(tmp_path.iterdir()) == [], "a log is SQLite's to make"

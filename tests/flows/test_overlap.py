@@ -152,7 +152,7 @@ class TestDeadline:
         requested = stage.sql(
             "SELECT run_id, cancel_reason FROM runs WHERE cancel_requested_at > 0"
         )
-        assert requested == [(held.run_id, "its flow failed at its deadline")]
+        assert requested == [(held.run_id, "the flow failed at its deadline")]
         stage.step()
         assert stage.sql("SELECT count(*) FROM breakers") == [(0,)]
 

@@ -1,4 +1,4 @@
-"""The topics of flows on both engines: opening, completions, nudges, looks, approvals, reports."""
+"""Flows on both engines: opening, completions, flow events, probes, overrides, reports."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def stage(store: Store, clock: VirtualClock) -> Stage:
 
 
 def report(**fields: object) -> CompletionReport:
-    """What somebody else's `raw_job` says."""
+    """Build a report of the external `raw_job`."""
     given = {"pipeline": "nba", "processor": "raw_job", "partition": DAY, "customer": "acme",
              "mode": "same_day", **fields}  # fmt: skip
     return CompletionReport(**given)  # type: ignore[arg-type]
 
 
-def test_completions_only_get_better(stage: Stage) -> None:
-    """A report is taken once; a better one replaces it, a worse one changes nothing."""
+def test_completions_only_improve(stage: Stage) -> None:
+    """A report is recorded once; a better one replaces it, a worse one changes nothing."""
     flow = stage.open().flow
     number = stage.sql("SELECT min(processor) FROM processors")[0][0]
 
@@ -55,8 +55,8 @@ def test_completions_only_get_better(stage: Stage) -> None:
     assert stage.write(lambda tx: nudge_take(tx, 10)) == []
 
 
-def test_looks_are_leased_once(stage: Stage) -> None:
-    """A look has one holder; after its lease another takes it, and the first is fenced off."""
+def test_probes_are_leased_once(stage: Stage) -> None:
+    """A probe has one holder; once its lease expired another takes it and fences the first off."""
     flow = stage.open().flow
     (gate, *_) = [
         r.gate_id for r in stage.store.read(lambda tx: phases_of(tx, [flow.flow_id]))[flow.flow_id]
@@ -71,7 +71,7 @@ def test_looks_are_leased_once(stage: Stage) -> None:
 
 
 def test_reports_open_the_next_generation(stage: Stage) -> None:
-    """Without an open flow a report opens one; told again it changes nothing."""
+    """Without an open flow a report opens one; repeating the report changes nothing."""
     first = stage.client.flows.complete(report(execution_id="e1"))
     assert (first.is_news, first.opened) == (True, True)
     live = stage.sql("SELECT p.name FROM runs r JOIN processors p ON p.processor = r.processor")
@@ -88,8 +88,8 @@ def test_reports_open_the_next_generation(stage: Stage) -> None:
 
 
 def test_an_unknown_processor_is_a_dead_letter(stage: Stage) -> None:
-    """A report nobody can use is kept, apart from dead runs."""
-    got = stage.client.flows.complete(report(processor="nobody"))
+    """An unusable report is stored as a dead letter, separate from dead runs."""
+    got = stage.client.flows.complete(report(processor="unknown"))
     assert (got.flow_id, got.dead_letter_id is not None) == (None, True)
     assert stage.client.dead_letters.find(LetterFilter(kind="run")) == []
     rows = stage.sql("SELECT kind, error_type FROM dead_letters")
@@ -97,7 +97,7 @@ def test_an_unknown_processor_is_a_dead_letter(stage: Stage) -> None:
 
 
 def test_a_report_ends_the_waiting_run(stage: Stage) -> None:
-    """What was done outside is not done again."""
+    """Work that was reported as done externally is not done again."""
     opened = stage.open()
     got = stage.client.flows.complete(report(quality=0.5))
     assert got.flow_id == opened.flow.flow_id
@@ -106,7 +106,7 @@ def test_a_report_ends_the_waiting_run(stage: Stage) -> None:
 
 
 def test_overrides(stage: Stage) -> None:
-    """Granted with a reason and an end, listed, revoked once, audited both times."""
+    """An override is granted with reason and expiry, listed, revoked once, and audited."""
     stage.open()
     now = stage.clock.now()
     approval = Approval(pipeline="nba", partition=DAY, customer="acme", reason="known gap",
@@ -128,8 +128,8 @@ def test_overrides(stage: Stage) -> None:
         stage.client.overrides.revoke(9_999)
 
 
-def test_ended_flows_leave_with_everything_of_theirs(stage: Stage) -> None:
-    """After a week a flow is gone from hot state; its logs and its generation number stay."""
+def test_ended_flows_are_pruned(stage: Stage) -> None:
+    """After a week a flow is deleted; its logs and its generation number stay."""
     opened = stage.open()
     stage.run_off()
     stage.clock.advance(8 * DAY_US)
@@ -143,15 +143,15 @@ def test_ended_flows_leave_with_everything_of_theirs(stage: Stage) -> None:
 
 
 def test_customers_do_not_see_each_other(stage: Stage) -> None:
-    """A confined client finds its own flows, decisions and approvals, and nobody else's."""
-    mine = stage.open().flow
-    theirs = stage.open(customer="bravo").flow
+    """A tenant's client finds its own flows, decisions and overrides, and no others."""
+    own = stage.open().flow
+    foreign = stage.open(customer="bravo").flow
     acme = stage.client.scoped("acme")
-    assert acme.flows.get(mine.flow_id).customer_id == "acme"
+    assert acme.flows.get(own.flow_id).customer_id == "acme"
     with pytest.raises(NotFound):
-        acme.flows.get(theirs.flow_id)
+        acme.flows.get(foreign.flow_id)
     with pytest.raises(NotFound):
-        acme.flows.cancel(theirs.flow_id)
+        acme.flows.cancel(foreign.flow_id)
     assert {row.customer_id for row in acme.gates.history("nba")} == {"acme"}
     events = stage.sql("SELECT event_type FROM orchestration_events ORDER BY event_time")
     assert {row[0] for row in events} == {"opened", "triggered"}

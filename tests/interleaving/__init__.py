@@ -1,1 +1,1 @@
-"""Races between statements on a real PostgreSQL, played out in chosen orders."""
+"""Races between statements on a real PostgreSQL, run in chosen orders."""

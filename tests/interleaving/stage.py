@@ -1,4 +1,4 @@
-"""The stage of the interleaving tests: a database, an arena on it, short verbs to set scenes."""
+"""The stage of the interleaving tests: a database, an arena on it, and helpers to set up scenes."""
 
 from __future__ import annotations
 
@@ -52,23 +52,23 @@ class Stage:
         self.store.close()
 
     def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
-        """Any statement, beside the product."""
+        """Run any statement, bypassing the store."""
         cursor = self.arena._watch.execute(text.encode(), params)
         return cursor.fetchall() if cursor.description else []
 
     def value(self, text: str, *params: Any) -> Any:
-        """The one value of a query."""
+        """Return the single value of a query."""
         return self.sql(text, *params)[0][0]
 
     def empty(self) -> None:
-        """A fresh scene: no runs, no configs, no sessions."""
+        """Start a new scene: no runs, no configs, no sessions."""
         self.arena._watch.execute(
             ";".join([*(f"DELETE FROM {name}" for name in _EMPTY),
                       "UPDATE customers SET audit_n = 0, audit_head = ''"]).encode()
         )  # fmt: skip
 
     def submit(self, n: int = 1, *, customer: str = "acme", key: str | None = None) -> list[int]:
-        """Ready runs of the pipeline `single`."""
+        """Submit ready runs of the pipeline `single`."""
         return [
             self.client.runs.submit(
                 Submission(pipeline="single", customer=customer, ordering_key=key)
@@ -77,7 +77,7 @@ class Stage:
         ]
 
     def session(self, lease_us: int = LEASE_US) -> int:
-        """A live session of a worker."""
+        """Open a live session of a worker."""
         self._boots += 1
         params = {"boot_id": f"boot-{self._boots}", "kind": "worker", "name": f"w{self._boots}",
                   "host": "here", "pid": 1, "pool": self.pool, "slots": 5,
@@ -89,18 +89,18 @@ class Stage:
         return claim_act(self, session_id, n, start=start)(self.store)  # type: ignore[no-any-return]
 
     def lapse(self) -> None:
-        """Let every lease run out."""
+        """Let every lease expire."""
         self.clock.advance(10 * MINUTE)
 
     def config(self, **more: Any) -> int:
-        """A config of the pipeline `single`, every five minutes, due at the next advance."""
+        """Create a config of the pipeline `single`, every five minutes, due at the next advance."""
         given = {"pipeline_template": "single", "schedule_type": "INTERVAL",
                  "schedule_interval_minutes": 5, **more}  # fmt: skip
         return self.client.configs.create("acme", given).config_id
 
 
 def claim_act(stage: Stage, session_id: int, n: int = 5, *, start: bool = False) -> Act:
-    """A worker's claim."""
+    """Return a worker's claim."""
     claim = Claim(
         pool=stage.pool, processors=stage.processors, n=n, session_id=session_id,
         claimed_by=f"s{session_id}", start=start,
@@ -109,13 +109,13 @@ def claim_act(stage: Stage, session_id: int, n: int = 5, *, start: bool = False)
 
 
 def finish_act(held: Sequence[HeldRun]) -> Act:
-    """A worker's end of what it holds."""
+    """Return a worker's end of the runs it holds."""
     ends = [attempt_result.completed(run) for run in held]
     return lambda store: store.write(lambda tx: run_end_many(tx, ends))
 
 
 def submit_act(stage: Stage, *, customer: str = "acme", key: str | None = None, n: int = 1) -> Act:
-    """A client's submit."""
+    """Return a client's submit."""
 
     def act(store: Store) -> list[int]:
         wanted = Submission(pipeline="single", customer=customer, ordering_key=key)

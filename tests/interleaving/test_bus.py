@@ -1,4 +1,4 @@
-"""Publishing, pulling, settling, lapsing and burying against each other, statement by statement."""
+"""Publish, pull, settle, lapse and dead-letter against each other, statement by statement."""
 
 from typing import Any
 
@@ -26,44 +26,44 @@ TABLES = (
 
 
 def bus_on(stage: Stage) -> BusWorld:
-    """An empty bus on the stage's database."""
+    """Return an empty bus on the stage's database."""
     for table in TABLES:
         stage.sql(f"DELETE FROM {table}")
     return BusWorld(stage.store, stage.clock)
 
 
 def publish(*texts: str, **more: Any) -> Act:
-    """A publisher."""
+    """Return a publisher."""
     made = [Outgoing(data=text.encode(), **more) for text in texts]
     return lambda store: store.write(lambda tx: messages.message_publish(tx, "events", made))
 
 
 def pull(sub: Subscription, n: int = 10) -> Act:
-    """A consumer."""
+    """Return a consumer."""
     return lambda store: store.write(lambda tx: deliveries.delivery_pull(tx, sub, n))
 
 
-def ack(sub: Subscription, *handed: Handed) -> Act:
-    """An ack of what was handed over before."""
-    tickets = [(one.message_id, one.epoch) for one in handed]
+def ack(sub: Subscription, *leased: Handed) -> Act:
+    """Return an ack of leased deliveries."""
+    tickets = [(one.message_id, one.epoch) for one in leased]
     return lambda store: store.write(lambda tx: deliveries.delivery_ack(tx, sub, tickets))
 
 
-def nack(sub: Subscription, *handed: Handed, kind: ErrorKind = ErrorKind.TRANSIENT) -> Act:
-    """A nack of what was handed over before."""
-    refusals = [Refusal(one.message_id, one.epoch, kind) for one in handed]
+def nack(sub: Subscription, *leased: Handed, kind: ErrorKind = ErrorKind.TRANSIENT) -> Act:
+    """Return a nack of leased deliveries."""
+    refusals = [Refusal(one.message_id, one.epoch, kind) for one in leased]
     return lambda store: store.write(
         lambda tx: deliveries.delivery_nack(tx, sub, refusals, lambda: 0.0)
     )
 
 
-def carry(store: Store) -> object:
-    """A courier's pass."""
+def sweep(store: Store) -> object:
+    """Run the delivery sweeper once."""
     return Courier(store, jitter=lambda: 0.0).run_once()
 
 
 def test_two_pulls_never_share_a_message(stage: Stage) -> None:
-    """Each message is handed over once, as its first attempt."""
+    """Each message is delivered once, as its first attempt."""
 
     def scene():  # type: ignore[no-untyped-def]
         bus = bus_on(stage)
@@ -81,7 +81,7 @@ def test_two_pulls_never_share_a_message(stage: Stage) -> None:
 
 
 def test_an_ack_against_the_sweep(stage: Stage) -> None:
-    """The message is acked or given back, not both, and whoever is told so is right."""
+    """The message is acked or returned, not both, and the reported result is right."""
 
     def scene():  # type: ignore[no-untyped-def]
         bus = bus_on(stage)
@@ -99,13 +99,13 @@ def test_an_ack_against_the_sweep(stage: Stage) -> None:
                 assert outcomes[1].value.lapsed + outcomes[2].value.lapsed == 1
             bus.checked()
 
-        return [ack(bus.work, held), carry, carry], check
+        return [ack(bus.work, held), sweep, sweep], check
 
     assert explore(stage.arena, scene, range(15)) > 5
 
 
 def stale_scene(stage: Stage) -> Scene:
-    """A late ack, while the message is given back and handed to somebody else."""
+    """A late ack, while the message lapses and is delivered to another consumer."""
 
     def scene():  # type: ignore[no-untyped-def]
         bus = bus_on(stage)
@@ -127,12 +127,12 @@ def stale_scene(stage: Stage) -> Scene:
 
 
 def test_a_stale_ack_against_the_next_delivery(stage: Stage) -> None:
-    """Whenever it comes, it changes nothing."""
+    """At whatever point it arrives, it changes nothing."""
     assert exhaust(stage.arena, stale_scene(stage), 30) > 1
 
 
 def test_the_sweep_against_a_second_sweep_of_the_last_attempt(stage: Stage) -> None:
-    """Two couriers and a nack find the same worn-out message: one dead letter."""
+    """Two sweepers and a nack find the same exhausted message: one dead letter."""
 
     def scene():  # type: ignore[no-untyped-def]
         bus = bus_on(stage)
@@ -151,13 +151,13 @@ def test_the_sweep_against_a_second_sweep_of_the_last_attempt(stage: Stage) -> N
             assert len(bus.pull(bus.burial)) == 1
             bus.checked()
 
-        return [carry, carry, nack(bus.work, held, kind=ErrorKind.POISON)], check
+        return [sweep, sweep, nack(bus.work, held, kind=ErrorKind.POISON)], check
 
     assert explore(stage.arena, scene, range(8)) > 3
 
 
 def test_ack_and_poison_of_the_same_delivery(stage: Stage) -> None:
-    """One of them is current."""
+    """Only one of them is current."""
 
     def scene():  # type: ignore[no-untyped-def]
         bus = bus_on(stage)
@@ -208,8 +208,8 @@ def test_publishing_against_the_ack_of_the_head(stage: Stage) -> None:
     assert explore(stage.arena, ordered_scene(stage), range(20)) > 5
 
 
-def test_publishing_against_the_death_of_the_head(stage: Stage) -> None:
-    """Poison frees its key, whatever is published meanwhile."""
+def test_publishing_against_the_dead_letter_of_the_head(stage: Stage) -> None:
+    """Poison frees its key, whatever is published at the same time."""
 
     def scene():  # type: ignore[no-untyped-def]
         bus = bus_on(stage)
@@ -230,7 +230,7 @@ def test_publishing_against_the_death_of_the_head(stage: Stage) -> None:
 
 
 def test_publishing_the_same_twice_at_once(stage: Stage) -> None:
-    """One message under one dedupe id, whoever was first."""
+    """One message under one dedupe id, whichever comes first."""
 
     def scene():  # type: ignore[no-untyped-def]
         bus = bus_on(stage)
@@ -248,7 +248,7 @@ def test_publishing_the_same_twice_at_once(stage: Stage) -> None:
 
 
 def test_replaying_the_same_twice_at_once(stage: Stage) -> None:
-    """One new round; the other is told so."""
+    """One new generation; the other request gets a conflict."""
 
     def scene():  # type: ignore[no-untyped-def]
         bus = bus_on(stage)
@@ -273,8 +273,8 @@ def test_replaying_the_same_twice_at_once(stage: Stage) -> None:
     assert exhaust(stage.arena, scene, 30) > 1
 
 
-def test_a_replay_against_one_that_is_over_already(stage: Stage) -> None:
-    """A round that was begun and ended between a look and an insert is not begun twice."""
+def test_a_replay_against_one_that_already_ended(stage: Stage) -> None:
+    """A generation that was added and ended between a read and an insert is not added twice."""
 
     def scene():  # type: ignore[no-untyped-def]
         bus = bus_on(stage)
@@ -300,15 +300,15 @@ def test_a_replay_against_one_that_is_over_already(stage: Stage) -> None:
 
 
 class TestSeededBugs:
-    """The scenes see what they are for."""
+    """The scenes detect the bugs they were written for."""
 
     def test_settling_without_the_epoch(self, stage: Stage) -> None:
-        """A stale ack that ends somebody else's delivery."""
+        """A stale ack ends another consumer's delivery."""
         with patched("bus_settle", ("AND d.epoch = x.epoch", "")):
             assert caught(stage, stale_scene(stage)) >= 1
 
     def test_publishing_without_the_lock_of_the_key(self, stage: Stage) -> None:
-        """A key that is stuck behind a head that is gone."""
+        """A key is stuck behind a head that is gone."""
         lock = "pg_advisory_xact_lock(CAST(%(topic)s %% 2147483647 AS integer), k.place)"
         with (
             patched("bus_keys_lock", (lock, "k.place + 0 * %(topic)s")),

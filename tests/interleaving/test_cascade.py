@@ -1,4 +1,4 @@
-"""Completions, orchestrators, openers and looks against each other, statement by statement."""
+"""Completions, orchestrators, openers and probes against each other, statement by statement."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def work(run: Any) -> None:
 
 
 def declared() -> list[Pipeline]:
-    """Two processors, then one; the same with a gate; and one that others report for."""
+    """Two processors, then one; the same with a gate; and one with external processors."""
     plain = Pipeline("plain", partition="day")
     raw = plain.phase("raw")
     raw.processor("a")(work)
@@ -39,46 +39,46 @@ def declared() -> list[Pipeline]:
     first = gated.phase("raw")
     first.processor("a")(work)
     gated.phase("next", after=first).processor("c", needs=[same_day("t")])(work)
-    told = Pipeline("told", partition="day")
-    far = told.phase("raw")
+    external = Pipeline("external", partition="day")
+    far = external.phase("raw")
     far.external("x")
     far.external("y")
-    told.phase("next", after=far).processor("c")(work)
+    external.phase("next", after=far).processor("c")(work)
     short = Pipeline("short", partition="day")
     begin = short.phase("raw")
     begin.processor("a")(work)
     short.phase("next", after=begin, on="each").processor("c")(work)
-    return [plain, gated, told, short]
+    return [plain, gated, external, short]
 
 
 @pytest.fixture(scope="module")
 def scene_stage(stage: Stage) -> Stage:
-    """The stage, knowing the pipelines of these scenes."""
+    """The stage, with the pipelines of these scenes registered."""
     stage.client.register(declared())
     rows = stage.sql("SELECT processor FROM processors WHERE pool = %s", stage.pool)
     stage.processors = [row[0] for row in rows]
     return stage
 
 
-def seen(look: Look) -> list[Sighting]:
-    """Everything is there."""
-    return [Sighting(key=d.key, looked_at=0, rows=1) for d in look.dependencies]
+def probe(request: Look) -> list[Sighting]:
+    """Observe that all data is present."""
+    return [Sighting(key=d.key, looked_at=0, rows=1) for d in request.dependencies]
 
 
 def orchestrate(name: str) -> Act:
-    """One step of an orchestrator."""
-    return lambda store: Orchestrator(store, seen, holder=name).run_once()
+    """Return one step of an orchestrator."""
+    return lambda store: Orchestrator(store, probe, holder=name).run_once()
 
 
 def report(stage: Stage, processor: str) -> Act:
-    """A report from outside."""
+    """Return an external report."""
 
     def act(store: Store) -> object:
         client = Client(store)
         client._names._cache = stage.client._names._cache
         return client.flows.complete(
             CompletionReport(
-                pipeline="told",
+                pipeline="external",
                 processor=processor,
                 partition=DAY,
                 customer="acme",
@@ -91,7 +91,7 @@ def report(stage: Stage, processor: str) -> Act:
 
 
 def opened(stage: Stage, pipeline: str) -> list[Any]:
-    """A flow whose entry runs are claimed, one claim each."""
+    """Open a flow whose entry runs are claimed, one claim each."""
     stage.empty()
     wanted = FlowRequest(pipeline=pipeline, customer="acme", partition=DAY, mode="same_day")
     stage.client.flows.trigger(wanted)
@@ -100,7 +100,7 @@ def opened(stage: Stage, pipeline: str) -> list[Any]:
 
 
 def settled(stage: Stage, entry: int, following: int = 1) -> None:
-    """One trigger per phase; its runs are there once; nothing is left to act on."""
+    """Check that each phase has one trigger with its runs once, and no flow events are left."""
     orchestrate("last")(stage.store)
     found = stage.sql("SELECT phase, runs FROM triggers ORDER BY phase")
     assert found == [("next", following), ("raw", entry)]
@@ -110,7 +110,7 @@ def settled(stage: Stage, entry: int, following: int = 1) -> None:
 
 
 def test_two_last_completers_do_not_miss_each_other(scene_stage: Stage) -> None:
-    """Whoever ends last, the next phase starts, once, whatever the orchestrators do meanwhile."""
+    """Whichever ends last, the next phase starts once, whatever the orchestrators do."""
     stage = scene_stage
 
     def scene():  # type: ignore[no-untyped-def]
@@ -122,7 +122,7 @@ def test_two_last_completers_do_not_miss_each_other(scene_stage: Stage) -> None:
 
 
 def test_triggers_without_lock_and_key(scene_stage: Stage) -> None:
-    """Proof that it would be seen: no lock on the flow, and a trigger row that anybody may have."""
+    """Without a lock on the flow and with a replaceable trigger row, the bug is detected."""
     stage = scene_stage
 
     def scene():  # type: ignore[no-untyped-def]
@@ -133,21 +133,21 @@ def test_triggers_without_lock_and_key(scene_stage: Stage) -> None:
             assert [one.error for one in outcomes] == [None, None], "runs were created twice"
             settled(stage, 2)
 
-        few = [lambda store, name=name: Orchestrator(store, seen, holder=name, batch=1).run_once()
+        few = [lambda store, name=name: Orchestrator(store, probe, holder=name, batch=1).run_once()
                for name in ("o1", "o2")]  # fmt: skip
         return few, check
 
     explore(stage.arena, scene, range(10))
-    anybody = ("DO NOTHING", "DO UPDATE SET at = excluded.at")
+    replaceable = ("DO NOTHING", "DO UPDATE SET at = excluded.at")
     with (
         patched("flow_lock_many", ("FOR NO KEY UPDATE OF w", "")),
-        patched("trigger_put_many", anybody),
+        patched("trigger_put_many", replaceable),
     ):
         assert caught(stage, scene) <= 120
 
 
 def test_both_at_once_with_one_orchestrator(scene_stage: Stage) -> None:
-    """Every order of two ends and a step, as far as the budget goes."""
+    """Every order of two ends and a step, within the budget."""
     stage = scene_stage
 
     def scene():  # type: ignore[no-untyped-def]
@@ -158,8 +158,8 @@ def test_both_at_once_with_one_orchestrator(scene_stage: Stage) -> None:
     assert exhaust(stage.arena, scene, 80) > 20
 
 
-def test_looks_of_two_orchestrators(scene_stage: Stage) -> None:
-    """A gate that looks at data is judged once, however the looks of two orchestrators mix."""
+def test_probes_of_two_orchestrators(scene_stage: Stage) -> None:
+    """A gate with probes is decided once, however the probes of two orchestrators interleave."""
     stage = scene_stage
 
     def scene():  # type: ignore[no-untyped-def]
@@ -178,7 +178,7 @@ def test_looks_of_two_orchestrators(scene_stage: Stage) -> None:
 
 
 def test_reports_that_open_a_flow(scene_stage: Stage) -> None:
-    """Two first reports, one of them told twice, make one flow with one trigger per phase."""
+    """Two first reports, one of them repeated, open one flow with one trigger per phase."""
     stage = scene_stage
 
     def scene():  # type: ignore[no-untyped-def]
@@ -197,8 +197,8 @@ def test_reports_that_open_a_flow(scene_stage: Stage) -> None:
     assert explore(stage.arena, scene, range(40)) > 10
 
 
-def test_the_next_in_line_is_not_forgotten(scene_stage: Stage) -> None:
-    """A flow opened while the one ahead of it of its config ends begins, whoever comes first."""
+def test_the_next_queued_flow_starts(scene_stage: Stage) -> None:
+    """A flow opened while the previous one of its config ends starts, in either order."""
     stage = scene_stage
 
     def scene():  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""Others come between statements that travel together, too."""
+"""Other transactions can interleave even with statements that are sent together."""
 
 import pytest
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.postgres
 
 
 def test_every_statement_is_seen(stage: Stage) -> None:
-    """Two that are asked later and one that is waited for: each has its place in an order."""
+    """Two queued statements and one that is waited for are three separate steps."""
     counts: set[tuple[int, int]] = set()
 
     def put(store: Store) -> None:
@@ -21,7 +21,7 @@ def test_every_statement_is_seen(stage: Stage) -> None:
 
         store.write(body)
 
-    def look(store: Store) -> tuple[int, int]:
+    def count(store: Store) -> tuple[int, int]:
         def body(tx: Tx) -> tuple[int, int]:
             first, second = tx.later("outbox_count"), tx.later("outbox_count")
             return first.rows()[0][0], second.rows()[0][0]
@@ -34,7 +34,7 @@ def test_every_statement_is_seen(stage: Stage) -> None:
         def check(outcomes: list[Outcome]) -> None:
             counts.add(outcomes[1].value)
 
-        return [put, look], check
+        return [put, count], check
 
     assert exhaust(stage.arena, scene, 100) == 20  # three steps each: six over three
     assert counts == {(0, 0), (0, 2), (2, 2)}

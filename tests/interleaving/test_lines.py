@@ -1,4 +1,4 @@
-"""Lines before limits, statement by statement: never too many at a time, nobody forgotten."""
+"""Run queues of limits, statement by statement: never above capacity, no run missed."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ READY, LIMITED = 0, 4
 
 
 def nothing(run: Any) -> None:
-    """A processor."""
+    """Do nothing, as a processor."""
 
 
 def pipeline() -> Pipeline:
@@ -38,7 +38,7 @@ def pipeline() -> Pipeline:
     return made
 
 
-class Lines:
+class LimitScenes:
     """Scenes of limited runs."""
 
     def __init__(self, stage: Stage) -> None:
@@ -49,12 +49,12 @@ class Lines:
         ]
 
     def empty(self) -> None:
-        """A fresh scene; named limits hold one."""
+        """Start a new scene; named limits have capacity one."""
         self.stage.empty()
         self.stage.sql("UPDATE limits SET capacity = 1 WHERE name IN ('left', 'right')")
 
     def submit(self, *processors: str, customer: str = "acme") -> list[int]:
-        """Runs that wait for a place in line."""
+        """Submit runs that wait to be queued."""
         return [
             self.stage.client.runs.submit(
                 Submission(pipeline="narrow", processor=name, customer=customer)
@@ -62,23 +62,23 @@ class Lines:
             for name in processors
         ]
 
-    def line_up(self, *processors: str, customer: str = "acme") -> list[int]:
-        """Runs in line, each behind those before."""
+    def enqueue(self, *processors: str, customer: str = "acme") -> list[int]:
+        """Submit and queue runs, in order."""
         ids = self.submit(*processors, customer=customer)
         self.stage.store.write(lambda tx: lines_enter(tx, 100))
         return ids
 
     def claim(self) -> list[HeldRun]:
-        """Claim whatever is ready."""
+        """Claim everything that is ready."""
         claim = Claim(pool=self.stage.pool, processors=self.processors, n=10, claimed_by="me")
         return self.stage.store.write(lambda tx: run_claim(tx, claim))
 
     def marks(self) -> dict[int, int]:
-        """Admission marks by run."""
+        """Return admission values by run."""
         return dict(self.stage.sql("SELECT run_id, admission FROM runs"))
 
     def check(self) -> None:
-        """Never more than the capacity; rows and marks agree."""
+        """Check that the capacity is never exceeded, and that rows and admissions agree."""
         over = self.stage.sql(
             "SELECT l.name FROM limits l WHERE l.capacity < (SELECT coalesce(sum(e.weight), 0)"
             " FROM limit_leases e WHERE e.limit_id = l.limit_id)"
@@ -92,143 +92,143 @@ class Lines:
             " <> CASE WHEN r.admission = 4 THEN r.limits ELSE 0 END"
         )
         assert wrong == []
-        strays = self.stage.sql(
+        orphaned = self.stage.sql(
             "SELECT e.run_id FROM limit_leases e WHERE NOT EXISTS"
             " (SELECT 1 FROM runs r WHERE r.run_id = e.run_id)"
         )
-        assert strays == []
+        assert orphaned == []
 
 
 @pytest.fixture
-def lines(stage: Stage) -> Lines:
+def scenes(stage: Stage) -> LimitScenes:
     """The stage with limits."""
-    return Lines(stage)
+    return LimitScenes(stage)
 
 
 def enter_act(n: int) -> Act:
-    """An admitter that gives some runs their places."""
+    """Return an admitter that queues some runs."""
     return lambda store: store.write(lambda tx: lines_enter(tx, n))
 
 
-def entry_scene(lines: Lines) -> Scene:
-    """Two admitters, each with a run that needs the one slot there is."""
+def entry_scene(scenes: LimitScenes) -> Scene:
+    """Two admitters, each with a run that needs the only slot."""
 
     def scene():  # type: ignore[no-untyped-def]
-        lines.empty()
-        ids = lines.submit("one", "one")
+        scenes.empty()
+        ids = scenes.submit("one", "one")
 
         def check(_: list[Outcome]) -> None:
-            lines.check()
-            assert sorted(lines.marks()[run_id] for run_id in ids) == [READY, LIMITED]
+            scenes.check()
+            assert sorted(scenes.marks()[run_id] for run_id in ids) == [READY, LIMITED]
 
         return [enter_act(1), enter_act(1)], check
 
     return scene
 
 
-def test_two_enter_where_one_may_go(lines: Lines) -> None:
-    assert explore(lines.stage.arena, entry_scene(lines), range(15)) > 3
+def test_two_runs_for_one_slot(scenes: LimitScenes) -> None:
+    assert explore(scenes.stage.arena, entry_scene(scenes), range(15)) > 3
 
 
-def test_judging_without_the_lock_is_caught(lines: Lines) -> None:
-    """Counting and then granting, each right by itself, lets two into one place."""
+def test_counting_without_the_lock_is_caught(scenes: LimitScenes) -> None:
+    """Counting and then granting, each correct by itself, admits two runs to one slot."""
     with patched("line_lock", ("FOR NO KEY UPDATE", "")):
-        assert caught(lines.stage, entry_scene(lines)) <= len(SEEDS)
+        assert caught(scenes.stage, entry_scene(scenes)) <= len(SEEDS)
 
 
-def test_an_end_against_an_entry(lines: Lines) -> None:
-    """Whoever comes first: the next one goes without anybody looking again."""
+def test_an_end_against_an_entry(scenes: LimitScenes) -> None:
+    """In either order, the next run is admitted without another check."""
 
     def scene():  # type: ignore[no-untyped-def]
-        lines.empty()
-        lines.line_up("one")
-        held = lines.claim()
-        (behind,) = lines.submit("one")
+        scenes.empty()
+        scenes.enqueue("one")
+        held = scenes.claim()
+        (behind,) = scenes.submit("one")
 
         def check(_: list[Outcome]) -> None:
-            lines.check()
-            assert lines.marks() == {behind: READY}
+            scenes.check()
+            assert scenes.marks() == {behind: READY}
 
         return [finish_act(held), enter_act(5)], check
 
-    assert explore(lines.stage.arena, scene, range(15)) > 3
+    assert explore(scenes.stage.arena, scene, range(15)) > 3
 
 
-def test_two_ends_let_two_through(lines: Lines) -> None:
+def test_two_ends_let_two_through(scenes: LimitScenes) -> None:
     def scene():  # type: ignore[no-untyped-def]
-        lines.empty()
-        lines.line_up("two", "two")
-        held = lines.claim()
-        behind = lines.line_up("two", "two", "two")
+        scenes.empty()
+        scenes.enqueue("two", "two")
+        held = scenes.claim()
+        behind = scenes.enqueue("two", "two", "two")
 
         def check(_: list[Outcome]) -> None:
-            lines.check()
-            assert [lines.marks()[run_id] for run_id in behind] == [READY, READY, LIMITED]
+            scenes.check()
+            assert [scenes.marks()[run_id] for run_id in behind] == [READY, READY, LIMITED]
 
         return [finish_act(held[:1]), finish_act(held[1:])], check
 
-    assert explore(lines.stage.arena, scene, range(15)) > 3
+    assert explore(scenes.stage.arena, scene, range(15)) > 3
 
 
-def test_a_cancel_against_the_turn_of_the_same_run(lines: Lines) -> None:
-    """The cancelled run neither keeps the slot nor takes it away from the one behind it."""
+def test_a_cancel_against_the_admission_of_the_same_run(scenes: LimitScenes) -> None:
+    """The cancelled run neither keeps the slot nor takes it from the next run."""
 
     def scene():  # type: ignore[no-untyped-def]
-        lines.empty()
-        lines.line_up("one")
-        held = lines.claim()
-        first, second = lines.line_up("one", "one")
+        scenes.empty()
+        scenes.enqueue("one")
+        held = scenes.claim()
+        first, second = scenes.enqueue("one", "one")
 
         def cancel(store: Store) -> str:
             client = Client(store)
-            client._names._cache.declared = lines.stage.client._names._cache.declared
+            client._names._cache.declared = scenes.stage.client._names._cache.declared
             return client.runs.cancel(first)
 
         def check(outcomes: list[Outcome]) -> None:
-            lines.check()
+            scenes.check()
             assert outcomes[1].value == "cancelled"
-            assert lines.marks() == {second: READY}
+            assert scenes.marks() == {second: READY}
 
         return [finish_act(held), cancel], check
 
-    assert explore(lines.stage.arena, scene, range(20)) > 3
+    assert explore(scenes.stage.arena, scene, range(20)) > 3
 
 
-def test_a_pause_against_the_turn_of_the_same_run(lines: Lines) -> None:
+def test_a_pause_against_the_admission_of_the_same_run(scenes: LimitScenes) -> None:
     def scene():  # type: ignore[no-untyped-def]
-        lines.empty()
-        lines.line_up("one")
-        held = lines.claim()
-        (first,) = lines.line_up("one", customer="slow")
-        (second,) = lines.line_up("one")
-        slow = lines.stage.value("SELECT customer FROM customers WHERE customer_id = 'slow'")
+        scenes.empty()
+        scenes.enqueue("one")
+        held = scenes.claim()
+        (first,) = scenes.enqueue("one", customer="slow")
+        (second,) = scenes.enqueue("one")
+        slow = scenes.stage.value("SELECT customer FROM customers WHERE customer_id = 'slow'")
 
         def pause(store: Store) -> bool:
             return store.write(lambda tx: pause_put(tx, "customer", slow, "me", ""))
 
         def check(_: list[Outcome]) -> None:
-            lines.check()
-            assert lines.marks() == {first: 2, second: READY}
+            scenes.check()
+            assert scenes.marks() == {first: 2, second: READY}
 
         return [finish_act(held), pause], check
 
-    assert explore(lines.stage.arena, scene, range(20)) > 3
+    assert explore(scenes.stage.arena, scene, range(20)) > 3
 
 
-def test_two_limits_come_free_at_once(lines: Lines) -> None:
-    """A run that needs both is not missed by two who each free one of them."""
+def test_two_limits_come_free_at_once(scenes: LimitScenes) -> None:
+    """A run that needs both is not missed by two transactions that each free one of them."""
 
     def scene():  # type: ignore[no-untyped-def]
-        lines.empty()
-        lines.line_up("left", "right")
-        lines.stage.sql("UPDATE limits SET capacity = 1 WHERE name IN ('left', 'right')")
-        held = lines.claim()
-        (both,) = lines.line_up("both")
+        scenes.empty()
+        scenes.enqueue("left", "right")
+        scenes.stage.sql("UPDATE limits SET capacity = 1 WHERE name IN ('left', 'right')")
+        held = scenes.claim()
+        (both,) = scenes.enqueue("both")
 
         def check(_: list[Outcome]) -> None:
-            lines.check()
-            assert lines.marks() == {both: READY}
+            scenes.check()
+            assert scenes.marks() == {both: READY}
 
         return [finish_act(held[:1]), finish_act(held[1:])], check
 
-    assert explore(lines.stage.arena, scene, range(20)) > 3
+    assert explore(scenes.stage.arena, scene, range(20)) > 3

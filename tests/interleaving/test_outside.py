@@ -1,4 +1,4 @@
-"""Workers outside against each other, the sweeper and a cancel, statement by statement."""
+"""External workers against each other, the sweeper and a cancel, statement by statement."""
 
 from collections.abc import Callable
 from typing import Any
@@ -34,13 +34,13 @@ W1 = Worker("w1", "k")
 
 
 def submit(stage: Stage, n: int = 1) -> list[int]:
-    """Ready runs for workers outside."""
+    """Submit ready runs for external workers."""
     stage.empty()
     return stage.client.runs.submit_many([Submission(pipeline="outside", customer="acme")] * n)
 
 
 def held(stage: Stage, n: int = 1, *, start: bool = True) -> list[Claimed]:
-    """Runs in the hands of w1."""
+    """Claim runs for w1."""
     submit(stage, n)
     ones = stage.client.work.claim(W1, n)
     if start:
@@ -50,7 +50,7 @@ def held(stage: Stage, n: int = 1, *, start: bool = True) -> list[Claimed]:
 
 
 def by(stage: Stage, deed: Callable[[Work], Any]) -> Act:
-    """An act of a worker outside, over its own connection; refused, it answers the refusal."""
+    """Return a call of an external worker on its own connection; refusals are returned."""
     stage.client._names.declared()
 
     def act(store: Store) -> Any:
@@ -71,7 +71,7 @@ def ends(stage: Stage) -> list[str]:
 
 
 def test_two_claims_never_share_a_run(stage: Stage) -> None:
-    """What each claim was answered is its own, and carries a lease with its token."""
+    """The runs of each claim are its own, with a lease that has its token."""
 
     def scene():  # type: ignore[no-untyped-def]
         ids = submit(stage, 3)
@@ -89,18 +89,18 @@ def test_two_claims_never_share_a_run(stage: Stage) -> None:
 
 
 def test_a_report_against_the_sweep(stage: Stage) -> None:
-    """Of a completion and a sweep of the same silent run one ends it; the other changes nothing."""
+    """Of a completion and a sweep of the same silent run, only one has an effect."""
 
     def scene():  # type: ignore[no-untyped-def]
         (one,) = held(stage)
         stage.lapse()
 
         def check(outcomes: list[Outcome]) -> None:
-            told = outcomes[0].value
-            if not isinstance(told, Exception):
+            response = outcomes[0].value
+            if not isinstance(response, Exception):
                 assert ends(stage) == ["COMPLETED"]
                 return
-            assert isinstance(told, StaleToken | IllegalTransition)
+            assert isinstance(response, StaleToken | IllegalTransition)
             assert ends(stage) == ["FAILED"]
             assert stage.value("SELECT count(*) FROM runs") == 1
 
@@ -112,7 +112,7 @@ def test_a_report_against_the_sweep(stage: Stage) -> None:
 
 @pytest.mark.parametrize("start", [True, False], ids=["running", "claimed"])
 def test_a_late_heartbeat_against_the_sweep(stage: Stage, start: bool) -> None:
-    """A heartbeat that was answered holds: no sweep that looked before it takes the run away."""
+    """An accepted heartbeat counts: no sweep that read before it takes the run away."""
 
     def scene():  # type: ignore[no-untyped-def]
         (one,) = held(stage, start=start)
@@ -120,14 +120,14 @@ def test_a_late_heartbeat_against_the_sweep(stage: Stage, start: bool) -> None:
         stage.lapse()
 
         def check(outcomes: list[Outcome]) -> None:
-            told = outcomes[0].value
+            response = outcomes[0].value
             rows = stage.sql("SELECT state FROM runs WHERE run_id = %s AND admission = 9", run_id)
-            if isinstance(told, Pulse):
+            if isinstance(response, Pulse):
                 assert rows == [("RUNNING" if start else "CLAIMED",)]
                 until = stage.value("SELECT until_at FROM leases")
-                assert until == told.claim_expiry_time > stage.clock.now()
+                assert until == response.claim_expiry_time > stage.clock.now()
                 return
-            assert isinstance(told, StaleToken)
+            assert isinstance(response, StaleToken)
             assert rows == []
 
         beat = by(stage, lambda w: w.heartbeat(run_id, W1, token=one.run.token))
@@ -137,7 +137,7 @@ def test_a_late_heartbeat_against_the_sweep(stage: Stage, start: bool) -> None:
 
 
 def test_a_start_against_a_cancel(stage: Stage) -> None:
-    """Either the start is refused, or the next heartbeat tells of the cancel."""
+    """Either the start is refused, or the next heartbeat reports the cancel."""
 
     def scene():  # type: ignore[no-untyped-def]
         (one,) = held(stage, start=False)
@@ -156,7 +156,7 @@ def test_a_start_against_a_cancel(stage: Stage) -> None:
 
 
 def test_a_call_and_its_repeat_at_once(stage: Stage) -> None:
-    """A report sent twice at the same moment ends the run once, and both are answered alike."""
+    """A report sent twice at the same time ends the run once, and both get the same response."""
 
     def scene():  # type: ignore[no-untyped-def]
         (one,) = held(stage)
@@ -178,7 +178,7 @@ def test_a_call_and_its_repeat_at_once(stage: Stage) -> None:
 
 
 def test_a_lost_claim_against_its_old_holder(stage: Stage) -> None:
-    """A run that lapsed and was claimed again is never started by the one who had it before."""
+    """A run that lapsed and was claimed again is never started by its previous holder."""
 
     def scene():  # type: ignore[no-untyped-def]
         (one,) = held(stage, start=False)
@@ -205,7 +205,7 @@ def test_a_lost_claim_against_its_old_holder(stage: Stage) -> None:
 
 
 def test_batches_in_opposite_orders(stage: Stage) -> None:
-    """Batches that name the same runs in opposite orders both get through."""
+    """Batches with the same runs in opposite orders both succeed."""
 
     def scene():  # type: ignore[no-untyped-def]
         ones = held(stage, 3)

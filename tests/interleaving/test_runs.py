@@ -23,7 +23,7 @@ def sweep(store: Store) -> object:
 
 
 def conserved(stage: Stage, ids: list[int]) -> None:
-    """Each run is live or ended, exactly once; nobody was created besides retries."""
+    """Check that each run is live or ended exactly once, and that only retries were created."""
     rows = stage.sql(
         "SELECT run_id FROM runs WHERE parent_run_id IS NULL"
         " UNION ALL SELECT run_id FROM history WHERE parent_run_id IS NULL"
@@ -123,7 +123,7 @@ def test_a_lapse_against_the_start_of_the_same_run(stage: Stage) -> None:
     assert explore(stage.arena, scene, range(25)) > 3
 
 
-def test_a_session_that_beats_in_time_is_not_expired_and_a_swept_one_knows(stage: Stage) -> None:
+def test_a_heartbeat_against_the_expiry_of_its_session(stage: Stage) -> None:
     def scene():  # type: ignore[no-untyped-def]
         stage.empty()
         session_id = stage.session()
@@ -143,7 +143,7 @@ def test_a_session_that_beats_in_time_is_not_expired_and_a_swept_one_knows(stage
     assert exhaust(stage.arena, scene, 60) > 1
 
 
-def test_of_an_ordering_key_one_run_is_free_and_none_is_stuck(stage: Stage) -> None:
+def test_one_run_of_an_ordering_key_is_free(stage: Stage) -> None:
     def scene():  # type: ignore[no-untyped-def]
         stage.empty()
         stage.submit(1, key="k")
@@ -175,10 +175,10 @@ def test_two_inserts_of_a_new_ordering_key(stage: Stage) -> None:
     assert exhaust(stage.arena, scene, 60) > 1
 
 
-def test_turns_of_a_customer_are_given_once(stage: Stage) -> None:
+def test_fair_ranks_of_a_customer_are_unique(stage: Stage) -> None:
     def scene():  # type: ignore[no-untyped-def]
         stage.empty()
-        stage.submit(1)  # from then on the customer's row is there to be locked
+        stage.submit(1)  # creates the customer's row, which is then locked
         before = stage.value("SELECT max(pass) FROM turns WHERE customer > 0")
 
         def check(_: list[Outcome]) -> None:
@@ -191,10 +191,10 @@ def test_turns_of_a_customer_are_given_once(stage: Stage) -> None:
     assert explore(stage.arena, scene, range(15)) > 3
 
 
-def test_trying_a_dead_run_again_by_several_at_once(stage: Stage) -> None:
-    """Replays of its letter, a person's retry, and a discard: one run tries it, or none."""
+def test_concurrent_retries_of_a_dead_run(stage: Stage) -> None:
+    """Replays of its dead letter, a manual retry, and a discard: at most one new run."""
 
-    def told(act: Act) -> Act:
+    def errors_returned(act: Act) -> Act:
         def safe(store: Store) -> object:
             try:
                 return act(store)
@@ -214,17 +214,17 @@ def test_trying_a_dead_run_again_by_several_at_once(stage: Stage) -> None:
         number = letter.dead_letter_id
 
         def check(outcomes: list[Outcome]) -> None:
-            again = stage.value("SELECT count(*) FROM runs")
+            retries = stage.value("SELECT count(*) FROM runs")
             done = sum(outcome.value is not None for outcome in outcomes[:2])
-            assert (again, done) == ((1, 1) if outcomes[2].value is None else (again, again))
-            assert again <= 1
+            assert (retries, done) == ((1, 1) if outcomes[2].value is None else (retries, retries))
+            assert retries <= 1
             status = stage.value("SELECT status FROM dead_letters")
             assert status == ("discarded" if outcomes[2].value else "replayed")
 
         return [
-            told(lambda store: Client(store).dead_letters.replay(number)),
-            told(lambda store: Client(store).runs.retry(run_id)),
-            told(lambda store: Client(store).dead_letters.discard([number], "enough")),
+            errors_returned(lambda store: Client(store).dead_letters.replay(number)),
+            errors_returned(lambda store: Client(store).runs.retry(run_id)),
+            errors_returned(lambda store: Client(store).dead_letters.discard([number], "enough")),
         ], check
 
     assert explore(stage.arena, scene, range(20)) > 5

@@ -1,4 +1,4 @@
-"""Proof of the interleaver: classic bugs, put in on purpose, that it must catch.
+"""Proof of the interleaver: classic bugs, inserted on purpose, that it must detect.
 
 Each is a patch of a rendered statement or a function, undone after the test. The scene passes
 without the patch and fails with it, within a few dozen orders.
@@ -36,14 +36,14 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def patched(name: str, *changes: tuple[str, str]) -> Iterator[None]:
-    """The statement with pieces of its text replaced."""
+    """Replace parts of a statement's text."""
     statements = load("postgres")
     original = statements[name]
     texts = original.texts
     for old, new in changes:
         assert any(old in text for text in texts), f"{name} does not say {old!r}"
         texts = tuple(text.replace(old, new) for text in texts)
-    statements[name] = replace(original, texts=texts, one=())  # also where a batch is one row
+    statements[name] = replace(original, texts=texts, one=())  # also for a batch of one row
     try:
         yield
     finally:
@@ -51,13 +51,13 @@ def patched(name: str, *changes: tuple[str, str]) -> Iterator[None]:
 
 
 def caught(stage: Stage, scene: Scene) -> int:
-    """The number of orders it took to see the bug."""
+    """Return the number of orders it took to detect the bug."""
     for seed in SEEDS:
         try:
             explore(stage.arena, scene, [seed])
         except InterleavingFailed as error:
             if not isinstance(error.cause, AssertionError):
-                raise  # broken in another way than the one that was asked for
+                raise  # broken in another way than intended
             log.info("caught after %d orders: %s", seed + 1, error)
             return seed + 1
     pytest.fail(f"not caught within {len(SEEDS)} orders")
@@ -77,7 +77,7 @@ def rescue_scene(stage: Stage) -> Scene:
         def rescue(store: Store) -> object:
             return store.write(Sweeper(store, jitter=lambda: 0.0)._rescue)
 
-        def again(store: Store) -> list[HeldRun]:
+        def claim_again(store: Store) -> list[HeldRun]:
             rescue(store)
             Admitter(store).run_once()
             taken: list[HeldRun] = claim_act(stage, live)(store)
@@ -87,9 +87,9 @@ def rescue_scene(stage: Stage) -> Scene:
             conserved(stage, ids)
             for run in outcomes[1].value:
                 held = stage.sql("SELECT session_id FROM runs WHERE run_id = %s", run.run_id)
-                assert held == [(live,)], "rescued from the hands of a live worker"
+                assert held == [(live,)], "taken from a live worker"
 
-        return [rescue, again], check
+        return [rescue, claim_again], check
 
     return scene
 
@@ -102,7 +102,7 @@ def test_rescue_by_id_without_token(stage: Stage) -> None:
 
 
 def key_scene(stage: Stage) -> Scene:
-    """Two inserts of a new ordering key: the cap is one free run."""
+    """Two inserts of a new ordering key: at most one run may be free."""
 
     def scene():  # type: ignore[no-untyped-def]
         stage.empty()
@@ -122,7 +122,7 @@ def test_cap_by_count_then_insert(stage: Stage) -> None:
 
 
 def outbox_scene(stage: Stage) -> Scene:
-    """A producer that commits late, another one, and a relay that passes meanwhile."""
+    """A producer that commits late, another one, and a relay that runs in between."""
 
     def scene():  # type: ignore[no-untyped-def]
         stage.empty()
@@ -156,7 +156,7 @@ def test_outbox_by_high_water_mark(stage: Stage, monkeypatch: pytest.MonkeyPatch
 
 
 def cron_scene(stage: Stage) -> Scene:
-    """Two schedulers that both take themselves for the leader."""
+    """Two schedulers that both believe they are the leader."""
 
     def scene():  # type: ignore[no-untyped-def]
         stage.empty()

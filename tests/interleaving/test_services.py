@@ -30,18 +30,18 @@ def tick(store: Store) -> object:
 
 
 def slots_once(stage: Stage) -> None:
-    """No slot of a config started twice, in the queue or in history."""
+    """Check that no occurrence of a config started twice, in the queue or in history."""
     twice = stage.sql(
         "SELECT config_id, slot FROM (SELECT config_id, slot, processor FROM runs"
         " WHERE trigger_source = 'scheduler' UNION ALL SELECT config_id, slot, processor"
         " FROM history WHERE trigger_source = 'scheduler') AS r"
         " GROUP BY config_id, slot, processor HAVING count(*) > 1"
     )
-    assert not twice, f"slots started twice: {twice}"
+    assert not twice, f"occurrences started twice: {twice}"
 
 
 def ledger_and_runs(stage: Stage, config_id: int) -> int:
-    """How many slots of a config are accounted for."""
+    """Return how many occurrences of a config are accounted for."""
     runs = stage.value("SELECT count(*) FROM runs WHERE config_id = %s", config_id)
     done = stage.value("SELECT count(*) FROM history WHERE config_id = %s", config_id)
     other = stage.value(
@@ -51,7 +51,7 @@ def ledger_and_runs(stage: Stage, config_id: int) -> int:
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue", "allow"])
-def test_two_schedulers_start_each_slot_once(stage: Stage, overlap: str) -> None:
+def test_two_schedulers_start_each_occurrence_once(stage: Stage, overlap: str) -> None:
     def scene():  # type: ignore[no-untyped-def]
         stage.empty()
         ids = [stage.config(overlap=overlap) for _ in range(3)]
@@ -169,7 +169,7 @@ def test_a_relay_never_misses_a_slow_producer(stage: Stage) -> None:
 
 
 def relayed(seen: list[str], store: Store) -> None:
-    """One pass of a relay whose subscriber remembers what it got."""
+    """Run a relay once, with a subscriber that records its messages."""
 
     def subscriber(tx: Tx, messages: Sequence[Message]) -> None:
         got = [message.payload for message in messages]

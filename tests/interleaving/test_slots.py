@@ -1,4 +1,4 @@
-"""Slots of a limit, statement by statement: nobody gets in beside somebody else's turn."""
+"""Slots of a limit, statement by statement: the capacity is never exceeded."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -30,7 +30,7 @@ NAME = "table"
 
 
 class Scene:
-    """A limit with nobody in it, on an emptied stage."""
+    """A limit without holders, on an emptied stage."""
 
     def __init__(self, stage: Stage, capacity: int) -> None:
         stage.empty()
@@ -44,12 +44,12 @@ class Scene:
 
     def ask(self, request: str, broker: str = "a", **more: int) -> Act:
         want = Want(request=request, holder=request, **more)  # type: ignore[arg-type]
-        return self.turn(Turn(broker=broker, wants=[want]))
+        return self.grant(Turn(broker=broker, wants=[want]))
 
-    def give(self, lease: Lease, broker: str = "a") -> Act:
-        return self.turn(Turn(broker=broker, releases=[Release(lease.lease_id, lease.token)]))
+    def release(self, lease: Lease, broker: str = "a") -> Act:
+        return self.grant(Turn(broker=broker, releases=[Release(lease.lease_id, lease.token)]))
 
-    def turn(self, turn: Turn) -> Act:
+    def grant(self, turn: Turn) -> Act:
         return lambda store: store.write(lambda tx: limit_serve(tx, self.id, turn))
 
     def renew(self, lease: Lease) -> Act:
@@ -63,15 +63,15 @@ class Scene:
     def holders(self) -> list[str]:
         return [lease.request for lease in self._read(limit_holders)]
 
-    def line(self) -> list[str]:
+    def queue(self) -> list[str]:
         return [ticket.request for ticket in self._read(limit_queue)]
 
-    def _read(self, look: object) -> Sequence[Lease]:
-        return self.stage.store.read(lambda tx: look(tx, self.id))  # type: ignore[operator]
+    def _read(self, query: object) -> Sequence[Lease]:
+        return self.stage.store.read(lambda tx: query(tx, self.id))  # type: ignore[operator]
 
 
 def last_slot(stage: Stage) -> PlayedScene:
-    """Three ask for the one slot there is."""
+    """Three requests for the only slot."""
 
     def scene():  # type: ignore[no-untyped-def]
         made = Scene(stage, 1)
@@ -80,7 +80,7 @@ def last_slot(stage: Stage) -> PlayedScene:
             granted = [r for outcome in outcomes for r in outcome.value.leases]
             assert made.holders() == granted
             assert len(granted) == 1
-            assert len(made.line()) == 2
+            assert len(made.queue()) == 2
 
         return [made.ask(f"r{n}", broker=f"b{n}") for n in range(3)], check
 
@@ -88,18 +88,18 @@ def last_slot(stage: Stage) -> PlayedScene:
 
 
 def test_the_last_slot_goes_to_one(stage: Stage) -> None:
-    """Of three who ask for the last slot at once, one holds and two wait, in every order."""
+    """Of three concurrent requests for the last slot, one holds and two wait, in every order."""
     assert explore(stage.arena, last_slot(stage), range(30)) > 5
 
 
-def test_judging_without_the_lock_is_caught(stage: Stage) -> None:
-    """Counting and then inserting, each right by itself, lets two into one slot."""
+def test_counting_without_the_lock_is_caught(stage: Stage) -> None:
+    """Counting and then inserting, each correct by itself, grants one slot twice."""
     with patched("limit_lock", ("FOR NO KEY UPDATE", "")):
         assert caught(stage, last_slot(stage)) <= len(SEEDS)
 
 
-def test_two_who_ask_in_every_order(stage: Stage) -> None:
-    """Weights that fit only one by one never fit together."""
+def test_two_requests_in_every_order(stage: Stage) -> None:
+    """Weights that fit only one at a time are never granted together."""
 
     def scene():  # type: ignore[no-untyped-def]
         made = Scene(stage, 3)
@@ -114,8 +114,8 @@ def test_two_who_ask_in_every_order(stage: Stage) -> None:
     assert exhaust(stage.arena, scene, 200) > 5
 
 
-def test_a_release_against_those_who_ask(stage: Stage) -> None:
-    """A slot that is given back goes to who waits, never to two, and is never forgotten."""
+def test_a_release_against_requests(stage: Stage) -> None:
+    """A released slot goes to a waiting request, never to two, and is never lost."""
 
     def scene():  # type: ignore[no-untyped-def]
         made = Scene(stage, 1)
@@ -125,16 +125,16 @@ def test_a_release_against_those_who_ask(stage: Stage) -> None:
         def check(outcomes: list[Outcome]) -> None:
             del outcomes
             assert made.holders() == ["first"]
-            assert sorted(made.line()) == ["r1", "r2"]
+            assert sorted(made.queue()) == ["r1", "r2"]
 
-        acts = [made.give(held), made.give(held), made.ask("r1", "x"), made.ask("r2", "y")]
+        acts = [made.release(held), made.release(held), made.ask("r1", "x"), made.ask("r2", "y")]
         return acts, check
 
     assert explore(stage.arena, scene, range(30)) > 5
 
 
 def test_a_late_renewal_against_expiry(stage: Stage) -> None:
-    """Either the renewal is answered and holds, or the slot is somebody else's: never both."""
+    """Either the renewal succeeds and the lease holds, or the slot is granted again: never both."""
 
     def scene():  # type: ignore[no-untyped-def]
         made = Scene(stage, 1)
@@ -144,16 +144,16 @@ def test_a_late_renewal_against_expiry(stage: Stage) -> None:
         def check(outcomes: list[Outcome]) -> None:
             renewed = held.lease_id in outcomes[0].value
             assert made.holders() == (["r0"] if renewed else ["r1"])
-            assert made.line() == (["r1"] if renewed else [])
+            assert made.queue() == (["r1"] if renewed else [])
 
-        sweep = made.turn(Turn(broker=""))
+        sweep = made.grant(Turn(broker=""))
         return [made.renew(held), made.ask("r1", "b"), sweep], check
 
     assert explore(stage.arena, scene, range(40)) > 5
 
 
 def test_a_capacity_that_shrinks(stage: Stage) -> None:
-    """Whoever gets in beside a decrease was let in before it; after it nobody is."""
+    """A request granted concurrently with a decrease was granted before it; none is after it."""
 
     def scene():  # type: ignore[no-untyped-def]
         made = Scene(stage, 2)
@@ -167,8 +167,8 @@ def test_a_capacity_that_shrinks(stage: Stage) -> None:
             granted = [r for outcome in outcomes[1:] for r in outcome.value.leases]
             assert len(granted) <= 1
             assert sorted(made.holders()) == sorted(["r0", *granted])
-            # Now it is lowered: one more turn lets nobody in.
-            assert made.now(made.turn(Turn(broker="z"))).leases == {}
+            # The capacity is lowered now: another grant transaction grants nothing.
+            assert made.now(made.grant(Turn(broker="z"))).leases == {}
             assert len(made.holders()) == 1 + len(granted)
 
         return [shrink, made.ask("r1", "b"), made.ask("r2", "c")], check
@@ -177,7 +177,7 @@ def test_a_capacity_that_shrinks(stage: Stage) -> None:
 
 
 def test_a_forced_release_against_the_holders_own(stage: Stage) -> None:
-    """The slot is given back once, whoever does it, and handed on once."""
+    """The slot is released once, by either of them, and granted again once."""
 
     def scene():  # type: ignore[no-untyped-def]
         made = Scene(stage, 1)
@@ -186,7 +186,7 @@ def test_a_forced_release_against_the_holders_own(stage: Stage) -> None:
         made.now(made.ask("r2", "b"))
 
         def force(store: Store) -> object:
-            with suppress(NotFound):  # given back before
+            with suppress(NotFound):  # already released
                 store.write(
                     lambda tx: limit_force_release(tx, held.lease_id, actor="ada", why="stuck")
                 )
@@ -195,14 +195,14 @@ def test_a_forced_release_against_the_holders_own(stage: Stage) -> None:
         def check(outcomes: list[Outcome]) -> None:
             del outcomes
             assert made.holders() == ["r1"]
-            assert made.line() == ["r2"]
+            assert made.queue() == ["r2"]
 
-        return [force, made.give(held), made.renew(held)], check
+        return [force, made.release(held), made.renew(held)], check
 
     assert explore(stage.arena, scene, range(30)) > 5
 
 
-def test_tokens_rise_whoever_grants(stage: Stage) -> None:
+def test_tokens_increase_across_brokers(stage: Stage) -> None:
     """The later a grant was committed, the higher its token."""
 
     def scene():  # type: ignore[no-untyped-def]
@@ -220,8 +220,8 @@ def test_tokens_rise_whoever_grants(stage: Stage) -> None:
     assert explore(stage.arena, scene, range(15)) > 3
 
 
-def test_a_ticket_that_lapses_while_it_is_granted(stage: Stage) -> None:
-    """A dead process's ticket is granted or dropped, and the next one is not forgotten."""
+def test_a_ticket_that_expires_while_it_is_granted(stage: Stage) -> None:
+    """A dead process's ticket is granted or dropped, and the next request is not missed."""
 
     def scene():  # type: ignore[no-untyped-def]
         made = Scene(stage, 1)
@@ -233,8 +233,8 @@ def test_a_ticket_that_lapses_while_it_is_granted(stage: Stage) -> None:
         def check(outcomes: list[Outcome]) -> None:
             del outcomes
             assert made.holders() == ["alive"]
-            assert made.line() == []
+            assert made.queue() == []
 
-        return [made.give(held), made.ask("alive", "c"), made.turn(Turn(broker=""))], check
+        return [made.release(held), made.ask("alive", "c"), made.grant(Turn(broker=""))], check
 
     assert explore(stage.arena, scene, range(20)) > 3

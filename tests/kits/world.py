@@ -1,7 +1,7 @@
-"""A small world for the conformance tests: one pipeline, some customers, and short verbs.
+"""Fixture world of the conformance tests: one pipeline, some customers, and short helper methods.
 
-A verb opens its own transaction; `write` and `read` compose several. `sql` reaches behind the
-store, to tamper and to look.
+Each helper opens its own transaction; `write` and `read` combine several. `sql` bypasses the
+store's statements, to tamper with rows and to inspect them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TABLES = (
 
 
 class World:
-    """A store with the pipeline `etl` (one processor), and the customer `acme`."""
+    """A store with the pipeline `etl` (one processor) and the customer `acme`."""
 
     def __init__(self, store: Store, clock: VirtualClock) -> None:
         self.store = store
@@ -45,15 +45,15 @@ class World:
         self.customer = self.customers("acme")[0]
 
     def write(self, body: Callable[[Tx], T]) -> T:
-        """One transaction."""
+        """Run one write transaction."""
         return self.store.write(body)
 
     def read(self, body: Callable[[Tx], T]) -> T:
-        """One snapshot."""
+        """Run one read transaction."""
         return self.store.read(body)
 
     def sql(self, text: str) -> list[Row]:
-        """Run raw SQL in a transaction of its own; the rows it answers, if any."""
+        """Run raw SQL in its own transaction. Return its rows, if any."""
 
         def body(tx: Any) -> list[Row]:
             cursor = tx._connection.execute(text)
@@ -62,11 +62,11 @@ class World:
         return self.store.write(body)
 
     def value(self, text: str) -> Any:
-        """The single value of a raw query."""
+        """Return the single value of a raw query."""
         return self.sql(text)[0][0]
 
     def dump(self, *tables: str) -> dict[str, list[Row]]:
-        """Every row of the tables that a transition may touch, in a stable order."""
+        """Return all rows of the tables that a transition may touch, in a stable order."""
         return {
             table: sorted(self.sql(f"SELECT * FROM {table}"), key=repr)
             for table in tables or TABLES
@@ -75,7 +75,7 @@ class World:
     # -- names ---------------------------------------------------------------------------------
 
     def customers(self, *names: str) -> list[int]:
-        """Numbers of customers, in the order of the names."""
+        """Return customer keys, in the order of the names."""
         numbers = self.write(lambda tx: registry.customer_ensure_many(tx, names))
         return [numbers[name] for name in names]
 
@@ -101,31 +101,31 @@ class World:
         return self.write(body)
 
     def processors(self, pipeline: str) -> list[int]:
-        """Numbers of a pipeline's processors."""
+        """Return the keys of a pipeline's processors."""
         rows = self.read(registry.processor_list)
         return [row.processor for row in rows if row.pipeline == pipeline]
 
     # -- runs ----------------------------------------------------------------------------------
 
     def new(self, **fields: Any) -> NewRun:
-        """A run of acme's extract, due now."""
+        """Build a run of acme's extract, due now."""
         return NewRun(**{"customer": self.customer, "processor": self.processor, **fields})
 
     def insert(self, n: int = 1, **fields: Any) -> list[int]:
-        """Insert `n` equal runs; their ids."""
+        """Insert `n` equal runs. Return their ids."""
         return self.insert_all([self.new(**fields)] * n)
 
     def insert_one(self, **fields: Any) -> int:
-        """Insert one run; its id."""
+        """Insert one run. Return its id."""
         (run_id,) = self.insert(**fields)
         return run_id
 
     def insert_all(self, new: Sequence[NewRun]) -> list[int]:
-        """Insert runs; their ids."""
+        """Insert runs. Return their ids."""
         return self.write(lambda tx: runs.run_insert_many(tx, new, "tester"))
 
     def claim(self, n: int = 100, **fields: Any) -> list[HeldRun]:
-        """Claim ready runs of every processor."""
+        """Claim ready runs of all processors."""
         defaults: dict[str, Any] = {"pool": self.pool, "n": n, "claimed_by": "tester"}
         if "processors" not in fields:
             numbers = self.read(registry.processor_list)
@@ -150,12 +150,12 @@ class World:
         return self.write(lambda tx: runs.run_start_many(tx, [(h.run_id, h.token) for h in held]))
 
     def release(self, *held: HeldRun, delay_us: int = 0) -> set[int]:
-        """Give runs back."""
+        """Release runs."""
         rows = [(h.run_id, h.token, delay_us) for h in held]
         return self.write(lambda tx: runs.run_release_many(tx, rows))
 
     def lapse(self, *held: HeldRun) -> set[int]:
-        """Let claims lapse."""
+        """Lapse claims."""
         return self.write(lambda tx: runs.run_lapse_many(tx, [(h.run_id, h.token) for h in held]))
 
     def finish_all(self, finishes: Sequence[Finish]) -> list[Finished]:
@@ -171,25 +171,25 @@ class World:
         return self.finish_all([failed(h, **fields) for h in held])
 
     def run(self, run_id: int, customer: int | None = None) -> Run:
-        """A run, live or ended."""
+        """Return a run, live or ended."""
         found = self.read(lambda tx: runs.run_get(tx, run_id, customer))
         assert found is not None, f"run {run_id} is lost"
         return found
 
     def states(self, run_ids: Iterable[int]) -> list[str]:
-        """States of runs."""
+        """Return the states of runs."""
         return [self.run(run_id).state for run_id in run_ids]
 
     def marks(self, run_ids: Iterable[int]) -> list[int | None]:
-        """Admission marks of live runs."""
+        """Return the admission values of live runs."""
         return [self.run(run_id).admission for run_id in run_ids]
 
     def admit(self, n: int = 10_000) -> int:
-        """Admit what is due."""
+        """Admit due runs."""
         return sum(self.write(lambda tx: admission.run_admit_due(tx, n)).values())
 
     def drain(self, batch: int = 50, *, raise_clock: bool = True) -> list[HeldRun]:
-        """Claim and complete everything that is ready; the claims in order."""
+        """Claim and complete everything that is ready. Return the claims in order."""
         order: list[HeldRun] = []
         while held := self.claim(n=batch):
             order += held
@@ -199,22 +199,22 @@ class World:
         return order
 
     def history(self, run_id: int, columns: str) -> Row:
-        """Columns of an ended run."""
+        """Return columns of an ended run."""
         (row,) = self.sql(f"SELECT {columns} FROM history WHERE run_id = {run_id}")
         return row
 
     def journal(self, run_id: int) -> list[journal.JournalRow]:
-        """The journal of a run."""
+        """Return the journal of a run."""
         return self.read(lambda tx: journal.journal_for(tx, "run", run_id))
 
     # -- configs -------------------------------------------------------------------------------
 
     def config(self, **fields: Any) -> int:
-        """Create a config that fires every hour from the next full hour on; its id."""
+        """Create a config that is due every hour from the next full hour on. Return its id."""
         return self.config_many(1, **fields)[0]
 
     def config_many(self, n: int, **fields: Any) -> list[int]:
-        """Create `n` equal configs, on the clock; `cadence=None` leaves them off it."""
+        """Create `n` equal scheduled configs; with `cadence=None` they are not scheduled."""
         cadence = fields.pop("cadence", cron("0 * * * *"))
         first_slot = fields.pop("first_slot", self.clock.now() + HOUR)
         offset_us = fields.pop("offset_us", 0)
@@ -235,7 +235,7 @@ class World:
         return self.write(body)
 
     def clock_row(self, config_id: int) -> tuple[int, int]:
-        """(next_run_time, evaluated_to) of a config."""
+        """Return (next_run_time, evaluated_to) of a config."""
         row = self.write(lambda tx: schedule.schedule_get(tx, config_id))
         assert row is not None
         return row[1], row[2]
@@ -245,12 +245,12 @@ class World:
         return self.write(lambda tx: tick(tx, n, gap_us=gap_us, late_us=late_us))
 
     def ledger(self, config_id: int) -> list[tuple[int, int, int, str]]:
-        """(slot_from, slot_to, slots, outcome) oldest first."""
+        """Return (slot_from, slot_to, slots, outcome), oldest first."""
         rows = self.read(lambda tx: schedule.ledger_list(tx, config_id, 1000))
         return [(r.slot_from, r.slot_to, r.slots, r.outcome) for r in reversed(rows)]
 
     def runs_of(self, config_id: int) -> list[Row]:
-        """(run_id, slot, scheduled_time, admission) of a config's live runs."""
+        """Return (run_id, slot, scheduled_time, admission) of a config's live runs."""
         return self.sql(
             "SELECT run_id, slot, scheduled_time, admission FROM runs "
             f"WHERE config_id = {config_id} ORDER BY run_id"
@@ -268,7 +268,7 @@ class World:
 
 
 def tick(tx: Tx, n: int, *, gap_us: int, late_us: int) -> TickCounts:
-    """Take due configs, plan their slots and start them: what the scheduler's batch does."""
+    """Take due configs, plan their occurrences and start them, like one batch of the scheduler."""
     groups = schedule.schedule_take_due(tx, n)
     if not groups:
         return TickCounts(0, 0, 0, 0, 0, 0, 0)
@@ -291,13 +291,13 @@ def tick(tx: Tx, n: int, *, gap_us: int, late_us: int) -> TickCounts:
 
 
 def definition(name: str, processors: Sequence[str]) -> str:
-    """The declaration of a pipeline with one phase, as JSON."""
+    """Return the declaration of a pipeline with one phase, as JSON."""
     phase = {"name": "main", "after": [], "processors": [{"name": p} for p in processors]}
     return json.dumps({"name": name, "timezone": "UTC", "phases": [phase]})
 
 
 def config_row(customer: int, pipeline: int, cadence: int | None, **fields: Any) -> tuple[Any, ...]:
-    """A config in the order of `config_insert_many`."""
+    """Return a config in the column order of `config_insert_many`."""
     values: dict[str, Any] = {
         "customer": customer, "pipeline": pipeline, "provider": "GCP", "domain": "COST",
         "schedule_type": "CRON", "cadence": cadence, "timezone": "UTC", "event_topic": None,
@@ -311,13 +311,13 @@ def config_row(customer: int, pipeline: int, cadence: int | None, **fields: Any)
 
 
 def done(held: HeldRun, **fields: Any) -> Finish:
-    """The end of a run that went well."""
+    """Build the end of a successful run."""
     values: dict[str, Any] = {"final_state": "COMPLETED", "status": "SUCCESS", **fields}
     return Finish(run_id=held.run_id, token=held.token, **values)
 
 
 def failed(held: HeldRun, **fields: Any) -> Finish:
-    """The end of a run that failed."""
+    """Build the end of a failed run."""
     values: dict[str, Any] = {
         "final_state": "FAILED", "status": "FAILURE", "error_type": "TRANSIENT_NETWORK", **fields
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Read models and upkeep: sums that stay exact while they are folded, partitions, retention."""
+"""Read models and upkeep: sums that stay exact during aggregation, partitions, retention."""
 
 import random
 import threading
@@ -18,30 +18,30 @@ from tests.kits.world import World
 
 
 def truth(world: World, customer: int, slot_from: int, slot_to: int) -> list[ProviderMetrics]:
-    """The metrics as history itself tells them, row by row."""
+    """Compute the metrics from history, row by row."""
     rows = world.sql(
         "SELECT provider, final_state, started_at, finished_at, sla_met FROM history "
         f"WHERE customer = {customer} AND slot >= {slot_from} AND slot < {slot_to}"
     )
     found = []
     for provider in sorted({row[0] for row in rows}):
-        mine = [row for row in rows if row[0] == provider]
-        ok = [row for row in mine if row[1] == "COMPLETED"]
+        of_provider = [row for row in rows if row[0] == provider]
+        ok = [row for row in of_provider if row[1] == "COMPLETED"]
         found.append(
             ProviderMetrics(
                 provider=provider,
-                runs=len(mine),
+                runs=len(of_provider),
                 completed=len(ok),
                 duration_us=sum(row[3] - (row[2] or row[3]) for row in ok),
-                sla_met=sum(bool(row[4]) for row in mine),
-                failed=sum(row[1] in ("FAILED", "TIMEOUT") for row in mine),
+                sla_met=sum(bool(row[4]) for row in of_provider),
+                failed=sum(row[1] in ("FAILED", "TIMEOUT") for row in of_provider),
             )
         )
     return found
 
 
 def work(world: World, chance: random.Random, configs: list[int], n: int) -> None:
-    """Run and end some runs with slots around now, in mixed ways."""
+    """Run and end some runs with slots around now, with mixed results."""
     new = [
         world.new(
             config_id=chance.choice([*configs, None]),
@@ -61,10 +61,10 @@ def work(world: World, chance: random.Random, configs: list[int], n: int) -> Non
 
 
 class TestMetrics:
-    """A customer's sums."""
+    """Metrics of a customer."""
 
     def windows(self, world: World) -> list[tuple[int, int]]:
-        """Windows on and off day bounds, wide, narrow and empty."""
+        """Return windows on and off day bounds, wide, narrow and empty."""
         now = world.clock.now()
         midnight = now // DAY * DAY
         return [
@@ -74,7 +74,7 @@ class TestMetrics:
         ]  # fmt: skip
 
     def check(self, world: World) -> None:
-        """The metrics equal the truth in every window."""
+        """Check that the metrics equal the truth in every window."""
         for slot_from, slot_to in self.windows(world):
             ask = partial(
                 store.customer_metrics,
@@ -85,8 +85,8 @@ class TestMetrics:
             got = world.read(ask)
             assert got == truth(world, world.customer, slot_from, slot_to), (slot_from, slot_to)
 
-    def test_exact_while_folding(self, world: World) -> None:
-        """Before, between and after folds the metrics equal history, whatever ends in between."""
+    def test_exact_during_aggregation(self, world: World) -> None:
+        """Before, between and after aggregation the metrics equal history."""
         chance = random.Random(7)
         (beta,) = world.customers("beta")
         configs = [world.config(cadence=None, provider=p) for p in ("GCP", "AWS")]
@@ -105,7 +105,7 @@ class TestMetrics:
         assert world.write(upkeep.fold) == 0
 
     def test_horizon_stays_behind(self, world: World) -> None:
-        """What ended within ten minutes is not folded, so that slow commits are not missed."""
+        """Runs that ended within ten minutes are not aggregated; slow commits are not missed."""
         world.complete(world.running())
         world.clock.advance(FOLD_BEHIND_US - 1)
         world.write(upkeep.fold)
@@ -114,8 +114,8 @@ class TestMetrics:
         world.write(upkeep.fold)
         assert world.value("SELECT sum(runs) FROM customer_days") == 1
 
-    def test_two_folders_at_once(self, world: World, open_store: OpenStore) -> None:
-        """Folders racing with finishing workers count every run once."""
+    def test_concurrent_aggregation(self, world: World, open_store: OpenStore) -> None:
+        """Aggregators racing with finishing workers count every run once."""
         world.insert(120)
         worlds = [World(open_store(), world.clock) for _ in range(3)]
         errors: list[BaseException] = []
@@ -153,7 +153,7 @@ class TestMetrics:
         assert world.value("SELECT count(*) FROM run_sums") < 10
 
     def test_days_outlive_history(self, world: World) -> None:
-        """Whole folded days still count after their runs were pruned."""
+        """Aggregated days still count after their runs were pruned."""
         world.complete(world.running())
         slot = world.clock.now()
         world.clock.advance(DAY)
@@ -166,10 +166,10 @@ class TestMetrics:
 
 
 class TestOverview:
-    """What is going on."""
+    """The overview."""
 
     def test_counts(self, world: World) -> None:
-        """Every live run is counted once, by state and mark; ended ones by today's hours."""
+        """Every live run is counted once, by state and admission; ended ones by today's hours."""
         world.clock.advance(2 * HOUR)
         yesterday = world.running()
         world.complete(yesterday)
@@ -191,8 +191,8 @@ class TestOverview:
         assert seen.duration_us_today == 5 * SECOND
         assert seen.oldest_ready_at == oldest
 
-    def test_folding_changes_nothing(self, world: World) -> None:
-        """The overview is the same before and after its sums were folded."""
+    def test_aggregation_changes_nothing(self, world: World) -> None:
+        """The overview is the same before and after its sums were aggregated."""
         chance = random.Random(3)
         work(world, chance, [], 20)
         before = world.read(store.overview)
@@ -219,12 +219,13 @@ class TestUpkeep:
     """Partitions and retention."""
 
     def test_partitions(self, world: World) -> None:
-        """Partitions for the coming weeks are made once; what has none is a no-op."""
+        """Partitions of the coming weeks are created once; SQLite has none to create."""
         made = world.write(lambda tx: upkeep.partitions_ensure(tx, 4))
         if not world.store.capabilities.partitioned_history:
             assert made == 0
             return
-        # Weeks already hold rows of this test's start, or were made by the migration.
+        # These weeks already have rows from the start of this test, or were created by the
+        # migration.
         assert made >= 8
         assert world.write(lambda tx: upkeep.partitions_ensure(tx, 4)) == 0
         world.clock.advance(WEEK)
@@ -233,8 +234,8 @@ class TestUpkeep:
         assert world.value("SELECT count(*) FROM history_rest") == 0
         assert world.value("SELECT count(*) FROM journal_rest") == 0
 
-    def test_partitions_by_two_at_once(self, world: World, open_store: OpenStore) -> None:
-        """Two pruners making the same partitions at once do not fail."""
+    def test_concurrent_partitions(self, world: World, open_store: OpenStore) -> None:
+        """Two pruners that create the same partitions at once do not fail."""
         errors: list[BaseException] = []
         worlds = [World(open_store(), world.clock) for _ in range(3)]
         barrier = threading.Barrier(3)
@@ -255,7 +256,7 @@ class TestUpkeep:
 
     @pytest.mark.parametrize("with_partitions", [False, True])
     def test_retention(self, world: World, with_partitions: bool) -> None:
-        """What is older than its retention goes, whole partitions or rows; the rest stays."""
+        """Rows past their retention are deleted, as partitions or rows; the rest stay."""
         if with_partitions:
             world.write(lambda tx: upkeep.partitions_ensure(tx, 2))
         old = world.running()
@@ -274,8 +275,8 @@ class TestUpkeep:
         assert world.sql("SELECT run_id FROM history") == [(new.run_id,)]
         assert world.run(new.run_id).state == "COMPLETED"
 
-    def test_seals_hold_after_retention(self, world: World) -> None:
-        """Sealed blocks whose entries were pruned by retention are no sign of tampering."""
+    def test_seals_are_valid_after_retention(self, world: World) -> None:
+        """Sealed blocks whose entries were pruned are not reported as tampered."""
         world.complete(world.running())
         world.write(lambda tx: journal.seal_next(tx, 1000))
         world.clock.advance(10 * WEEK)
@@ -287,14 +288,14 @@ class TestUpkeep:
         assert problem is None
 
     def test_unsealed_entries_stay(self, world: World) -> None:
-        """Retention does not remove entries that were never sealed."""
+        """Retention does not delete entries that were never sealed."""
         world.complete(world.running())
         world.clock.advance(10 * WEEK)
         world.write(lambda tx: upkeep.prune(tx, Retention(journal_us=WEEK)))
         assert world.value("SELECT count(*) FROM journal WHERE kind = 'run'") == 2
 
     def test_ledger_and_flows(self, world: World) -> None:
-        """Old ledger rows and ended flows go; young ones and open flows stay."""
+        """Old ledger rows and ended flows are deleted; young ones and open flows stay."""
         now = world.clock.now()
         world.sql(f"INSERT INTO ledger VALUES (1, 5, 5, 1, 'paused', {now - DAY - 1})")
         world.sql(f"INSERT INTO ledger VALUES (1, 6, 6, 1, 'paused', {now - DAY})")

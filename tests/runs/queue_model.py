@@ -1,7 +1,7 @@
-"""The queue as a few lines of Python: what the store must agree with, step by step.
+"""A model of the queue in a few lines of Python, with which the store must agree step by step.
 
-One customer and one pool, so that turns are given out in the order in which runs become ready.
-`Model` answers what a step must answer; `replay` takes the same steps to a store.
+It has one customer and one pool, so that fair ranks follow the order in which runs become ready.
+`Model` computes the expected result of a step; `Replay` runs the same steps on a store.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class ModelRun:
     lapses: int = 0
     state: str = "PENDING"
     mark: int = LATER
-    turn: int = 0
+    fair_rank: int = 0
     token: int = 0
 
 
 @dataclass(slots=True)
 class Model:
-    """Live and ended runs, numbered from 1 in the order of their creation, and the time."""
+    """Live and ended runs, numbered from 1 in order of creation, and the time."""
 
     now: int
     live: dict[int, ModelRun] = field(default_factory=dict)
     ended: dict[int, tuple[str, int]] = field(default_factory=dict)
     created: int = 0
-    turns: int = 0
+    ranks: int = 0
     tokens: int = 0
 
     def insert(self, priority: int, delay_s: int, key: str | None) -> list[int]:
@@ -65,20 +65,20 @@ class Model:
         return run
 
     def _ready(self, run: ModelRun) -> None:
-        self.turns += 1
-        run.mark, run.turn = READY, self.turns
+        self.ranks += 1
+        run.mark, run.fair_rank = READY, self.ranks
 
     def admit(self) -> int:
-        """Runs whose time has come take their turns."""
+        """Give due runs their fair ranks."""
         due = [r for r in self.live.values() if r.mark == LATER and r.due <= self.now]
         for run in sorted(due, key=lambda r: (r.due, r.number)):
             self._ready(run)
         return len(due)
 
     def claim(self, n: int, start: bool) -> list[tuple[int, int]]:
-        """The next ready runs, each with a new token."""
+        """Return the next ready runs, each with a new token."""
         ready = [r for r in self.live.values() if r.mark == READY]
-        ready.sort(key=lambda r: (-r.priority, r.turn, r.number))
+        ready.sort(key=lambda r: (-r.priority, r.fair_rank, r.number))
         for run in ready[:n]:
             self.tokens += 1
             run.token, run.mark = self.tokens, HELD
@@ -90,21 +90,21 @@ class Model:
         return run if run and run.token == token and run.state in states else None
 
     def start(self, number: int, token: int) -> bool:
-        """CLAIMED becomes RUNNING."""
+        """Mark a CLAIMED run RUNNING."""
         run = self._held(number, token, "CLAIMED")
         if run:
             run.state = "RUNNING"
         return run is not None
 
     def release(self, number: int, token: int, delay_s: int) -> bool:
-        """Back to the queue, not counted."""
+        """Return a run to the queue, not counted."""
         run = self._held(number, token, "CLAIMED", "RUNNING")
         if run:
             run.state, run.mark, run.due = "PENDING", LATER, self.now + delay_s * SECOND
         return run is not None
 
     def lapse(self, number: int, token: int) -> bool:
-        """Back to the queue, counted."""
+        """Return a run to the queue, counted."""
         run = self._held(number, token, "CLAIMED")
         if run:
             run.state, run.mark = "PENDING", LATER
@@ -112,14 +112,14 @@ class Model:
         return run is not None
 
     def complete(self, number: int, token: int) -> bool:
-        """The run ended well."""
+        """End a run as completed."""
         run = self._held(number, token, "CLAIMED", "RUNNING")
         if run:
             self._end(run, "COMPLETED")
         return run is not None
 
     def fail(self, number: int, token: int, delay_s: int) -> int | None:
-        """The run failed: the retry's number, 0 when it died, None when the token is stale."""
+        """Fail a run. Return the retry's number, 0 if it is dead, None if the token is stale."""
         run = self._held(number, token, "CLAIMED", "RUNNING")
         if run is None:
             return None
@@ -132,7 +132,7 @@ class Model:
         return retry.number
 
     def cancel(self, number: int) -> bool:
-        """A pending run leaves."""
+        """Cancel a pending run."""
         run = self.live.get(number)
         if run is None or run.state != "PENDING":
             return False
@@ -143,16 +143,16 @@ class Model:
     def _end(self, run: ModelRun, state: str) -> None:
         del self.live[run.number]
         self.ended[run.number] = (state, run.attempt)
-        line = [r for r in self.live.values() if run.key and r.key == run.key]
-        if line and all(r.mark == BLOCKED for r in line):
-            min(line, key=lambda r: r.number).mark = LATER
+        same_key = [r for r in self.live.values() if run.key and r.key == run.key]
+        if same_key and all(r.mark == BLOCKED for r in same_key):
+            min(same_key, key=lambda r: r.number).mark = LATER
 
     def advance(self, seconds: int) -> None:
-        """Time passes."""
+        """Advance the time."""
         self.now += seconds * SECOND
 
     def picture(self) -> tuple[dict[int, tuple[Any, ...]], dict[int, tuple[str, int]]]:
-        """Everything that can be seen of the queue."""
+        """Return everything observable about the queue."""
         live = {
             r.number: (r.state, r.mark, r.attempt, r.lapses, r.due, r.priority)
             for r in self.live.values()
@@ -161,7 +161,7 @@ class Model:
 
 
 class Replay:
-    """The same steps on a store; ids and tokens are numbered in the order of their appearance."""
+    """The same steps on a store; ids and tokens are numbered in order of appearance."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -171,7 +171,7 @@ class Replay:
 
     def _number(self, run_id: int) -> int:
         if run_id not in self._ids:
-            assert not self._ids or run_id > self._ids[-1], "an id was used again"
+            assert not self._ids or run_id > self._ids[-1], "an id was reused"
             self._ids.append(run_id)
         return self._ids.index(run_id) + 1
 
@@ -185,14 +185,14 @@ class Replay:
         return [self._number(i) for i in ids]
 
     def admit(self) -> int:
-        """Admit what is due."""
+        """Admit due runs."""
         return self.world.admit()
 
     def claim(self, n: int, start: bool) -> list[tuple[int, int]]:
-        """Claim; tokens must rise."""
+        """Claim runs; tokens must increase."""
         held = self.world.claim(n=n, start=start)
         for token in sorted(h.token for h in held):
-            assert token > self._last_token, "a token was used again"
+            assert token > self._last_token, "a token was reused"
             self._last_token = token
         numbered = []
         for run in held:
@@ -201,27 +201,27 @@ class Replay:
         return numbered
 
     def start(self, number: int, token: int) -> bool:
-        """CLAIMED becomes RUNNING."""
+        """Mark a CLAIMED run RUNNING."""
         pair = self._pair(number, token)
         return bool(self.world.write(lambda tx: runs.run_start_many(tx, [pair])))
 
     def release(self, number: int, token: int, delay_s: int) -> bool:
-        """Back to the queue."""
+        """Return a run to the queue."""
         row = (*self._pair(number, token), delay_s * SECOND)
         return bool(self.world.write(lambda tx: runs.run_release_many(tx, [row])))
 
     def lapse(self, number: int, token: int) -> bool:
-        """Back to the queue, counted."""
+        """Return a run to the queue, counted."""
         pair = self._pair(number, token)
         return bool(self.world.write(lambda tx: runs.run_lapse_many(tx, [pair])))
 
     def complete(self, number: int, token: int) -> bool:
-        """The run ended well."""
+        """End a run as completed."""
         end = Finish(*self._pair(number, token), "COMPLETED", "SUCCESS")
         return bool(self.world.finish_all([end]))
 
     def fail(self, number: int, token: int, delay_s: int) -> int | None:
-        """The run failed, decided as a worker decides: by the attempt it holds."""
+        """Fail a run like a worker does, which decides by the attempt it holds."""
         run_id, real = self._pair(number, token)
 
         def body(tx: Tx) -> int | None:
@@ -239,7 +239,7 @@ class Replay:
         return self._number(retry) if retry else retry
 
     def cancel(self, number: int) -> bool:
-        """A pending run leaves."""
+        """Cancel a pending run."""
         run_id = self._ids[number - 1]
 
         def body(tx: Tx) -> int | None:
@@ -251,17 +251,17 @@ class Replay:
         token = self.world.write(body)
         if token is None:
             return False
-        assert token > self._last_token, "a token was used again"
+        assert token > self._last_token, "a token was reused"
         self._last_token = token
         self._tokens[len(self._tokens)] = token
         return True
 
     def advance(self, seconds: int) -> None:
-        """Time passes."""
+        """Advance the time."""
         self.world.clock.advance(seconds=seconds)
 
     def picture(self) -> tuple[dict[int, tuple[Any, ...]], dict[int, tuple[str, int]]]:
-        """Everything that can be seen of the queue."""
+        """Return everything observable about the queue."""
         columns = "run_id, state, admission, attempt, lapses, scheduled_time, priority"
         live = self.world.sql(f"SELECT {columns} FROM runs")
         ended = self.world.sql("SELECT run_id, final_state, attempt FROM history")
@@ -273,7 +273,7 @@ class Replay:
 
 
 def play(steps: list[Step], model: Model, replay: Replay) -> list[Any]:
-    """Take the steps on both, comparing every answer; the answers."""
+    """Run the steps on both and compare every result. Return the results."""
     held: list[tuple[int, int]] = []
     answers = []
     for verb, *values in steps:
@@ -281,8 +281,8 @@ def play(steps: list[Step], model: Model, replay: Replay) -> list[Any]:
         if verb in ("start", "release", "lapse", "complete", "fail"):
             if not held:
                 continue
-            place, *rest = values
-            arguments = (*held[place % len(held)], *rest)
+            index, *rest = values
+            arguments = (*held[index % len(held)], *rest)
         elif verb == "cancel":
             if not model.created:
                 continue

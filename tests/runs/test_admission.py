@@ -1,4 +1,4 @@
-"""Admission: who may be claimed next. Turns, ageing, pauses and ordering keys."""
+"""Admission: the order of claims. Fair ranks, ageing, pauses and ordering keys."""
 
 from functools import partial
 from typing import Any
@@ -18,10 +18,10 @@ SCOPES = ("all", "customer", "pipeline", "config")
 
 
 class TestAdmit:
-    """Later becomes ready."""
+    """Later runs become ready."""
 
     def test_in_time_order_and_in_batches(self, world: World) -> None:
-        """Due runs are admitted oldest first, at most as many as asked."""
+        """Due runs are admitted oldest first, at most as many as requested."""
         now = world.clock.now()
         times = [now + s * SECOND for s in (5, 1, 4, 2, 3, 90)]
         ids = world.insert_all([world.new(scheduled_time=t) for t in times])
@@ -34,12 +34,12 @@ class TestAdmit:
         assert world.read(admission.run_next_due_at) == times[5]
 
     def test_nothing_waits(self, world: World) -> None:
-        """With nothing later there is no next time."""
+        """With nothing due later there is no next time."""
         world.insert_one()
         assert world.read(admission.run_next_due_at) is None
 
     def test_counts_by_pool(self, world: World) -> None:
-        """The answer says which pools got work."""
+        """The result has the pools that got work."""
         gpu = world.write(lambda tx: registry.pool_ensure(tx, "gpu"))
         world.pipeline_add("heavy", ["render"], pool=gpu)
         (render,) = world.processors("heavy")
@@ -52,10 +52,10 @@ class TestAdmit:
 
 
 class TestFairness:
-    """One customer's flood does not starve the others."""
+    """One customer's backlog does not starve the others."""
 
     def flood(self, world: World, size: int) -> list[HeldRun]:
-        """Insert a flood, then 50 small customers; the order in which all is claimed."""
+        """Insert a backlog, then 50 small customers. Return the order in which all are claimed."""
         world.insert(size)
         small = world.customers(*[f"small{i}" for i in range(50)])
         for customer in small:
@@ -63,14 +63,14 @@ class TestFairness:
         return world.drain(batch=100)
 
     def test_flood(self, world: World) -> None:
-        """With 2,000 runs of one customer in front, 500 of 50 others start within 1,000 claims."""
+        """Behind 2,000 runs of one customer, 500 runs of 50 others start within 1,000 claims."""
         order = self.flood(world, 2_000)
         assert len(order) == 2_500
         last = max(i for i, held in enumerate(order, 1) if held.customer != world.customer)
         assert last <= 1_000
 
     def test_flood_of_later_runs(self, world: World) -> None:
-        """The same holds when everything becomes due at once and is admitted in batches."""
+        """The same applies when everything becomes due at once and is admitted in batches."""
         due = world.clock.now() + SECOND
         world.insert(1_000, scheduled_time=due)
         for customer in world.customers(*[f"small{i}" for i in range(20)]):
@@ -83,19 +83,19 @@ class TestFairness:
         assert last <= 420
 
     def test_returning_customer(self, world: World) -> None:
-        """The customer who flooded yesterday gets 10 runs among 1,000 of 100 others in time."""
+        """A customer with an earlier backlog gets 10 runs among 1,000 of 100 others in time."""
         self.flood(world, 2_000)
         for customer in world.customers(*[f"day2_{i}" for i in range(100)]):
             world.insert(10, customer=customer)
-        mine = set(world.insert(10))
+        own = set(world.insert(10))
         order = world.drain(batch=50)
-        last = max(i for i, held in enumerate(order, 1) if held.run_id in mine)
+        last = max(i for i, held in enumerate(order, 1) if held.run_id in own)
         assert last <= 1_010
-        first = min(i for i, held in enumerate(order, 1) if held.run_id in mine)
+        first = min(i for i, held in enumerate(order, 1) if held.run_id in own)
         assert first <= 150
 
     def test_clock_is_monotone_and_kept(self, world: World, open_store: OpenStore) -> None:
-        """The virtual clock follows the turns claimed, never goes back, outlives the process."""
+        """The fairness clock follows the claimed ranks, never goes back, outlives the process."""
         value = "SELECT coalesce(max(pass), 0) FROM turns WHERE customer = 0"
         world.insert(30)
         seen = [world.value(value)]
@@ -109,24 +109,24 @@ class TestFairness:
         again = World(open_store(), world.clock)
         (late,) = again.customers("late")
         again.insert(customer=late)
-        turn = again.value(f"SELECT pass FROM runs WHERE customer = {late}")
-        assert turn == 21
+        fair_rank = again.value(f"SELECT pass FROM runs WHERE customer = {late}")
+        assert fair_rank == 21
 
-    def test_turns_are_single(self, world: World) -> None:
-        """Each ready run of a customer has a turn of its own, whatever door it came through."""
+    def test_fair_ranks_are_unique(self, world: World) -> None:
+        """Each ready run of a customer has a fair rank of its own, however it became ready."""
         world.insert(5)
         world.insert(5, scheduled_time=world.clock.now() + 1)
         held = world.claim(n=2)
         world.release(*held)
         world.clock.advance(1)
         world.admit()
-        turns = [row[0] for row in world.sql("SELECT pass FROM runs WHERE admission = 0")]
-        assert len(turns) == len(set(turns)) == 10
+        ranks = [row[0] for row in world.sql("SELECT pass FROM runs WHERE admission = 0")]
+        assert len(ranks) == len(set(ranks)) == 10
 
-    def test_alone_as_in_company(self, world: World) -> None:
-        """A run that is inserted alone is judged and seated as one inserted with others.
+    def test_single_inserts_equal_batches(self, world: World) -> None:
+        """A run inserted alone gets the same admission and fair rank as in a batch.
 
-        The same story is told twice, in two levels: run by run, and with another customer's run in
+        The same history runs twice, on two levels: run by run, and with another customer's run in
         every batch. A batch of one has a statement of its own on PostgreSQL.
         """
         named = ("a", "b", "paused", "away")
@@ -143,13 +143,13 @@ class TestFairness:
             {"customer": b, "slot": now - 1, "attempt": 2, "trigger_source": "api"},
             {"customer": a},
         ]
-        told: dict[int, list[Row]] = {}
+        rows_by_priority: dict[int, list[Row]] = {}
         for priority in (4, 6):
             for n, fields in enumerate(story):
-                mine = dict(fields)
-                if "ordering_key" in mine:
-                    mine["ordering_key"] += str(priority)
-                batch = [world.new(priority=priority, **mine)]
+                own = dict(fields)
+                if "ordering_key" in own:
+                    own["ordering_key"] += str(priority)
+                batch = [world.new(priority=priority, **own)]
                 if priority == 6:
                     batch.append(world.new(priority=priority, customer=away))
                 run_id = world.insert_all(batch)[0]
@@ -162,11 +162,11 @@ class TestFairness:
                     "customer, slot, scheduled_time, pass, admission, attempt, max_execution_us, "
                     "sla_us, partition, mode, parameters, correlation_id, trigger_source"
                 )
-                told.setdefault(priority, []).extend(
+                rows_by_priority.setdefault(priority, []).extend(
                     world.sql(f"SELECT {columns} FROM runs WHERE run_id = {run_id}")
                 )
-        assert told[4] == told[6]
-        assert [row[4] for row in told[4]] == [0, 0, 1, 2, 0, 3, 0, 0]
+        assert rows_by_priority[4] == rows_by_priority[6]
+        assert [row[4] for row in rows_by_priority[4]] == [0, 0, 1, 2, 0, 3, 0, 0]
 
     def test_urgent_run_of_a_flooding_customer(self, world: World) -> None:
         """An urgent run of a customer with a backlog does not put newcomers behind that backlog."""
@@ -182,10 +182,10 @@ class TestFairness:
 
 
 class TestAgeing:
-    """Waiting raises a run."""
+    """Waiting raises a run's level."""
 
     def levels(self, world: World) -> list[int]:
-        """Levels of all live runs by id."""
+        """Return the levels of all live runs by id."""
         return [row[0] for row in world.sql("SELECT level FROM runs ORDER BY run_id")]
 
     def age(self, world: World, times: int = 1, per_customer: int = 50) -> None:
@@ -209,7 +209,7 @@ class TestAgeing:
         assert self.levels(world) == [8]
 
     def test_never_above_ten(self, world: World) -> None:
-        """No wait lifts a run above level 10; its priority stays what it was."""
+        """Waiting never raises a run above level 10; its priority is unchanged."""
         (run_id,) = world.insert(1, priority=9)
         world.clock.advance(100 * HOUR)
         self.age(world, 5)
@@ -217,15 +217,15 @@ class TestAgeing:
         assert world.run(run_id).priority == 9
 
     def test_old_run_overtakes(self, world: World) -> None:
-        """A low run that waited long enough is claimed before a fresh, higher one."""
+        """A low-priority run that waited long enough is claimed before a new, higher one."""
         (old,) = world.insert(1, priority=3)
         world.clock.advance(30 * MINUTE)
         self.age(world, 3)
         (fresh,) = world.insert(1, priority=5)
         assert [h.run_id for h in world.claim()] == [old, fresh]
 
-    def test_flood_cannot_climb(self, world: World) -> None:
-        """However long and often it ages, at most the cap of a customer's runs stand raised."""
+    def test_raised_runs_are_bounded(self, world: World) -> None:
+        """However long and often it ages, at most the cap of a customer's runs are raised."""
         world.insert(200)
         (other,) = world.customers("other")
         world.insert(3, customer=other)
@@ -242,7 +242,7 @@ class TestAgeing:
         assert raised == first
 
     def test_only_ready_runs(self, world: World) -> None:
-        """Runs that are paused, later or held do not age."""
+        """Paused, later and held runs do not age."""
         world.insert(2)
         world.claim(n=1)
         world.insert(1, scheduled_time=world.clock.now() + 100 * HOUR)
@@ -253,17 +253,17 @@ class TestAgeing:
 
 
 class TestPause:
-    """Pause and resume at four levels."""
+    """Pause and resume on four scopes."""
 
     def subject(self, world: World, scope: str, config: int) -> int:
-        """What to pause so that runs of `config` stop."""
+        """Return what to pause so that runs of `config` stop."""
         return {
             "all": 0, "customer": world.customer, "pipeline": world.pipeline, "config": config,
         }[scope]  # fmt: skip
 
     @pytest.mark.parametrize("scope", SCOPES)
     def test_scope(self, world: World, scope: str) -> None:
-        """A pause holds what it covers, waiting or arriving, and nothing else; resume frees it."""
+        """A pause stops what it covers, waiting or new, and nothing else; a resume releases it."""
         config = world.config(cadence=None)
         world.pipeline_add("other", ["x"])
         (other_processor,) = world.processors("other")
@@ -317,8 +317,8 @@ class TestPause:
         world.admit()
         assert world.marks([run_id]) == [LATER]
 
-    def test_slips_are_repaired(self, world: World) -> None:
-        """Runs that slipped past a pause, or stayed behind after a resume, are put right."""
+    def test_missed_pauses_are_repaired(self, world: World) -> None:
+        """Runs that missed a pause or a resume are corrected."""
         slipped, later = world.insert_one(), world.insert_one(scheduled_time=2**60)
         world.sql("INSERT INTO pauses VALUES ('all', 0, 1, 'op', '')")
         assert world.write(admission.pauses_apply) == 2
@@ -329,8 +329,8 @@ class TestPause:
         world.admit()
         assert world.marks([slipped, later]) == [READY, LATER]
 
-    def test_admission_looks_at_pauses(self, world: World) -> None:
-        """A run that becomes due under a pause it slipped past is paused, not admitted."""
+    def test_admission_checks_pauses(self, world: World) -> None:
+        """A run that missed a pause and becomes due is paused, not admitted."""
         run_id = world.insert_one(scheduled_time=world.clock.now() + 1)
         world.sql("INSERT INTO pauses VALUES ('all', 0, 1, 'op', '')")
         world.clock.advance(1)
@@ -338,7 +338,7 @@ class TestPause:
         assert world.marks([run_id]) == [PAUSED]
 
     def test_released_and_retried_runs_are_covered(self, world: World) -> None:
-        """What comes back to the queue while it is paused stays there."""
+        """A run that returns to the queue while it is paused stays there."""
         one, two = world.running(), world.running()
         world.write(lambda tx: admission.pause_put(tx, "all", 0, "op", ""))
         world.release(one)
@@ -352,12 +352,12 @@ class TestOrderingKeys:
     """Runs of one key: one at a time, in order."""
 
     def step(self, world: World) -> list[HeldRun]:
-        """Admit and claim whatever may be claimed."""
+        """Admit and claim everything that can be claimed."""
         world.admit()
         return world.claim()
 
     def test_one_at_a_time_in_order(self, world: World) -> None:
-        """Runs of a key are claimed one by one in the order of their creation."""
+        """Runs of a key are claimed one by one in order of creation."""
         ids = world.insert(3, ordering_key="k") + world.insert(2, ordering_key="k")
         free = world.insert_one(ordering_key="other")
         assert world.marks(ids) == [READY, BLOCKED, BLOCKED, BLOCKED, BLOCKED]
@@ -374,7 +374,7 @@ class TestOrderingKeys:
         assert order == ids
 
     def test_priority_does_not_overtake(self, world: World) -> None:
-        """Within a key order beats priority."""
+        """Within a key, order takes precedence over priority."""
         first = world.insert_one(ordering_key="k", priority=1)
         world.insert_one(ordering_key="k", priority=10)
         assert [h.run_id for h in self.step(world)] == [first]
@@ -400,7 +400,7 @@ class TestOrderingKeys:
         assert [h.run_id for h in self.step(world)] == [second]
 
     def test_lapse_and_release_keep_the_key(self, world: World) -> None:
-        """A run that goes back to the queue stays in front of its key."""
+        """A run that returns to the queue stays at the head of its key."""
         first, _ = world.insert(2, ordering_key="k")
         world.lapse(*self.step(world))
         (held,) = self.step(world)
@@ -426,7 +426,7 @@ class TestOrderingKeys:
         assert [h.run_id for h in self.step(world)] == [third]
 
     def test_missed_release_is_found(self, world: World) -> None:
-        """A key whose head was left blocked is found and freed by the sweep."""
+        """A key whose head stayed blocked is found and freed by the sweep."""
         first, second = world.insert(2, ordering_key="k")
         world.sql(f"DELETE FROM runs WHERE run_id = {first}")
         assert self.step(world) == []
@@ -449,7 +449,7 @@ class TestOrderingKeys:
             world.complete(*held)
 
     def test_inserted_behind_a_running_one_while_paused(self, world: World) -> None:
-        """A run that arrives during a pause waits for the one of its key that still runs."""
+        """A run that arrives during a pause waits for the running one of its key."""
         world.insert_one(ordering_key="k")
         (running,) = self.step(world)
         world.write(lambda tx: admission.pause_put(tx, "all", 0, "op", ""))
@@ -460,7 +460,7 @@ class TestOrderingKeys:
         assert [h.run_id for h in self.step(world)] == [second]
 
     def test_paused_head_blocks(self, world: World) -> None:
-        """While the head of a key is paused, the next one does not pass it."""
+        """While the head of a key is paused, the next run does not overtake it."""
         first, second = world.insert(2, ordering_key="k")
         world.write(lambda tx: admission.pause_put(tx, "all", 0, "op", ""))
         world.write(lambda tx: runs.run_unblock(tx, ["k"]))

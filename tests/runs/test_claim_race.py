@@ -1,4 +1,4 @@
-"""A claim on its way against the sweep of its session (PostgreSQL: writers do not wait in line)."""
+"""A claim in progress against the sweep of its session (PostgreSQL has concurrent writers)."""
 
 import pytest
 
@@ -12,7 +12,7 @@ LEASE = 30_000_000
 
 
 def test_a_session_is_not_swept_under_a_claim(world: World, open_store: OpenStore) -> None:
-    """Until the claim is stored, sweepers leave its session alone; its beat does not wait."""
+    """Until the claim commits, sweepers leave its session alone; heartbeats do not wait."""
     session, other = world.session(), open_store()
     run_id = world.insert_one()
     claim = runs.Claim(
@@ -31,7 +31,7 @@ def test_a_session_is_not_swept_under_a_claim(world: World, open_store: OpenStor
 
 
 def test_a_beat_does_not_wait_for_a_claim(world: World, open_store: OpenStore) -> None:
-    """A worker renews its session while a claim of it is under way."""
+    """A worker renews its session while one of its claims is in progress."""
     session, other = world.session(), open_store()
     claim = runs.Claim(pool=world.pool, processors=[], n=1, session_id=session)
 

@@ -1,4 +1,4 @@
-"""The end of no run, by which a worker learns whether the store takes ends at all."""
+"""Ending no run at all, with which a worker checks that the store accepts writes."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def test_it_changes_nothing(world: World) -> None:
 
 @pytest.mark.parametrize("engine", ALL_ENGINES, indirect=True)
 def test_it_fails_where_nothing_can_be_written(world: World) -> None:
-    """Such as on a standby, right after a failover."""
+    """For example on a standby, right after a failover."""
 
     def body(tx: Any) -> list[Finished]:
         tx._connection.execute(MAKE_READONLY[tx.engine])

@@ -1,4 +1,4 @@
-"""The end of a run: one door, compare-and-set, and everything that commits with it."""
+"""The end of a run: one code path, compare-and-set, and everything that commits with it."""
 
 import pytest
 
@@ -27,7 +27,7 @@ class TestCompareAndSet:
         assert world.dump() == before
 
     def test_pending_run_cannot_end(self, world: World) -> None:
-        """A run nobody holds cannot be ended, not even with the token it carries."""
+        """A run without a holder cannot be ended, not even with the token it carries."""
         run_id = world.insert_one()
         token = world.run(run_id).token
         before = world.dump()
@@ -59,7 +59,7 @@ class TestCompareAndSet:
         assert [row.action for row in world.journal(one.run_id)] == ["created", "ended"]
 
     def test_stale_among_good(self, world: World) -> None:
-        """A stale end in a batch does not hurt the others."""
+        """A stale end in a batch does not affect the others."""
         world.insert(3)
         one, two, three = world.claim()
         finished = world.complete(one, two._replace(token=10**9), three)
@@ -67,7 +67,7 @@ class TestCompareAndSet:
         assert world.states([two.run_id]) == ["CLAIMED"]
 
     def test_history_never_changes(self, world: World) -> None:
-        """The database itself refuses to change an ended run or a journal line."""
+        """The database itself refuses to change an ended run or a journal entry."""
         world.complete(world.running())
         for table, column in (("history", "result"), ("journal", "why")):
             with pytest.raises(Exception, match="never change"):
@@ -75,7 +75,7 @@ class TestCompareAndSet:
 
 
 class TestHistory:
-    """What is kept of an ended run."""
+    """What is stored of an ended run."""
 
     def test_completed(self, world: World) -> None:
         """A completed run keeps its whole timeline and result."""
@@ -110,7 +110,7 @@ class TestHistory:
         )  # fmt: skip
 
     def test_claimed_run_ends_with_its_duration(self, world: World) -> None:
-        """A buffered run ends from CLAIMED; its start is its end less the duration it reports."""
+        """A buffered run ends from CLAIMED; its start is its end minus the reported duration."""
         run_id = world.insert_one()
         held = world.claim_one()
         world.clock.advance(SECOND)
@@ -140,7 +140,7 @@ class TestHistory:
         assert world.value("SELECT sum(sla_breaches) FROM run_sums") == (breach_us > 0)
 
     def test_sla_of_a_run_that_never_started(self, world: World) -> None:
-        """A run that never starts breaches when the threshold has passed at its end."""
+        """A run that never starts breaches its SLA if the threshold has passed at its end."""
         run_id = world.insert_one(sla_us=MINUTE)
         world.clock.advance(3 * MINUTE)
         held = world.claim_one()
@@ -167,8 +167,8 @@ class TestHistory:
         assert cost == pytest.approx(0.5 * 10 + 2.0 * 1.5)
         assert provider == "AWS"
 
-    def test_progress_and_lease_go(self, world: World) -> None:
-        """Progress and lease rows leave with the run; others' stay."""
+    def test_progress_and_lease_are_deleted(self, world: World) -> None:
+        """Progress and lease rows are deleted with the run; those of other runs stay."""
         one, two = world.running(), world.running()
         progress = [(h.run_id, h.token, Progress()) for h in (one, two)]
         world.write(lambda tx: leases.progress_put_many(tx, progress))
@@ -182,11 +182,11 @@ class TestHistory:
 
 
 class TestRetry:
-    """FAILED and TIMEOUT may give rise to a new run."""
+    """FAILED and TIMEOUT may create a new run."""
 
     @pytest.mark.parametrize(("state", "status"), [("FAILED", "FAILURE"), ("TIMEOUT", "TIMEOUT")])
     def test_fields(self, world: World, state: str, status: str) -> None:
-        """A retry is the next attempt of the same slot, due after its delay, with its parent."""
+        """A retry is the next attempt of the same occurrence, due after its delay."""
         config = world.config(cadence=None)
         held = world.running(
             config_id=config, slot=5, priority=8, partition="p", mode="m", ordering_key="k",
@@ -227,32 +227,32 @@ class TestRetry:
         assert [run.attempt for run in chain] == [1, 2]
 
     def test_staleness_is_counted(self, world: World) -> None:
-        """A stale execution counts on the retry, so that the first one can be retried at once."""
+        """A stale execution is counted on the retry; the first one can be retried at once."""
         held = world.running()
         world.fail(held, retry_delay_us=0, is_stale=True)
         world.admit()
         assert world.claim_one().stales == 1
 
     def test_many_at_once(self, world: World) -> None:
-        """In one batch every retry belongs to its own parent, whatever ends beside it."""
+        """In one batch, every retry belongs to its own parent, whatever else ends."""
         world.insert(9)
         held = world.claim()
         ends = [failed(h, retry_delay_us=i) if i % 3 else done(h) for i, h in enumerate(held)]
         finished = world.finish_all(ends)
         assert len(finished) == 9
         for index, end in enumerate(finished):
-            place = [h.run_id for h in held].index(end.run_id)
-            if place % 3 == 0:
+            index = [h.run_id for h in held].index(end.run_id)
+            if index % 3 == 0:
                 assert end.retry_run_id is None, index
                 continue
             assert end.retry_run_id is not None
             retry = world.run(end.retry_run_id)
             assert retry.parent_run_id == end.run_id
-            assert retry.scheduled_time == world.clock.now() + place
+            assert retry.scheduled_time == world.clock.now() + index
         assert world.value("SELECT count(*) FROM runs") == 6
 
     def test_retry_that_exists(self, world: World) -> None:
-        """When that attempt exists already, none is made, and none is named as made."""
+        """If that attempt already exists, none is created, and none is returned as created."""
         config = world.config(cadence=None)
         held = world.running(config_id=config, slot=5)
         other = world.insert_one(config_id=config, slot=5, attempt=2)
@@ -266,29 +266,37 @@ class TestHealth:
     """Dead letters, failure counts and sums commit with the end."""
 
     def die(self, world: World, config: int) -> int:
-        """One run of a config dies; the failures in a row after it."""
+        """End one run of a config as dead. Return the consecutive failures after it."""
         held = world.running(config_id=config, slot=world.clock.advance(1))
         (finished,) = world.fail(held, is_dead=True, error_details="x")
         return finished.consecutive_failures
 
     def test_dead(self, world: World) -> None:
-        """A run that dies becomes one dead letter with its error and attempts."""
+        """A dead run becomes one dead letter with its error and attempts."""
         held = world.running(partition="p1", attempt=3, correlation_id="c")
         (finished,) = world.fail(held, is_dead=True, error_type="VALIDATION_ERROR")
         assert finished.is_dead
         assert world.run(held.run_id).is_dead
-        (letter,) = world.read(lambda tx: dead_letter_find(tx, Wanted()))
-        assert (letter.kind, letter.subject, letter.customer_id) == ("run", held.run_id, "acme")
-        assert (letter.pipeline, letter.phase, letter.processor) == ("etl", "main", "extract")
-        assert (letter.error_type, letter.attempts, letter.status) == (
+        (dead_letter,) = world.read(lambda tx: dead_letter_find(tx, Wanted()))
+        assert (dead_letter.kind, dead_letter.subject, dead_letter.customer_id) == (
+            "run",
+            held.run_id,
+            "acme",
+        )
+        assert (dead_letter.pipeline, dead_letter.phase, dead_letter.processor) == (
+            "etl",
+            "main",
+            "extract",
+        )
+        assert (dead_letter.error_type, dead_letter.attempts, dead_letter.status) == (
             "VALIDATION_ERROR",
             3,
             "open",
         )
-        assert (letter.partition, letter.died_at) == ("p1", world.clock.now())
+        assert (dead_letter.partition, dead_letter.died_at) == ("p1", world.clock.now())
 
     def test_failures_count_up_and_reset(self, world: World) -> None:
-        """Deaths count up, retried failures do not, a success resets the count."""
+        """Dead runs count up, retried failures do not, a success resets the count."""
         config = world.config(cadence=None)
         assert [self.die(world, config) for _ in range(3)] == [1, 2, 3]
         held = world.running(config_id=config, slot=1)
@@ -300,7 +308,7 @@ class TestHealth:
         assert self.die(world, config) == 1
 
     def health(self, world: World, config: int) -> tuple[str, int]:
-        """(last status, failures in a row)."""
+        """Return (last status, consecutive failures)."""
         rows = world.sql(
             "SELECT last_run_status, consecutive_failures, last_run_time FROM config_health "
             f"WHERE config_id = {config}"
@@ -309,7 +317,7 @@ class TestHealth:
         return rows[0][0], rows[0][1]
 
     def test_first_batch_with_death_and_success(self, world: World) -> None:
-        """A success in a batch resets the count, also when the config had no health before."""
+        """A success in a batch resets the count, even if the config had no health row before."""
         config = world.config(cadence=None)
         world.insert_all([world.new(config_id=config, slot=s) for s in (1, 2)])
         one, two = world.claim()
@@ -317,7 +325,7 @@ class TestHealth:
         assert self.health(world, config) == ("COMPLETED", 0)
 
     def test_two_deaths_in_one_batch(self, world: World) -> None:
-        """Two deaths of a config in one batch count as two."""
+        """Two dead runs of a config in one batch count as two."""
         config = world.config(cadence=None)
         world.insert_all([world.new(config_id=config, slot=s) for s in (1, 2, 3)])
         world.insert_one()
@@ -328,7 +336,7 @@ class TestHealth:
         assert self.health(world, config) == ("FAILED", 3)
 
     def test_sums_follow_history(self, world: World) -> None:
-        """The hourly sums equal what history says, state by state."""
+        """The hourly sums equal those of history, state by state."""
         world.insert(12)
         held: list[HeldRun] = world.claim(start=True)
         for index, one in enumerate(held):

@@ -1,4 +1,4 @@
-"""Leases: sessions of processes, leases of single things, and what sweepers find."""
+"""Leases: sessions of processes, leases of single subjects, and what sweepers find."""
 
 from functools import partial
 
@@ -17,7 +17,7 @@ class TestSessions:
     """A process renews one row."""
 
     def test_life(self, world: World) -> None:
-        """A session opens, is listed with what it holds, is renewed and closed."""
+        """A session is opened, listed with its held runs, renewed and closed."""
         session = world.session("w1", LEASE)
         world.insert(3)
         world.claim(n=2, session_id=session)
@@ -32,7 +32,7 @@ class TestSessions:
         assert not world.write(lambda tx: leases.session_beat(tx, session, LEASE))
 
     def test_expiry(self, world: World) -> None:
-        """A session that is not renewed ends when its lease ran out, not at that very moment."""
+        """A session that is not renewed expires after its lease, not at that very moment."""
         session = world.session("w1", LEASE)
         other = world.session("w2", LEASE)
         world.clock.advance(LEASE)
@@ -45,14 +45,14 @@ class TestSessions:
         assert [s.session_id for s in world.read(leases.session_list)] == [other]
 
     def test_late_beat_before_the_sweep(self, world: World) -> None:
-        """A beat that comes late, but before any sweep, renews: unknown is not dead."""
+        """A heartbeat that arrives late, but before any sweep, renews the session."""
         session = world.session("w1", LEASE)
         world.clock.advance(10 * LEASE)
         assert world.write(lambda tx: leases.session_beat(tx, session, LEASE))
         assert world.write(leases.session_expire) == []
 
     def test_ids_are_new(self, world: World) -> None:
-        """A session that comes after a closed one never has its number."""
+        """A session never reuses the id of a closed one."""
         one = world.session("w1")
         world.write(lambda tx: leases.session_close(tx, one))
         assert world.session("w1") > one
@@ -77,7 +77,7 @@ class TestSessions:
         assert world.read(lambda tx: leases.run_orphans(tx, 10)) == []
 
     def test_cancels(self, world: World) -> None:
-        """A session learns which of its runs somebody asked to cancel."""
+        """A session learns which of its runs have a cancel request."""
         session, other = world.session("w1"), world.session("w2")
         world.insert(3)
         one, two = world.claim(n=2, session_id=session)
@@ -91,10 +91,10 @@ class TestSessions:
 
 
 class TestRunLeases:
-    """Runs held from outside."""
+    """Runs held externally."""
 
     def external(self, world: World, lease_us: int = LEASE) -> HeldRun:
-        """Claim a run from outside, with a lease of its own."""
+        """Claim a run externally, with a lease of its own."""
         world.insert_one()
 
         def body(tx: Tx) -> HeldRun:
@@ -111,11 +111,11 @@ class TestRunLeases:
         return world.write(lambda tx: leases.lease_extend_many(tx, rows))
 
     def unleased(self, world: World) -> list[int]:
-        """Runs from outside whose lease ran out."""
+        """Return externally held runs whose lease is gone."""
         return [h.run_id for h in world.read(lambda tx: leases.run_unleased(tx, 10))]
 
     def test_take_and_extend(self, world: World) -> None:
-        """A lease lasts until it is renewed or runs out."""
+        """A lease lasts until it is renewed or expires."""
         held = self.external(world)
         world.clock.advance(LEASE)
         assert self.unleased(world) == []
@@ -127,7 +127,7 @@ class TestRunLeases:
         assert self.extend(world, held) == {}
 
     def test_late_beat_before_the_sweep(self, world: World) -> None:
-        """A lease that ran out is renewed as long as no sweeper took it: late is not dead."""
+        """An expired lease can be renewed until a sweeper deletes it."""
         held = self.external(world)
         world.clock.advance(10 * LEASE)
         assert self.extend(world, held) == {held.run_id: world.clock.now() + LEASE}
@@ -135,7 +135,7 @@ class TestRunLeases:
         assert self.unleased(world) == []
 
     def test_stale_holder(self, world: World) -> None:
-        """Once the run was given to another, the first holder renews and releases nothing."""
+        """Once another worker has claimed the run, the first holder renews and releases nothing."""
         old = self.external(world)
         world.clock.advance(LEASE + 1)
         world.lapse(old)
@@ -161,8 +161,8 @@ class TestRunLeases:
         assert world.write(lambda tx: leases.lease_release_many(tx, release)) == {held.run_id}
         assert world.write(lambda tx: leases.lease_release_many(tx, release)) == set()
 
-    def test_held_by_nobody(self, world: World) -> None:
-        """A held run with neither session nor lease is found: no run stays lost in a hand."""
+    def test_held_without_session_or_lease(self, world: World) -> None:
+        """A held run with neither session nor lease is found, so that no run is lost."""
         held = self.external(world)
         world.sql("DELETE FROM leases")
         assert self.unleased(world) == [held.run_id]
@@ -170,7 +170,7 @@ class TestRunLeases:
         assert self.unleased(world) == []
 
     def test_expire(self, world: World) -> None:
-        """Leases of runs that ran out go, whoever held them; those in force and of others stay."""
+        """Expired leases of runs are deleted; valid ones and those of other kinds stay."""
         held = self.external(world)
         ended = self.external(world)
         other = [("gate", 5, 1, "g", 1)]
@@ -185,7 +185,7 @@ class TestRunLeases:
         assert left == [("gate", 5), ("run", held.run_id)]
 
     def test_overdue(self, world: World) -> None:
-        """A run over its maximum duration by more than the grace is found."""
+        """A run that exceeds its maximum duration by more than the grace is found."""
         held = world.running(max_execution_us=MINUTE)
         world.insert_one(max_execution_us=1)
         claimed = world.claim_one()
@@ -208,7 +208,7 @@ class TestProgress:
         return world.write(lambda tx: leases.progress_put_many(tx, rows))
 
     def test_put_and_get(self, world: World) -> None:
-        """Progress is replaced as it changes; a stage once named stays until the next."""
+        """Progress is replaced as it changes; a stage, once named, stays until the next."""
         held = world.running()
         first = {"stage": "extract", "percent": 12.5, "worker": "w", "records_extracted": 7}
         assert self.put(world, held, **first) == {held.run_id}
@@ -225,7 +225,7 @@ class TestProgress:
         assert world.read(lambda tx: leases.progress_get(tx, 424_242)) is None
 
     def test_only_the_current_holder(self, world: World) -> None:
-        """Neither a stale token nor a run nobody holds takes progress."""
+        """Progress is refused with a stale token and for a run without a holder."""
         held = world.running()
         assert self.put(world, held._replace(token=held.token + 1)) == set()
         world.release(held)
@@ -239,7 +239,7 @@ class TestProgress:
         assert world.value("SELECT count(*) FROM progress") == 0
 
     def test_twice_in_one_batch(self, world: World) -> None:
-        """When a batch has two states of a run, the last one counts."""
+        """If a batch has two states of a run, the last one counts."""
         held = world.running()
         rows = [(held.run_id, held.token, Progress(percent=p)) for p in (1.0, 2.0)]
         assert world.write(lambda tx: leases.progress_put_many(tx, rows)) == {held.run_id}
@@ -247,14 +247,14 @@ class TestProgress:
         assert got is not None
         assert got[0].percent == 2.0
 
-    def test_a_new_holder_starts_afresh(self, world: World) -> None:
-        """A run that went back to the queue does not show the last holder's progress."""
+    def test_a_new_holder_starts_without_progress(self, world: World) -> None:
+        """A requeued run does not show the last holder's progress."""
         held = world.running()
         self.put(world, held, stage="load", percent=99.0)
         world.release(held)
         assert world.read(lambda tx: leases.progress_get(tx, held.run_id)) is None
 
-    def test_nonsense_is_refused(self, world: World) -> None:
+    def test_invalid_percent_is_refused(self, world: World) -> None:
         """A percentage outside 0 to 100 is refused by the database."""
         held = world.running()
         with pytest.raises(Exception, match=r"(?i)check"):

@@ -1,4 +1,4 @@
-"""Runs, from insertion to the moment somebody holds them: insert, claim, start, release, lapse."""
+"""Runs from insertion to claim: insert, claim, start, release, lapse."""
 
 import json
 from functools import partial
@@ -23,7 +23,7 @@ class TestInsert:
     """Creating runs."""
 
     def test_defaults(self, world: World) -> None:
-        """A run given nothing but customer and processor is due now, with the processor's limit."""
+        """A run with only customer and processor is due now, with the processor's time limit."""
         run = world.run(world.insert_one())
         now = world.clock.now()
         assert (run.customer_id, run.pipeline, run.phase, run.processor) == (
@@ -35,7 +35,7 @@ class TestInsert:
         assert (run.config_id, run.flow_id, run.parent_run_id, run.claimed_by) == (None,) * 4
 
     def test_given_fields_are_kept(self, world: World) -> None:
-        """What the caller gives wins over every default."""
+        """Values given by the caller override every default."""
         fields = {
             "partition": "2025-12-31", "mode": "backfill", "slot": 5, "scheduled_time": 7,
             "priority": 9, "attempt": 2, "max_execution_us": 11, "ordering_key": "k'\"%s",
@@ -47,14 +47,14 @@ class TestInsert:
         held = world.claim_one()
         assert (held.parameters, held.ordering_key) == ('{"a": "ü"}', "k'\"%s")
 
-    def test_slot_defaults_to_the_scheduled_time(self, world: World) -> None:
-        """A run scheduled for later has that time as its slot unless told otherwise."""
+    def test_slot_defaults_to_scheduled_time(self, world: World) -> None:
+        """The slot of a run scheduled for later defaults to that time."""
         later = world.clock.now() + HOUR
         run = world.run(world.insert_one(scheduled_time=later))
         assert (run.slot, run.admission) == (later, LATER)
 
     def test_ids_follow_the_batch(self, world: World) -> None:
-        """Ids ascend in the order of the batch, whatever customer, priority or time it has."""
+        """Ids ascend in batch order, regardless of customer, priority or time."""
         names = [f"c{i}" for i in range(7)]
         customers = world.customers(*names)
         new = [
@@ -72,8 +72,8 @@ class TestInsert:
         rows = world.sql("SELECT parameters FROM runs ORDER BY run_id")
         assert [row[0] for row in rows] == [str(i) for i in range(500)]
 
-    def test_judgement(self, world: World) -> None:
-        """Each run of a batch is judged by itself: ready, later, paused, blocked."""
+    def test_admission_of_each_run(self, world: World) -> None:
+        """Each run of a batch is evaluated by itself: ready, later, paused, blocked."""
         (quiet,) = world.customers("quiet")
         world.write(lambda tx: admission.pause_put(tx, "customer", quiet, "op", "why"))
         later = world.clock.now() + 1
@@ -91,7 +91,7 @@ class TestInsert:
         assert world.marks(ids) == [READY, LATER, PAUSED, PAUSED, READY, BLOCKED, READY]
 
     def test_each_insert_is_journalled_once(self, world: World) -> None:
-        """Creation writes one journal row with who, to what and why."""
+        """Creation writes one journal row with actor, state and reason."""
         ids = world.insert(3, trigger_source="api")
         for run_id in ids:
             (row,) = world.journal(run_id)
@@ -100,7 +100,7 @@ class TestInsert:
             )  # fmt: skip
             assert (row.at, row.customer) == (world.clock.now(), world.customer)
 
-    def test_same_slot_is_created_once(self, world: World) -> None:
+    def test_same_occurrence_is_created_once(self, world: World) -> None:
         """A second run for (config, slot, processor, attempt) is not created, without a trace."""
         config = world.config(cadence=None)
         first = world.insert_one(config_id=config, slot=5)
@@ -122,8 +122,8 @@ class TestInsert:
         """Inserting nothing does nothing."""
         assert world.insert_all([]) == []
 
-    def test_announced_once_wanted(self, world: World) -> None:
-        """Ready runs are announced on the bus, but only once somebody listens there."""
+    def test_announced_if_topic_exists(self, world: World) -> None:
+        """Ready runs are announced on the bus, but only if the topic exists."""
         world.insert_one()
         assert world.dump("outbox")["outbox"] == []
         world.write(lambda tx: registry.topic_ensure(tx, "penstock.runs"))
@@ -140,7 +140,7 @@ class TestInsert:
         assert len(world.write(lambda tx: journal.outbox_take(tx, 10))) == 1
 
     def test_a_refused_row_refuses_the_batch(self, world: World) -> None:
-        """A priority outside 1 to 10 is refused and nothing of the batch is half-written."""
+        """A priority outside 1 to 10 is refused and nothing of the batch is written."""
         before = world.dump()
         with pytest.raises(Exception, match=r"(?i)check|constraint"):
             world.insert_all([world.new(), world.new(priority=11)])
@@ -148,15 +148,15 @@ class TestInsert:
 
 
 class TestClaim:
-    """Taking runs."""
+    """Claiming runs."""
 
     def test_order(self, world: World) -> None:
-        """Higher priority first; within it the fair turn, then age."""
+        """Runs are claimed by priority, then fair rank, then age."""
         low, high, mid1, mid2 = world.insert_all([world.new(priority=p) for p in (1, 10, 5, 5)])
         assert [h.run_id for h in world.claim()] == [high, mid1, mid2, low]
 
     def test_only_due_runs(self, world: World) -> None:
-        """A run is claimable when its time has come and it was admitted, not earlier."""
+        """A run can be claimed once it is due and admitted, not earlier."""
         run_id = world.insert_one(scheduled_time=world.clock.now() + SECOND)
         assert world.claim() == []
         world.clock.advance(SECOND - 1)
@@ -167,14 +167,14 @@ class TestClaim:
         assert [h.run_id for h in world.claim()] == [run_id]
 
     def test_never_twice(self, world: World) -> None:
-        """A claimed run is not claimed again, in whatever batches."""
+        """A claimed run is not claimed again, whatever the batch size."""
         ids = set(world.insert(25))
         got = [h.run_id for n in (10, 10, 10, 10) for h in world.claim(n=n)]
         assert len(got) == 25
         assert set(got) == ids
 
     def test_filters(self, world: World) -> None:
-        """Pool, processors and customer narrow what is claimed."""
+        """Pool, processors and customer restrict what is claimed."""
         other_pool = world.write(lambda tx: registry.pool_ensure(tx, "gpu"))
         world.pipeline_add("ml", ["train"])
         (train,) = world.processors("ml")
@@ -196,7 +196,7 @@ class TestClaim:
         assert [h.run_id for h in world.claim()] == [plain]
 
     def test_what_the_holder_sees(self, world: World) -> None:
-        """A claim answers everything a worker needs, at the time of the claim."""
+        """A claim returns everything a worker needs, as of the time of the claim."""
         session = world.session()
         run_id = world.insert_one(slot=1, sla_us=9, trigger_message_id="m1")
         world.clock.advance(SECOND)
@@ -208,8 +208,8 @@ class TestClaim:
         run = world.run(run_id)
         assert (run.state, run.admission, run.token) == ("CLAIMED", HELD, held.token)
 
-    def test_a_session_that_was_swept_takes_nothing(self, world: World) -> None:
-        """A claim that arrives after its session was swept changes nothing at all."""
+    def test_a_swept_session_claims_nothing(self, world: World) -> None:
+        """A claim that arrives after its session was swept changes nothing."""
         gone, alive = world.session("gone"), world.session("alive")
         world.write(lambda tx: leases.session_close(tx, gone))
         run_id = world.insert_one()
@@ -234,14 +234,14 @@ class TestClaim:
         assert two.parameters == '{"b":2}'
 
     def test_tokens_increase(self, world: World) -> None:
-        """Every claim gets a token higher than any before, also when the runs in between ended."""
+        """Every claim gets a token higher than any before, even after the runs in between ended."""
         seen: list[int] = []
-        for round_number in range(6):
+        for attempt_number in range(6):
             world.insert(3)
             held = world.claim()
             seen += sorted(h.token for h in held)
             assert len({h.token for h in held}) == 3
-            if round_number % 2:
+            if attempt_number % 2:
                 world.release(*held)
                 world.admit()
                 held = world.claim()
@@ -250,7 +250,7 @@ class TestClaim:
         assert seen == sorted(set(seen))
 
     def test_by_id(self, world: World) -> None:
-        """One given run can be claimed when it is ready, by one caller only."""
+        """One given run can be claimed if it is ready, by one caller only."""
         one, two = world.insert(2)
         later = world.insert_one(scheduled_time=world.clock.now() + 1)
         (beta,) = world.customers("beta")
@@ -274,7 +274,7 @@ class TestClaim:
         assert world.read(lambda tx: count(tx, world.pool, 5)) == 5
 
     def test_zero_and_negative_demand(self, world: World) -> None:
-        """Asking for no runs gets none."""
+        """A claim of zero or fewer runs returns none."""
         world.insert(2)
         assert world.claim(n=0) == []
 
@@ -299,7 +299,7 @@ class TestHolding:
         assert world.dump("runs") == before
 
     def test_release(self, world: World) -> None:
-        """A released run waits for its delay, untouched, and counts no attempt."""
+        """A released run waits for its delay, is otherwise unchanged, and counts no attempt."""
         held = world.running()
         assert world.release(held, delay_us=MINUTE) == {held.run_id}
         run = world.run(held.run_id)
@@ -311,7 +311,7 @@ class TestHolding:
         assert world.claim_one().token > held.token
 
     def test_lapse_counts(self, world: World) -> None:
-        """A lapsed claim goes back to the queue and is counted; a running one does not lapse."""
+        """A lapsed claim returns to the queue and is counted; a running run does not lapse."""
         world.insert(2)
         one, two = world.claim()
         world.start(two)
@@ -327,7 +327,7 @@ class TestHolding:
         assert world.run(one.run_id).lapses == 2
 
     def test_stale_tokens_change_nothing(self, world: World) -> None:
-        """After a release and a new claim the first holder can do nothing at all."""
+        """After a release and a new claim, the first holder can change nothing."""
         world.insert_one()
         old = world.claim_one()
         world.lapse(old)
@@ -342,8 +342,8 @@ class TestHolding:
         assert world.dump() == before
         assert world.start(new) == {new.run_id}
 
-    def test_released_holder_is_nobody(self, world: World) -> None:
-        """Between release and the next claim the old token ends and starts nothing."""
+    def test_released_token_is_stale(self, world: World) -> None:
+        """Between release and the next claim, the old token can neither end nor start the run."""
         held = world.running()
         world.release(held)
         before = world.dump()
@@ -353,7 +353,7 @@ class TestHolding:
         assert world.dump() == before
 
     def test_interruptions_are_journalled(self, world: World) -> None:
-        """Going back to the queue is on record: who held the run, from which state, how."""
+        """A return to the queue is journaled with the holder, the previous state and the action."""
         world.insert_one()
         first = world.claim_one(claimed_by="w1")
         world.lapse(first, first._replace(token=99))
@@ -368,7 +368,7 @@ class TestHolding:
         ]
 
     def test_empty_batches(self, world: World) -> None:
-        """Nothing to do is not an error."""
+        """Empty batches are not an error."""
         assert world.start() == set()
         assert world.release() == set()
         assert world.lapse() == set()
@@ -376,10 +376,10 @@ class TestHolding:
 
 
 class TestIds:
-    """Ids are never used again."""
+    """Ids are never reused."""
 
     def test_after_the_table_was_emptied(self, world: World) -> None:
-        """New ids are higher than those of ended runs, even when no live run is left."""
+        """New ids are higher than those of ended runs, even if no live run is left."""
         last = 0
         for _ in range(3):
             ids = world.insert(3)
@@ -393,7 +393,7 @@ class TestIds:
         assert world.value("SELECT count(DISTINCT run_id) FROM history") == 18
 
     def test_after_reopening(self, world: World, open_store: OpenStore, engine: str) -> None:
-        """A reopened database goes on after the highest id and token it ever gave out."""
+        """A reopened database continues after the highest id and token it ever assigned."""
         if engine == "memory":
             pytest.skip("a database in memory ends with its store")
         held = world.running()
@@ -406,10 +406,10 @@ class TestIds:
 
 
 class TestCancel:
-    """Cancelling what waits and asking what runs."""
+    """Cancelling pending runs, and cancel requests for running ones."""
 
     def test_pending(self, world: World) -> None:
-        """A pending run is taken out of the queue under a token that ends it once."""
+        """A pending run is removed from the queue under a token that ends it once."""
         (run_id,) = world.insert()
 
         def body(tx: Tx) -> list[Finished]:
@@ -428,7 +428,7 @@ class TestCancel:
 
     @pytest.mark.parametrize("kind", ["later", "paused", "blocked", "lapsed"])
     def test_pending_of_every_kind(self, world: World, kind: str) -> None:
-        """Later, paused, blocked and lapsed runs are pending too."""
+        """Later, paused, blocked and lapsed runs count as pending, too."""
         if kind == "later":
             run_id = world.insert_one(scheduled_time=world.clock.now() + HOUR)
         elif kind == "paused":
@@ -445,7 +445,7 @@ class TestCancel:
         assert len(world.finish_all([end])) == 1
 
     def test_token_of_a_cancelled_run_is_new(self, world: World) -> None:
-        """The token with which a pending run is cancelled is nobody's old or present token."""
+        """The token with which a pending run is cancelled was never assigned to a holder."""
         ids = world.insert(3)
         held = world.claim(n=2)
         world.lapse(held[0])
@@ -455,8 +455,8 @@ class TestCancel:
         assert world.write(lambda tx: runs.run_cancel_pending(tx, ids[2])) != token
         assert world.complete(held[0]) == []
 
-    def test_held_runs_are_asked(self, world: World) -> None:
-        """A held run is not taken away: its holder is asked, once, and told by its session."""
+    def test_held_runs_get_a_cancel_request(self, world: World) -> None:
+        """A held run is not taken away: its holder gets one cancel request, through its session."""
         session = world.session()
         world.insert_one()
         held = world.claim_one(session_id=session)
@@ -467,8 +467,8 @@ class TestCancel:
         assert world.write(lambda tx: runs.run_cancel_ask(tx, held.run_id, "op2"))
         assert world.run(held.run_id).cancel_requested_at == asked_at
 
-    def test_nobody_to_ask(self, world: World) -> None:
-        """Asking about a pending, ended or unknown run answers False and changes nothing."""
+    def test_cancel_request_without_a_holder(self, world: World) -> None:
+        """A cancel request for a pending, ended or unknown run returns False, without effect."""
         run_id = world.insert_one()
         ask = runs.run_cancel_ask
         before = world.dump()
@@ -481,7 +481,7 @@ class TestLists:
     """Reading runs."""
 
     def test_customers_do_not_see_each_other(self, world: World, store: Store) -> None:
-        """A run asked for within another customer is not there."""
+        """A run read with another customer's filter is not found."""
         (beta,) = world.customers("beta")
         run_id = world.insert_one()
         assert store.read(lambda tx: runs.run_get(tx, run_id, beta)) is None
@@ -494,13 +494,13 @@ class TestLists:
 
     @pytest.mark.parametrize("ended", [False, True])
     def test_filters_and_paging(self, world: World, ended: bool) -> None:
-        """Lists are newest first, complete over pages, and honour each filter."""
+        """Lists are newest first, complete over pages, and apply each filter."""
         (beta,) = world.customers("beta")
         config = world.config(cadence=None)
         now = world.clock.now()
-        mine = world.insert_all([world.new(slot=now - i * HOUR) for i in range(5)])
+        own = world.insert_all([world.new(slot=now - i * HOUR) for i in range(5)])
         of_config = world.insert_one(config_id=config, slot=now - 9 * HOUR)
-        theirs = world.insert_one(customer=beta, slot=now)
+        foreign = world.insert_one(customer=beta, slot=now)
         if ended:
             world.drain()
         listed = runs.run_list_ended if ended else runs.run_list_live
@@ -509,22 +509,22 @@ class TestLists:
             wanted = runs.RunFilter(**fields)  # type: ignore[arg-type]
             return [run.run_id for run in world.read(lambda tx: listed(tx, wanted))]
 
-        everything = [theirs, of_config, *reversed(mine)]
+        everything = [foreign, of_config, *reversed(own)]
         assert ids() == everything
         assert ids(limit=2) == everything[:2]
         assert ids(before=of_config) == everything[2:]
         assert ids(config_id=config) == [of_config]
         assert ids(customer=world.customer, config_id=config) == [of_config]
-        assert ids(customer=beta) == [theirs]
-        assert ids(state="COMPLETED" if ended else "PENDING", customer=beta) == [theirs]
+        assert ids(customer=beta) == [foreign]
+        assert ids(state="COMPLETED" if ended else "PENDING", customer=beta) == [foreign]
         assert ids(state="RUNNING") == []
         assert ids(pipeline=world.pipeline + 1) == []
         window = {"slot_from": now - 2 * HOUR, "slot_to": now}
-        assert sorted(ids(**window)) == sorted(mine[1:3])
-        assert sorted(ids(**window, customer=world.customer)) == sorted(mine[1:3])
+        assert sorted(ids(**window)) == sorted(own[1:3])
+        assert sorted(ids(**window, customer=world.customer)) == sorted(own[1:3])
 
     def test_ended_pages_of_a_customer(self, world: World) -> None:
-        """The keyset (slot, id) walks a customer's ended runs by slot without gap or repeat."""
+        """The keyset (slot, id) pages through a customer's ended runs without gaps or repeats."""
         now = world.clock.now()
         world.insert_all([world.new(slot=now - (i % 4) * HOUR) for i in range(23)])
         world.drain()

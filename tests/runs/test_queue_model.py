@@ -17,19 +17,19 @@ from tests.runs.queue_model import Model, Replay, Step, play
 
 _numbers = itertools.count(1)
 
-places = st.integers(0, 9)
+indexes = st.integers(0, 9)
 delays = st.sampled_from([0, 0, 1, 5])
 steps: st.SearchStrategy[Step] = st.one_of(
     st.tuples(
         st.just("insert"), st.sampled_from([3, 5, 5, 8]), delays, st.sampled_from([None, "k", "j"])
     ),
     st.tuples(st.just("claim"), st.integers(1, 4), st.booleans()),
-    st.tuples(st.just("start"), places),
-    st.tuples(st.just("complete"), places),
-    st.tuples(st.just("fail"), places, delays),
-    st.tuples(st.just("release"), places, delays),
-    st.tuples(st.just("lapse"), places),
-    st.tuples(st.just("cancel"), places),
+    st.tuples(st.just("start"), indexes),
+    st.tuples(st.just("complete"), indexes),
+    st.tuples(st.just("fail"), indexes, delays),
+    st.tuples(st.just("release"), indexes, delays),
+    st.tuples(st.just("lapse"), indexes),
+    st.tuples(st.just("cancel"), indexes),
     st.tuples(st.just("advance"), st.sampled_from([1, 3, 10])),
     st.tuples(st.just("admit")),
 )
@@ -38,7 +38,7 @@ quiet = settings(deadline=None, suppress_health_check=list(HealthCheck), derando
 
 
 def memory_world() -> World:
-    """A fresh world in memory."""
+    """Return a fresh world in memory."""
     clock = VirtualClock(CLOCK_START)
     store = SqliteStore(":memory:", clock)
     store.migrate()
@@ -48,7 +48,7 @@ def memory_world() -> World:
 @given(history=histories)
 @settings(quiet, max_examples=80)
 def test_agrees_with_the_model(history: list[Step]) -> None:
-    """Whatever the interleaving, every answer and row is the model's: none lost, none twice."""
+    """For every interleaving, results and rows equal the model's: none lost, none duplicated."""
     world = memory_world()
     try:
         play(history, Model(CLOCK_START), Replay(world))
@@ -58,7 +58,7 @@ def test_agrees_with_the_model(history: list[Step]) -> None:
 
 @pytest.mark.postgres
 def test_engines_agree(pg_server: DatabaseServer, pg_template: str) -> None:
-    """The same histories give the same answers and rows on both engines."""
+    """The same histories give the same results and rows on both engines."""
 
     @given(history=histories)
     @settings(quiet, max_examples=12)
@@ -79,8 +79,8 @@ def test_engines_agree(pg_server: DatabaseServer, pg_template: str) -> None:
     check()
 
 
-def test_the_model_notices() -> None:
-    """The comparison itself finds a store that forgets a run (the harness is not blind)."""
+def test_the_model_detects_a_lost_run() -> None:
+    """The comparison detects a store that loses a run, so the harness works."""
     world = memory_world()
     replay = Replay(world)
     model = Model(CLOCK_START)

@@ -17,7 +17,7 @@ from tests.kits.world import World, config_row, definition
 
 
 def settings(world: World, config_id: int, **fields: object) -> dict[str, object]:
-    """The parameters of `config_update`, from the config as it stands."""
+    """Return the parameters of `config_update`, from the current config."""
     config = world.read(lambda tx: configs.config_get(tx, config_id))
     assert config is not None
     names = (
@@ -33,7 +33,7 @@ class TestConfigs:
     """Create, read, update, delete, list."""
 
     def test_insert_many_in_order(self, world: World) -> None:
-        """Ids come back in the order of the batch, ascending, and are never used again."""
+        """Ids are returned in batch order, ascending, and are never reused."""
         rows = [
             config_row(world.customer, world.pipeline, None, parameters=f'{{"i":{i}}}')
             for i in range(300)
@@ -46,7 +46,7 @@ class TestConfigs:
         assert min(more) > max(ids)
 
     def test_as_stored(self, world: World) -> None:
-        """A config reads back as it was written, with names, cadence, clock and health."""
+        """A config reads back as it was written, with names, cadence, schedule and health."""
         config_id = world.config(cadence=cron("0 2 * * *", "Europe/Berlin"), timezone="X")
         config = world.read(lambda tx: configs.config_get(tx, config_id))
         assert config is not None
@@ -66,8 +66,8 @@ class TestConfigs:
         assert config is not None
         assert config.is_paused
 
-    def test_other_customers_config(self, world: World) -> None:
-        """A config asked for within another customer is not there."""
+    def test_config_of_another_customer(self, world: World) -> None:
+        """A config read with another customer's filter is not found."""
         (beta,) = world.customers("beta")
         config_id = world.config()
         assert world.read(lambda tx: configs.config_get(tx, config_id, beta)) is None
@@ -75,7 +75,7 @@ class TestConfigs:
         assert world.read(lambda tx: configs.config_get(tx, 424_242)) is None
 
     def test_optimistic_version(self, world: World) -> None:
-        """An update on a stale version changes nothing; the current one moves it by one."""
+        """An update on a stale version changes nothing; the current one increments it."""
         config_id = world.config()
         first = settings(world, config_id, priority=9, parameters='{"x":1}')
         world.clock.advance(MINUTE)
@@ -101,10 +101,10 @@ class TestConfigs:
         assert world.read(configs.config_list) == []
 
     def test_list_pages_and_filters(self, world: World) -> None:
-        """Keyset paging sees every config once, even while earlier pages are being deleted."""
+        """Keyset paging returns every config once, even while earlier pages are being deleted."""
         (beta,) = world.customers("beta")
         ids = world.config_many(23, cadence=None)
-        (theirs,) = world.write(
+        (foreign,) = world.write(
             lambda tx: configs.config_insert_many(
                 tx, [config_row(beta, world.pipeline, None, is_active=False)]
             )
@@ -116,7 +116,7 @@ class TestConfigs:
             after = seen[-1]
             for config_id in seen[-2:]:
                 world.write(partial(configs.config_delete, config_id=config_id))
-        assert seen == [*ids, theirs]
+        assert seen == [*ids, foreign]
         kept = [i for i in ids if i not in self.deleted(world)]
 
         def listed(**fields: object) -> list[int]:
@@ -129,12 +129,12 @@ class TestConfigs:
         assert listed(pipeline=world.pipeline + 1) == []
 
     def deleted(self, world: World) -> set[int]:
-        """Ids of deleted configs."""
+        """Return the ids of deleted configs."""
         rows = world.sql("SELECT config_id FROM configs WHERE deleted_at IS NOT NULL")
         return {row[0] for row in rows}
 
     def test_for_topic(self, world: World) -> None:
-        """Only active, living configs of the topic are started by it, page by page."""
+        """A topic starts only active, not deleted configs, page by page."""
         fields = {"cadence": None, "schedule_type": "EVENT_DRIVEN"}
         ids = world.config_many(5, event_topic="t", **fields)
         world.config_many(1, event_topic="other", **fields)
@@ -145,7 +145,7 @@ class TestConfigs:
         assert [config.config_id for config in page + rest] == ids[1:]
 
     def test_health_reset(self, world: World) -> None:
-        """Re-enabling forgets failures; a config without health is fine."""
+        """Enabling a config again resets its failures; a config without health is accepted."""
         config_id = world.config(cadence=None)
         world.write(lambda tx: configs.config_health_reset(tx, config_id))
         for slot in (1, 2):
@@ -159,7 +159,7 @@ class TestConfigs:
         assert config.consecutive_failures == 0
 
     def test_deactivate(self, world: World) -> None:
-        """Switching a config off says why and counts as a change, once."""
+        """Disabling a config records the reason and counts as a change, once."""
         config_id = world.config()
         for _ in range(2):
             world.write(lambda tx: configs.config_deactivate(tx, config_id, "5 failures"))
@@ -170,7 +170,7 @@ class TestConfigs:
         )  # fmt: skip
 
     def test_offsets(self, world: World) -> None:
-        """Each config keeps its own place inside its jitter."""
+        """Each config keeps its own offset within its jitter."""
         one, two = world.config_many(2)
         world.write(lambda tx: configs.config_set_offset_many(tx, [(two, 7), (one, 5)]))
         rows = world.sql("SELECT offset_us FROM configs ORDER BY config_id")
@@ -180,15 +180,17 @@ class TestConfigs:
         "fields",
         [{"catch_up": "some"}, {"overlap": "x"}, {"priority": 0}, {"schedule_type": "NEVER"}],
     )
-    def test_the_schema_refuses_nonsense(self, world: World, fields: dict[str, object]) -> None:
-        """A value outside its set is refused by the database and nothing is written."""
+    def test_the_schema_refuses_invalid_values(
+        self, world: World, fields: dict[str, object]
+    ) -> None:
+        """An invalid value is refused by the database and nothing is written."""
         with pytest.raises(Exception, match=r"(?i)check"):
             world.config(**fields)
         assert world.value("SELECT count(*) FROM configs") == 0
         assert world.value("SELECT count(*) FROM schedule") == 0
 
-    def test_clock_row_needs_a_future(self, world: World) -> None:
-        """A next_run_time at or before evaluated_to is refused: no slot is evaluated twice."""
+    def test_next_run_time_is_after_evaluated_to(self, world: World) -> None:
+        """A next_run_time up to evaluated_to is refused: no occurrence is evaluated twice."""
         config_id = world.config()
         params = {
             "config_id": config_id, "cadence": 1, "next_run_time": 5, "evaluated_to": 4,
@@ -199,20 +201,20 @@ class TestConfigs:
 
 
 class TestRegistry:
-    """Names and numbers."""
+    """Names and numeric keys."""
 
     def test_customers(self, world: World) -> None:
-        """A customer has one number for ever, however often and in whatever company it is named."""
+        """A customer keeps its key, however often and in whatever batch it is named."""
         one = world.write(lambda tx: registry.customer_ensure_many(tx, ["x", "y", "x"]))
         two = world.write(lambda tx: registry.customer_ensure_many(tx, ["y", "z"]))
         assert one["y"] == two["y"]
         assert set(one) == {"x", "y"}
         assert world.read(lambda tx: registry.customer_get(tx, "z")) == two["z"]
-        assert world.read(lambda tx: registry.customer_get(tx, "nobody")) is None
+        assert world.read(lambda tx: registry.customer_get(tx, "unknown")) is None
         assert world.write(lambda tx: registry.customer_ensure_many(tx, [])) == {}
 
     def test_hostile_names(self, world: World) -> None:
-        """Names are data: quotes, percent signs, markup and other alphabets survive."""
+        """Names are data: quotes, percent signs, markup and other alphabets are preserved."""
         names = [
             "a'; DROP TABLE runs; --",
             "100%s %(x)s",
@@ -228,7 +230,7 @@ class TestRegistry:
             assert world.read(partial(registry.customer_get, customer_id=name)) == number
 
     def test_pipelines(self, world: World) -> None:
-        """A changed declaration keeps numbers and retires what it no longer has."""
+        """A changed declaration keeps keys and retires removed processors."""
         number = world.pipeline_add("p", ["a", "b"])
         before = world.processors("p")
         assert world.pipeline_add("p", ["b", "c"]) == number
@@ -243,10 +245,10 @@ class TestRegistry:
 
 
 class TestAudit:
-    """Every change is a link of its customer's chain."""
+    """Every change is an entry of its customer's chain."""
 
     def change(self, world: World, action: str = "UPDATED", **fields: object) -> Change:
-        """A change of acme's."""
+        """Build a change of acme's."""
         values = {"customer": world.customer, "action": action, "config_id": 1, "actor": "ann"}
         return Change(**{**values, **fields})  # type: ignore[arg-type]
 
@@ -255,7 +257,7 @@ class TestAudit:
         world.write(lambda tx: configs.audit_append(tx, changes))
 
     def test_chain(self, world: World) -> None:
-        """Links are numbered without gap, each with the hash of the one before; the chain holds."""
+        """Entries are numbered without gaps, each with the hash of the previous one."""
         (beta,) = world.customers("beta")
         self.append(world, self.change(world, old={"b": 1, "a": 2}, new={"a": 3}, reason="why"))
         self.append(
@@ -278,11 +280,11 @@ class TestAudit:
         assert [row.n for row in page] == [2]
 
     def verify(self, world: World, customer: int | None = None) -> tuple[int, str | None]:
-        """Verify a chain from a reading transaction, as an auditor would."""
+        """Verify a chain in a read transaction, as an auditor would."""
         return world.read(lambda tx: configs.audit_verify(tx, customer or world.customer))
 
     def test_empty_chain(self, world: World) -> None:
-        """A customer without changes has a chain of no links that holds."""
+        """A customer without changes has a valid chain without entries."""
         assert self.verify(world) == (0, None)
 
     @pytest.mark.parametrize(
@@ -299,8 +301,8 @@ class TestAudit:
             ("UPDATE audit SET customer = 99 WHERE n = 4", "link 4 is missing"),
         ],
     )
-    def test_tampering_shows(self, world: World, tamper: str, problem: str) -> None:
-        """A changed, missing or truncated link is named."""
+    def test_tampering_is_detected(self, world: World, tamper: str, problem: str) -> None:
+        """A changed, missing or truncated entry is reported."""
         for _ in range(5):
             self.append(world, self.change(world))
         world.sql(tamper)
@@ -309,7 +311,7 @@ class TestAudit:
         assert problem in found
 
     def test_rollback(self, world: World) -> None:
-        """A change that rolls back takes its link with it; the chain goes on without a gap."""
+        """A change that rolls back leaves no entry; the chain continues without a gap."""
         self.append(world, self.change(world))
 
         def body(tx: Tx) -> None:
@@ -322,7 +324,7 @@ class TestAudit:
         assert self.verify(world) == (2, None)
 
     def test_concurrent_appends(self, world: World, open_store: OpenStore) -> None:
-        """Writers on several connections chain to one customer without fork or gap."""
+        """Writers on several connections append to one customer's chain without fork or gap."""
         errors: list[BaseException] = []
         worlds = [World(open_store(), world.clock) for _ in range(3)]
 

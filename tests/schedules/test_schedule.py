@@ -1,4 +1,4 @@
-"""The tick: due configs become runs, exactly once per slot; what did not start is in the ledger."""
+"""The tick: due configs become runs, exactly once per occurrence; the ledger has the others."""
 
 import itertools
 import threading
@@ -19,8 +19,8 @@ from tests.kits.world import World, tick
 READY, LATER, PAUSED, BLOCKED = 0, 1, 2, 3
 
 
-def slots_of(world: World, config: int) -> list[int]:
-    """Slots of a config's runs, live and ended, oldest first."""
+def scheduled_times(world: World, config: int) -> list[int]:
+    """Return the scheduled times of a config's runs, live and ended, oldest first."""
     text = (
         f"SELECT slot FROM runs WHERE config_id = {config} AND attempt = 1 UNION ALL "
         f"SELECT slot FROM history WHERE config_id = {config} AND attempt = 1"
@@ -29,9 +29,9 @@ def slots_of(world: World, config: int) -> list[int]:
 
 
 def ledger_is_complete(world: World, config: int, first: int, step: int) -> None:
-    """Every slot up to evaluated_to either ran or is in exactly one range of the ledger."""
+    """Check that every occurrence up to evaluated_to ran or is in exactly one ledger range."""
     _, evaluated_to = world.clock_row(config)
-    seen = slots_of(world, config)
+    seen = scheduled_times(world, config)
     for slot_from, slot_to, slots, _ in world.ledger(config):
         found = list(range(slot_from, slot_to + 1, step))
         assert len(found) == slots
@@ -49,8 +49,8 @@ class TestTick:
         assert world.tick() == TickCounts(0, 0, 0, 0, 0, 0, 0)
         assert world.dump() == before
 
-    def test_one_run_per_slot(self, world: World) -> None:
-        """A due config starts one run for its slot and moves on, however often it ticks."""
+    def test_one_run_per_occurrence(self, world: World) -> None:
+        """A due config starts one run per occurrence and advances, however often the tick runs."""
         config = world.config(parameters='{"a":1}', priority=7)
         slot = world.clock.advance(HOUR)
         assert world.tick() == TickCounts(
@@ -67,7 +67,7 @@ class TestTick:
         assert world.claim_one().parameters == '{"a":1}'
 
     def test_many_configs_in_batches(self, world: World) -> None:
-        """Batches cover all due configs, each once, and `next` says when to look again."""
+        """Batches cover all due configs, each once, and `next` is the time of the next tick."""
         ids = world.config_many(25, overlap="allow")
         other = world.config(cadence=every(10 * MINUTE), first_slot=world.clock.now() + 2 * HOUR)
         slot = world.clock.advance(HOUR)
@@ -77,10 +77,10 @@ class TestTick:
         started = world.sql("SELECT config_id, count(*) FROM runs GROUP BY config_id")
         assert sorted(started) == [(i, 1) for i in ids]
         assert world.read(schedule.schedule_next_at) == (slot + HOUR, slot)
-        assert slots_of(world, other) == []
+        assert scheduled_times(world, other) == []
 
     def test_groups(self, world: World) -> None:
-        """Due configs are grouped by what decides their slots, and by nothing else."""
+        """Due configs are grouped only by what determines their scheduled times."""
         a = world.config_many(2)
         b = world.config_many(2, catch_up="none")
         c = world.config_many(2, cadence=cron("*/30 * * * *"))
@@ -90,7 +90,7 @@ class TestTick:
         assert {g.now for g in groups} == {world.clock.now()}
 
     def test_cadences_are_shared(self, world: World) -> None:
-        """Equal cadences have one number; different ones do not."""
+        """Equal cadences share one key; different ones do not."""
         wanted = [cron("0 2 * * *"), cron("0 2 * * *", "Europe/Berlin"), every(HOUR), every(DAY)]
 
         def body(tx: Tx) -> list[int]:
@@ -119,7 +119,7 @@ class TestTick:
         assert world.tick().runs == 3
 
     def test_jitter(self, world: World) -> None:
-        """A config's place inside its jitter delays its run, not its slot."""
+        """A config's offset within its jitter delays its run, not its scheduled time."""
         config = world.config(jitter_us=10 * MINUTE, offset_us=3 * MINUTE)
         slot = world.clock.advance(HOUR)
         world.tick()
@@ -156,21 +156,21 @@ class TestTick:
 
 
 class TestMissed:
-    """Downtime: what catches up, what is written down."""
+    """Downtime: which occurrences catch up, and which are recorded as missed."""
 
     def test_one(self, world: World) -> None:
-        """catch_up=one runs the latest slot and writes the others down as one range."""
+        """catch_up=one runs the latest occurrence and records the others as one range."""
         config = world.config(catch_up="one")
         first = world.clock.now() + HOUR
         world.clock.advance(5 * HOUR + 30 * MINUTE)
         counts = world.tick()
         assert (counts.runs, counts.missed) == (1, 4)
-        assert slots_of(world, config) == [first + 4 * HOUR]
+        assert scheduled_times(world, config) == [first + 4 * HOUR]
         assert world.ledger(config) == [(first, first + 3 * HOUR, 4, "skipped_missed")]
         ledger_is_complete(world, config, first, HOUR)
 
     def test_none(self, world: World) -> None:
-        """catch_up=none runs nothing late and writes every slot down."""
+        """catch_up=none runs nothing late and records every occurrence."""
         config = world.config(catch_up="none")
         first = world.clock.now() + HOUR
         world.clock.advance(5 * HOUR + 30 * MINUTE)
@@ -181,7 +181,7 @@ class TestMissed:
         ledger_is_complete(world, config, first, HOUR)
 
     def test_all(self, world: World) -> None:
-        """catch_up=all starts every slot within the window, oldest first, one at a time."""
+        """catch_up=all starts every occurrence within the window, oldest first, one at a time."""
         config = world.config(catch_up="all", catch_up_window_us=3 * HOUR)
         first = world.clock.now() + HOUR
         world.clock.advance(6 * HOUR)
@@ -194,7 +194,7 @@ class TestMissed:
             assert next_at > evaluated_to
         assert runs_started == 4
         assert world.ledger(config) == [(first, first + HOUR, 2, "skipped_missed")]
-        assert slots_of(world, config) == [first + i * HOUR for i in range(2, 6)]
+        assert scheduled_times(world, config) == [first + i * HOUR for i in range(2, 6)]
         ledger_is_complete(world, config, first, HOUR)
         order = []
         for _ in range(4):
@@ -207,7 +207,7 @@ class TestMissed:
         assert len(order) == 4
 
     def test_evaluated_to_never_moves_back(self, world: World) -> None:
-        """Neither a tick nor a moved config takes evaluated_to back."""
+        """Neither a tick nor a changed config moves evaluated_to back."""
         config = world.config()
         seen = [world.clock_row(config)[1]]
         for step in (HOUR, 3 * HOUR, MINUTE, DAY):
@@ -223,7 +223,7 @@ class TestMissed:
         assert world.clock_row(config) == (world.clock.now() + DAY, seen[-1])
 
     def test_late_runs_are_spread(self, world: World) -> None:
-        """Late runs start one gap apart from the shared cursor on, over all batches."""
+        """Late runs start one gap apart, from the shared cursor on, across all batches."""
         world.config_many(30, overlap="allow")
         on_time = world.config(cadence=cron("0 12 * * *"), first_slot=world.clock.now() + 12 * HOUR)
         world.clock.advance(12 * HOUR + 10 * MINUTE)
@@ -239,7 +239,7 @@ class TestMissed:
         assert times[-1] <= now + 32 * gap
 
     def test_late_runs_do_not_pile_up_over_ticks(self, world: World) -> None:
-        """A second wave of late runs queues up behind the first, not on top of it."""
+        """A second wave of late runs queues behind the first."""
         gap = SECOND
         world.config_many(10)
         world.clock.advance(HOUR + 10 * MINUTE)
@@ -251,7 +251,7 @@ class TestMissed:
         assert all(b - a >= gap for a, b in itertools.pairwise(times))
 
     def test_reserve(self, world: World) -> None:
-        """Reserved stretches never overlap and never lie in the past."""
+        """Reserved spans never overlap and never lie in the past."""
         reserve = schedule.catch_up_reserve
         now = world.clock.now()
         assert world.write(lambda tx: reserve(tx, 100)) == now
@@ -261,24 +261,24 @@ class TestMissed:
 
 
 class TestOverlap:
-    """A slot that comes while the last run has not finished."""
+    """An occurrence that is due before the last run has finished."""
 
-    def next_slot(self, world: World) -> TickCounts:
+    def next_occurrence(self, world: World) -> TickCounts:
         """Advance an hour and tick."""
         world.clock.advance(HOUR)
         return world.tick()
 
     def test_skip(self, world: World) -> None:
-        """skip: no second run while one lives, in any live state; the slot is written down."""
+        """skip: no second run while one is live, in any state; the occurrence is recorded."""
         config = world.config(overlap="skip")
-        self.next_slot(world)
+        self.next_occurrence(world)
         held = world.claim_one(start=True)
-        counts = self.next_slot(world)
+        counts = self.next_occurrence(world)
         assert (counts.runs, counts.overlapped) == (0, 1)
         second = world.clock.now()
         assert world.ledger(config) == [(second, second, 1, "skipped_overlap")]
         world.fail(held, retry_delay_us=2 * HOUR)
-        assert self.next_slot(world).overlapped == 1
+        assert self.next_occurrence(world).overlapped == 1
         world.clock.advance(2 * HOUR)
         world.admit()
         world.complete(world.claim_one())
@@ -286,10 +286,10 @@ class TestOverlap:
         ledger_is_complete(world, config, second - HOUR, HOUR)
 
     def test_allow(self, world: World) -> None:
-        """allow: every slot starts at once."""
+        """allow: every occurrence starts at once."""
         config = world.config(overlap="allow")
         for _ in range(3):
-            assert self.next_slot(world).runs == 1
+            assert self.next_occurrence(world).runs == 1
         assert [row[3] for row in world.runs_of(config)] == [READY] * 3
         assert len(world.claim()) == 3
 
@@ -297,38 +297,38 @@ class TestOverlap:
         """queue: one waits behind the running one, a third is skipped, and they run in order."""
         config = world.config(overlap="queue")
         first = world.clock.now() + HOUR
-        assert self.next_slot(world).runs == 1
+        assert self.next_occurrence(world).runs == 1
         held = world.claim_one(start=True)
-        assert self.next_slot(world).runs == 1
+        assert self.next_occurrence(world).runs == 1
         assert [row[3] for row in world.runs_of(config)] == [9, BLOCKED]
-        counts = self.next_slot(world)
+        counts = self.next_occurrence(world)
         assert (counts.runs, counts.overlapped) == (0, 1)
         assert world.claim() == []
         world.complete(held)
         world.admit()
         queued = world.claim_one()
         assert queued.slot == first + HOUR
-        assert self.next_slot(world).runs == 1
+        assert self.next_occurrence(world).runs == 1
         world.complete(queued)
         world.admit()
         assert world.claim_one().slot == first + 3 * HOUR
         ledger_is_complete(world, config, first, HOUR)
 
     def test_queue_with_several_processors(self, world: World) -> None:
-        """queue: all entry runs of one slot start together, the next slot's flow waits behind."""
+        """queue: all entry runs of one occurrence start together, the next one's flow waits."""
         world.pipeline = world.pipeline_add("many", ["a", "b"], has_flow=True)
         config = world.config(overlap="queue")
-        self.next_slot(world)
+        self.next_occurrence(world)
         assert [row[3] for row in world.runs_of(config)] == [READY, READY]
-        counts = self.next_slot(world)
+        counts = self.next_occurrence(world)
         assert (counts.runs, counts.overlapped) == (0, 0)
         assert len(world.runs_of(config)) == 2
         assert len(world.dump("flows")["flows"]) == 2
 
     def test_cancelled_runs_do_not_overlap(self, world: World) -> None:
-        """A cancelled run is over: the next slot starts."""
+        """A cancelled run has ended: the next occurrence starts."""
         config = world.config()
-        self.next_slot(world)
+        self.next_occurrence(world)
         ((run_id, *_),) = world.runs_of(config)
 
         def cancel(tx: Tx) -> None:
@@ -337,15 +337,15 @@ class TestOverlap:
             runs.run_finish_many(tx, [Finish(run_id, token, "CANCELLED", None)])
 
         world.write(cancel)
-        assert self.next_slot(world).runs == 1
+        assert self.next_occurrence(world).runs == 1
 
 
 class TestPaused:
-    """Slots under a pause."""
+    """Occurrences under a pause."""
 
     @pytest.mark.parametrize("scope", ["all", "customer", "pipeline", "config"])
-    def test_slots_are_written_down(self, world: World, scope: str) -> None:
-        """A paused config moves on without starting; its slot is in the ledger as paused."""
+    def test_paused_occurrences_are_recorded(self, world: World, scope: str) -> None:
+        """A paused config advances without starting; the ledger says that it was paused."""
         config = world.config()
         subject = {
             "all": 0, "customer": world.customer, "pipeline": world.pipeline, "config": config,
@@ -365,28 +365,28 @@ class TestPaused:
 
 
 class TestExactlyOnce:
-    """What stops a second start."""
+    """What prevents a second start."""
 
-    def turn_back(self, world: World, config: int, slot: int) -> None:
-        """Move a config's clock back by hand, as a bad restore might."""
+    def move_back(self, world: World, config: int, slot: int) -> None:
+        """Move a config's schedule back by hand, as a bad restore might."""
         world.sql(
             f"UPDATE schedule SET next_run_time = {slot}, evaluated_to = {slot - 1} "
             f"WHERE config_id = {config}"
         )
 
     def test_clock_moved_back(self, world: World) -> None:
-        """The unique key stops a second run for a slot when the clock row is moved back."""
+        """The unique key prevents a second run if the schedule row is moved back."""
         config = world.config(overlap="allow")
         slot = world.clock.advance(HOUR)
         world.tick()
-        self.turn_back(world, config, slot)
+        self.move_back(world, config, slot)
         counts = world.tick()
         assert (counts.due, counts.advanced, counts.given, counts.runs) == (1, 1, 1, 0)
         assert len(world.runs_of(config)) == 1
         assert world.clock_row(config) == (slot + HOUR, slot)
 
     def test_ledger_moved_back(self, world: World) -> None:
-        """A slot that is in the ledger already does not stop the tick for everybody else."""
+        """An occurrence that is already in the ledger does not stop the tick for other configs."""
         config = world.config(catch_up="none")
         other = world.config(overlap="allow")
         slot = world.clock.advance(HOUR)
@@ -394,13 +394,13 @@ class TestExactlyOnce:
         world.tick()
         before = world.ledger(config)
         assert len(before) == 1
-        self.turn_back(world, config, slot)
-        self.turn_back(world, other, slot + MINUTE)
+        self.move_back(world, config, slot)
+        self.move_back(world, other, slot + MINUTE)
         world.tick()
         assert world.ledger(config) == before
         assert world.clock_row(config)[0] > world.clock.now()
 
-    def test_two_schedulers_in_turn(self, world: World, open_store: OpenStore) -> None:
+    def test_two_schedulers_one_after_the_other(self, world: World, open_store: OpenStore) -> None:
         """A second scheduler finds nothing left of what the first one took."""
         world.config_many(5)
         world.clock.advance(HOUR)
@@ -412,7 +412,7 @@ class TestExactlyOnce:
     def test_two_schedulers_at_once(
         self, world: World, open_store: OpenStore, catch_up: str
     ) -> None:
-        """Schedulers racing over the same configs start each slot once and miss none."""
+        """Schedulers racing over the same configs start each occurrence once and miss none."""
         ids = world.config_many(200, overlap="allow", catch_up=catch_up)
         first = world.clock.now() + HOUR
         world.clock.advance(2 * HOUR)
@@ -468,10 +468,10 @@ class TestExactlyOnce:
 
 
 class TestPut:
-    """Putting configs on and off the clock."""
+    """Scheduling and unscheduling configs."""
 
     def test_drop(self, world: World) -> None:
-        """A config off the clock does not fire; its row is gone."""
+        """An unscheduled config does not start; its row is gone."""
         config = world.config()
         world.write(lambda tx: schedule.schedule_drop(tx, config))
         world.clock.advance(HOUR)

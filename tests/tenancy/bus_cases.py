@@ -1,4 +1,4 @@
-"""The use cases of the bus and of the inbox about somebody else's things."""
+"""Use cases of the bus and of dead letters with another customer's objects."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ BUS_FOREIGN: dict[str, list[Call]] = {
         lambda c, t: c.dead_letters.groups(LetterFilter(customer=t.customer_id))
     ],
     "dead_letters.count": [lambda c, t: c.dead_letters.count(LetterFilter(customer=t.customer_id))],
-    "dead_letters.get": [lambda c, t: c.dead_letters.get(t.letter)],
+    "dead_letters.get": [lambda c, t: c.dead_letters.get(t.dead_letter)],
     "dead_letters.of_run": [lambda c, t: c.dead_letters.of_run(t.dead, customer=t.customer_id)],
-    "dead_letters.replay": [lambda c, t: c.dead_letters.replay(t.letter)],
+    "dead_letters.replay": [lambda c, t: c.dead_letters.replay(t.dead_letter)],
     "dead_letters.replay_matching": [
         lambda c, t: c.dead_letters.replay_matching(LetterFilter(customer=t.customer_id))
     ],
-    "dead_letters.discard": [lambda c, t: c.dead_letters.discard([t.letter], "x")],
+    "dead_letters.discard": [lambda c, t: c.dead_letters.discard([t.dead_letter], "x")],
 }
 
 BUS_OWN: dict[str, Callable[[Client], Any]] = {

@@ -1,4 +1,4 @@
-"""What a confined client gets for somebody else's flows, gates, approvals and explanations."""
+"""What a tenant's client gets for another customer's flows, gates, overrides and explanations."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ FOREIGN_FLOWS: dict[str, list[Call]] = {
     ],
     "previews.trigger": [lambda c, t: c.previews.trigger(_flow(t))],
 }
-"""With somebody else's things: NotFound, in the words used for things that do not exist."""
+"""With another customer's objects: NotFound, in the same words as for objects that do not exist."""
 
 OWN_FLOWS: dict[str, Callable[[Client], Any]] = {
     "flows.page": lambda c: c.flows.page(FlowFilter()),
@@ -78,13 +78,13 @@ OWN_FLOWS: dict[str, Callable[[Client], Any]] = {
     "overrides.page": lambda c: c.overrides.page(),
     "interventions.page": lambda c: c.interventions.page(),
 }
-"""Lists without a customer: its own, which are like the other's."""
+"""Lists without a customer: the tenant's own, which resemble the other's."""
 
 ANYBODYS_FLOWS = frozenset({"gates.what_if"})
-"""About no customer's things: the caller hands in what it was given before."""
+"""Without objects of a customer: the caller passes in what it got before."""
 
 
 def flow_words(things: Things) -> list[str]:
-    """The ids that errors about these things may name."""
+    """Return the ids that errors about these objects may contain."""
     ids = (("flow", things.flow), ("ovr", things.override), ("int", things.item))
     return [encode(kind, number) for kind, number in ids]

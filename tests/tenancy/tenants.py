@@ -1,7 +1,7 @@
-"""Two customers with a row in every table that can hold one, and stores of three kinds under them.
+"""Two customers with a row in every table that can hold one, on stores of three kinds.
 
-`sqlite` has the first wall only; `postgres` connects as a superuser; `plain` as an ordinary user
-who owns the database, which is how a service should run.
+`sqlite` has only the client's filters; `postgres` connects as a superuser; `plain` as an ordinary
+user that owns the database, which is how a service should run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PASSWORD = "only-for-tests"
 
 
 class Things(NamedTuple):
-    """What a customer has."""
+    """The objects of a customer."""
 
     customer_id: str
     number: int
@@ -46,14 +46,14 @@ class Things(NamedTuple):
     held: Claimed
     ended: int
     dead: int
-    letter: int = 10**9
+    dead_letter: int = 10**9
     flow: int = 10**9
     override: int = 10**9
     item: int = 10**9
 
 
 class Tenants:
-    """A desk with the customers acme and bravo, alike in everything."""
+    """A desk with the customers acme and bravo, which have equal data."""
 
     def __init__(self, store: Store, clock: VirtualClock) -> None:
         self.desk = Desk(store, clock)
@@ -65,11 +65,11 @@ class Tenants:
         self.bravo = self._settle("bravo")
 
     def scoped(self, things: Things) -> Client:
-        """A client confined to one of them."""
+        """Return a client restricted to one of them."""
         return self.client.scoped(things.customer_id, actor="bound")
 
     def _settle(self, who: str) -> Things:
-        """Give a customer a config, a pause, a waiting, a held, an ended and a dead run."""
+        """Give a customer a config, a pause, and a waiting, a held, an ended and a dead run."""
         worker = Worker(f"w-{who}", "k")
         config = self.desk.config(who)
         self.clock.advance(2 * HOUR)
@@ -95,15 +95,15 @@ class Tenants:
         waiting = scoped.runs.submit("nightly")
         self._rows(number, waiting)
         self.client.pauses.pause("config", encode("cfg", config.config_id))
-        letter = self.client.dead_letters.of_run(dead)
-        assert letter is not None
-        mine = (waiting, claimed, ended, dead, letter.dead_letter_id)
-        return Things(who, number, config.config_id, *mine, *flow)
+        dead_letter = self.client.dead_letters.of_run(dead)
+        assert dead_letter is not None
+        ids = (waiting, claimed, ended, dead, dead_letter.dead_letter_id)
+        return Things(who, number, config.config_id, *ids, *flow)
 
     def _flow(self, who: str) -> tuple[int, int, int]:
-        """A flow with a completion, decisions, checks, an approval, an open item and a breaker.
+        """Create a flow with completion, decisions, checks, override, intervention and breaker.
 
-        Returns the ids of the flow, the approval and the item.
+        Returns the ids of the flow, the override and the intervention.
         """
         scoped = self.client.scoped(who, actor=f"person of {who}")
         opened = scoped.flows.trigger(FlowRequest(pipeline="gated", partition="p", mode="manual"))
@@ -116,20 +116,20 @@ class Tenants:
         report = CompletionReport(pipeline="gated", processor="far", partition="p", mode="manual")
         scoped.flows.complete(report)
 
-        def see(look: Look) -> list[Sighting]:
+        def observe(request: Look) -> list[Sighting]:
             return [
                 Sighting(key=d.key, looked_at=self.clock.now(), rows=1, days_present=0)
-                for d in look.dependencies
+                for d in request.dependencies
             ]
 
-        Orchestrator(self.store, see).run_once()
+        Orchestrator(self.store, observe).run_once()
         scoped.flows.trigger(FlowRequest(pipeline="pair", partition="p", mode="manual"))
         self.desk.complete(*self._claim("pair"))
         (item,) = scoped.interventions.page()
         return opened.flow.flow_id, granted.override_id, item.intervention_id
 
     def _rows(self, number: int, run_id: int) -> None:
-        """A row in every table that no use case above fills."""
+        """Insert a row into every table that no use case above fills."""
         at = self.clock.now()
         for text in (
             "INSERT INTO topics (topic, customer, name, created_at) VALUES ({k}, {n}, 't', {at})",
@@ -156,7 +156,7 @@ class Tenants:
             self.desk.sql(text.format(n=number, k=number + 100, at=at, run=run_id))
 
     def _claim(self, pipeline: str) -> list[HeldRun]:
-        """Claim what is ready of one pipeline, and nobody else's."""
+        """Claim the ready runs of one pipeline only."""
         rows = [r for r in self.store.read(processor_list) if r.pipeline == pipeline]
         claim = Claim(pool=rows[0].pool_no, processors=[row.processor for row in rows], n=10,
                       claimed_by="tester", start=True)  # fmt: skip
@@ -164,14 +164,14 @@ class Tenants:
 
 
 def plain_user(admin: Admin, suffix: str) -> str:
-    """An ordinary user who may log in and nothing else; returns its name."""
+    """Create an ordinary user that can only log in. Return its name."""
     name = f"penstock_test_{suffix}_{os.getpid()}"
     admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}'")
     return name
 
 
 def dsn_as(dsn: str, user: str) -> str:
-    """The URL for another user."""
+    """Return the URL for another user."""
     parts = urlsplit(dsn)
     return urlunsplit(parts._replace(netloc=f"{user}:{PASSWORD}@{parts.hostname}:{parts.port}"))
 
@@ -180,7 +180,7 @@ def dsn_as(dsn: str, user: str) -> str:
 def pg_plain(
     pg_server: DatabaseServer, pg_admin: Admin, pg_template: str
 ) -> Iterator[tuple[str, Databases]]:
-    """(user, databases) of an ordinary user who was granted the tenant role."""
+    """Return (user, databases) of an ordinary user with the tenant role."""
     assert pg_template, "its migration made the role"
     user, template = plain_user(pg_admin, "plain"), f"penstock_plain_{os.getpid()}"
     set_too = " WITH INHERIT FALSE, SET TRUE" if pg_admin.server_version >= 160_000 else ""
@@ -198,7 +198,7 @@ def pg_plain(
 
 @pytest.fixture
 def pg_plain_dsn(pg_server: DatabaseServer, pg_plain: tuple[str, Databases]) -> Iterator[str]:
-    """The URL of a migrated database that belongs to an ordinary user."""
+    """Return the URL of a migrated database that an ordinary user owns."""
     user, databases = pg_plain
     with databases.lent() as name:
         yield dsn_as(pg_server.dsn(name), user)

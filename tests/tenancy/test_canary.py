@@ -1,4 +1,4 @@
-"""A secret is nowhere in the database, whichever way it tries to get there (I34)."""
+"""A secret never reaches the database, whatever path it takes (I34)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ W = Worker("w", "k")
 
 @pytest.fixture
 def desk(store: Store, clock: VirtualClock) -> Iterator[Desk]:
-    """A desk; what a test resolved is forgotten after it."""
+    """A desk; secrets resolved by a test are cleared after it."""
     yield Desk(store, clock)
     REGISTERED.clear()
 
 
 def execute(desk: Desk, body: Callable[[Any], Any], *, secrets: Secrets) -> int:
-    """Run a processor with a reference in its parameters, to its stored end; the run's id."""
+    """Run a processor with a reference in its parameters to its stored end. Return the run's id."""
     pipeline = Pipeline("p")
     pipeline.processor("work")(body)
     options = WorkerOptions(name="w", secrets=secrets)
@@ -53,13 +53,13 @@ def execute(desk: Desk, body: Callable[[Any], Any], *, secrets: Secrets) -> int:
 
 
 def details(desk: Desk, run_id: int) -> str:
-    """What is stored of a run's end."""
+    """Return what is stored of a run's end."""
     run = desk.client.runs.get(run_id)
     return f"{run.error_type} {run.error_details} {run.result}"
 
 
-def test_a_processor_gets_it_and_gives_it_away(desk: Desk) -> None:
-    """Errors, results and progress of a run that resolved a secret are masked before they land."""
+def test_a_processor_leaks_a_resolved_secret(desk: Desk) -> None:
+    """Errors, results and progress of a run that resolved a secret are masked before storage."""
 
     def raises(run: Any) -> None:
         assert run.parameters["password"] == CANARY
@@ -77,30 +77,30 @@ def test_a_processor_gets_it_and_gives_it_away(desk: Desk) -> None:
     assert columns_holding(desk.store, CANARY) == []
 
 
-def test_nobody_knows_it(desk: Desk) -> None:
-    """A reference without a value fails the run for good, and says what is missing."""
-    said = details(desk, execute(desk, lambda run: dict(run.parameters), secrets=Secrets()))
-    assert ErrorType.INVALID_CONFIGURATION in said
-    assert "PENSTOCK_SECRET_DB" in said
+def test_unresolvable_reference(desk: Desk) -> None:
+    """A reference without a value fails the run permanently, and the error says what is missing."""
+    stored = details(desk, execute(desk, lambda run: dict(run.parameters), secrets=Secrets()))
+    assert ErrorType.INVALID_CONFIGURATION in stored
+    assert "PENSTOCK_SECRET_DB" in stored
     assert len(desk.client.dead_letters.find()) == 1
 
 
-def test_told_from_outside(desk: Desk) -> None:
-    """What workers outside report is masked by name and by looks."""
+def test_reports_of_external_workers(desk: Desk) -> None:
+    """Reports of external workers are masked by name and by pattern."""
     client = desk.client
     for n in range(2):
         run_id = desk.submit("outside", parameters=REFERENCE)
         (claimed,) = client.work.claim(W)
         assert claimed.run.parameters == '{"password": {"$secret": "db"}}'
         client.work.start(run_id, W)
-        told = Told(stage=f"postgresql://u:{CANARY}@h/d")
-        client.work.heartbeat(run_id, W, progress=told)
+        progress = Told(stage=f"postgresql://u:{CANARY}@h/d")
+        client.work.heartbeat(run_id, W, progress=progress)
         assert columns_holding(desk.store, CANARY) == []
         if n == 0:
             failed = {"message": f"postgresql://u:{CANARY}@h/d", "api_key": CANARY,
                       "log": f"Authorization: Bearer {CANARY}"}  # fmt: skip
-            mishap = Mishap(error_type="VALIDATION_ERROR", error_details=failed)
-            client.work.fail(run_id, W, mishap)
+            report = Mishap(error_type="VALIDATION_ERROR", error_details=failed)
+            client.work.fail(run_id, W, report)
         else:
             done = {"token": CANARY, "credentials": {"user": CANARY}, "rows": 5}
             client.work.complete(run_id, W, completion=Completion(result_summary=done))
@@ -108,8 +108,8 @@ def test_told_from_outside(desk: Desk) -> None:
     assert columns_holding(desk.store, CANARY) == []
 
 
-def test_given_as_a_literal(desk: Desk) -> None:
-    """Configs and submissions with a literal secret are refused, and leave no trace."""
+def test_literal_secrets(desk: Desk) -> None:
+    """Configs and submissions with a literal secret are refused and leave no trace."""
     config = desk.config(parameters={"password": {"$secret": "db"}})
     before = desk.counts()
     for parameters in (
@@ -134,7 +134,7 @@ def test_given_as_a_literal(desk: Desk) -> None:
 
 
 def test_keys(desk: Desk) -> None:
-    """No column holds a key, its secret, or enough of it to matter."""
+    """No column holds a key, its secret, or a significant part of it."""
     made = desk.client.keys.create("k", Role.ADMIN, customer="acme")
     again = desk.client.keys.rotate(made.key_id)
     desk.client.keys.authenticate(again.text)

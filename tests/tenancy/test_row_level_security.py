@@ -1,7 +1,7 @@
-"""The second wall, asked of the database itself: every table, missing and forged settings, writes.
+"""Tenant isolation in the database itself: every table, missing and forged settings, writes.
 
-What a table grants to a confined transaction is read from the catalog: a new table fails here until
-it has a policy, or is named below as one that holds nothing of any customer.
+The privileges of a tenant transaction are read from the catalog: a new table fails here until it
+has a policy, or is listed below as one without customers' rows.
 """
 
 import contextlib
@@ -42,9 +42,9 @@ NOBODYS = {
     "run_sums": {"INSERT"},
     "schema_migrations": set[str](),
 }
-"""Tables that hold nothing of any customer, or are only added to: what a tenant may do there."""
+"""Tables without customers' rows, or insert-only ones, with the privileges of a tenant."""
 CLOSED = {"api_keys", "seals", "secrets", "sessions"}
-"""Row-level security without a policy: no row of these is ever there for a tenant."""
+"""Row-level security without a policy: a tenant never sees a row of these."""
 SHARED = {
     "pauses": "scope IN ('all', 'pipeline')",
     **dict.fromkeys(
@@ -53,8 +53,10 @@ SHARED = {
         "customer = 0",
     ),
 }  # fmt: skip
-"""Rows that every tenant sees: the clock of fairness, pauses of everybody, the house's topics, and
-the limits that hold for everybody with who holds them."""
+"""Rows that every tenant sees: the fairness clock, global pauses, system topics, system limits.
+
+A tenant also sees who holds system limits.
+"""
 PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 
 
@@ -72,7 +74,7 @@ def tenants(request: pytest.FixtureRequest, clock: VirtualClock) -> Iterator[Ten
 
 @pytest.fixture(scope="module", params=KINDS)
 def unchanged(request: pytest.FixtureRequest, pg_server: DatabaseServer) -> Iterator[Tenants]:
-    """The same for all tests that leave everything as it is."""
+    """The same for all tests that change nothing."""
     clock = VirtualClock(CLOCK_START)
     with contextlib.ExitStack() as stack:
         if request.param == "plain":
@@ -87,7 +89,7 @@ def unchanged(request: pytest.FixtureRequest, pg_server: DatabaseServer) -> Iter
 
 
 def guarded(store: Store) -> list[str]:
-    """Tables with a policy for tenants."""
+    """Return the tables with a policy for tenants."""
     text = (
         "SELECT DISTINCT c.relname::text FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid "
         "JOIN pg_roles r ON r.oid = ANY(p.polroles) WHERE r.rolname = 'penstock_tenant' "
@@ -97,7 +99,7 @@ def guarded(store: Store) -> list[str]:
 
 
 def as_tenant(store: Store, setting: str | None, text: str) -> list[Any]:
-    """Run SQL as the tenant role with any setting at all, the way an attacker would like to."""
+    """Run SQL as the tenant role with an arbitrary setting, like an attacker would."""
     begin = "SET LOCAL ROLE penstock_tenant"
     if setting is not None:
         begin += f"; SET LOCAL penstock.customer = '{setting}'"
@@ -111,7 +113,7 @@ def as_tenant(store: Store, setting: str | None, text: str) -> list[Any]:
 
 
 def test_every_table_is_accounted_for(unchanged: Tenants) -> None:
-    """A table has a policy, or no policy and row-level security, or belongs to nobody."""
+    """A table has a policy, or row-level security without a policy, or no customers' rows."""
     store = unchanged.store
     known = set(guarded(store)) | CLOSED | set(NOBODYS)
     assert set(tables(store)) == known
@@ -121,7 +123,7 @@ def test_every_table_is_accounted_for(unchanged: Tenants) -> None:
 
 
 def test_privileges(unchanged: Tenants) -> None:
-    """What belongs to nobody is open only as far as stated; partitions are closed to tenants."""
+    """Tables without customers' rows are open only as far as stated; partitions are closed."""
 
     def may(table: str, word: str) -> bool:
         text = f"SELECT has_table_privilege('penstock_tenant', '{table}', '{word}')"
@@ -141,7 +143,7 @@ def test_privileges(unchanged: Tenants) -> None:
 
 
 def test_rows(unchanged: Tenants) -> None:
-    """Each tenant sees rows in every guarded table, no two tenants the same one, no others."""
+    """Each tenant sees rows in every guarded table, and never a row of another tenant."""
     for table in guarded(unchanged.store):
         shared = SHARED.get(table, "FALSE")
         text = f"SELECT tableoid::text, ctid::text FROM {table} WHERE NOT ({shared})"
@@ -158,7 +160,7 @@ def test_rows(unchanged: Tenants) -> None:
 
 
 def test_closed_tables(tenants: Tenants) -> None:
-    """Keys, secrets, sessions and seals hold nothing for a tenant."""
+    """Keys, secrets, sessions and seals are invisible to a tenant."""
     tenants.client.keys.create("k", Role.ADMIN, customer="acme")
     tenants.client.keys.server_secret("s")
     tenants.desk.session()
@@ -171,7 +173,7 @@ def test_closed_tables(tenants: Tenants) -> None:
 
 @pytest.mark.parametrize("setting", [None, "", "0", "-1", "999999"])
 def test_missing_and_wrong_settings(unchanged: Tenants, setting: str | None) -> None:
-    """Without a customer, or with one that is not there, no row is there."""
+    """Without a customer, or with an unknown one, no row is visible."""
     for table in guarded(unchanged.store):
         shared = SHARED.get(table, "FALSE")
         text = f"SELECT count(*) FROM {table} WHERE NOT ({shared})"
@@ -179,21 +181,21 @@ def test_missing_and_wrong_settings(unchanged: Tenants, setting: str | None) -> 
 
 
 def test_nonsense_settings(unchanged: Tenants) -> None:
-    """A setting that is no number is an error, not an open door."""
+    """A setting that is not a number is an error and opens nothing."""
     for setting in ("x", "1 OR TRUE", "1.5"):
         with pytest.raises(psycopg.Error):
             as_tenant(unchanged.store, setting, "SELECT * FROM runs")
 
 
 @pytest.mark.parametrize("customer", [0, -1, True, "1", None, 1.5, "1'; RESET ROLE; --"])
-def test_only_numbers_become_text(customer: Any) -> None:
-    """What is sent with BEGIN is made from a whole number, and from nothing else."""
-    with pytest.raises(ValueError, match="whole number"):
+def test_only_customer_keys_become_sql(customer: Any) -> None:
+    """The text sent with BEGIN is built from a customer key and nothing else."""
+    with pytest.raises(ValueError, match="customer key"):
         confining(customer)
 
 
-def test_nothing_stays_behind(unchanged: Tenants) -> None:
-    """Confined and plain transactions share connections, and neither sees the other's role."""
+def test_roles_do_not_leak(unchanged: Tenants) -> None:
+    """Tenant and other transactions share connections, but never the role."""
     who = (
         "SELECT current_user::text, current_setting('penstock.customer', true), count(*) FROM runs"
     )
@@ -210,7 +212,7 @@ def test_nothing_stays_behind(unchanged: Tenants) -> None:
 
 @pytest.mark.parametrize(("pool_max", "connections"), [(1, 1), (2, 2), (10, 2)])
 def test_connections_keep_their_kind(pg_migrated_dsn: str, pool_max: int, connections: int) -> None:
-    """Confined transactions have a connection of their own, as far as the limit allows one."""
+    """Tenant transactions have a connection of their own, as far as the limit allows."""
     store = PostgresStore(pg_migrated_dsn, pool_max=pool_max)
     kinds = (store, store.scoped(1))
     seen = [[raw(view, "SELECT pg_backend_pid()")[0][0] for view in kinds] for _ in range(5)]
@@ -220,7 +222,7 @@ def test_connections_keep_their_kind(pg_migrated_dsn: str, pool_max: int, connec
 
 
 def test_bodies_of_one_statement(unchanged: Tenants) -> None:
-    """A body that needs no BEGIN of its own is confined like any other."""
+    """A body that needs no BEGIN of its own is restricted like any other."""
 
     def body(tx: Any) -> Any:
         return tx._connection.execute("SELECT current_user::text").fetchone()[0]
@@ -262,7 +264,7 @@ def test_bodies_of_one_statement(unchanged: Tenants) -> None:
     ],
 )  # fmt: skip
 def test_refused_writes(unchanged: Tenants, text: str) -> None:
-    """A tenant cannot write for somebody else, nor rewrite what is written once."""
+    """A tenant cannot write for another customer, nor change append-only rows."""
     other = unchanged.bravo
     wanted = text.format(other=other.number, config=other.config_id, run=other.waiting)
     with pytest.raises((psycopg.Error, StoreError)):
@@ -270,7 +272,7 @@ def test_refused_writes(unchanged: Tenants, text: str) -> None:
 
 
 def test_writes_touch_own_rows_only(tenants: Tenants) -> None:
-    """Updates and deletes without any filter leave everybody else's rows as they are."""
+    """Updates and deletes without any filter leave other customers' rows unchanged."""
     bravo = tenants.bravo.number
     tables_of = ("runs", "configs", "alerts", "dead_letters", "leases", "progress", "schedule")
     before = {table: as_tenant(tenants.store, str(bravo), f"SELECT * FROM {table}")
@@ -292,7 +294,7 @@ def test_writes_touch_own_rows_only(tenants: Tenants) -> None:
 def test_without_the_right_to_the_role(
     pg_server: DatabaseServer, pg_admin: Admin, pg_template: str, clock: VirtualClock
 ) -> None:
-    """A user who may not use the role gets the first wall, is told so, and can be helped later."""
+    """A user without the role has only the filters, and isolation can be enabled later."""
     assert pg_template, "the role exists"
     user = plain_user(pg_admin, "bare")
     pg_admin.execute(f"CREATE DATABASE {user} TEMPLATE template0 OWNER {user}")
@@ -322,7 +324,7 @@ def test_without_the_right_to_the_role(
 def test_a_user_who_does_not_own_the_tables(
     pg_server: DatabaseServer, pg_admin: Admin, pg_migrated_dsn: str
 ) -> None:
-    """Somebody else than the owner is confined by row-level security, and doctor would say so."""
+    """A user that does not own the tables is subject to row-level security; doctor reports it."""
     user = plain_user(pg_admin, "guest")
     name = pg_migrated_dsn.rpartition("/")[2]
     with psycopg.connect(pg_migrated_dsn, autocommit=True) as owner:
@@ -338,14 +340,14 @@ def test_a_user_who_does_not_own_the_tables(
 
 
 def test_databases_migrated_together(pg_server: DatabaseServer) -> None:
-    """The role is one for the whole server: databases that are migrated together share it."""
+    """The role is shared by the whole server: databases migrated at the same time share it."""
     names = [f"penstock_many_{n}" for n in range(4)]
-    walls: list[bool] = []
+    isolated: list[bool] = []
 
     def build(dsn: str) -> None:
         store = PostgresStore(dsn)
         store.migrate()
-        walls.append(store.read(wall_look).stands)
+        isolated.append(store.read(wall_look).stands)
         store.close()
 
     dsns = [pg_server.create_database(name) for name in names]
@@ -356,11 +358,11 @@ def test_databases_migrated_together(pg_server: DatabaseServer) -> None:
         thread.join()
     for name in names:
         pg_server.drop_database(name)
-    assert walls == [True] * len(names)
+    assert isolated == [True] * len(names)
 
 
 def test_principal_of_a_bound_key(tenants: Tenants) -> None:
-    """A bound key leads to a client whose every transaction is confined."""
+    """A tenant's key leads to a client whose transactions are all restricted."""
     made = tenants.client.keys.create("k", Role.OPERATOR, customer="acme")
     principal = tenants.client.keys.authenticate(made.text)
     assert isinstance(principal, Principal)

@@ -1,7 +1,7 @@
-"""Every use case of a confined client, against two customers, on every kind of store.
+"""Every use case of a tenant's client, with two customers, on every kind of store.
 
-Each use case is named here with what a caller bound to acme gets for bravo's things: the same as
-for things that do not exist, a refusal, or its own only. A new use case fails until it is named.
+Each use case is listed here with what acme's client gets for bravo's objects: the same as for
+objects that do not exist, a refusal, or only its own. A new use case fails until it is listed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Call = Callable[[Client, Things], Any]
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """Which kind of store."""
+    """The kind of store."""
     return str(request.param)
 
 
@@ -56,7 +56,7 @@ def engine(kind: str) -> str:
 
 @pytest.fixture
 def tenants(kind: str, request: pytest.FixtureRequest, clock: VirtualClock) -> Iterator[Tenants]:
-    """Two customers, alike in everything."""
+    """Two customers with equal data."""
     if kind != "plain":
         yield Tenants(request.getfixturevalue("store"), clock)
         return
@@ -66,7 +66,7 @@ def tenants(kind: str, request: pytest.FixtureRequest, clock: VirtualClock) -> I
 
 
 def only(outcomes: Sequence[Any]) -> Any:
-    """The one outcome of a batch, raised when it is an error."""
+    """Return the only outcome of a batch, or raise it if it is an error."""
     (outcome,) = outcomes
     if isinstance(outcome, PenstockError):
         raise outcome
@@ -74,7 +74,7 @@ def only(outcomes: Sequence[Any]) -> Any:
 
 
 def cfg(things: Things) -> str:
-    """The public id of its config."""
+    """Return the public id of the config."""
     return encode("cfg", things.config_id)
 
 
@@ -167,7 +167,7 @@ FOREIGN: dict[str, list[Call]] = {
     "work.cancelled": [lambda c, t: c.work.cancelled(t.held.run.run_id, W, token=t.held.run.token)],
     **FOREIGN_FLOWS,
 }
-"""With somebody else's things: NotFound, in the words used for things that do not exist."""
+"""With another customer's objects: NotFound, in the same words as for objects that do not exist."""
 
 FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "pauses.pause": [
@@ -194,7 +194,7 @@ FORBIDDEN: dict[str, list[Callable[[Client], Any]]] = {
     "keys.revoke": [lambda c: c.keys.revoke(1)],
     "keys.server_secret": [lambda c: c.keys.server_secret("x")],
 }  # fmt: skip
-"""What belongs to the installation."""
+"""Use cases of the whole installation."""
 
 OWN: dict[str, Callable[[Client], Any]] = {
     "configs.page": lambda c: c.configs.page(),
@@ -207,45 +207,45 @@ OWN: dict[str, Callable[[Client], Any]] = {
     "views.next_slot": lambda c: c.views.next_slot(),
     **OWN_FLOWS,
 }
-"""Lists without a customer: its own, which are like the other's."""
+"""Lists without a customer: the tenant's own, which resemble the other's."""
 
 NOTHING: dict[str, Call] = {
     "configs.page": lambda c, t: c.configs.page(after=t.config_id - 1, limit=1),
     "runs.page": lambda c, t: c.runs.page(RunFilter(config_id=t.config_id)),
     "work.claim": lambda c, t: c.work.claim(W, customer=t.customer_id),
 }
-"""With somebody else's things: nothing, as with things that do not exist."""
+"""With another customer's objects: empty, as with objects that do not exist."""
 
 ANYBODYS = {"configs.check", "configs.preview_of", "views.now", "views.answers", "views.pipelines",
             "keys.authenticate", *ANYBODYS_FLOWS}  # fmt: skip
-"""About no customer's things."""
+"""Use cases without customers' objects."""
 
 OF_THE_HOUSE = ("topics.page", "subscriptions.page", "dead_letters.groups")
-"""Lists that are no longer for somebody who sees everybody: the house's own, or groups."""
+"""Lists without all customers' rows for a tenant: system rows, or groups."""
 
 GHOST = Things("ghost", 10**6, 10**9, 10**9, None, 10**9, 10**9)  # type: ignore[arg-type]
 
 
 def ghost_of(things: Things) -> Things:
-    """The same things, had they never been."""
+    """Return the same objects with ids that do not exist."""
     blank = HeldRun._make([0] * len(HeldRun._fields))
     claimed = things.held._replace(run=blank._replace(run_id=10**9, token=things.held.run.token))
     return GHOST._replace(held=claimed)
 
 
 def anonymous(error: PenstockError, things: Things) -> tuple[type, str, str]:
-    """An error without the ids it was asked about."""
+    """Return an error without the ids it is about."""
     text = f"{error.message} {sorted(error.detail.items())}"
     runs = (things.waiting, things.held.run.run_id, things.ended, things.dead)
     ids = [*(encode("run", run) for run in runs), *flow_words(things)]
-    ids.append(encode("dl", things.letter))
+    ids.append(encode("dl", things.dead_letter))
     for word in (things.customer_id, cfg(things), *ids):
         text = text.replace(word, "ID")
     return type(error), error.code, text
 
 
 def refusal(name: str, call: Call, client: Client, things: Things) -> PenstockError:
-    """The error a call is answered with; there must be one."""
+    """Return the error of a call, which must fail."""
     try:
         answer = call(client, things)
     except PenstockError as error:
@@ -254,7 +254,7 @@ def refusal(name: str, call: Call, client: Client, things: Things) -> PenstockEr
 
 
 def rows_of(store: Store, things: Things) -> dict[str, list[Any]]:
-    """Everything stored about a customer, table by table."""
+    """Return everything stored about a customer, table by table."""
     found = {}
     for table in tables(store):
         rows = raw(store, f'SELECT * FROM "{table}"')
@@ -266,8 +266,8 @@ def rows_of(store: Store, things: Things) -> dict[str, list[Any]]:
             ("run_id", {things.held.run.run_id, things.waiting}),
         ):
             if name in columns:
-                place = columns.index(name)
-                found[table] = sorted(map(str, (row for row in rows if row[place] in values)))
+                index = columns.index(name)
+                found[table] = sorted(map(str, (row for row in rows if row[index] in values)))
                 break
     return found
 
@@ -282,7 +282,7 @@ def _columns(store: Store, table: str) -> list[str]:
     return [row[1] for row in raw(store, f'PRAGMA table_info("{table}")')]
 
 
-def test_every_use_case_is_named(store: Store) -> None:
+def test_every_use_case_is_listed(store: Store) -> None:
     """A use case that is not in one of the lists above fails here."""
     client = Client(store)
     found = {
@@ -295,24 +295,24 @@ def test_every_use_case_is_named(store: Store) -> None:
     assert found == {*FOREIGN, *FORBIDDEN, *OWN, *NOTHING, *ANYBODYS}
 
 
-def test_foreign_things(tenants: Tenants) -> None:
-    """Somebody else's things are answered exactly like things that never were, and stay put."""
+def test_objects_of_another_customer(tenants: Tenants) -> None:
+    """Another customer's objects give the same errors as missing ones, and stay unchanged."""
     bound, other, ghost = tenants.scoped(tenants.acme), tenants.bravo, ghost_of(tenants.bravo)
     before = rows_of(tenants.store, other)
-    mine = tenants.desk.counts()
+    own = tenants.desk.counts()
     for name, calls in FOREIGN.items():
         for call in calls:
-            theirs, nobodys = refusal(name, call, bound, other), refusal(name, call, bound, ghost)
-            assert isinstance(theirs, NotFound), name
-            assert anonymous(theirs, other) == anonymous(nobodys, ghost), name
+            foreign, missing = refusal(name, call, bound, other), refusal(name, call, bound, ghost)
+            assert isinstance(foreign, NotFound), name
+            assert anonymous(foreign, other) == anonymous(missing, ghost), name
     for name, empty in NOTHING.items():
         assert empty(bound, other) == empty(bound, ghost) == [], name
     assert rows_of(tenants.store, other) == before
-    assert tenants.desk.counts() == mine
+    assert tenants.desk.counts() == own
 
 
-def test_forbidden_things(tenants: Tenants) -> None:
-    """What belongs to the installation is refused, and nothing happens."""
+def test_use_cases_of_the_installation(tenants: Tenants) -> None:
+    """Use cases of the whole installation are refused and have no effect."""
     bound = tenants.scoped(tenants.acme)
     before = tenants.desk.counts()
     for name, calls in FORBIDDEN.items():
@@ -325,7 +325,7 @@ def test_forbidden_things(tenants: Tenants) -> None:
 
 
 def test_own_lists(tenants: Tenants) -> None:
-    """Lists hold the caller's own: the two customers are alike, so their lists have one length."""
+    """Lists hold the caller's own rows; both customers have equal data, so equal lengths."""
     for name, call in OWN.items():
         acme, bravo = (call(tenants.scoped(t)) for t in (tenants.acme, tenants.bravo))
         assert "bravo" not in str(acme), name
@@ -335,14 +335,14 @@ def test_own_lists(tenants: Tenants) -> None:
             everybodys = len(call(tenants.client))
             assert len(acme) == len(bravo), name
             assert len(acme) < everybodys or name in ("runs.page", *OF_THE_HOUSE), name
-    total, mine = tenants.client.views.overview(), tenants.scoped(tenants.acme).views.overview()
-    assert (mine.running, total.running) == (1, 2)
-    assert (mine.completed_today, total.completed_today) == (3, 6)
-    assert (mine.failed_today, total.failed_today) == (4, 8)
+    total, own = tenants.client.views.overview(), tenants.scoped(tenants.acme).views.overview()
+    assert (own.running, total.running) == (1, 2)
+    assert (own.completed_today, total.completed_today) == (3, 6)
+    assert (own.failed_today, total.failed_today) == (4, 8)
 
 
 def test_a_claim_takes_own_runs_only(tenants: Tenants) -> None:
-    """A bound worker is given its customer's runs, and leaves the others waiting."""
+    """A tenant's worker gets only its customer's runs."""
     for who in ("acme", "bravo", "bravo"):
         tenants.client.runs.submit(Submission(pipeline="outside", customer=who))
     claimed = tenants.scoped(tenants.acme).work.claim(W, 10)
@@ -352,13 +352,13 @@ def test_a_claim_takes_own_runs_only(tenants: Tenants) -> None:
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("kind", ["postgres", "plain"])
-def test_the_second_wall_alone(tenants: Tenants) -> None:
-    """Without the client's filters the database still keeps bravo's things out of reach."""
-    unbound = Client(tenants.store.scoped(tenants.acme.number), actor="forgetful")
+def test_row_level_security_alone(tenants: Tenants) -> None:
+    """Without the client's filters, the database still isolates bravo's objects."""
+    unbound = Client(tenants.store.scoped(tenants.acme.number), actor="unfiltered")
     before = rows_of(tenants.store, tenants.bravo)
     for name, calls in FOREIGN.items():
         if name == "previews.trigger":
-            continue  # whom it does not see, it takes for somebody new
+            continue  # a customer it cannot see looks like a new one
         for call in calls:
             refusal(name, call, unbound, tenants.bravo)
             assert rows_of(tenants.store, tenants.bravo) == before, name
@@ -367,8 +367,8 @@ def test_the_second_wall_alone(tenants: Tenants) -> None:
             assert "bravo" not in str(listed(unbound)), name
 
 
-def test_the_same_request_key(tenants: Tenants) -> None:
-    """Two customers use the same key for different requests and never meet."""
+def test_equal_idempotency_keys(tenants: Tenants) -> None:
+    """Two customers can use the same key for different requests."""
     wanted = Submission(pipeline="nightly", partition="p")
     made = {}
     for who in (tenants.acme, tenants.bravo):
@@ -381,8 +381,8 @@ def test_the_same_request_key(tenants: Tenants) -> None:
 
 
 def test_scoping(tenants: Tenants) -> None:
-    """A confined client exists for an existing customer only, and cannot be widened."""
-    for name in ("nobody", "bravo "):
+    """A tenant's client exists only for an existing customer, and cannot be widened."""
+    for name in ("unknown", "bravo "):
         with pytest.raises(PenstockError):
             tenants.client.scoped(name)
     bound = tenants.scoped(tenants.acme)
@@ -399,10 +399,10 @@ def test_scoping(tenants: Tenants) -> None:
 
 
 class TestOwnLife:
-    """Everything a bound key may do, it can do: no policy stands in its own way."""
+    """A tenant can do everything its role allows: no policy prevents it."""
 
     def test_configs(self, tenants: Tenants, clock: VirtualClock) -> None:
-        """Create, change, switch, preview, start, pause, list what was missed, delete, audit."""
+        """Create, change, enable, preview, start, pause, list missed occurrences, delete, audit."""
         bound = tenants.scoped(tenants.acme)
         made, second = bound.configs.create_many([("acme", CRON), ("acme", CRON)])
         assert bound.configs.update(made.config_id, {"schedule_cron": "*/7 * * * *"}).version == 2
@@ -427,15 +427,15 @@ class TestOwnLife:
         assert len(bound.configs.audit_of(second.config_id)) == 2
         assert all(c.customer_id == "acme" for c in bound.configs.page())
 
-    def test_pauses_of_everybody(self, tenants: Tenants) -> None:
-        """A pause that the caller may not see still holds its new runs."""
+    def test_global_pauses(self, tenants: Tenants) -> None:
+        """A pause that the caller cannot see still stops its new runs."""
         tenants.client.pauses.pause("all", None)
         bound = tenants.scoped(tenants.acme)
         assert bound.runs.get(bound.runs.submit("nightly")).admission == 2
         assert {p.scope for p in bound.pauses.in_force()} == {"config"}
 
     def test_work(self, tenants: Tenants) -> None:
-        """Claim, start, heartbeat, complete, fail until the config is switched off, retry."""
+        """Claim, start, heartbeat, complete, fail until the config is disabled, retry."""
         bound = tenants.scoped(tenants.acme)
         config = bound.configs.create(
             "acme", {"pipeline_template": "outside", "event_topic": "topic-1"}
@@ -470,10 +470,11 @@ class TestOwnLife:
         bound.work.cancelled(held.run_id, Worker("w-acme", "k"), token=held.token)
 
     def test_ordering(self, tenants: Tenants) -> None:
-        """Runs behind an ordering key move up when the one in front ends, confined or not."""
+        """Runs behind an ordering key become ready when the one in front ends."""
         bound = tenants.scoped(tenants.acme)
         first, second = (
-            bound.runs.submit(Submission(pipeline="outside", ordering_key="line")) for _ in range(2)
+            bound.runs.submit(Submission(pipeline="outside", ordering_key="queue"))
+            for _ in range(2)
         )
         assert bound.runs.get(second).admission == 3
         bound.work.claim_by_id(W, first)

@@ -1,7 +1,7 @@
-"""What others have left to write when a store is closed: slots given back, places in line left.
+"""Hooks that run before a store closes, for work that is still pending above the store.
 
-A room above the store that keeps something back for a moment (the broker of limits does) is called
-while the store can still be written to, so that nothing of it waits for a lease to run out.
+The limit broker, for example, buffers releases and abandoned tickets. Its hook runs while the store
+can still be written to, so that none of them has to wait for a lease to expire.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from penstock.core.errors import PenstockError
 
 
 class Farewells:
-    """Calls to make before the end, each once."""
+    """Hooks to run before the store closes, each once."""
 
     def __init__(self) -> None:
         self._calls: list[Callable[[], None]] = []
 
     def add(self, call: Callable[[], None]) -> None:
-        """Call it at the end."""
+        """Register a hook."""
         self._calls.append(call)
 
     def say(self) -> None:
-        """The end has come; a database that is away stops nobody."""
+        """Run all hooks. Database errors are ignored."""
         while self._calls:
             with contextlib.suppress(PenstockError):
                 self._calls.pop()()

@@ -1,8 +1,8 @@
 """Numbered, forward-only migrations: one file for both engines, applied in one transaction each.
 
-A file holds sections opened by `-- both`, `-- only: postgres` or `-- only: sqlite`. The table
-`schema_migrations` remembers what was applied and the checksum of the text, so that a changed or
-unknown migration is noticed instead of being run against. Drivers bring their own executor.
+A file has sections that start with `-- both`, `-- only: postgres` or `-- only: sqlite`. The table
+`schema_migrations` records applied migrations with a checksum of their text, so that a changed or
+unknown migration is detected. Drivers bring their own executor.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Migration:
 
 @cache
 def migrations(engine: Engine) -> tuple[Migration, ...]:
-    """All migrations in order, rendered for `engine`."""
+    """Return all migrations in order, rendered for `engine`."""
     found = []
     for file in resources.files(__package__).joinpath("migrations").iterdir():
         match = _FILE.match(file.name)
@@ -60,7 +60,7 @@ def migrations(engine: Engine) -> tuple[Migration, ...]:
 
 
 def section_text(text: str, engine: Engine) -> str:
-    """The parts of a migration file that `engine` runs."""
+    """Return the parts of a migration file that `engine` runs."""
     marks = list(_SECTION.finditer(text))
     kept = []
     for mark, following in zip(marks, [*marks[1:], None], strict=True):
@@ -70,7 +70,7 @@ def section_text(text: str, engine: Engine) -> str:
 
 
 def missing(engine: Engine, applied: Iterable[tuple[int, str, str, bool]]) -> list[Migration]:
-    """What has yet to be applied; refuses a database that is newer or was changed."""
+    """Return the migrations to apply. Raises SchemaMismatch if the database does not match."""
     known = {m.number: m for m in migrations(engine)}
     done = set()
     for number, name, checksum, breaking in applied:
@@ -84,14 +84,14 @@ def missing(engine: Engine, applied: Iterable[tuple[int, str, str, bool]]) -> li
             continue
         if known[number].checksum != checksum:
             raise SchemaMismatch(
-                f"migration {number:04d}_{name} was applied with another text "
+                f"migration {number:04d}_{name} was applied with different contents "
                 f"({checksum}, here {known[number].checksum}): restore the database or the code"
             )
     return [m for m in migrations(engine) if m.number not in done]
 
 
 def record_sql(migration: Migration, now: int) -> str:
-    """The statement that marks a migration as applied (its values are our own, not input)."""
+    """Return the statement that records a migration as applied; its values are never user input."""
     breaking = "TRUE" if migration.breaking else "FALSE"
     return (
         f"{RECORD}({migration.number}, '{migration.name}', '{migration.checksum}', "
@@ -100,7 +100,7 @@ def record_sql(migration: Migration, now: int) -> str:
 
 
 def split_script(script: str, is_complete: Callable[[str], bool]) -> list[str]:
-    """Cut a script into single statements, for a driver that takes one at a time."""
+    """Split a script into single statements, for a driver that runs one at a time."""
     statements, pending = [], ""
     for line in script.splitlines(keepends=True):
         if not pending.strip() and line.strip().startswith("--"):

@@ -1,10 +1,10 @@
-"""Wake-ups: how a waiting service learns early that there may be work.
+"""Wake-ups: hints that tell a waiting service early that there may be work.
 
-A wake-up is a hint. Losing one costs a poll interval, never work; the truth is in the tables.
-`WakeHub` reaches waiters of this process, `Relay` hands hints to other processes on a thread of its
-own, at most 200 times a second, so that no transaction ever waits for a notification. When somebody
-here was waiting, the others hear of it a moment later: what is woken here takes the work meanwhile,
-and telling everybody would keep it waiting for the processor.
+A lost hint costs at most one poll interval and never loses work, because the tables hold the truth.
+`WakeHub` wakes the waiters of this process. `Relay` sends hints to other processes on its own
+thread, at most 200 times a second, so that no transaction waits for a notification. If a local
+waiter was woken, the hint reaches other processes slightly later: the local waiter can take the
+work first, without competing with every other process for the CPU.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ log = logging.getLogger(__name__)
 
 GAP_SECONDS = 0.005
 HEARD_SECONDS = 0.003
-"""How much later others are told when somebody here is on the way."""
+"""Extra delay before other processes are notified when a local waiter was woken."""
 
 
 def after_commit(calls: Iterable[Callable[[], None]]) -> None:
-    """Make the calls a transaction asked for; a failing one does not undo what was committed."""
+    """Run the callbacks of a committed transaction. Exceptions are logged; the commit stands."""
     for call in calls:
         try:
             call()
         except Exception:
-            log.exception("a call after a commit failed; what was committed stands")
+            log.exception("an after-commit callback failed; the transaction is committed")
 
 
 class HubWaiter:
-    """Waits for a hint on any of its channels."""
+    """A waiter for hints on any of its channels."""
 
     def __init__(self, hub: WakeHub, channels: frozenset[str]) -> None:
         self.channels = channels
@@ -45,7 +45,7 @@ class HubWaiter:
         self.is_waiting = False
 
     def wait(self, seconds: float) -> bool:
-        """Wait until woken or until `seconds` passed; True when woken."""
+        """Wait for a hint, at most `seconds`. Return True if one arrived."""
         self.is_waiting = True
         woken = self._event.wait(seconds)
         self.is_waiting = False
@@ -62,26 +62,26 @@ class HubWaiter:
 
 
 class WakeHub:
-    """The waiters of one process."""
+    """All waiters of one process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiters: set[HubWaiter] = set()
 
     def listen(self, channels: Iterable[str]) -> HubWaiter:
-        """A new waiter for the channels."""
+        """Register and return a new waiter for the channels."""
         waiter = HubWaiter(self, frozenset(channels))
         with self._lock:
             self._waiters.add(waiter)
         return waiter
 
     def forget(self, waiter: HubWaiter) -> None:
-        """Drop a waiter; idempotent."""
+        """Remove a waiter; idempotent."""
         with self._lock:
             self._waiters.discard(waiter)
 
     def notify(self, channels: Iterable[str]) -> bool:
-        """Wake this process's waiters; whether every channel had somebody who was waiting."""
+        """Wake this process's waiters. Return True if every channel had a waiter in `wait`."""
         wanted = frozenset(channels)
         with self._lock:
             woken = [w for w in self._waiters if w.channels & wanted]
@@ -92,7 +92,7 @@ class WakeHub:
 
 
 class Relay:
-    """Sends hints to other processes from one thread: leading edge, then at most every 5 ms."""
+    """Sends hints to other processes from one thread: first at once, then at most every 5 ms."""
 
     def __init__(self, send: Callable[[list[str]], None], name: str) -> None:
         self._send = send
@@ -105,7 +105,7 @@ class Relay:
         self._thread: threading.Thread | None = None
 
     def ask(self, channels: Iterable[str], *, is_heard: bool = False) -> None:
-        """Queue hints; returns at once. `is_heard`: somebody here acts on them already."""
+        """Queue hints and return at once. `is_heard`: a local waiter was already woken for them."""
         if not is_heard:
             self._hurry.set()
         with self._lock:
@@ -140,10 +140,10 @@ class Relay:
 
 
 class SocketBell:
-    """Rings the other processes that have the same SQLite file open, by Unix datagrams.
+    """Sends hints to other processes that have the same SQLite file open, as Unix datagrams.
 
-    Each process binds a socket in a private folder named after the file; a hint goes to every
-    socket there, and one that nobody listens on is removed.
+    Each process binds a socket in a private folder named after the file. A hint goes to every
+    socket in that folder; sockets without a listener are removed.
     """
 
     def __init__(self, database: Path, heard: Callable[[list[str]], object]) -> None:
@@ -151,17 +151,17 @@ class SocketBell:
         self._folder = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}-{digest}"
         self._folder.mkdir(mode=0o700, exist_ok=True)
         self._path = self._folder / f"{os.getpid()}-{id(self):x}"
-        self._heard = heard
+        self._on_hint = heard
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
         self._socket.bind(str(self._path))
         self._closed = False
-        self._thread = threading.Thread(target=self._loop, name="penstock-bell", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name="penstock-hints", daemon=True)
         self._thread.start()
 
     def ring(self, channels: list[str]) -> None:
-        """Send the hint to every other process."""
+        """Send the hint to all other processes."""
         message = ",".join(channels).encode()
         for path in self._folder.iterdir():
             if path == self._path:
@@ -179,8 +179,8 @@ class SocketBell:
         if self._closed:
             return
         self._closed = True
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
-            bell.sendto(b"", str(self._path))
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as peer:
+            peer.sendto(b"", str(self._path))
         self._thread.join(timeout=5)
         self._socket.close()
         with contextlib.suppress(OSError):
@@ -195,4 +195,4 @@ class SocketBell:
             except OSError:
                 return
             if message and not self._closed:
-                self._heard(message.decode().split(","))
+                self._on_hint(message.decode().split(","))

@@ -1,8 +1,9 @@
-"""A view of a store that is confined to one customer: same connections, same wake-ups.
+"""A view of a store that is restricted to one customer, with the same connections and wake-ups.
 
-Drivers build it in their `scoped` with their own way to confine a transaction (PostgreSQL changes
-role, which row-level security then judges; SQLite has nothing of the kind and only remembers the
-customer). The view owns nothing: closing it does nothing, and it neither migrates nor widens.
+Drivers build it in their `scoped` method with their own way to restrict a transaction: PostgreSQL
+switches to a role that is subject to row-level security; SQLite has no equivalent and only records
+the customer. The view owns nothing: closing it has no effect, it cannot migrate, and it cannot be
+widened.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 
 class Run(Protocol):
-    """How a driver runs a transaction body, confined or not."""
+    """How a driver runs a transaction body, restricted or not."""
 
     def __call__(self, body: Callable[[Tx], T]) -> T:
         """Run `body` in a transaction."""
@@ -24,10 +25,10 @@ class Run(Protocol):
 
 
 class ScopedStore:
-    """A store as one customer may use it."""
+    """A store restricted to one customer."""
 
     def __init__(self, store: Store, customer: int, *, read: Run, write: Run) -> None:
-        """A view of `store`; `read` and `write` run confined transactions."""
+        """Create a view of `store`; `read` and `write` run restricted transactions."""
         self._store = store
         self._read = read
         self._write = write
@@ -39,48 +40,48 @@ class ScopedStore:
         return self._store.capabilities
 
     def read(self, body: Callable[[Tx], T]) -> T:
-        """Run `body` in a read-only transaction that sees one customer."""
+        """Run `body` in a read-only transaction that sees only this customer."""
         return self._read(body)
 
     def write(self, body: Callable[[Tx], T]) -> T:
-        """Run `body` in one durable transaction that can touch one customer."""
+        """Run `body` in one durable transaction that can change only this customer."""
         return self._write(body)
 
     def scoped(self, customer: int) -> Store:
-        """The same view; never another customer's."""
-        assert customer == self.customer, "a confined store stays confined"
+        """Return this view; another customer is a programming error."""
+        assert customer == self.customer, "a scoped store cannot switch to another customer"
         return self
 
     def reserved(self) -> Store:
-        """A view with a connection of its own."""
+        """Return a view with a connection of its own."""
         return self._store.reserved().scoped(self.customer)
 
     def wake(self, channels: Iterable[str]) -> None:
-        """Tell waiters, in this process and others, that there may be work."""
+        """Wake waiters in this and other processes; there may be work."""
         self._store.wake(channels)
 
     def listen(self, channels: Iterable[str]) -> Waiter:
-        """A waiter for wake-ups on the channels."""
+        """Return a waiter for wake-ups on the channels."""
         return self._store.listen(channels)
 
     def migrate(self) -> list[str]:
-        """Never through here."""
-        raise AssertionError("a confined store does not migrate")
+        """Always fail: a scoped store does not migrate."""
+        raise AssertionError("a scoped store does not migrate")
 
     def verify(self) -> list[str]:
-        """Names of missing migrations."""
+        """Return the names of missing migrations."""
         return self._store.verify()
 
     def before_close(self, call: Callable[[], None]) -> None:
-        """Call before the store itself is closed."""
+        """Register a hook that runs before the underlying store closes."""
         self._store.before_close(call)
 
     def close(self) -> None:
-        """The store outlives its views."""
+        """Do nothing; the store outlives its views."""
 
 
 def confining(customer: Any) -> tuple[str, ...]:
-    """What follows BEGIN on PostgreSQL; the number is checked, because it becomes text."""
+    """Return the statements that follow BEGIN on PostgreSQL; checks the key, which becomes text."""
     if isinstance(customer, bool) or not isinstance(customer, int) or customer <= 0:
-        raise ValueError(f"a customer's number is a whole number from 1, not {customer!r:.40}")
+        raise ValueError(f"expected a customer key (an integer from 1), got {customer!r:.40}")
     return "SET LOCAL ROLE penstock_tenant", f"SET LOCAL penstock.customer = '{customer}'"

@@ -1,9 +1,9 @@
-"""The seam between the product and its database: what a store and a transaction can do.
+"""The interface between Penstock and its database: stores and transactions.
 
-Topic modules (`runs`, `schedule`, `configs` ...) hold the domain verbs as functions over a `Tx`;
-services and the client call `store.write(lambda tx: run_claim(tx, ...))`. A transaction body must
-be safe to run again: the driver repeats it after a serialization failure, and SQLite may commit
-several bodies together. Drivers live in `sqlite` and `postgres` and are named only by `assembly`.
+The subject modules (`runs`, `schedule`, `configs` ...) hold the domain operations as functions over
+a `Tx`; services and the client call `store.write(lambda tx: run_claim(tx, ...))`. A transaction
+body must be safe to run again: the driver repeats it after a serialization failure, and SQLite may
+commit several bodies together. The drivers are `sqlite` and `postgres`; only `assembly` names them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an engine can do that another cannot; tests and services ask this, never a type."""
+    """Features in which engines differ. Tests and services check these, never a driver's type."""
 
     engine: Engine
     concurrent_writers: bool
@@ -30,14 +30,14 @@ class Capabilities:
 
 
 class Later(Protocol):
-    """The answer to a statement that nobody waited for yet; looking at it waits."""
+    """The future result of a statement; reading it waits for the response."""
 
     def rows(self) -> list[Row]:
-        """The rows of its last text."""
+        """Return the rows of the statement's last text."""
         ...
 
     def count(self) -> int:
-        """How many rows its last text touched."""
+        """Return the number of rows affected by its last text."""
         ...
 
 
@@ -46,16 +46,16 @@ class Tx(Protocol):
 
     @property
     def engine(self) -> Engine:
-        """Which engine runs this transaction."""
+        """The engine that runs this transaction."""
         ...
 
     @property
     def sees_all(self) -> bool:
-        """Whether it sees everybody's rows; one confined by its engine must not judge them."""
+        """Whether it sees the rows of all customers; a tenant transaction must not judge limits."""
         ...
 
     def now(self) -> int:
-        """The time this transaction judges by, in microseconds."""
+        """Return the current time of this transaction, in microseconds."""
         ...
 
     def rows(
@@ -73,7 +73,7 @@ class Tx(Protocol):
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> int:
-        """Run a named statement and return how many rows its last text touched."""
+        """Run a named statement and return the number of rows its last text affected."""
         ...
 
     def later(
@@ -82,27 +82,27 @@ class Tx(Protocol):
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> Later:
-        """Run a named statement whose answer is not needed at once, or not at all.
+        """Run a named statement whose result is not needed at once, or not at all.
 
-        It is executed in its place, before every statement called after it, and at the latest
-        with the commit; an engine may send it together with those. Its error is the same as ever
-        and undoes the transaction, but may be raised by what is called next, or by the commit.
+        It is executed in order, before every statement called after it, and at the latest with the
+        commit; an engine may send it together with those. An error aborts the transaction as usual,
+        but may be raised by the next call or by the commit.
         """
         ...
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Call once the transaction is durable (wake-ups, cache fills); never on rollback."""
+        """Register a callback that runs once the transaction is durable; never after a rollback."""
         ...
 
     def wake(self, channels: Iterable[str]) -> None:
-        """Tell waiters, once the transaction is durable, that there may be work. Best effort."""
+        """Wake waiters once the transaction is durable; there may be work. Best effort."""
         ...
 
 
 class Single(Generic[T]):
-    """A transaction body that promises to run exactly one statement and to catch no error of it.
+    """A transaction body that runs exactly one statement and does not catch its errors.
 
-    `store.write(Single(body))` does what `store.write(body)` does; an engine may leave out the
+    `store.write(Single(body))` has the effect of `store.write(body)`; an engine may leave out the
     round trips of BEGIN and COMMIT, because one statement is a transaction of its own.
     """
 
@@ -117,11 +117,11 @@ class Single(Generic[T]):
 
 
 class Store(Protocol):
-    """A database holding Penstock's state."""
+    """A database that holds Penstock's state."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this engine can do."""
+        """The features of this engine."""
         ...
 
     def read(self, body: Callable[[Tx], T]) -> T:
@@ -133,23 +133,23 @@ class Store(Protocol):
         ...
 
     def reserved(self) -> Store:
-        """A view of this store with a connection of its own, for heartbeats."""
+        """Return a view of this store with its own connection, for heartbeats."""
         ...
 
     def scoped(self, customer: int) -> Store:
-        """A view of this store whose every transaction is confined to one customer's rows.
+        """Return a view of this store whose transactions are restricted to one customer's rows.
 
-        By the engine itself where it has row-level security; elsewhere the caller's filters are
-        all there is.
+        The engine enforces it if it has row-level security; otherwise the callers' filters are the
+        only isolation.
         """
         ...
 
     def wake(self, channels: Iterable[str]) -> None:
-        """Tell waiters, in this process and others, that there may be work. Best effort."""
+        """Wake waiters in this and other processes; there may be work. Best effort."""
         ...
 
     def listen(self, channels: Iterable[str]) -> Waiter:
-        """A waiter for wake-ups on the channels."""
+        """Return a waiter for wake-ups on the channels."""
         ...
 
     def migrate(self) -> list[str]:
@@ -157,11 +157,11 @@ class Store(Protocol):
         ...
 
     def verify(self) -> list[str]:
-        """Names of missing migrations; raises SchemaMismatch when the schema is not ours."""
+        """Return the names of missing migrations. Raises SchemaMismatch for a foreign schema."""
         ...
 
     def before_close(self, call: Callable[[], None]) -> None:
-        """Call when the store is about to be closed and still can be written to."""
+        """Register a hook that runs before the store closes, while it can still be written to."""
         ...
 
     def close(self) -> None:
@@ -173,7 +173,7 @@ class Waiter(Protocol):
     """Waits for a wake-up; a lost one costs latency, never work."""
 
     def wait(self, seconds: float) -> bool:
-        """Wait until woken or until `seconds` passed; True when woken."""
+        """Wait for a wake-up, at most `seconds`. Return True if one arrived."""
         ...
 
     def interrupt(self) -> None:
@@ -186,11 +186,11 @@ class Waiter(Protocol):
 
 
 def one(rows: list[Row]) -> Row:
-    """The single row of an answer that must have exactly one."""
+    """Return the only row of a result that must have exactly one."""
     assert len(rows) == 1, f"expected one row, got {len(rows)}"
     return rows[0]
 
 
 def first(rows: list[Row]) -> Row | None:
-    """The first row, or None."""
+    """Return the first row, or None."""
     return rows[0] if rows else None

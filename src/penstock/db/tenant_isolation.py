@@ -8,13 +8,13 @@ from penstock.db.store import Tx, one
 
 
 class Wall(NamedTuple):
-    """Whether confined transactions are possible, and whether plain ones are confined as well."""
+    """Whether tenant transactions are possible, and whether all others are restricted too."""
 
     stands: bool
     confines_everybody: bool
 
 
 def wall_look(tx: Tx) -> Wall:
-    """Whether the second wall stands."""
+    """Return whether tenant isolation by row-level security is in place."""
     stands, confines = one(tx.rows("wall_look"))
     return Wall(bool(stands), bool(confines))

@@ -1,7 +1,7 @@
-"""The inbox of what died: runs and deliveries in one list, found by filter, grouped, closed.
+"""Dead letters of runs and deliveries in one list: find, group, resolve.
 
-Whoever ends a run or a delivery for good writes its dead letter in that transaction (`runs`,
-`deliveries`); this is what people and replays read and close.
+The transaction that ends a run or a delivery permanently writes its dead letter (`runs`,
+`deliveries`). People and replays read and resolve dead letters through this module.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FAR = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which dead letters; None means any. Times in micros, `until` not included."""
+    """A filter of dead letters; None matches any. Times in microseconds, `until` is exclusive."""
 
     status: str | None = "open"
     kind: str | None = None
@@ -36,10 +36,10 @@ class Wanted:
 
 
 class DeadLetter(NamedTuple):
-    """A run or a delivery that used up its attempts or is poison.
+    """A run or a delivery that used up its attempts or failed permanently.
 
-    `subject` is the run, or the message in the dead-letter topic; `message_id`, `round` and
-    `subscription` say which delivery died. `customer_id` is None for the house's own messages.
+    `subject` is the run, or the message in the dead-letter topic. `message_id`, `round` and
+    `subscription` identify the failed delivery. `customer_id` is None for system messages.
     """
 
     dead_letter_id: int
@@ -71,7 +71,7 @@ class DeadLetter(NamedTuple):
 
 
 class LetterGroup(NamedTuple):
-    """Dead letters with the same origin and the same kind of error; `latest` is one to look at."""
+    """Dead letters with the same origin and error type; `latest` is the id of the newest."""
 
     kind: str
     pipeline: str | None
@@ -88,7 +88,7 @@ class LetterGroup(NamedTuple):
 def dead_letter_find(
     tx: Tx, wanted: Wanted, *, before: int = FAR, limit: int = 50
 ) -> list[DeadLetter]:
-    """Dead letters, newest first."""
+    """Return dead letters, newest first."""
     params = asdict(wanted) | {"before": before, "limit": limit}
     return [DeadLetter._make(row) for row in tx.rows("dead_letter_find", params)]
 
@@ -100,7 +100,7 @@ def dead_letter_get(
     run_id: int | None = None,
     customer: int | None = None,
 ) -> DeadLetter | None:
-    """One dead letter, by its own id or by its run's."""
+    """Return one dead letter, by its own id or by run id."""
     if run_id is None:
         params = {"dead_letter_id": dead_letter_id, "customer": customer}
         row = first(tx.rows("dead_letter_get", params))
@@ -110,20 +110,20 @@ def dead_letter_get(
 
 
 def dead_letter_groups(tx: Tx, wanted: Wanted, *, limit: int = 50) -> list[LetterGroup]:
-    """Dead letters by origin and error type, the most numerous first."""
+    """Group dead letters by origin and error type, largest group first."""
     rows = tx.rows("dead_letter_groups", asdict(wanted) | {"limit": limit})
     return [LetterGroup._make(row) for row in rows]
 
 
 def dead_letter_count(tx: Tx, wanted: Wanted) -> int:
-    """How many there are."""
+    """Count matching dead letters."""
     return int(one(tx.rows("dead_letter_count", asdict(wanted)))[0])
 
 
 def dead_letter_resolve_many(
     tx: Tx, closed: Sequence[tuple[int, str]], *, status: str, actor: str
 ) -> set[int]:
-    """Close (dead letter, resolution) as replayed or discarded; answers those that were open."""
+    """Resolve (dead letter, resolution) pairs as replayed or discarded. Return those resolved."""
     if not closed:
         return set()
     rows = tx.rows("dead_letter_resolve_many", {"status": status, "actor": actor}, closed)
@@ -131,12 +131,12 @@ def dead_letter_resolve_many(
 
 
 def dead_letter_hold(tx: Tx, dead_letter_id: int) -> bool:
-    """Whether a dead letter is open; then nobody else closes it before the transaction ends."""
+    """Lock a dead letter until the transaction ends. Return False if it is not open."""
     return bool(tx.rows("dead_letter_hold", {"dead_letter_id": dead_letter_id}))
 
 
 def run_replays(tx: Tx, run_id: int) -> int:
-    """How often what this run was for has been replayed from a dead letter."""
+    """Return how often this run's work has been replayed from a dead letter."""
     return int(one(tx.rows("run_replays", {"run_id": run_id}))[0])
 
 

@@ -1,7 +1,7 @@
-"""Read models: a customer's metrics, the overview, table sizes.
+"""Read models: metrics of a customer, the overview, table sizes.
 
-Sums come from folded tables wherever a period is closed, so that they cost the same with ten
-million ended runs as with ten.
+Closed periods are read from pre-aggregated tables, so that a query costs the same with ten million
+ended runs as with ten.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ProviderMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What is going on, and what ended since midnight UTC."""
+    """Counts of live runs, and of runs that ended since midnight UTC."""
 
     pending: int
     ready: int
@@ -44,7 +44,7 @@ class Overview:
 
 
 def customer_metrics(tx: Tx, customer: int, slot_from: int, slot_to: int) -> list[ProviderMetrics]:
-    """Sums per provider of the runs whose slot lies in the window."""
+    """Return sums per provider of the runs whose scheduled time lies in the window."""
     day_from = -(-slot_from // DAY) * DAY
     day_to = slot_to // DAY * DAY
     if day_to < day_from:
@@ -72,7 +72,7 @@ def customer_metrics(tx: Tx, customer: int, slot_from: int, slot_to: int) -> lis
 
 
 def overview(tx: Tx, customer: int | None = None) -> Overview:
-    """Counts of live runs and of those that ended today; everybody's, or one customer's."""
+    """Count live runs and runs that ended today, for all customers or for one."""
     is_one = customer is not None
     params = {"customer": customer} if is_one else {}
     in_hand = tx.rows("overview_live_customer" if is_one else "overview_live", params)
@@ -107,5 +107,5 @@ def overview(tx: Tx, customer: int | None = None) -> Overview:
 
 
 def store_sizes(tx: Tx) -> dict[str, int]:
-    """Rough row counts of the tables."""
+    """Return approximate row counts of the tables."""
     return {row[0]: int(row[1]) for row in tx.rows("store_sizes")}

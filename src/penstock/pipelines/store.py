@@ -1,8 +1,8 @@
-"""Registering declared pipelines: names become numbers, once per change of the declaration.
+"""Registration of declared pipelines: assigns numeric keys to names, once per changed declaration.
 
-Every process registers what it knows when it starts; an unchanged digest writes nothing. Processors
-that a new declaration no longer has are retired, not removed: their runs stay claimable by workers
-that still know them, and no run is ever lost to a rolling deploy.
+Every process registers its pipelines when it starts; an unchanged digest writes nothing. Processors
+missing from a new declaration are retired, not deleted: workers that still know them can claim
+their runs, so that a rolling deploy loses no run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Numbers: TypeAlias = dict[tuple[str, str], int]
 
 
 def pipeline_register(tx: Tx, pipeline: Pipeline) -> Numbers:
-    """Store the declaration when it changed; returns (phase, processor) → number.
+    """Store the declaration if it changed. Return (phase, processor) → key.
 
     Raises DeclarationError when the declaration contradicts itself.
     """
@@ -77,7 +77,7 @@ def _processor_register(
 
 
 def limits_text(pipeline: Pipeline, processor: Processor) -> str | None:
-    """What is kept with a processor of the limits its runs need; None when there are none."""
+    """Return the stored form of the limits that a processor's runs need; None if it needs none."""
     needs = needs_of(processor.terms)
     if not needs:
         return None

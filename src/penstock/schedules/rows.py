@@ -73,7 +73,7 @@ class TickCounts(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """A slot of a config whose pipeline has phases."""
+    """An occurrence of a config whose pipeline has phases."""
 
     config_id: int
     slot: Micros
@@ -81,7 +81,7 @@ class Slot(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How late slots share the start rate: from `cursor` on, one start every `gap_us`."""
+    """How late occurrences share the start rate: from `cursor` on, one start every `gap_us`."""
 
     cursor: Micros | None
     gap_us: Micros

@@ -1,6 +1,6 @@
-"""Upkeep: partitions ahead, folding behind, retention. Safe in any number of replicas.
+"""Upkeep: future partitions, aggregation, retention. Safe in any number of replicas.
 
-Folding keeps an exact horizon: what ended up to it is in the folded sums, what ended later is read
+Aggregation keeps an exact horizon: runs that ended before it are in the sums, later ones are read
 from history. The horizon stays ten minutes behind, longer than any transaction may take.
 """
 
@@ -14,24 +14,24 @@ from penstock.db.store import Tx, first, one
 FOLD_BEHIND_US = 10 * MINUTE
 CHUNK = 5_000
 IDLE_LIMIT_US = 7 * DAY
-"""So long a limit that runs made by its name is kept without being used."""
+"""How long an unused limit that runs created is kept."""
 
 
 def disk_risks(tx: Tx) -> list[str]:
-    """The server's settings that are off and would let a commit be forgotten."""
+    """Return server settings that are off and risk losing committed transactions."""
     return [str(name) for (name,) in tx.rows("disk_risks")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long ended things are kept, in microseconds."""
+    """How long ended records are kept, in microseconds."""
 
     history_us: int = 365 * DAY
     journal_us: int = 365 * DAY
     ledger_us: int = 365 * DAY
     flows_us: int = 7 * DAY
     settled_us: int = 32 * DAY
-    """How deliveries ended: a day longer than the longest retention of messages."""
+    """Settled deliveries: one day longer than the longest message retention."""
     marks_us: int = 7 * DAY
     """Dedupe ids of publishers."""
     logs_us: int = 365 * DAY
@@ -39,13 +39,13 @@ class Retention:
 
 
 def partitions_ensure(tx: Tx, weeks: int = 4) -> int:
-    """Create the partitions of the coming weeks; returns how many were missing."""
+    """Create the partitions of the coming weeks. Return how many were missing."""
     rows = tx.rows("partitions_ensure", {"weeks": weeks})
     return int(rows[0][0]) if rows else 0
 
 
 def prune(tx: Tx, retention: Retention) -> dict[str, int]:
-    """Remove what is older than its retention; returns rows removed (partitions count as none)."""
+    """Delete rows past their retention. Return deleted rows by kind; dropped partitions count 0."""
     now = tx.now()
     chunk = {"n": CHUNK}
     return {
@@ -74,9 +74,9 @@ def _prune_logs(tx: Tx, until: dict[str, int]) -> dict[str, int]:
 
 
 def _prune_journal(tx: Tx, before: int) -> int:
-    """Remove entries of blocks that were sealed before the time, and nothing that was not.
+    """Delete entries of blocks sealed before the time; unsealed entries are kept.
 
-    From then on verification asks of those blocks only that they chain (`journal_pruned_to`).
+    From then on, verification only checks the chain of those blocks (`journal_pruned_to`).
     """
     unsealed = first(tx.rows("journal_unsealed_at", {"before": before}))
     until = before if unsealed is None else min(before, unsealed[0] - FOLD_BEHIND_US)
@@ -85,7 +85,7 @@ def _prune_journal(tx: Tx, before: int) -> int:
 
 
 def fold(tx: Tx) -> int:
-    """Fold deltas and closed periods into sums; returns microseconds the horizon moved."""
+    """Aggregate deltas and closed periods into sums. Return by how much the horizon moved."""
     now = tx.now()
     soon = now + HOUR
     rows, groups = one(tx.rows("sums_foldable", {"before": soon}))

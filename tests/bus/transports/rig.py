@@ -1,7 +1,7 @@
-"""Transports under one suite: each brings a rig that makes time pass in its own way.
+"""Transports under one suite: each provides a rig that advances time in its own way.
 
-A test asks the rig's capabilities before it relies on more than at-least-once. Another broker joins
-by adding its rig to `RIGS`; what it cannot do, it says in its capabilities.
+A test checks the rig's capabilities before it relies on more than at-least-once delivery. Another
+broker joins by adding its rig to `RIGS`; its capabilities say what it cannot do.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from penstock.testing.clock import VirtualClock
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """A transport, another connection to the same broker, and how time passes for both."""
+    """A transport, another connection to the same broker, and how to advance time for both."""
 
     bus: Transport
     other: Transport
     pass_seconds: Callable[[float], None]
 
     def declare(self, name: str = "work", **more: object) -> str:
-        """A subscription called `name` on a topic of its own, with dead letters to be read.
+        """Declare a subscription called `name` on its own topic, with a dead-letter subscription.
 
         Returns the topic's name; `<name>.dead` reads the dead letters.
         """
@@ -54,22 +54,22 @@ class Rig:
         return self.bus.publish(topic, made)
 
     def pull(self, name: str = "work", n: int = 100) -> list[Delivery]:
-        """What is there now, waiting for nobody."""
+        """Return the messages that are ready now, without waiting."""
         return self.bus.pull(name, max_messages=n)
 
     def one(self, name: str = "work") -> Delivery:
-        """The one message that is there."""
+        """Return the only ready message."""
         (found,) = self.pull(name)
         return found
 
 
 def bodies(deliveries: Sequence[Delivery]) -> list[str]:
-    """What was delivered, as text."""
+    """Return the delivered content as text."""
     return [delivery.data.decode() for delivery in deliveries]
 
 
 def embedded(engine: str, request: pytest.FixtureRequest) -> Iterator[Rig]:
-    """The embedded bus on one engine, under a clock that the rig moves."""
+    """The embedded bus on one engine, under a clock that the rig advances."""
     clock: VirtualClock = request.getfixturevalue("clock")
     store: Store
     if engine == "postgres":
@@ -105,7 +105,7 @@ RIGS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Rig]]] = {
     ]
 )
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    """Every transport that is reachable from here."""
+    """Every transport that is reachable."""
     for made in RIGS[str(request.param)](request):
         yield made
         made.bus.close()

@@ -1,4 +1,4 @@
-"""Every transport: what is published arrives as it was, at who asked for it, and is acked once."""
+"""Every transport: messages arrive unchanged, at each subscription, and are acked once."""
 
 import threading
 
@@ -18,8 +18,8 @@ ODD = [
 ]
 
 
-def test_what_arrives_is_what_was_published(rig: Rig) -> None:
-    """Bytes, attributes and ordering keys survive, whatever is in them."""
+def test_messages_arrive_unchanged(rig: Rig) -> None:
+    """Content, attributes and ordering keys are preserved, whatever they contain."""
     topic = rig.declare()
     ids = rig.bus.publish(topic, ODD)
     got = rig.pull()
@@ -34,7 +34,7 @@ def test_what_arrives_is_what_was_published(rig: Rig) -> None:
 
 
 def test_every_subscription_gets_its_own_copy(rig: Rig) -> None:
-    """Subscriptions of a topic do not know of each other; late ones begin when they begin."""
+    """Subscriptions of a topic are independent; a new one receives only later messages."""
     topic = rig.declare()
     rig.publish(topic, "early")
     rig.bus.declare([], [SubscriptionSpec(name="second", topic=topic)])
@@ -47,7 +47,7 @@ def test_every_subscription_gets_its_own_copy(rig: Rig) -> None:
 
 
 def test_two_consumers_share(rig: Rig) -> None:
-    """A message is handed to one of them; `max_messages` bounds a pull; oldest first."""
+    """A message is delivered to one of them; `max_messages` bounds a pull; oldest first."""
     topic = rig.declare()
     rig.publish(topic, *"abcde")
     first = rig.bus.pull("work", max_messages=2)
@@ -58,7 +58,7 @@ def test_two_consumers_share(rig: Rig) -> None:
 
 
 def test_nothing_published_nothing_pulled(rig: Rig) -> None:
-    """Empty calls are calls."""
+    """Empty calls succeed."""
     topic = rig.declare()
     assert rig.bus.publish(topic, []) == []
     assert rig.pull() == []
@@ -67,7 +67,7 @@ def test_nothing_published_nothing_pulled(rig: Rig) -> None:
 
 
 def test_declaring_again(rig: Rig) -> None:
-    """Again is a no-op, a change is applied, what cannot change is refused by name."""
+    """Repeating is a no-op, a change is applied, an immutable setting is refused by name."""
     topic = rig.declare()
     rig.publish(topic, "kept")
     rig.declare()
@@ -81,17 +81,17 @@ def test_declaring_again(rig: Rig) -> None:
 
 
 def test_unknown_names(rig: Rig) -> None:
-    """What is not there is not found, by what it was called."""
+    """Unknown names raise NotFound with that name."""
     with pytest.raises(NotFound, match="nowhere"):
         rig.publish("nowhere", "x")
     for call in (
-        lambda: rig.pull("nobody"),
-        lambda: rig.bus.ack("nobody", []),
-        lambda: rig.bus.nack("nobody", []),
-        lambda: rig.bus.extend("nobody", [], 10),
-        lambda: rig.bus.declare([], [SubscriptionSpec(name="new", topic="nobody")]),
+        lambda: rig.pull("unknown"),
+        lambda: rig.bus.ack("unknown", []),
+        lambda: rig.bus.nack("unknown", []),
+        lambda: rig.bus.extend("unknown", [], 10),
+        lambda: rig.bus.declare([], [SubscriptionSpec(name="new", topic="unknown")]),
     ):
-        with pytest.raises(NotFound, match="nobody"):
+        with pytest.raises(NotFound, match="unknown"):
             call()
 
 
@@ -117,7 +117,7 @@ def test_declaring_is_all_or_nothing(rig: Rig) -> None:
     ],
 )
 def test_refused_messages_leave_nothing(rig: Rig, message: Outgoing) -> None:
-    """One bad message among good ones: the batch is refused, nothing of it is there."""
+    """One invalid message among valid ones: the batch is refused and nothing is written."""
     topic = rig.declare()
     with pytest.raises(InvalidInput, match=r"messages\[1\]"):
         rig.bus.publish(topic, [Outgoing(data=b"good"), message])
@@ -125,7 +125,7 @@ def test_refused_messages_leave_nothing(rig: Rig, message: Outgoing) -> None:
 
 
 def test_filters(rig: Rig) -> None:
-    """A subscription gets what its filter lets through; the rest is not there for it."""
+    """A subscription receives only the messages that match its filter."""
     if not rig.bus.capabilities.attribute_filters:
         pytest.skip("no attribute filters")
     topic = rig.declare(filter='attributes.region = "eu" AND NOT attributes:test')
@@ -137,7 +137,7 @@ def test_filters(rig: Rig) -> None:
 
 
 def test_dedupe(rig: Rig) -> None:
-    """The same id and body: the first message's id. Another body: refused, nothing written."""
+    """The same id and body return the first message's id; another body is refused."""
     if not rig.bus.capabilities.publish_dedupe:
         pytest.skip("no dedupe at publishing")
     topic = rig.declare()
@@ -163,8 +163,8 @@ def test_dedupe(rig: Rig) -> None:
     assert rig.bus.publish(other, [Outgoing(data=b"its own", dedupe_id="d1")]) != [first]
 
 
-def test_bad_numbers(rig: Rig) -> None:
-    """Out of bounds is refused by name before anything happens."""
+def test_numbers_out_of_bounds(rig: Rig) -> None:
+    """Values out of bounds are refused by name before anything happens."""
     rig.declare()
     for n in (0, -1, 1001):
         with pytest.raises(InvalidInput, match="max_messages"):
@@ -175,7 +175,7 @@ def test_bad_numbers(rig: Rig) -> None:
 
 
 def test_waiting_for_a_message(rig: Rig) -> None:
-    """A pull that waits gets what is published meanwhile."""
+    """A pull that waits receives messages published in the meantime."""
     topic = rig.declare()
     got: list[list[Delivery]] = []
     waiting = threading.Thread(target=lambda: got.append(rig.bus.pull("work", wait_seconds=30)))
@@ -185,8 +185,8 @@ def test_waiting_for_a_message(rig: Rig) -> None:
     assert [bodies(one) for one in got] == [["late"]]
 
 
-def test_waiting_in_vain(rig: Rig) -> None:
-    """A pull that waits for nothing comes back with nothing."""
+def test_waiting_without_a_message(rig: Rig) -> None:
+    """A pull that waits and receives no message returns empty."""
     rig.declare()
     assert rig.bus.pull("work", wait_seconds=0.01) == []
 

@@ -1,4 +1,4 @@
-"""Every transport with ordering keys: one in flight per key, in publish order, whatever happens."""
+"""Ordering keys on every transport: one in flight per key, in publish order."""
 
 import pytest
 
@@ -8,14 +8,14 @@ from tests.bus.transports.rig import Rig, bodies
 
 @pytest.fixture
 def ordered(rig: Rig) -> tuple[Rig, str]:
-    """A rig with an ordered subscription, and its topic."""
+    """Return a rig with an ordered subscription, and its topic."""
     if not rig.bus.capabilities.ordering_keys:
         pytest.skip("no ordering keys")
     return rig, rig.declare(is_ordered=True)
 
 
 def send(rig: Rig, topic: str, *texts: str) -> None:
-    """Publish in one call; the first letter of a text is its key, "-" is none."""
+    """Publish in one call; the first character of a text is its key, "-" is none."""
     rig.bus.publish(
         topic,
         [Outgoing(data=t.encode(), ordering_key=None if t[0] == "-" else t[0]) for t in texts],
@@ -23,7 +23,7 @@ def send(rig: Rig, topic: str, *texts: str) -> None:
 
 
 def test_one_in_flight_per_key(ordered: tuple[Rig, str]) -> None:
-    """The next of a key comes when the one before is acked; others do not wait for it."""
+    """The next message of a key comes after the previous one is acked; other keys do not wait."""
     rig, topic = ordered
     send(rig, topic, "a1", "a2", "b1", "-1", "a3", "-2", "b2")
     first = rig.pull()
@@ -39,7 +39,7 @@ def test_one_in_flight_per_key(ordered: tuple[Rig, str]) -> None:
 
 
 def test_order_through_failures(ordered: tuple[Rig, str]) -> None:
-    """A key waits through backoff and lapse of its first message; nobody overtakes."""
+    """A key waits through backoff and lapse of its first message, without overtaking."""
     rig, topic = ordered
     send(rig, topic, "a1", "a2", "b1")
     a1, b1 = rig.pull()
@@ -60,7 +60,7 @@ def test_order_through_failures(ordered: tuple[Rig, str]) -> None:
 
 
 def test_a_dead_letter_frees_its_key(ordered: tuple[Rig, str]) -> None:
-    """Poison at the head of a key goes to the dead letters and the next one comes."""
+    """Poison at the head of a key is dead-lettered, and the next message comes."""
     rig, topic = ordered
     send(rig, topic, "a1", "a2", "a3")
     rig.bus.nack("work", [Nack(ack_id=rig.one().ack_id, kind=ErrorKind.POISON)])
@@ -75,15 +75,15 @@ def test_a_dead_letter_frees_its_key(ordered: tuple[Rig, str]) -> None:
     assert second.data == b"a3"
 
 
-def test_the_whole_of_many_keys_in_order(ordered: tuple[Rig, str]) -> None:
+def test_many_keys_in_order(ordered: tuple[Rig, str]) -> None:
     """Two consumers drain 20 keys: every key's messages come in publish order, none twice."""
     rig, topic = ordered
     sent = [f"{chr(97 + n % 20)}{n // 20}" for n in range(100)]
     for n in range(0, 100, 7):
         send(rig, topic, *sent[n : n + 7])
     seen: list[str] = []
-    for turn in range(60):
-        bus = (rig.bus, rig.other)[turn % 2]
+    for step in range(60):
+        bus = (rig.bus, rig.other)[step % 2]
         got = bus.pull("work", max_messages=9)
         assert len({d.ordering_key for d in got}) == len(got)
         seen += bodies(got)
@@ -93,8 +93,8 @@ def test_the_whole_of_many_keys_in_order(ordered: tuple[Rig, str]) -> None:
     assert len(seen) == len(sent)
 
 
-def test_without_order_keys_mean_nothing(rig: Rig) -> None:
-    """An unordered subscription hands messages of one key out at once."""
+def test_unordered_subscriptions_ignore_keys(rig: Rig) -> None:
+    """An unordered subscription delivers messages of one key at once."""
     topic = rig.declare()
     send(rig, topic, "a1", "a2", "a3")
     assert [(d.data, d.ordering_key) for d in rig.pull()] == [

@@ -26,12 +26,12 @@ ADDED = {
 
 
 def nack(rig: Rig, delivery: Delivery, **more: object) -> list[Settling]:
-    """Give one delivery back."""
+    """Nack one delivery."""
     return rig.bus.nack(delivery.subscription, [Nack(ack_id=delivery.ack_id, **more)])  # type: ignore[arg-type]
 
 
 def test_held_messages_are_not_delivered_again(rig: Rig) -> None:
-    """Not before the deadline, not after the ack."""
+    """Not before the deadline, and not after the ack."""
     topic = rig.declare()
     rig.publish(topic, "x")
     got = rig.one()
@@ -42,8 +42,8 @@ def test_held_messages_are_not_delivered_again(rig: Rig) -> None:
     assert rig.pull() == []
 
 
-def test_a_lapsed_message_comes_again(rig: Rig) -> None:
-    """After its deadline and the backoff, as the next attempt; the old ack id is worth nothing."""
+def test_a_lapsed_message_is_redelivered(rig: Rig) -> None:
+    """It comes after its deadline and the backoff, as the next attempt; the old ack id is stale."""
     topic = rig.declare()
     rig.publish(topic, "x")
     first = rig.one()
@@ -60,7 +60,7 @@ def test_a_lapsed_message_comes_again(rig: Rig) -> None:
 
 
 def test_acking_late(rig: Rig) -> None:
-    """After the deadline a lapsed delivery is stale, and comes again."""
+    """After the deadline, a lapsed delivery is stale and is delivered again."""
     if not rig.bus.capabilities.stale_acks_refused:
         pytest.skip("late acks may count")
     topic = rig.declare()
@@ -73,7 +73,7 @@ def test_acking_late(rig: Rig) -> None:
 
 
 def test_acking_twice_and_after_a_nack(rig: Rig) -> None:
-    """The first word counts."""
+    """The first call counts; later ones are stale."""
     topic = rig.declare()
     rig.publish(topic, "a", "b", "c")
     a, b, c = rig.pull()
@@ -89,27 +89,27 @@ def test_acking_twice_and_after_a_nack(rig: Rig) -> None:
 
 
 def test_foreign_and_forged_ack_ids(rig: Rig) -> None:
-    """Another subscription's ack id is stale, what is no ack id is refused; nothing changes."""
+    """Another subscription's ack id is stale, a malformed one is refused; nothing changes."""
     here, there = rig.declare(), rig.declare("other")
-    rig.publish(here, "mine")
-    rig.publish(there, "theirs")
-    mine, theirs = rig.one("work"), rig.one("other")
-    assert rig.bus.ack("work", [theirs.ack_id]) == [STALE]
-    assert rig.bus.extend("work", [theirs.ack_id, mine.ack_id], 60) == [STALE, DONE]
-    assert rig.bus.nack("work", [Nack(ack_id=theirs.ack_id)]) == [STALE]
-    for forged in ("", "x", mine.ack_id[:-1], mine.ack_id.swapcase(), mine.ack_id + "A", "é" * 32):
+    rig.publish(here, "own")
+    rig.publish(there, "foreign")
+    own, foreign = rig.one("work"), rig.one("other")
+    assert rig.bus.ack("work", [foreign.ack_id]) == [STALE]
+    assert rig.bus.extend("work", [foreign.ack_id, own.ack_id], 60) == [STALE, DONE]
+    assert rig.bus.nack("work", [Nack(ack_id=foreign.ack_id)]) == [STALE]
+    for forged in ("", "x", own.ack_id[:-1], own.ack_id.swapcase(), own.ack_id + "A", "é" * 32):
         with pytest.raises(InvalidInput, match=r"ack_ids\[1\]"):
-            rig.bus.ack("work", [mine.ack_id, forged])
+            rig.bus.ack("work", [own.ack_id, forged])
         with pytest.raises(InvalidInput, match=r"ack_ids\[0\]"):
             rig.bus.nack("work", [Nack(ack_id=forged)])
         with pytest.raises(InvalidInput, match=r"ack_ids\[0\]"):
             rig.bus.extend("work", [forged], 10)
-    assert rig.bus.ack("work", [mine.ack_id]) == [DONE]
-    assert rig.bus.ack("other", [theirs.ack_id]) == [DONE]
+    assert rig.bus.ack("work", [own.ack_id]) == [DONE]
+    assert rig.bus.ack("other", [foreign.ack_id]) == [DONE]
 
 
 def test_extension(rig: Rig) -> None:
-    """Moves the deadline both ways, counts nothing, and 0 gives the message back."""
+    """An extension moves the deadline both ways and counts nothing; 0 releases the message."""
     topic = rig.declare()
     rig.publish(topic, "x")
     first = rig.one()
@@ -128,7 +128,7 @@ def test_extension(rig: Rig) -> None:
 
 
 def test_backoff_grows(rig: Rig) -> None:
-    """A refused message comes again after 10, 20, 40 ... seconds and not a moment before."""
+    """A nacked message is redelivered after 10, 20, 40 ... seconds, not earlier."""
     topic = rig.declare(max_attempts=9)
     rig.publish(topic, "x")
     for wait in (10, 20, 40, 80):
@@ -139,8 +139,8 @@ def test_backoff_grows(rig: Rig) -> None:
     assert rig.one().attempt == 5
 
 
-def test_a_nack_may_ask_for_longer(rig: Rig) -> None:
-    """The asked delay lengthens the backoff and never shortens it."""
+def test_a_nack_may_request_a_longer_delay(rig: Rig) -> None:
+    """The requested delay lengthens the backoff and never shortens it."""
     topic = rig.declare()
     rig.publish(topic, "a", "b")
     a, b = rig.pull()
@@ -154,8 +154,8 @@ def test_a_nack_may_ask_for_longer(rig: Rig) -> None:
         nack(rig, b, delay_us=-1)
 
 
-def test_used_up_attempts_make_a_dead_letter(rig: Rig) -> None:
-    """Nacks and lapses count alike; the fifth failure dies; bytes and attributes are the same."""
+def test_exhausted_attempts_make_a_dead_letter(rig: Rig) -> None:
+    """Nacks and lapses count alike; the fifth failure dead-letters the unchanged message."""
     topic = rig.declare()
     (message_id,) = rig.publish(topic, "\x00ü", attributes={"a": "1"}, ordering_key="k")
     for n in range(1, 6):
@@ -184,8 +184,8 @@ def test_used_up_attempts_make_a_dead_letter(rig: Rig) -> None:
         assert rig.pull("work.dead") == rig.pull() == []
 
 
-def test_what_was_not_tried_is_given_back(rig: Rig) -> None:
-    """Ready at once, in its old place, for anybody; the ack id is spent, the attempt is not."""
+def test_release_of_untried_messages(rig: Rig) -> None:
+    """Ready at once, in its old position, for any consumer; no attempt is counted."""
     topic = rig.declare()
     rig.publish(topic, "a", "b")
     if not rig.bus.capabilities.release_without_attempt:
@@ -196,8 +196,8 @@ def test_what_was_not_tried_is_given_back(rig: Rig) -> None:
     for _ in range(7):  # more often than there are attempts
         first, second = rig.pull()
         assert (first.attempt, second.attempt) == (1, 1)
-        told = rig.bus.release("work", [first.ack_id, first.ack_id, second.ack_id])
-        assert told == [DONE, STALE, DONE]
+        results = rig.bus.release("work", [first.ack_id, first.ack_id, second.ack_id])
+        assert results == [DONE, STALE, DONE]
         assert rig.bus.release("work", [first.ack_id]) == [STALE]
         assert rig.bus.ack("work", [first.ack_id]) == nack(rig, first) == [STALE]
         assert rig.bus.extend("work", [first.ack_id], 60) == [STALE]
@@ -213,8 +213,8 @@ def test_what_was_not_tried_is_given_back(rig: Rig) -> None:
     assert rig.one().attempt == 2
 
 
-def test_poison_dies_at_once(rig: Rig) -> None:
-    """No pointless retries, and nobody behind it waits."""
+def test_poison_is_dead_lettered_at_once(rig: Rig) -> None:
+    """There are no pointless retries, and messages behind it do not wait."""
     if not rig.bus.capabilities.nack_with_error:
         pytest.skip("a nack has no reason")
     topic = rig.declare()
@@ -230,7 +230,7 @@ def test_poison_dies_at_once(rig: Rig) -> None:
 
 
 def test_without_a_dead_letter_policy(rig: Rig) -> None:
-    """Nothing dies: poison and the worn out wait, ever longer, and come again."""
+    """Nothing is dead-lettered: poison and exhausted messages return after growing delays."""
     topic = rig.declare(dead_letter_topic=None)
     rig.publish(topic, "x")
     for n in range(1, 9):
@@ -243,16 +243,16 @@ def test_without_a_dead_letter_policy(rig: Rig) -> None:
 
 
 def test_a_mixed_batch(rig: Rig) -> None:
-    """Acks, nacks and poison of one pull each go their way, in one call each."""
+    """Acks, nacks and poison of one pull are handled in one call each."""
     topic = rig.declare()
     rig.publish(topic, *"abcdef")
     got = rig.pull()
-    told = rig.bus.nack(
+    results = rig.bus.nack(
         "work",
         [Nack(ack_id=d.ack_id, kind=ErrorKind.POISON if d.data in b"ab" else ErrorKind.TRANSIENT)
          for d in got[:4]],
     )  # fmt: skip
-    assert told == [DONE] * 4
+    assert results == [DONE] * 4
     assert rig.bus.ack("work", [d.ack_id for d in got]) == [STALE] * 4 + [DONE] * 2
     assert bodies(rig.pull("work.dead")) == ["a", "b"]
     rig.pass_seconds(10)

@@ -1,4 +1,4 @@
--- API keys and the server's own secrets; whether the second wall between customers stands.
+-- API keys and the server's own secrets; whether tenant isolation is available.
 
 -- fragment: key_columns
 -- In the order of keys.KeyRow.
@@ -17,7 +17,7 @@ RETURNING key_id;
 
 -- name: key_get
 -- One key by its id.
--- scope: system (a caller is looked up before it is known whose it is)
+-- scope: system (a key is looked up before its customer is known)
 SELECT {{key_columns}} {{key_joins}} WHERE k.key_id = :key_id;
 
 -- name: key_list
@@ -29,26 +29,26 @@ WHERE k.key_id > :after AND (CAST(:customer AS bigint) IS NULL OR k.customer = :
 ORDER BY k.key_id LIMIT :limit;
 
 -- name: key_rotate
--- Give a key a new secret; the old one holds for a while. What is revoked stays so.
+-- Replace a key's secret; the old one stays valid for a while. Revoked keys are left alone.
 -- scope: system (keys belong to the installation)
 UPDATE api_keys SET previous_hash = hash, previous_until = {{now}} + :overlap_us, hash = :hash
 WHERE key_id = :key_id AND revoked_at IS NULL RETURNING previous_until;
 
 -- name: key_revoke
--- End a key for good.
+-- Revoke a key permanently.
 -- scope: system (keys belong to the installation)
 UPDATE api_keys SET revoked_at = {{now}}, revoked_by = :actor
 WHERE key_id = :key_id AND revoked_at IS NULL RETURNING revoked_at;
 
 -- name: key_touch
--- Remember that a key was used, at most once a minute.
+-- Record that a key was used, at most once a minute.
 -- scope: system (keys belong to the installation)
 UPDATE api_keys SET last_used_at = {{now}}
 WHERE key_id = :key_id AND (last_used_at IS NULL OR last_used_at < {{now}} - 60000000)
 RETURNING key_id;
 
 -- name: secret_ensure
--- A secret of the installation; whoever comes first decides it.
+-- Return a secret of the installation; the first caller's value is kept.
 -- scope: system (secrets belong to the installation)
 INSERT INTO secrets (name, value, created_at) VALUES (:name, :value, {{now}})
 ON CONFLICT (name) DO NOTHING;
@@ -60,6 +60,6 @@ SELECT value FROM secrets WHERE name = :name;
 SELECT value FROM secrets WHERE name = :name;
 
 -- name: secret_swap
--- Another value, unless somebody else changed it meanwhile.
+-- Replace a secret, unless it changed in the meantime.
 -- scope: system (secrets belong to the installation)
 UPDATE secrets SET value = :value WHERE name = :name AND value = :before RETURNING name;

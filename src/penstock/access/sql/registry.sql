@@ -1,7 +1,7 @@
--- Names and what they stand for: customers, pools, pipelines, processors, counters.
+-- Names and their numeric keys: customers, pools, pipelines, processors.
 
 -- name: customer_ensure_many
--- Ids of customers by name, created on first sight.
+-- Keys of customers by name; missing customers are created.
 -- scope: system (creates the customer rows themselves)
 -- batch: customer_id text
 INSERT INTO customers (customer_id, created_at)
@@ -10,19 +10,19 @@ ON CONFLICT (customer_id) DO NOTHING;
 SELECT c.customer, c.customer_id FROM {{batch}} JOIN customers c ON c.customer_id = batch.customer_id;
 
 -- name: customer_get
--- The id of a customer by name.
--- scope: system (looks a customer up)
+-- The key of a customer by name.
+-- scope: system (looks up a customer)
 SELECT customer FROM customers WHERE customer_id = :customer_id;
 
 -- name: pool_ensure
--- The id of a worker pool.
--- scope: system (pools belong to nobody)
+-- The key of a worker pool; a missing pool is created.
+-- scope: system (pools have no customer)
 INSERT INTO pools (name) VALUES (:name) ON CONFLICT (name) DO NOTHING;
 SELECT pool FROM pools WHERE name = :name;
 
 -- name: pipeline_put
 -- Register or update a pipeline declaration.
--- scope: system (declarations belong to nobody)
+-- scope: system (declarations have no customer)
 INSERT INTO pipelines (name, digest, definition, has_flow, updated_at)
 VALUES (:name, :digest, :definition, :has_flow, {{now}})
 ON CONFLICT (name) DO UPDATE SET digest = excluded.digest, definition = excluded.definition,
@@ -31,22 +31,22 @@ RETURNING pipeline;
 
 -- name: pipeline_get
 -- A registered pipeline by name.
--- scope: system (declarations belong to nobody)
+-- scope: system (declarations have no customer)
 SELECT pipeline, digest, definition, has_flow FROM pipelines WHERE name = :name;
 
 -- name: pipeline_list
 -- Every registered pipeline.
--- scope: system (declarations belong to nobody)
+-- scope: system (declarations have no customer)
 SELECT pipeline, name, digest, definition, has_flow FROM pipelines ORDER BY name LIMIT 10000;
 
 -- name: processor_retire
--- Processors that a new declaration no longer has stop being entries of new flows.
--- scope: system (declarations belong to nobody)
+-- Retire the processors of a pipeline; registration revives those that are still declared.
+-- scope: system (declarations have no customer)
 UPDATE processors SET is_current = FALSE WHERE pipeline = :pipeline;
 
 -- name: processor_put
 -- Register or update one processor of a pipeline.
--- scope: system (declarations belong to nobody)
+-- scope: system (declarations have no customer)
 INSERT INTO processors (pipeline, phase, name, pool, is_entry, is_current, max_execution_us, retry,
     rate_second, rate_gb, limits)
 VALUES (:pipeline, :phase, :name, :pool, :is_entry, TRUE, :max_execution_us, :retry,
@@ -59,13 +59,13 @@ RETURNING processor;
 
 -- name: processor_list
 -- Every registered processor with its pipeline's and pool's names.
--- scope: system (declarations belong to nobody)
+-- scope: system (declarations have no customer)
 SELECT p.processor, l.pipeline, l.name, p.phase, p.name, o.name, p.pool, p.is_entry, p.is_current,
     p.max_execution_us
 FROM processors p JOIN pipelines l ON l.pipeline = p.pipeline JOIN pools o ON o.pool = p.pool
 ORDER BY p.processor LIMIT 100000;
 
 -- name: topic_ensure
--- Somebody listens on a topic: from now on its messages are written to the outbox.
--- scope: system (topics belong to nobody)
+-- Create a system topic: from now on its messages are written to the outbox.
+-- scope: system (system topics have no customer)
 INSERT INTO topics (name, created_at) VALUES (:topic, {{now}}) ON CONFLICT (customer, name) DO NOTHING;

@@ -1,7 +1,7 @@
-"""API keys as stored: hashes, never secrets; and the server's own secrets, made on first use.
+"""Stored API keys (hashes, never secrets) and the server's own secrets, created on first use.
 
-The client mints and judges keys; this topic only keeps them. Also says whether the second wall
-between customers (row-level security) stands in this database.
+The client mints and validates keys; this module only stores them. It also reports whether tenant
+isolation by row-level security is available in this database.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class KeyRow(NamedTuple):
 
 
 def key_put(tx: Tx, params: dict[str, Any]) -> int:
-    """Create a key (name, role, customer, hash, rate, created_by, expires_at); returns its id."""
+    """Create a key (name, role, customer, hash, rate, created_by, expires_at). Return its id."""
     return int(one(tx.rows("key_put", params))[0])
 
 
 def key_get(tx: Tx, key_id: int) -> KeyRow | None:
-    """One key, whatever its state."""
+    """Return one key in any state, or None."""
     row = first(tx.rows("key_get", {"key_id": key_id}))
     return None if row is None else KeyRow._make(row)
 
@@ -50,39 +50,39 @@ def key_list(
     after: int = 0,
     limit: int = 100,
 ) -> list[KeyRow]:
-    """Keys in id order; `after` continues an earlier page."""
+    """Return keys in id order; `after` continues an earlier page."""
     params = {"customer": customer, "with_revoked": with_revoked, "after": after, "limit": limit}
     return [KeyRow._make(row) for row in tx.rows("key_list", params)]
 
 
 def key_rotate(tx: Tx, key_id: int, hash: str, overlap_us: int) -> int | None:
-    """Replace a key's secret; until when the old one holds, None when it was revoked."""
+    """Replace a key's secret. Return the expiry of the old secret; None if the key is revoked."""
     params = {"key_id": key_id, "hash": hash, "overlap_us": overlap_us}
     row = first(tx.rows("key_rotate", params))
     return None if row is None else int(row[0])
 
 
 def key_revoke(tx: Tx, key_id: int, actor: str) -> bool:
-    """End a key; False when it was revoked before."""
+    """Revoke a key. Return False if it was already revoked."""
     return bool(tx.rows("key_revoke", {"key_id": key_id, "actor": actor}))
 
 
 def key_touch(tx: Tx, key_id: int) -> bool:
-    """Remember that a key was used; False when that was done within the last minute."""
+    """Record that a key was used. Return False if that was recorded within the last minute."""
     return bool(tx.rows("key_touch", {"key_id": key_id}))
 
 
 def secret_ensure(tx: Tx, name: str, value: str) -> str:
-    """The server secret of this name, which is `value` unless there was one before."""
+    """Return the server secret of this name; create it with `value` if it does not exist."""
     return str(one(tx.rows("secret_ensure", {"name": name, "value": value}))[0])
 
 
 def secret_get(tx: Tx, name: str) -> str | None:
-    """The server secret of this name, if there is one."""
+    """Return the server secret of this name, or None."""
     row = first(tx.rows("secret_get", {"name": name}))
     return None if row is None else str(row[0])
 
 
 def secret_swap(tx: Tx, name: str, before: str, value: str) -> bool:
-    """Replace a server secret; False when it is no longer what the caller saw."""
+    """Replace a server secret. Return False if it no longer equals `before`."""
     return bool(tx.rows("secret_swap", {"name": name, "before": before, "value": value}))

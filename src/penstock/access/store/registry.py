@@ -1,7 +1,7 @@
-"""Names and their numbers: customers, pools, pipelines, processors.
+"""Names and their numeric keys: customers, pools, pipelines, processors.
 
-Hot tables carry small integers; this topic turns names into them. Numbers never change, so callers
-may cache them for the life of a process.
+Hot tables carry small integers; this module maps names to them. Keys never change, so callers may
+cache them for the life of a process.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from penstock.db.store import Tx, first, one
 
 
 def customer_ensure_many(tx: Tx, names: Iterable[str]) -> dict[str, int]:
-    """Numbers of customers by name, created on first sight."""
+    """Return the keys of customers by name; missing customers are created."""
     batch = [(name,) for name in sorted(set(names))]
     assert all(name for (name,) in batch), "a customer id is never empty"
     return {name: number for number, name in tx.rows("customer_ensure_many", batch=batch)}
 
 
 def customer_get(tx: Tx, customer_id: str) -> int | None:
-    """The number of a customer, or None when it was never seen."""
+    """Return the key of a customer, or None if it does not exist."""
     row = first(tx.rows("customer_get", {"customer_id": customer_id}))
     return None if row is None else int(row[0])
 
 
 def pool_ensure(tx: Tx, name: str) -> int:
-    """The number of a worker pool, created on first sight."""
+    """Return the key of a worker pool; a missing pool is created."""
     return int(one(tx.rows("pool_ensure", {"name": name}))[0])
 
 
 def pipeline_put(tx: Tx, *, name: str, digest: str, definition: str, has_flow: bool) -> int:
-    """Register or update a pipeline declaration; returns its number."""
+    """Register or update a pipeline declaration. Return its key."""
     params = {"name": name, "digest": digest, "definition": definition, "has_flow": has_flow}
     number = int(one(tx.rows("pipeline_put", params))[0])
     text = {"pipeline": number, "digest": digest, "definition": definition}
@@ -43,23 +43,23 @@ def pipeline_put(tx: Tx, *, name: str, digest: str, definition: str, has_flow: b
 
 
 def processor_put(tx: Tx, params: Mapping[str, Any]) -> int:
-    """Register or update one processor of a pipeline; returns its number."""
+    """Register or update one processor of a pipeline. Return its key."""
     return int(one(tx.rows("processor_put", {"limits": None, **params}))[0])
 
 
 def pipeline_get(tx: Tx, name: str) -> tuple[int, str, str, bool] | None:
-    """(number, digest, definition, has_flow) of a registered pipeline."""
+    """Return (key, digest, definition, has_flow) of a registered pipeline, or None."""
     row = first(tx.rows("pipeline_get", {"name": name}))
     return None if row is None else (row[0], row[1], row[2], bool(row[3]))
 
 
 def pipeline_list(tx: Tx) -> list[tuple[int, str, str, str, bool]]:
-    """Every registered pipeline: (number, name, digest, definition, has_flow)."""
+    """Return all registered pipelines: (key, name, digest, definition, has_flow)."""
     return [(r[0], r[1], r[2], r[3], bool(r[4])) for r in tx.rows("pipeline_list")]
 
 
 def processor_list(tx: Tx) -> list[ProcessorRow]:
-    """Every registered processor."""
+    """Return all registered processors."""
     return [
         ProcessorRow(
             processor=r[0], pipeline_no=r[1], pipeline=r[2], phase=r[3], name=r[4], pool=r[5],
@@ -70,7 +70,7 @@ def processor_list(tx: Tx) -> list[ProcessorRow]:
 
 
 def topic_ensure(tx: Tx, topic: str) -> None:
-    """From now on messages of this topic are written to the outbox."""
+    """Create a system topic: from now on its messages are written to the outbox."""
     tx.run("topic_ensure", {"topic": topic})
 
 

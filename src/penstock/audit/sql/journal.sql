@@ -1,7 +1,7 @@
--- Journal, seals, outbox, alerts and remembered requests.
+-- Journal, seals, outbox, alerts and idempotency keys.
 
 -- name: journal_append_many
--- Entries for transitions and decisions, in the transaction they describe.
+-- Insert entries for transitions and decisions, in the transaction they describe.
 -- scope: system (the batch names its customers)
 -- batch: kind text, subject bigint, customer bigint, action text, actor text, from_state text,
 --   to_state text, token bigint, why text, detail text
@@ -12,9 +12,9 @@ SELECT {{now}}, batch.kind, batch.subject, batch.customer, batch.action, batch.a
 FROM {{batch}} ORDER BY ord;
 
 -- name: journal_interrupt_many
--- Held runs are about to go back to the queue: who held them and under which token. Locks them, so
--- that what is noted is what happens.
--- scope: system (holders are known by token)
+-- Record the holder and token of held runs that are about to return to the queue. Locks the runs,
+-- so that the entry matches what happens.
+-- scope: system (by token, known only to the holder)
 -- batch: run_id bigint, token bigint
 INSERT INTO journal (at, kind, subject, customer, action, actor, from_state, to_state, token, why)
 SELECT {{now}}, 'run', r.run_id, r.customer, CAST(:action AS text), CAST(:actor AS text), r.state,
@@ -24,14 +24,14 @@ WHERE r.state = 'CLAIMED' OR (r.state = 'RUNNING' AND CAST(:action AS text) = 'r
 ORDER BY batch.ord {{pg:FOR UPDATE OF r}};
 
 -- name: journal_for_subject
--- Everything that happened to one thing, oldest first.
--- scope: system (the caller checked the subject)
+-- The journal entries of one subject, oldest first.
+-- scope: system (the caller has checked the subject)
 SELECT seq, at, kind, subject, customer, action, actor, from_state, to_state, token, why, detail
 FROM journal WHERE subject = :subject AND kind = :kind ORDER BY at, seq LIMIT :limit;
 
 -- name: journal_unsealed [postgres]
--- The next entries to seal, in commit-safe order: only transactions older than every open one.
--- scope: system (sealing covers everything)
+-- The next entries to seal, in commit-safe order: only of transactions older than every open one.
+-- scope: system (seals cover all customers)
 SELECT j.xid::text, j.seq, j.at, j.kind, j.subject, j.customer, j.action, j.actor, j.from_state,
     j.to_state, j.token, j.why, j.detail
 FROM journal j
@@ -41,18 +41,18 @@ ORDER BY j.xid, j.seq LIMIT :n;
 
 -- name: journal_unsealed [sqlite]
 -- differs because one writer commits in order: seq alone is safe.
--- scope: system (sealing covers everything)
+-- scope: system (seals cover all customers)
 SELECT '0', j.seq, j.at, j.kind, j.subject, j.customer, j.action, j.actor, j.from_state,
     j.to_state, j.token, j.why, j.detail
 FROM journal j WHERE j.seq > :after_seq AND :after_xid IS NOT NULL ORDER BY j.seq LIMIT :n;
 
 -- name: seal_last
--- The newest seal; :lock serializes sealers.
--- scope: system (sealing covers everything)
+-- The newest seal; `seal_lock` serializes sealers.
+-- scope: system (seals cover all customers)
 SELECT block, to_seq, to_xid, head FROM seals ORDER BY block DESC LIMIT 1;
 
 -- name: seal_lock [postgres]
--- One sealer at a time.
+-- Allow one sealer at a time.
 -- scope: system (a lock, no rows)
 SELECT pg_try_advisory_xact_lock(7231009);
 
@@ -63,43 +63,43 @@ SELECT TRUE;
 
 -- name: seal_put
 -- Seal a block of the journal.
--- scope: system (sealing covers everything)
+-- scope: system (seals cover all customers)
 INSERT INTO seals (from_seq, to_seq, to_xid, entries, root, previous, head, sealed_at)
 VALUES (:from_seq, :to_seq, :to_xid, :entries, :root, :previous, :head, {{now}})
 RETURNING block;
 
 -- name: seal_list
 -- Seals in order, for verification.
--- scope: system (sealing covers everything)
+-- scope: system (seals cover all customers)
 SELECT block, from_seq, to_seq, to_xid, entries, root, previous, head, sealed_at FROM seals
 WHERE block > :after ORDER BY block LIMIT :limit;
 
 -- name: outbox_put
--- A message that leaves with this transaction.
--- scope: system (topics belong to nobody)
+-- Insert a message that is sent with this transaction.
+-- scope: system (system topics have no customer)
 INSERT INTO outbox (topic, ordering_key, payload, created_at)
 VALUES (:topic, :ordering_key, :payload, {{now}});
 
 -- name: outbox_announce
--- A message that leaves with this transaction if anybody listens on its topic.
--- scope: system (topics belong to nobody)
+-- Insert a message that is sent with this transaction, if its topic exists.
+-- scope: system (system topics have no customer)
 INSERT INTO outbox (topic, ordering_key, payload, created_at)
 SELECT t.name, NULL, :payload, {{now}} FROM topics t WHERE t.customer = 0 AND t.name = :topic;
 
 -- name: outbox_take
--- Claim and remove unsent rows; never by high-water mark, so no slow transaction is missed.
+-- Delete and return unsent rows; never by a high-water mark, so that no slow transaction is missed.
 -- scope: system (relay)
 DELETE FROM outbox WHERE outbox_id IN (
     SELECT outbox_id FROM outbox ORDER BY outbox_id LIMIT :n {{pg:FOR UPDATE SKIP LOCKED}})
 RETURNING outbox_id, topic, ordering_key, payload, created_at, customer, attributes;
 
 -- name: outbox_count
--- How many messages wait for the relay.
--- scope: system (operator's view)
+-- Number of messages that wait for the relay.
+-- scope: system (operators)
 SELECT count(*), min(created_at) FROM outbox;
 
 -- name: alert_open
--- Open an alert, or count it again while it is open.
+-- Open an alert, or count a recurrence while it is open.
 -- scope: system (alerts name their customer)
 INSERT INTO alerts (rule, dedupe_key, severity, customer, subject_kind, subject, message, detail,
     opened_at, last_at)
@@ -117,7 +117,7 @@ UPDATE alerts SET state = 'resolved', closed_at = {{now}}, closed_by = :actor
 WHERE dedupe_key = :dedupe_key AND state <> 'resolved' RETURNING alert_id;
 
 -- name: alert_resolve_healthy
--- Alerts about failing configs that have succeeded since.
+-- Resolve alerts about failing configs that have succeeded since.
 -- scope: system (alerts name their customer)
 UPDATE alerts SET state = 'resolved', closed_at = {{now}}, closed_by = 'penstock'
 WHERE rule = 'config_failing' AND state <> 'resolved' AND EXISTS (
@@ -126,7 +126,7 @@ WHERE rule = 'config_failing' AND state <> 'resolved' AND EXISTS (
 
 -- name: alert_list
 -- Alerts, newest first.
--- scope: system (operator's view; a bound key adds :customer)
+-- scope: system (operators; a tenant's key adds :customer)
 SELECT a.alert_id, a.rule, a.dedupe_key, a.severity, c.customer_id, a.subject_kind, a.subject,
     a.message, a.detail, a.state, a.times, a.opened_at, a.last_at, a.closed_at, a.closed_by
 FROM alerts a LEFT JOIN customers c ON c.customer = a.customer
@@ -136,18 +136,18 @@ WHERE (CAST(:state AS text) IS NULL OR a.state = :state)
 ORDER BY a.alert_id DESC LIMIT :limit;
 
 -- name: request_put
--- Remember a client request; no row means the key was used before.
+-- Store an idempotency key; no row means that it was used before.
 -- scope: system (the scope names the caller)
 INSERT INTO requests (scope, key, body_hash, response, created_at, expires_at)
 VALUES (:scope, :key, :body_hash, NULL, {{now}}, {{now}} + :ttl_us)
 ON CONFLICT (scope, key) DO NOTHING RETURNING key;
 
 -- name: request_answer
--- Keep the answer for a repeated request.
+-- Store the response for a repeated request.
 -- scope: system (the scope names the caller)
 UPDATE requests SET response = :response WHERE scope = :scope AND key = :key;
 
 -- name: request_get
--- What a request with this key was and got.
+-- Body hash and response of the request with this key.
 -- scope: system (the scope names the caller)
 SELECT body_hash, response FROM requests WHERE scope = :scope AND key = :key;

@@ -1,7 +1,7 @@
-"""Alert records and remembered client requests.
+"""Alerts, and stored responses of idempotent requests.
 
-An alert is one row while it is open, however often its condition is seen; a request key is
-remembered with the hash of its body and its answer.
+An alert is one row while it is open, however often its condition recurs. A request key is stored
+with the hash of its body and its response.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class AlertRow(NamedTuple):
 
 
 def alert_open(tx: Tx, alert: Alert) -> int:
-    """Open an alert or count it again; a newly opened one is also announced on the bus."""
+    """Open an alert or count its recurrence. A newly opened one is also announced on the bus."""
     params: dict[str, Any] = {
         "rule": alert.rule,
         "dedupe_key": alert.dedupe_key,
@@ -60,12 +60,12 @@ def alert_open(tx: Tx, alert: Alert) -> int:
 
 
 def alert_resolve(tx: Tx, dedupe_key: str, actor: str) -> bool:
-    """Resolve an open alert; False when there was none."""
+    """Resolve an open alert. Return False if there was none."""
     return bool(tx.rows("alert_resolve", {"dedupe_key": dedupe_key, "actor": actor}))
 
 
 def alert_resolve_healthy(tx: Tx) -> int:
-    """Resolve alerts about failing configs that have succeeded since; returns how many."""
+    """Resolve alerts about failing configs that have succeeded since. Return how many."""
     return tx.run("alert_resolve_healthy")
 
 
@@ -77,15 +77,15 @@ def alert_list(
     before: int = 2**62,
     limit: int = 50,
 ) -> list[AlertRow]:
-    """Alerts, newest first."""
+    """Return alerts, newest first."""
     params = {"state": state, "customer": customer, "before": before, "limit": limit}
     return [AlertRow._make(row) for row in tx.rows("alert_list", params)]
 
 
 def request_begin(tx: Tx, scope: str, key: str, body: bytes) -> Any | None:
-    """Claim a request key; returns the earlier answer when it was used for the same body.
+    """Claim a request key. Return the stored response if it was used with the same body.
 
-    The same key with another body is refused, and so is one whose first request has not answered.
+    Raises an error if the key was used with another body, or its first request has not finished.
     """
     digest = hashlib.sha256(body).hexdigest()
     params = {"scope": scope, "key": key, "body_hash": digest, "ttl_us": REQUEST_TTL_US}
@@ -93,16 +93,16 @@ def request_begin(tx: Tx, scope: str, key: str, body: bytes) -> Any | None:
         return None
     row = first(tx.rows("request_get", {"scope": scope, "key": key}))
     if row is None:
-        raise Conflict("The request with this key is being handled: try again.")
+        raise Conflict("A request with this key is in progress: try again.")
     if row[0] != digest:
         raise DuplicateRequest
     if row[1] is None:
-        raise Conflict("The request with this key is being handled: try again.")
+        raise Conflict("A request with this key is in progress: try again.")
     return msgspec.json.decode(row[1])
 
 
 def request_answer(tx: Tx, scope: str, key: str, answer: Any) -> None:
-    """Remember the answer, in the transaction that did the work."""
+    """Store the response, in the transaction that did the work."""
     text = msgspec.json.encode(answer).decode()
     tx.run("request_answer", {"scope": scope, "key": key, "response": text})
 

@@ -1,7 +1,8 @@
-"""Journal, seals and outbox: what happened, in the transaction in which it happened.
+"""Journal, seals and outbox: what happened, written in the transaction in which it happened.
 
 The journal is append-only and sealed in blocks by a background service; the outbox holds messages
-that leave with a transaction. Both are read in an order that cannot miss a slow transaction's rows.
+that are sent with a transaction. Both are read in an order that cannot miss a slow transaction's
+rows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from penstock.db.store import Row, Tx, first, one
 
 
 class Entry(NamedTuple):
-    """One line of the journal (batch of `journal_append_many`)."""
+    """A new journal entry (batch of `journal_append_many`)."""
 
     kind: str
     subject: int
@@ -31,7 +32,7 @@ class Entry(NamedTuple):
 
 
 class JournalRow(NamedTuple):
-    """A journal line as read."""
+    """A journal entry as read from the database."""
 
     seq: int
     at: int
@@ -48,7 +49,7 @@ class JournalRow(NamedTuple):
 
 
 class Seal(NamedTuple):
-    """A sealed block: how many entries, their root, and the head that chains it to the last."""
+    """A sealed block: number of entries, their root hash, and the head that extends the chain."""
 
     block: int
     from_seq: int
@@ -79,13 +80,13 @@ def journal_append_many(tx: Tx, entries: Sequence[Entry]) -> None:
 
 
 def journal_for(tx: Tx, kind: str, subject: int, limit: int = 200) -> list[JournalRow]:
-    """Everything that happened to one thing, oldest first."""
+    """Return all journal entries of one subject, oldest first."""
     params = {"kind": kind, "subject": subject, "limit": limit}
     return [JournalRow._make(row) for row in tx.rows("journal_for_subject", params)]
 
 
 def seal_next(tx: Tx, n: int) -> int:
-    """Seal up to `n` further entries as one block; returns how many (0: none, or not our turn)."""
+    """Seal up to `n` further entries as one block. Return how many; 0 also if locked elsewhere."""
     if not one(tx.rows("seal_lock"))[0]:
         return 0
     last = first(tx.rows("seal_last"))
@@ -110,9 +111,9 @@ def seal_next(tx: Tx, n: int) -> int:
 
 
 def seals_verify(tx: Tx, n: int = 100_000) -> tuple[int, int, str | None]:
-    """Recompute every seal: (blocks, entries, first problem or None).
+    """Recompute every seal. Return (blocks, entries, first problem or None).
 
-    Of blocks whose entries retention may have removed only the chain is checked.
+    Blocks whose entries may have been pruned are checked only for their chain.
     """
     pruned = first(tx.rows("counter_get", {"name": "journal_pruned_to"}))
     pruned_to = 0 if pruned is None else pruned[0]
@@ -127,7 +128,7 @@ def seals_verify(tx: Tx, n: int = 100_000) -> tuple[int, int, str | None]:
             if seal.sealed_at >= pruned_to:
                 rows = tx.rows("journal_unsealed", params)
                 if len(rows) != seal.entries or block_root(rows) != seal.root:
-                    problem = f"block {seal.block}: its entries were changed or removed"
+                    problem = f"block {seal.block}: entries were changed or removed"
                     return blocks, entries, problem
             if seal.previous != previous or seal.head != chain_head(
                 previous, seal.entries, seal.root
@@ -138,7 +139,7 @@ def seals_verify(tx: Tx, n: int = 100_000) -> tuple[int, int, str | None]:
 
 
 def block_root(rows: Sequence[Row]) -> str:
-    """The hash over a block's entries, all columns, in order."""
+    """Return the hash over all columns of a block's entries, in order."""
     digest = hashlib.sha256()
     encode = msgspec.json.Encoder().encode
     for row in rows:
@@ -147,7 +148,7 @@ def block_root(rows: Sequence[Row]) -> str:
 
 
 def chain_head(previous: str, entries: int, root: str) -> str:
-    """The head of the chain after a block."""
+    """Return the head of the chain after a block."""
     return hashlib.sha256(f"{previous}|{entries}|{root}".encode()).hexdigest()
 
 
@@ -158,7 +159,7 @@ def outbox_put(tx: Tx, topic: str, payload: Any, ordering_key: str | None = None
 
 
 def outbox_announce(tx: Tx, topic: str, payload: Any) -> None:
-    """Send a message with this transaction if anybody listens on its topic."""
+    """Send a message with this transaction if its topic exists."""
     text = msgspec.json.encode(payload).decode()
     tx.run("outbox_announce", {"topic": topic, "payload": text})
 
@@ -170,6 +171,6 @@ def outbox_take(tx: Tx, n: int) -> list[Message]:
 
 
 def outbox_count(tx: Tx) -> tuple[int, int | None]:
-    """(messages waiting, age of the oldest as a time)."""
+    """Return (number of waiting messages, creation time of the oldest)."""
     row = one(tx.rows("outbox_count"))
     return row[0], row[1]

@@ -1,8 +1,8 @@
 -- Bound subscriptions: which configs a topic starts.
 
 -- name: topics_unbound
--- Topics that active configs wait for and that nothing lets start them yet.
--- scope: system (a customer's configs listen to its own topics and the house's)
+-- Topics that active configs wait for and that have no bound subscription yet.
+-- scope: system (a customer's configs listen to its own topics and system topics)
 SELECT t.topic, t.customer, t.name, t.retention_us, t.created_at, t.created_by
 FROM topics t
 WHERE NOT EXISTS (SELECT 1 FROM subscriptions s WHERE s.customer = t.customer
@@ -13,7 +13,7 @@ ORDER BY t.topic LIMIT :n;
 
 -- name: config_event_list
 -- Active configs that a topic starts, in order.
--- scope: system (the topic's owner is in :customer; the house's start everybody's)
+-- scope: system (the topic's owner is in :customer; system topics start configs of all customers)
 SELECT f.config_id, f.event_filter
 FROM configs f JOIN customers c ON c.customer = f.customer
 WHERE f.event_topic = :topic AND f.event_topic IS NOT NULL
@@ -24,7 +24,7 @@ WHERE f.event_topic = :topic AND f.event_topic IS NOT NULL
 ORDER BY f.config_id LIMIT :limit;
 
 -- name: config_skip_event
--- A message found the run before not ended: a slot that did not start.
+-- Record that a message did not start a config because its previous run has not ended.
 -- scope: system (the caller locked the config)
 INSERT INTO ledger (config_id, slot_from, slot_to, slots, outcome, at)
 VALUES (:config_id, {{now}}, {{now}}, 1, 'skipped_overlap', {{now}})
@@ -36,7 +36,7 @@ ON CONFLICT (config_id, slot_from) DO UPDATE SET slots = ledger.slots + 1;
 SELECT customer_id FROM customers WHERE customer = :customer;
 
 -- name: subscriptions_auto
--- Subscriptions whose dead letters are replayed by themselves, and that have some.
+-- Subscriptions with automatic replay and open dead letters.
 -- scope: system (services)
 SELECT {{subscription_columns}} FROM subscriptions s {{subscription_joins}}
 WHERE s.deleted_at IS NULL AND s.auto_replay IS NOT NULL AND NOT s.is_paused

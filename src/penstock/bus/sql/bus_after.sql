@@ -1,7 +1,7 @@
--- After the fact: dead letters, replays, seeking, purging, expiry, and where messages are.
+-- Dead letters, replays, seeks, purges and expiry of deliveries; message states and backlog.
 
 -- name: bus_dead_letters_put
--- Dead letters of deliveries, once per round.
+-- Insert dead letters of deliveries, one per generation.
 -- scope: system (the parameters name the customer)
 -- batch: subject bigint, message_id bigint, round bigint, error_type text, error_kind text,
 --   error_details text, attempts bigint, partition text, correlation_id text, pipeline text
@@ -14,20 +14,20 @@ SELECT 'delivery', batch.subject, :customer, batch.partition, batch.correlation_
 FROM {{batch}} WHERE TRUE ORDER BY ord;
 
 -- name: bus_settled_last
--- How the last round of a delivery ended.
--- scope: system (the caller found the subscription among its own)
+-- How the last generation of a delivery ended.
+-- scope: system (the caller has checked the subscription's customer)
 SELECT s.round, s.epoch, s.attempts, s.replays, s.outcome, s.published_at, s.at FROM settled s
 WHERE s.message_id = :message_id AND s.subscription = :subscription
 ORDER BY s.round DESC LIMIT 1;
 
 -- name: bus_delivery_get
 -- A delivery that is not settled.
--- scope: system (the caller found the subscription among its own)
+-- scope: system (the caller has checked the subscription's customer)
 SELECT d.state, d.round, d.attempt, d.epoch, d.replays FROM deliveries d
 WHERE d.subscription = :subscription AND d.message_id = :message_id;
 
 -- name: bus_round_add
--- A new round of deliveries that are settled; one that is under way is left alone.
+-- Insert a new generation of settled deliveries; deliveries in progress are left alone.
 -- scope: system (the parameters name the customer)
 -- batch: message_id bigint, round bigint, epoch bigint, replays bigint, published_at bigint,
 --   copy_id bigint, ordering_key text, follows boolean, due_at bigint
@@ -47,16 +47,16 @@ ON CONFLICT (subscription, message_id) DO NOTHING
 RETURNING message_id;
 
 -- name: bus_round_undo
--- Rounds that somebody else began and ended between our look and our insert: taken back. Asked in a
--- statement after the insert, when nobody can begin one of these any more.
--- scope: system (the caller just added the rounds)
+-- Delete generations that another transaction added and ended between our read and our insert. Runs
+-- in a statement after the insert, when no other transaction can add one of these any more.
+-- scope: system (the caller has just added the generations)
 DELETE FROM deliveries WHERE subscription = :subscription AND message_id {{any ids}}
     AND round <= (SELECT max(s.round) FROM settled s WHERE s.message_id = deliveries.message_id
         AND s.subscription = :subscription)
 RETURNING message_id, ordering_key;
 
 -- name: bus_step_back
--- A message that is ready but was never handed over lets an earlier one of its key go first.
+-- Put a ready message that was never leased behind an earlier one of its key.
 -- scope: system (the caller holds the keys' locks)
 -- batch: ordering_key text
 UPDATE deliveries SET state = 3
@@ -69,8 +69,8 @@ WHERE subscription = :subscription AND ordering_key IS NOT NULL AND state <> 3
         ORDER BY b.message_id LIMIT 1);
 
 -- name: bus_keep_longer
--- A message that is delivered again is kept at least as long as its delivery.
--- scope: system (the caller found the messages among its own)
+-- Extend the retention of redelivered messages to that of their deliveries.
+-- scope: system (the caller has checked the messages' customer)
 -- batch: message_id bigint, published_at bigint
 UPDATE messages SET expires_at = :expires_at
 FROM {{batch}}
@@ -78,8 +78,8 @@ WHERE messages.message_id = batch.message_id AND messages.published_at = batch.p
     AND messages.expires_at < :expires_at;
 
 -- name: bus_settled_since
--- The last rounds of messages published from a time on that ended before another: for seeking.
--- scope: system (the caller found the subscription among its own)
+-- The last generations of messages published since one time and settled by another, for seeks.
+-- scope: system (the caller has checked the subscription's customer)
 SELECT m.message_id, m.published_at, m.ordering_key, s.round, s.epoch, s.replays
 FROM messages m JOIN settled s ON s.message_id = m.message_id AND s.subscription = :subscription
 WHERE m.topic = :topic AND (m.published_at, m.message_id) > (:after_at, :after_id)
@@ -91,19 +91,19 @@ WHERE m.topic = :topic AND (m.published_at, m.message_id) > (:after_at, :after_i
 ORDER BY m.published_at, m.message_id LIMIT :n;
 
 -- name: bus_before
--- The oldest deliveries of a subscription published before a time, whatever their state.
--- scope: system (the caller found the subscription among its own)
+-- The oldest deliveries of a subscription published before a time, in any state.
+-- scope: system (the caller has checked the subscription's customer)
 SELECT message_id, epoch FROM deliveries
 WHERE subscription = :subscription AND published_at < :before ORDER BY message_id LIMIT :n;
 
 -- name: bus_oldest
--- When the oldest message that waits was published.
--- scope: system (the caller found the subscription among its own)
+-- Publishing time of the oldest waiting message.
+-- scope: system (the caller has checked the subscription's customer)
 SELECT published_at FROM deliveries WHERE subscription = :subscription
 ORDER BY message_id LIMIT 1;
 
 -- name: bus_outlived
--- Deliveries that began before a time and that nobody holds, among the oldest.
+-- Deliveries created before a time and not leased, among the oldest.
 -- scope: system (sweep)
 SELECT o.message_id, o.epoch FROM (
     SELECT message_id, epoch, state, born_at FROM deliveries
@@ -111,7 +111,7 @@ SELECT o.message_id, o.epoch FROM (
 WHERE o.born_at <= :before AND o.state <> 1 ORDER BY o.message_id LIMIT :n;
 
 -- name: bus_deserted
--- Deliveries of subscriptions that are gone.
+-- Deleted subscriptions that still have deliveries.
 -- scope: system (sweep)
 SELECT s.subscription FROM subscriptions s
 WHERE s.deleted_at IS NOT NULL AND (
@@ -119,36 +119,36 @@ WHERE s.deleted_at IS NOT NULL AND (
 ORDER BY s.subscription LIMIT :n;
 
 -- name: bus_message_get
--- A message in full.
--- scope: system (operator's view; a bound key adds :customer)
+-- A message with its content.
+-- scope: system (operators; a tenant's key adds :customer)
 SELECT m.message_id, m.topic, t.name, m.customer, m.data, m.attributes, m.ordering_key,
     m.published_at, m.expires_at
 FROM messages m JOIN topics t ON t.topic = m.topic
 WHERE m.message_id = :message_id AND (CAST(:customer AS bigint) IS NULL OR m.customer = :customer);
 
 -- name: bus_places_open
--- Where a message is, in subscriptions that have not settled it.
--- scope: system (the caller found the message among its own)
+-- The state of a message in subscriptions that have not settled it.
+-- scope: system (the caller has checked the message's customer)
 SELECT d.subscription, s.name, d.state, d.round, d.attempt, d.epoch, d.replays, d.due_at,
     d.until_at, d.last_error
 FROM deliveries d JOIN subscriptions s ON s.subscription = d.subscription
 WHERE d.subscription {{any subscriptions}} AND d.message_id = :message_id ORDER BY d.subscription;
 
 -- name: bus_places_settled
--- How the rounds of a message ended, per subscription.
--- scope: system (the caller found the message among its own)
+-- How the generations of a message ended, per subscription.
+-- scope: system (the caller has checked the message's customer)
 SELECT e.subscription, s.name, e.outcome, e.round, e.attempts, e.epoch, e.replays, e.at
 FROM settled e JOIN subscriptions s ON s.subscription = e.subscription
 WHERE e.message_id = :message_id ORDER BY e.subscription, e.round;
 
 -- name: bus_subscriptions_ever
--- Every subscription a topic has or had.
--- scope: system (the caller found the topic among its own)
+-- All subscriptions of a topic, including deleted ones.
+-- scope: system (the caller has checked the topic's customer)
 SELECT subscription FROM subscriptions WHERE topic = :topic ORDER BY subscription;
 
 -- name: bus_backlog
--- How much waits in a subscription, each count up to a bound.
--- scope: system (the caller found the subscription among its own)
+-- Counts of waiting deliveries in a subscription, each up to a bound.
+-- scope: system (the caller has checked the subscription's customer)
 SELECT
     (SELECT count(*) FROM (SELECT 1 FROM deliveries d WHERE d.subscription = :subscription
         AND d.state = 0 LIMIT :bound) AS b),
@@ -162,8 +162,8 @@ SELECT
         ORDER BY d.message_id LIMIT 1);
 
 -- name: bus_sums_read
--- What happened to a subscription since an hour.
--- scope: system (the caller found the subscription among its own)
+-- Counters of a subscription since a given hour.
+-- scope: system (the caller has checked the subscription's customer)
 SELECT sum(accepted), sum(delivered), sum(acked), sum(nacked), sum(lapsed), sum(dead_lettered),
     sum(expired), sum(purged), sum(replayed)
 FROM delivery_sums WHERE subscription = :subscription AND hour_at >= :since;

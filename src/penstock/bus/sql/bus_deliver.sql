@@ -1,12 +1,13 @@
--- Deliveries: taken under lease, extended, settled, given back, swept. The hot path of the bus.
+-- Deliveries: lease, extend, settle, nack, sweep. The hot path of the bus.
 
--- fragment: handed_columns
+-- fragment: leased_columns
 d.message_id, d.epoch, d.attempt, d.until_at, d.round, d.replays, d.copy_id, d.published_at
 
 -- name: bus_pull [postgres]
--- Take the next ready deliveries of a subscription, oldest first: attempt and epoch are counted here.
--- Found again by an array of ids and each message by its key: no plan walks the whole backlog.
--- scope: system (the caller found the subscription among its own)
+-- Lease the next ready deliveries of a subscription, oldest first, incrementing attempt and epoch.
+-- Rows are found by an array of ids and messages by their key, so that no plan scans the whole
+-- backlog.
+-- scope: system (the caller has checked the subscription's customer)
 WITH picked AS MATERIALIZED (
     SELECT message_id FROM deliveries WHERE subscription = :subscription AND state = 0
     ORDER BY message_id LIMIT :n FOR UPDATE SKIP LOCKED
@@ -21,51 +22,52 @@ WITH picked AS MATERIALIZED (
     SELECT :subscription, :customer, {{now}} - {{now}} % 3600000000, count(*) FROM d
     HAVING count(*) > 0
 )
-SELECT {{handed_columns}}, m.data, m.attributes, m.ordering_key
+SELECT {{leased_columns}}, m.data, m.attributes, m.ordering_key
 FROM d LEFT JOIN LATERAL (
     SELECT c.data, c.attributes, c.ordering_key FROM messages c
     WHERE c.message_id = d.message_id AND c.published_at = d.published_at LIMIT 1) AS m ON TRUE
 ORDER BY d.message_id;
 
 -- name: bus_pull [sqlite]
--- differs because SQLite has no writing CTEs: what is picked is staged in a temporary table.
--- scope: system (the caller found the subscription among its own)
-CREATE TEMP TABLE IF NOT EXISTS handed (message_id integer PRIMARY KEY);
-DELETE FROM temp.handed;
-INSERT INTO temp.handed
+-- differs because SQLite has no data-modifying CTEs: the picked ids are staged in a temporary
+-- table.
+-- scope: system (the caller has checked the subscription's customer)
+CREATE TEMP TABLE IF NOT EXISTS leased (message_id integer PRIMARY KEY);
+DELETE FROM temp.leased;
+INSERT INTO temp.leased
 SELECT message_id FROM deliveries WHERE subscription = :subscription AND state = 0
 ORDER BY message_id LIMIT :n;
 UPDATE deliveries SET state = 1, attempt = attempt + 1, epoch = epoch + 1,
     until_at = {{now}} + :ack_deadline_us, holder = :holder
-WHERE subscription = :subscription AND message_id IN (SELECT message_id FROM temp.handed);
+WHERE subscription = :subscription AND message_id IN (SELECT message_id FROM temp.leased);
 INSERT INTO delivery_sums (subscription, customer, hour_at, delivered)
-SELECT :subscription, :customer, {{now}} - {{now}} % 3600000000, count(*) FROM temp.handed
+SELECT :subscription, :customer, {{now}} - {{now}} % 3600000000, count(*) FROM temp.leased
 HAVING count(*) > 0;
-SELECT {{handed_columns}}, m.data, m.attributes, m.ordering_key
-FROM temp.handed h CROSS JOIN deliveries d ON d.subscription = :subscription
+SELECT {{leased_columns}}, m.data, m.attributes, m.ordering_key
+FROM temp.leased h CROSS JOIN deliveries d ON d.subscription = :subscription
         AND d.message_id = h.message_id
     LEFT JOIN messages m ON m.message_id = d.message_id
 ORDER BY h.message_id;
 
 -- name: bus_contents
--- What messages hold, by id, without knowing when they were published.
--- scope: system (the caller found the messages among its own)
+-- Contents of messages by id; the time of publishing need not be known.
+-- scope: system (the caller has checked the messages' customer)
 SELECT m.message_id, m.data, m.attributes, m.ordering_key FROM messages m
 WHERE m.message_id {{any ids}};
 
 -- name: bus_headers
--- What messages are, by id, without their bytes.
--- scope: system (the caller found the messages among its own)
+-- Messages by id, without their content.
+-- scope: system (the caller has checked the messages' customer)
 SELECT m.message_id, m.topic, m.attributes, m.published_at, m.expires_at, m.ordering_key FROM messages m
 WHERE m.message_id {{any ids}};
 
 -- name: bus_keys_of
--- The ordering keys of deliveries, to be locked before they are touched.
--- scope: system (the caller found the subscription among its own)
+-- Ordering keys of deliveries, to be locked before the deliveries are changed.
+-- scope: system (the caller has checked the subscription's customer)
 SELECT DISTINCT ordering_key FROM deliveries
 WHERE subscription = :subscription AND message_id {{any ids}} AND ordering_key IS NOT NULL;
 
--- fragment: sums_of_gone
+-- fragment: sums_of_settled
 INSERT INTO delivery_sums (subscription, customer, hour_at, acked, dead_lettered, expired, purged)
 SELECT :subscription, :customer, {{now}} - {{now}} % 3600000000,
     sum(CASE WHEN :outcome = 'acked' THEN 1 ELSE 0 END),
@@ -74,9 +76,9 @@ SELECT :subscription, :customer, {{now}} - {{now}} % 3600000000,
     sum(CASE WHEN :outcome = 'purged' THEN 1 ELSE 0 END)
 
 -- name: bus_settle [postgres]
--- The one door through which deliveries end. An ack needs the current epoch under lease; whoever
--- holds the row's lock ends it as it is.
--- scope: system (by epoch; the caller found the subscription among its own)
+-- The only statement that ends deliveries. An ack requires the current epoch and a lease; other
+-- outcomes end the locked row in any state.
+-- scope: system (by epoch; the caller has checked the subscription's customer)
 -- batch: message_id bigint, epoch bigint
 WITH x AS MATERIALIZED (
     SELECT batch.message_id, batch.epoch FROM {{batch}}
@@ -93,13 +95,13 @@ WITH x AS MATERIALIZED (
         CAST(:outcome AS text), g.published_at, {{now}}
     FROM gone g
 ), summed AS (
-    {{sums_of_gone}} FROM gone HAVING count(*) > 0
+    {{sums_of_settled}} FROM gone HAVING count(*) > 0
 )
 SELECT g.message_id, g.epoch, g.ordering_key FROM gone g;
 
 -- name: bus_settle [sqlite]
--- differs because SQLite has no writing CTEs: what ends is staged in a temporary table.
--- scope: system (by epoch; the caller found the subscription among its own)
+-- differs because SQLite has no data-modifying CTEs: ended rows are staged in a temporary table.
+-- scope: system (by epoch; the caller has checked the subscription's customer)
 -- batch: message_id bigint, epoch bigint
 CREATE TEMP TABLE IF NOT EXISTS ending (
     message_id integer PRIMARY KEY, round integer, epoch integer, attempt integer, replays integer,
@@ -117,12 +119,12 @@ INSERT INTO settled (subscription, message_id, customer, round, epoch, attempts,
 SELECT :subscription, g.message_id, :customer, g.round, g.epoch, g.attempt, g.replays, :outcome,
     g.published_at, {{now}}
 FROM temp.ending g;
-{{sums_of_gone}} FROM temp.ending HAVING count(*) > 0;
+{{sums_of_settled}} FROM temp.ending HAVING count(*) > 0;
 SELECT g.message_id, g.epoch, g.ordering_key FROM temp.ending g;
 
 -- name: bus_extend
--- Move the deadlines of leased deliveries whose epoch is current.
--- scope: system (by epoch; the caller found the subscription among its own)
+-- Extend the deadlines of leased deliveries whose epoch is current.
+-- scope: system (by epoch; the caller has checked the subscription's customer)
 -- batch: message_id bigint, epoch bigint
 UPDATE deliveries SET until_at = {{now}} + :extend_us
 FROM {{batch}}
@@ -132,8 +134,8 @@ WHERE deliveries.subscription = :subscription AND deliveries.message_id = batch.
 RETURNING deliveries.message_id, deliveries.epoch;
 
 -- name: bus_hold
--- Lock leased deliveries whose epoch is current, and (for the sweep) whose deadline has passed.
--- scope: system (by epoch; the caller found the subscription among its own)
+-- Lock leased deliveries whose epoch is current and, for the sweeper, whose deadline has passed.
+-- scope: system (by epoch; the caller has checked the subscription's customer)
 -- batch: message_id bigint, epoch bigint
 SELECT d.message_id, d.epoch, d.round, d.attempt, d.replays, d.copy_id, d.published_at,
     d.ordering_key
@@ -145,7 +147,7 @@ WHERE d.epoch = batch.epoch AND d.state = 1
 ORDER BY d.message_id {{pg:FOR UPDATE OF d}};
 
 -- name: bus_delay
--- Held deliveries wait before they are handed over again.
+-- Delay leased deliveries before their next attempt.
 -- scope: system (rows the transaction holds)
 -- batch: message_id bigint, epoch bigint, delay_us bigint, last_error text
 UPDATE deliveries SET state = 2, due_at = {{now}} + batch.delay_us, until_at = NULL, holder = NULL,
@@ -156,7 +158,8 @@ WHERE deliveries.subscription = :subscription AND deliveries.message_id = batch.
     AND deliveries.epoch = batch.epoch AND deliveries.state = 1;
 
 -- name: bus_release
--- Held deliveries that nobody tried are as they were before they were taken; the epoch stays spent.
+-- Make leased deliveries that were never tried ready again and undo the attempt; the epoch stays
+-- used.
 -- scope: system (rows the transaction holds)
 -- batch: message_id bigint, epoch bigint
 UPDATE deliveries SET state = 0, attempt = deliveries.attempt - 1, until_at = NULL, holder = NULL
@@ -166,7 +169,7 @@ WHERE deliveries.subscription = :subscription AND deliveries.message_id = batch.
     AND deliveries.epoch = batch.epoch AND deliveries.state = 1;
 
 -- name: bus_lapsed
--- Deliveries whose deadline has passed; looked at without a lock, the caller holds them by epoch.
+-- Deliveries past their deadline, read without a lock; the caller locks them by epoch.
 -- scope: system (sweep; a subscription narrows it)
 SELECT subscription, message_id, epoch FROM deliveries
 WHERE state = 1 AND until_at <= {{now}}
@@ -174,7 +177,7 @@ WHERE state = 1 AND until_at <= {{now}}
 ORDER BY subscription, message_id LIMIT :n;
 
 -- name: bus_due [postgres]
--- Delayed deliveries whose time has come are ready.
+-- Make due delayed deliveries ready.
 -- scope: system (sweep)
 UPDATE deliveries SET state = 0 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM deliveries WHERE state = 2 AND due_at <= {{now}}
@@ -182,7 +185,7 @@ UPDATE deliveries SET state = 0 WHERE ctid = ANY(ARRAY(
 RETURNING subscription;
 
 -- name: bus_due [sqlite]
--- differs because rows are named by rowid here.
+-- differs because SQLite identifies rows by rowid, not ctid.
 -- scope: system (sweep)
 UPDATE deliveries SET state = 0 WHERE rowid IN (
     SELECT rowid FROM deliveries WHERE state = 2 AND due_at <= {{now}}
@@ -190,21 +193,21 @@ UPDATE deliveries SET state = 0 WHERE rowid IN (
 RETURNING subscription;
 
 -- name: bus_due_of [postgres]
--- Delayed deliveries of one subscription whose time has come are ready.
--- scope: system (the caller found the subscription among its own)
+-- Make due delayed deliveries of one subscription ready.
+-- scope: system (the caller has checked the subscription's customer)
 UPDATE deliveries SET state = 0 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM deliveries WHERE subscription = :subscription AND state = 2
         AND due_at <= {{now}} ORDER BY due_at LIMIT :n FOR UPDATE SKIP LOCKED));
 
 -- name: bus_due_of [sqlite]
--- differs because rows are named by rowid here.
--- scope: system (the caller found the subscription among its own)
+-- differs because SQLite identifies rows by rowid, not ctid.
+-- scope: system (the caller has checked the subscription's customer)
 UPDATE deliveries SET state = 0 WHERE rowid IN (
     SELECT rowid FROM deliveries WHERE subscription = :subscription AND state = 2
         AND due_at <= {{now}} ORDER BY due_at LIMIT :n);
 
 -- fragment: next_of_key
--- The first of those behind key `k`, when nobody is in front.
+-- The first delivery that waits behind key `k`.
 (SELECT b.message_id FROM deliveries b WHERE b.subscription = :subscription
     AND b.ordering_key = k.ordering_key AND b.state = 3 ORDER BY b.message_id LIMIT 1)
 
@@ -213,7 +216,7 @@ UPDATE deliveries SET state = 0 WHERE rowid IN (
     AND h.ordering_key = k.ordering_key AND h.ordering_key IS NOT NULL AND h.state <> 3 LIMIT 1)
 
 -- name: bus_move_up [postgres]
--- The next message of each key moves up when nobody is in front of it.
+-- Make the next delivery of each key ready if no delivery of that key precedes it.
 -- scope: system (the caller holds the keys' locks)
 -- batch: ordering_key text
 UPDATE deliveries SET state = CASE WHEN due_at > {{now}} THEN 2 ELSE 0 END,

@@ -1,8 +1,8 @@
--- Publishing: ids, marks, messages, and a delivery for everybody who takes them.
+-- Publishing: ids, dedupe ids, messages, and a delivery for each matching subscription.
 
 -- name: bus_keys_lock [postgres]
--- Serialize publishing and settling per ordering key; taken before the statement that looks.
--- A key has one of 1024 locks of its topic, so that no batch uses up the lock table.
+-- Serialize publishing and settling per ordering key; taken before the statement that reads. A key
+-- uses one of 1024 locks of its topic, so that no batch exhausts the lock table.
 -- scope: system (a lock, no rows)
 -- batch: ordering_key text
 SELECT pg_advisory_xact_lock(CAST(:topic % 2147483647 AS integer), k.place) FROM (
@@ -16,20 +16,20 @@ SELECT pg_advisory_xact_lock(CAST(:topic % 2147483647 AS integer), k.place) FROM
 SELECT 1 WHERE :topic IS NULL;
 
 -- name: bus_message_ids [postgres]
--- Ids for messages about to be written, and the time they are written at.
--- scope: system (numbers)
+-- Ids for messages to be written, and their publishing time.
+-- scope: system (sequence numbers only)
 SELECT nextval('message_seq'), {{now}} FROM generate_series(1, :n);
 
 -- name: bus_message_ids [sqlite]
--- differs because SQLite has no sequences: one writer counts on from the last id.
--- scope: system (numbers)
+-- differs because SQLite has no sequences: the only writer counts on from the last id.
+-- scope: system (sequence numbers only)
 WITH RECURSIVE places (place) AS (
     SELECT 1 UNION ALL SELECT place + 1 FROM places WHERE place < :n)
 SELECT coalesce((SELECT seq FROM main.sqlite_sequence WHERE name = 'messages'), 0) + place, {{now}}
 FROM places;
 
 -- name: bus_marks_put
--- Remember the dedupe ids of messages; what comes back is new, the rest was published before.
+-- Store the dedupe ids of messages. Returns the new ones; the others were published before.
 -- scope: system (the parameters name the customer)
 -- batch: dedupe_id text, body_hash text, message_id bigint
 INSERT INTO publish_marks (topic, dedupe_id, customer, body_hash, message_id, published_at)
@@ -39,13 +39,13 @@ ON CONFLICT (topic, dedupe_id) DO NOTHING
 RETURNING dedupe_id;
 
 -- name: bus_marks_get
--- What was published under dedupe ids.
--- scope: system (by topic, which the caller found among its own)
+-- Messages published under dedupe ids.
+-- scope: system (by topic; the caller has checked its customer)
 SELECT dedupe_id, body_hash, message_id FROM publish_marks
 WHERE topic = :topic AND dedupe_id {{any ids}};
 
 -- name: bus_messages_put
--- Messages as they came.
+-- Insert messages.
 -- scope: system (the parameters name the customer)
 -- batch: message_id bigint, data bytea, attributes text, ordering_key text
 INSERT INTO messages (message_id, topic, customer, data, attributes, ordering_key, published_at,
@@ -55,7 +55,7 @@ SELECT batch.message_id, :topic, :customer, batch.data, batch.attributes, batch.
 FROM {{batch}} WHERE TRUE ORDER BY ord;
 
 -- name: bus_messages_copy
--- Messages with the bytes of others: dead letters.
+-- Insert messages that reuse the content of others: dead letters.
 -- scope: system (the parameters name the customer)
 -- batch: message_id bigint, content_id bigint, content_at bigint, attributes text
 INSERT INTO messages (message_id, topic, customer, data, attributes, ordering_key, published_at,
@@ -67,7 +67,7 @@ FROM {{batch}} JOIN messages m ON m.message_id = batch.content_id
 WHERE TRUE ORDER BY batch.ord;
 
 -- name: bus_deliveries_put
--- What subscriptions will be handed: ready, or behind another message of the same key.
+-- Insert deliveries: ready, or behind another message of the same key.
 -- scope: system (the parameters name the customer)
 -- batch: subscription bigint, message_id bigint, ordering_key text, follows boolean
 INSERT INTO deliveries (subscription, message_id, customer, published_at, born_at, state, due_at,
@@ -83,7 +83,7 @@ SELECT batch.subscription, batch.message_id, :customer, :at, :at,
 FROM {{batch}} WHERE TRUE ORDER BY ord;
 
 -- name: bus_sums_add
--- Deltas of what happened to subscriptions in this hour.
+-- Add deltas to the counters of subscriptions for this hour.
 -- scope: system (the parameters name the customer)
 -- batch: subscription bigint, customer bigint, accepted bigint, nacked bigint, lapsed bigint,
 --   replayed bigint

@@ -1,4 +1,4 @@
--- Topics and subscriptions: declared, changed, deleted, listed.
+-- Topics and subscriptions: declare, change, delete, list.
 
 -- fragment: topic_columns
 t.topic, t.customer, t.name, t.retention_us, t.created_at, t.created_by
@@ -19,7 +19,7 @@ SELECT {{topic_columns}} FROM topics t
 WHERE t.customer = :customer AND t.name = :name AND t.deleted_at IS NULL;
 
 -- name: bus_topic_put
--- Make a topic, or change what may change of it.
+-- Create a topic, or change its mutable settings.
 -- scope: system (the parameters name the customer)
 INSERT INTO topics (customer, name, retention_us, created_at, created_by)
 VALUES (:customer, :name, :retention_us, {{now}}, :actor)
@@ -27,7 +27,7 @@ ON CONFLICT (customer, name) DO UPDATE SET retention_us = excluded.retention_us
 RETURNING topic, customer, name, retention_us, created_at, created_by;
 
 -- name: bus_topic_delete
--- A topic gives its name up; its number stays for what refers to it.
+-- Delete a topic and free its name; its key stays for rows that refer to it.
 UPDATE topics SET deleted_at = {{now}}, name = '_deleted_' || CAST(topic AS text)
 WHERE topic = :topic AND customer = :customer AND deleted_at IS NULL RETURNING topic;
 
@@ -38,15 +38,15 @@ WHERE t.customer = :customer AND t.name > :after AND t.deleted_at IS NULL
 ORDER BY t.name LIMIT :limit;
 
 -- name: bus_topic_open
--- A topic by number and who takes its messages, for publishing.
--- scope: system (the caller found the topic among its own)
+-- A topic by key with its subscriptions, for publishing.
+-- scope: system (the caller has checked the topic's customer)
 SELECT t.topic, t.customer, t.name, t.retention_us, s.subscription, s.kind, s.filter, s.is_ordered,
     s.retention_us
 FROM topics t LEFT JOIN subscriptions s ON s.topic = t.topic AND s.deleted_at IS NULL
 WHERE t.topic = :topic AND t.deleted_at IS NULL ORDER BY s.subscription;
 
 -- name: bus_topic_open_named
--- A topic by name and who takes its messages, for publishing.
+-- A topic by name with its subscriptions, for publishing.
 SELECT t.topic, t.customer, t.name, t.retention_us, s.subscription, s.kind, s.filter, s.is_ordered,
     s.retention_us
 FROM topics t LEFT JOIN subscriptions s ON s.topic = t.topic AND s.deleted_at IS NULL
@@ -58,14 +58,14 @@ SELECT {{subscription_columns}} FROM subscriptions s {{subscription_joins}}
 WHERE s.customer = :customer AND s.name = :name AND s.deleted_at IS NULL;
 
 -- name: bus_subscription_read
--- A subscription by number, and whether it is gone.
--- scope: system (services and callers who found it among their own)
+-- A subscription by key, optionally also if it is deleted.
+-- scope: system (services, and callers that have checked its customer)
 SELECT {{subscription_columns}} FROM subscriptions s {{subscription_joins}}
 WHERE s.subscription = :subscription AND (:deleted OR s.deleted_at IS NULL);
 
 -- name: bus_subscription_list
--- Subscriptions by name, of everybody or of one customer, one topic, one kind.
--- scope: system (operator's view; a bound key adds :customer)
+-- Subscriptions by name, filtered by customer, topic and kind.
+-- scope: system (operators; a tenant's key adds :customer)
 SELECT {{subscription_columns}} FROM subscriptions s {{subscription_joins}}
 WHERE s.deleted_at IS NULL AND (CAST(:customer AS bigint) IS NULL OR s.customer = :customer)
     AND (CAST(:topic AS bigint) IS NULL OR s.topic = :topic)
@@ -74,13 +74,13 @@ WHERE s.deleted_at IS NULL AND (CAST(:customer AS bigint) IS NULL OR s.customer 
 ORDER BY s.name, s.subscription LIMIT :limit;
 
 -- name: bus_subscription_numbers
--- Numbers of living subscriptions, in order.
+-- Keys of live subscriptions, in order.
 -- scope: system (services)
 SELECT subscription FROM subscriptions WHERE deleted_at IS NULL AND subscription > :after
 ORDER BY subscription LIMIT :limit;
 
 -- name: bus_subscription_add
--- Make a subscription.
+-- Create a subscription.
 -- scope: system (the parameters name the customer)
 INSERT INTO subscriptions (customer, topic, name, kind, ack_deadline_us, min_backoff_us,
     max_backoff_us, max_attempts, dead_letter_topic, retention_us, is_ordered, filter, push,
@@ -92,7 +92,7 @@ ON CONFLICT (customer, name) WHERE deleted_at IS NULL DO NOTHING
 RETURNING subscription;
 
 -- name: bus_subscription_change
--- Change what may change of a subscription; its topic and its order may not.
+-- Change the mutable settings of a subscription; its topic and its ordering cannot change.
 UPDATE subscriptions SET kind = :kind, ack_deadline_us = :ack_deadline_us,
     min_backoff_us = :min_backoff_us, max_backoff_us = :max_backoff_us,
     max_attempts = :max_attempts, dead_letter_topic = :dead_letter_topic,
@@ -102,20 +102,21 @@ WHERE subscription = :subscription AND customer = :customer AND deleted_at IS NU
 RETURNING subscription;
 
 -- name: bus_subscription_pause
--- Stop or go on handing over.
+-- Pause or resume a subscription.
 UPDATE subscriptions SET is_paused = :is_paused, version = version + 1
 WHERE subscription = :subscription AND customer = :customer AND deleted_at IS NULL
 RETURNING subscription;
 
 -- name: bus_subscription_delete
--- A subscription is gone; its number stays for what refers to it.
+-- Delete a subscription; its key stays for rows that refer to it.
 UPDATE subscriptions SET deleted_at = {{now}}, version = version + 1
 WHERE subscription = :subscription AND customer = :customer AND deleted_at IS NULL
 RETURNING subscription;
 
 -- name: bus_without_dead_letters
--- Subscriptions whose messages could be refused for ever, for doctor; not those that read dead letters.
--- scope: system (operator's view)
+-- Subscriptions whose messages could fail forever, for doctor; those that read dead letters are
+-- left out.
+-- scope: system (operators)
 SELECT s.name FROM subscriptions s
 LEFT JOIN topics d ON d.topic = s.dead_letter_topic AND d.deleted_at IS NULL
 WHERE s.deleted_at IS NULL AND d.topic IS NULL AND NOT EXISTS (
@@ -124,12 +125,12 @@ ORDER BY s.name LIMIT :limit;
 
 -- name: bus_phase_known
 -- Whether a pipeline has a phase, named <pipeline>.<phase>.
--- scope: system (declarations belong to nobody)
+-- scope: system (declarations have no customer)
 SELECT 1 FROM processors p JOIN pipelines l ON l.pipeline = p.pipeline
 WHERE l.name || '.' || p.phase = :stem LIMIT 1;
 
 -- name: bus_overripe
--- Subscriptions whose oldest message is older than they keep messages.
+-- Subscriptions whose oldest message is past their retention.
 -- scope: system (sweep)
 SELECT s.subscription FROM subscriptions s
 WHERE s.deleted_at IS NULL AND (

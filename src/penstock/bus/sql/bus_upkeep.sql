@@ -1,7 +1,7 @@
--- Upkeep of the bus: what has expired goes, sums are folded. Run by the pruner.
+-- Upkeep of the bus: delete expired rows, aggregate sums. Run by the pruner.
 
 -- name: bus_messages_prune [postgres]
--- Drop weeks whose messages have all expired; rows outside them by chunks.
+-- Drop weeks whose messages have all expired; delete rows outside them in chunks.
 -- scope: system (retention)
 SELECT drop_messages(:before);
 DELETE FROM messages_rest WHERE ctid IN (
@@ -14,7 +14,7 @@ DELETE FROM messages WHERE message_id IN (
     SELECT message_id FROM messages WHERE expires_at < :before ORDER BY expires_at LIMIT :n);
 
 -- name: bus_settled_prune [postgres]
--- Forget how deliveries ended; their sums stay.
+-- Delete old settled deliveries; their sums stay.
 -- scope: system (retention)
 SELECT drop_partitions('settled', :before);
 DELETE FROM settled_rest WHERE ctid IN (
@@ -27,15 +27,15 @@ DELETE FROM settled WHERE rowid IN (
     SELECT rowid FROM settled WHERE at < :before ORDER BY at LIMIT :n);
 
 -- name: bus_marks_prune
--- Forget dedupe ids whose window has passed.
+-- Delete dedupe ids whose window has passed.
 -- scope: system (retention)
 DELETE FROM publish_marks WHERE (topic, dedupe_id) IN (
     SELECT topic, dedupe_id FROM publish_marks WHERE published_at < :before
     ORDER BY published_at LIMIT :n);
 
 -- name: bus_sums_foldable
--- Whether folding would save rows.
--- scope: system (operator's view)
+-- Whether aggregation would save rows.
+-- scope: system (operators)
 SELECT count(*), count(DISTINCT (subscription || ':' || hour_at)) FROM delivery_sums;
 
 -- fragment: sums_folded
@@ -46,8 +46,9 @@ SELECT o.subscription, o.customer, o.hour_at, sum(o.accepted), sum(o.delivered),
     sum(o.replayed)
 
 -- name: bus_sums_fold [postgres]
--- Fold the deltas into one row per hour and subscription; what others are adding is left for later.
--- scope: system (operator's view)
+-- Aggregate deltas into one row per hour and subscription; rows locked by others are left for
+-- later.
+-- scope: system (operators)
 WITH old AS (
     DELETE FROM delivery_sums WHERE sum_id IN (
         SELECT sum_id FROM delivery_sums ORDER BY sum_id LIMIT :n FOR UPDATE SKIP LOCKED)
@@ -56,8 +57,8 @@ WITH old AS (
 {{sums_folded}} FROM old o GROUP BY o.subscription, o.customer, o.hour_at;
 
 -- name: bus_sums_fold [sqlite]
--- differs because SQLite has no writing CTEs.
--- scope: system (operator's view)
+-- differs because SQLite has no data-modifying CTEs.
+-- scope: system (operators)
 CREATE TEMP TABLE IF NOT EXISTS old_delivery_sums (sum_id integer PRIMARY KEY);
 DELETE FROM temp.old_delivery_sums;
 INSERT INTO temp.old_delivery_sums SELECT sum_id FROM delivery_sums ORDER BY sum_id LIMIT :n;

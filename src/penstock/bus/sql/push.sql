@@ -1,9 +1,9 @@
--- Which subscriptions have something that the house itself posts or serves.
+-- Subscriptions with ready deliveries that Penstock pushes or handles itself.
 
 -- name: push_ready
--- Subscriptions of a kind with something ready, by number, with whose they are. A scalar look, so that it
--- is one probe of an index for each of them, never a walk over everything that waits.
--- scope: system (the pusher and the binder serve everybody)
+-- Unpaused subscriptions of a kind with ready deliveries, by key, with their customers. A scalar
+-- subquery makes this one index probe per subscription, never a scan of the whole backlog.
+-- scope: system (the pusher and the binding service serve all customers)
 SELECT {{subscription_columns}}, coalesce(c.customer_id, '')
 FROM subscriptions s {{subscription_joins}}
 LEFT JOIN customers c ON c.customer = s.customer

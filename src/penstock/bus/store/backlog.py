@@ -1,4 +1,4 @@
-"""Where messages are and how much waits: looks that never lock and never count without a bound."""
+"""Message states and backlog counts, by reads that never lock and never count without a bound."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ STATES: Final = ("ready", "leased", "delayed", "behind")
 
 
 class Place(NamedTuple):
-    """Where one round of a message is in one subscription.
+    """The state of one generation of a message in one subscription.
 
-    `state`: ready, leased, delayed or behind (its ordering key); or how the round ended: acked,
-    dead_lettered, expired, purged. `at`: due, deadline, or when it ended.
+    `state`: ready, leased, delayed or behind (an earlier message of its ordering key); or how the
+    generation ended: acked, dead_lettered, expired, purged. `at`: due time, deadline, or end time.
     """
 
     subscription: int
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 def message_places(tx: Tx, message_id: int, topic: int) -> list[Place]:
-    """Every round of a message, in exactly one state each, by subscription and round."""
+    """Return every generation of a message, each in exactly one state, by subscription."""
     ever = [row[0] for row in tx.rows("bus_subscriptions_ever", {"topic": topic})]
     params = {"message_id": message_id, "subscriptions": ever}
     found = [
@@ -42,11 +42,11 @@ def message_places(tx: Tx, message_id: int, topic: int) -> list[Place]:
     ]  # fmt: skip
     ended = tx.rows("bus_places_settled", {"message_id": message_id})
     found += [Place(*row) for row in ended]
-    return sorted(found, key=lambda place: (place.subscription, place.round))
+    return sorted(found, key=lambda row: (row.subscription, row.round))
 
 
 class Backlog(NamedTuple):
-    """What waits in a subscription; each count stops at `BOUND`."""
+    """Deliveries that wait in a subscription; each count stops at `BOUND`."""
 
     ready: int
     leased: int
@@ -56,13 +56,13 @@ class Backlog(NamedTuple):
 
 
 def backlog(tx: Tx, subscription: int) -> Backlog:
-    """How much waits in a subscription, and since when."""
+    """Return the counts of waiting deliveries of a subscription, and the time of the oldest."""
     params = {"subscription": subscription, "bound": BOUND}
     return Backlog._make(one(tx.rows("bus_backlog", params)))
 
 
 class Sums(NamedTuple):
-    """What happened to a subscription since an hour."""
+    """Counters of a subscription since a given hour."""
 
     accepted: int
     delivered: int
@@ -76,6 +76,6 @@ class Sums(NamedTuple):
 
 
 def delivery_sums(tx: Tx, subscription: int, since: int = 0) -> Sums:
-    """Sums of a subscription from an hour on."""
+    """Return the counters of a subscription since a given hour."""
     params = {"subscription": subscription, "since": since}
     return Sums._make(int(n or 0) for n in one(tx.rows("bus_sums_read", params)))

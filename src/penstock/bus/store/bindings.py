@@ -1,4 +1,4 @@
-"""What bound subscriptions read and write beside deliveries: configs that a topic starts."""
+"""Reads and writes of bound subscriptions beside deliveries: configs that a topic starts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from penstock.db.store import Tx, one
 
 
 def topics_unbound(tx: Tx, n: int) -> list[Topic]:
-    """Topics that active configs wait for and that nothing lets start them yet."""
+    """Return topics of active configs that have no bound subscription yet."""
     return [Topic._make(row) for row in tx.rows("topics_unbound", {"n": n})]
 
 
 def config_event_list(
     tx: Tx, topic: str, *, customer: int | None, customer_id: str | None, after: int, limit: int
 ) -> list[tuple[int, str | None]]:
-    """(config, filter) of active configs that a topic starts, in order."""
+    """Return (config, filter) of active configs that a topic starts, in order."""
     params = {
         "topic": topic,
         "customer": customer,
@@ -26,16 +26,16 @@ def config_event_list(
 
 
 def config_skip_event(tx: Tx, config_id: int) -> None:
-    """Write down that a message did not start a config, because its run has not ended."""
+    """Record that a message did not start a config because its previous run has not ended."""
     tx.run("config_skip_event", {"config_id": config_id})
 
 
 def subscriptions_auto(tx: Tx, n: int, after: int = 0) -> list[Subscription]:
-    """Subscriptions that replay their dead letters by themselves and have some, by number."""
+    """Return subscriptions with automatic replay and open dead letters, by key."""
     rows = tx.rows("subscriptions_auto", {"n": n, "after": after})
     return [subscription_of_row(row) for row in rows]
 
 
 def customer_name(tx: Tx, customer: int) -> str:
-    """A customer's name."""
+    """Return a customer's name."""
     return str(one(tx.rows("customer_name", {"customer": customer}))[0])

@@ -1,7 +1,7 @@
-"""Dead letters of deliveries: the copy, the entry in the inbox and the source's end are one commit.
+"""Dead letters of deliveries: the copy, the dead letter and the end of the delivery are one commit.
 
-Bytes and attributes are the message's own, plus Google's four attributes and ours. When the
-dead-letter topic is gone nothing dies: the message stays where it is, and an alert says so.
+The copy has the message's content and attributes, plus Google's four attributes and ours. If the
+dead-letter topic was deleted, the delivery stays in the subscription and an alert is opened.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PIPELINE, PARTITION, CORRELATION = "pipeline", "partition", "correlation_id"
 
 
 class Dying(NamedTuple):
-    """A held delivery that is to become a dead letter."""
+    """A leased delivery that is to become a dead letter."""
 
     message_id: int
     epoch: int
@@ -37,31 +37,32 @@ class Dying(NamedTuple):
 
 
 class Buried(NamedTuple):
-    """What burying did; `is_done` is False when there was nowhere to bury."""
+    """The result of `bury`; `is_done` is False if there was no topic or no content to copy."""
 
     is_done: bool
     letters: int
     wake: set[str]
 
 
-def bury(tx: Tx, sub: Subscription, dying: Sequence[Dying]) -> Buried:
-    """Forward held deliveries to the dead-letter topic; the caller then settles them."""
-    if not dying:
+def bury(tx: Tx, sub: Subscription, failed: Sequence[Dying]) -> Buried:
+    """Copy leased deliveries to the dead-letter topic. The caller then settles them."""
+    if not failed:
         return Buried(is_done=True, letters=0, wake=set())
     topic = None if sub.dead_letter_topic is None else topic_open(tx, sub.dead_letter_topic)
     if topic is None:
-        _alarm(tx, sub)
+        _alert_missing_topic(tx, sub)
         return Buried(is_done=False, letters=0, wake=set())
-    contents = message_headers(tx, [d.copy_id or d.message_id for d in dying])
-    if len(contents) < len({d.copy_id or d.message_id for d in dying}):
-        # Retention took a content: there is nothing left to put away, the next pull ends it.
+    contents = message_headers(tx, [d.copy_id or d.message_id for d in failed])
+    if len(contents) < len({d.copy_id or d.message_id for d in failed}):
+        # Retention deleted the content of a message: there is nothing to copy, and the next pull
+        # ends the delivery.
         return Buried(is_done=False, letters=0, wake=set())
-    copies = [_copy(sub, d, contents[d.copy_id or d.message_id]) for d in dying]
+    copies = [_copy(sub, d, contents[d.copy_id or d.message_id]) for d in failed]
     published = message_copy_to(tx, topic, copies)
     params = {"subscription": sub.subscription, "topic": sub.topic, "customer": sub.customer}
     rows = [
-        _letter(d, copy_id, contents[d.copy_id or d.message_id].attributes)
-        for d, copy_id in zip(dying, published.message_ids, strict=True)
+        _dead_letter_row(d, copy_id, contents[d.copy_id or d.message_id].attributes)
+        for d, copy_id in zip(failed, published.message_ids, strict=True)
     ]
     tx.run("bus_dead_letters_put", params, batch=rows)
     journal_append_many(
@@ -71,10 +72,10 @@ def bury(tx: Tx, sub: Subscription, dying: Sequence[Dying]) -> Buried:
                 "delivery", d.message_id, sub.customer or None, "dead_lettered", sub.name,
                 "leased", "dead_lettered", why=d.error_type,
             )
-            for d in dying
+            for d in failed
         ],
     )  # fmt: skip
-    return Buried(is_done=True, letters=len(dying), wake=published.wake)
+    return Buried(is_done=True, letters=len(failed), wake=published.wake)
 
 
 def _copy(sub: Subscription, d: Dying, content: Header) -> Copy:
@@ -92,15 +93,15 @@ def _copy(sub: Subscription, d: Dying, content: Header) -> Copy:
     return Copy(content.message_id, content.published_at, attributes, content.ordering_key)
 
 
-def _letter(d: Dying, copy_id: int, attributes: dict[str, str]) -> tuple[object, ...]:
+def _dead_letter_row(d: Dying, copy_id: int, attributes: dict[str, str]) -> tuple[object, ...]:
     return (
         copy_id, d.message_id, d.round, d.error_type, d.kind.value, d.error, d.attempt,
         attributes.get(PARTITION), attributes.get(CORRELATION), attributes.get(PIPELINE),
     )  # fmt: skip
 
 
-def _alarm(tx: Tx, sub: Subscription) -> None:
-    """Say that messages cannot be put away; they stay in the subscription."""
+def _alert_missing_topic(tx: Tx, sub: Subscription) -> None:
+    """Open an alert that messages cannot be dead-lettered and stay in the subscription."""
     alert_open(
         tx,
         Alert(
@@ -111,8 +112,9 @@ def _alarm(tx: Tx, sub: Subscription) -> None:
             subject_kind="subscription",
             subject=sub.subscription,
             message=(
-                f"The dead-letter topic of subscription {sub.name} is gone: messages that should "
-                "be dead letters stay and are retried. Declare the subscription with another one."
+                f"The dead-letter topic of subscription {sub.name} was deleted: messages that "
+                "should be dead letters stay and are retried. Declare the subscription with "
+                "another one."
             ),
         ),
     )

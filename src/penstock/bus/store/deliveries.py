@@ -1,8 +1,8 @@
-"""Deliveries: handed over under lease, extended, acked, refused, swept.
+"""Deliveries: lease, extend, ack, nack, sweep.
 
-Every change is compare-and-set on the epoch that the ack id names: a stale one changes nothing and
-is told so. Attempt and epoch are stored in the transaction that hands a message over, so a consumer
-that dies counts. Whoever may use the subscription is checked by the caller.
+Every change is a compare-and-set on the epoch in the ack id: a stale ack id changes nothing and is
+reported as stale. Attempt and epoch are stored in the transaction that leases a delivery, so that a
+consumer crash counts as an attempt. The caller checks who may use the subscription.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Ticket = tuple[int, int]
 
 
 class Handed(NamedTuple):
-    """One handing-over, as the store knows it."""
+    """A leased delivery with its message."""
 
     message_id: int
     epoch: int
@@ -44,7 +44,7 @@ class Handed(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A delivery that is given back, and why."""
+    """A nack: a delivery that is returned, with the reason."""
 
     message_id: int
     epoch: int
@@ -55,7 +55,7 @@ class Refusal(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """What refusing did: the tickets that were current, how many died, whom to wake."""
+    """The result of nacks: tickets that were current, number of dead letters, channels to wake."""
 
     tickets: set[Ticket]
     dead: int
@@ -63,7 +63,7 @@ class Refused(NamedTuple):
 
 
 def delivery_pull(tx: Tx, sub: Subscription, n: int, holder: str | None = None) -> list[Handed]:
-    """Take up to `n` ready deliveries under lease, oldest first; none while paused."""
+    """Lease up to `n` ready deliveries, oldest first; none while the subscription is paused."""
     if sub.is_paused or n < 1:
         return []
     rows = _pull(tx, sub, min(n, PULL_MAX), holder)
@@ -71,13 +71,13 @@ def delivery_pull(tx: Tx, sub: Subscription, n: int, holder: str | None = None) 
         rows = _pull(tx, sub, min(n, PULL_MAX), holder)
     copies = [row[6] for row in rows if row[6] is not None]
     contents = {} if not copies else _contents(tx, copies)
-    handed = [_handed(row, contents) for row in rows]
-    gone = [(row[0], row[1]) for row, one in zip(rows, handed, strict=True) if one is None]
+    leased = [_leased(row, contents) for row in rows]
+    gone = [(row[0], row[1]) for row, one in zip(rows, leased, strict=True) if one is None]
     if gone:
-        # Retention took the content while nobody was there to end the delivery.
+        # Retention deleted the content before a sweeper ended the delivery.
         lock_keys_of(tx, sub, [message_id for message_id, _ in gone])
         settle(tx, sub, gone, "expired")
-    return [one for one in handed if one is not None]
+    return [one for one in leased if one is not None]
 
 
 def _pull(tx: Tx, sub: Subscription, n: int, holder: str | None) -> list[Row]:
@@ -95,7 +95,7 @@ def _contents(tx: Tx, ids: list[int]) -> dict[int, Row]:
     return {row[0]: row[1:] for row in tx.rows("bus_contents", {"ids": ids})}
 
 
-def _handed(row: Row, contents: dict[int, Row]) -> Handed | None:
+def _leased(row: Row, contents: dict[int, Row]) -> Handed | None:
     message_id, epoch, attempt, until_at, number, replays, copy_id, published_at, *content = row
     if copy_id is not None:
         content = list(contents.get(copy_id, (None, None, None)))
@@ -112,17 +112,17 @@ def _handed(row: Row, contents: dict[int, Row]) -> Handed | None:
 
 
 def delivery_due_of(tx: Tx, subscription: int, n: int = SWEEP) -> int:
-    """Delayed deliveries of one subscription whose time has come are ready; returns how many."""
+    """Make due delayed deliveries of one subscription ready. Return how many."""
     return tx.run("bus_due_of", {"subscription": subscription, "n": n})
 
 
 def delivery_due(tx: Tx, n: int = SWEEP) -> list[int]:
-    """Delayed deliveries whose time has come are ready; returns their subscriptions."""
+    """Make due delayed deliveries ready. Return their subscriptions."""
     return [row[0] for row in tx.rows("bus_due", {"n": n})]
 
 
 def delivery_ack(tx: Tx, sub: Subscription, tickets: Sequence[Ticket]) -> set[Ticket]:
-    """Settle deliveries; returns the tickets that were current."""
+    """Ack deliveries. Return the tickets that were current."""
     lock_keys_of(tx, sub, [message_id for message_id, _ in tickets])
     return settle(tx, sub, tickets, "acked")
 
@@ -130,7 +130,7 @@ def delivery_ack(tx: Tx, sub: Subscription, tickets: Sequence[Ticket]) -> set[Ti
 def delivery_extend(
     tx: Tx, sub: Subscription, tickets: Sequence[Ticket], extend_us: int
 ) -> set[Ticket]:
-    """Move the deadlines of leased deliveries; returns the tickets that were current."""
+    """Extend the deadlines of leased deliveries. Return the tickets that were current."""
     params = {"subscription": sub.subscription, "extend_us": extend_us}
     return {(row[0], row[1]) for row in tx.rows("bus_extend", params, batch=tickets)}
 
@@ -138,17 +138,17 @@ def delivery_extend(
 def delivery_nack(
     tx: Tx, sub: Subscription, refusals: Sequence[Refusal], jitter: Jitter
 ) -> Refused:
-    """Give deliveries back, each with its reason: delayed, or dead; a ticket counts once."""
+    """Delay or dead-letter deliveries, each with its reason. A repeated ticket counts once."""
     by_ticket: dict[Ticket, Refusal] = {}
     for refusal in refusals:
         by_ticket.setdefault((refusal.message_id, refusal.epoch), refusal)
-    return _refuse(tx, sub, by_ticket, jitter, lapsed=False)
+    return _nack(tx, sub, by_ticket, jitter, lapsed=False)
 
 
 def delivery_release(tx: Tx, sub: Subscription, tickets: Sequence[Ticket]) -> set[Ticket]:
-    """Give back what was taken and never tried: ready at once, and no attempt is counted.
+    """Release deliveries that were never tried: ready at once, and no attempt is counted.
 
-    Returns the tickets that were current; they are stale from here on.
+    Returns the tickets that were current; they are stale from now on.
     """
     params = {"subscription": sub.subscription, "lapsed": False}
     held = tx.rows("bus_hold", params, batch=sorted(set(tickets)))
@@ -160,7 +160,7 @@ def delivery_release(tx: Tx, sub: Subscription, tickets: Sequence[Ticket]) -> se
 def delivery_lapse(
     tx: Tx, jitter: Jitter, *, subscription: int | None = None, n: int = SWEEP
 ) -> tuple[int, int, set[str]]:
-    """Give back what was held past its deadline: (how many, of them dead, whom to wake)."""
+    """Nack deliveries past their deadline. Return (count, dead letters, channels to wake)."""
     rows = tx.rows("bus_lapsed", {"subscription": subscription, "n": n})
     count, dead, wake = 0, 0, set[str]()
     for number, group in groupby(rows, key=lambda row: int(row[0])):
@@ -173,68 +173,68 @@ def delivery_lapse(
             )
             for row in group
         }
-        refused = _refuse(tx, sub, lapsed, jitter, lapsed=True)
+        refused = _nack(tx, sub, lapsed, jitter, lapsed=True)
         count += len(refused.tickets)
         dead += refused.dead
         wake |= refused.wake
     return count, dead, wake
 
 
-def _refuse(
+def _nack(
     tx: Tx, sub: Subscription, refusals: dict[Ticket, Refusal], jitter: Jitter, *, lapsed: bool
 ) -> Refused:
     lock_keys_of(tx, sub, [message_id for message_id, _ in refusals])
     params = {"subscription": sub.subscription, "lapsed": lapsed}
     held = tx.rows("bus_hold", params, batch=sorted(refusals))
-    dying: list[Dying] = []
+    failed: list[Dying] = []
     delays: list[tuple[int, int, int, str]] = []
     policy = sub.policy
     for message_id, epoch, number, attempt, replays, copy_id, published_at, key in held:
-        why = refusals[message_id, epoch]
-        wait = redelivery.delay(policy, attempt, jitter(), why.delay_us)
-        if redelivery.is_dead(policy, attempt, why.kind):
-            dying.append(
+        nack = refusals[message_id, epoch]
+        wait = redelivery.delay(policy, attempt, jitter(), nack.delay_us)
+        if redelivery.is_dead(policy, attempt, nack.kind):
+            failed.append(
                 Dying(
                     message_id, epoch, number, attempt, replays, copy_id, published_at, key,
-                    why.kind, why.error_type or why.kind.value.upper(), why.error[:ERROR_MAX],
+                    nack.kind, nack.error_type or nack.kind.value.upper(), nack.error[:ERROR_MAX],
                 )
             )  # fmt: skip
         else:
-            delays.append((message_id, epoch, wait, _told(why)))
-    buried = bury(tx, sub, dying)
-    if not buried.is_done:
-        delays += [(d.message_id, d.epoch, sub.max_backoff_us, d.error_type) for d in dying]
+            delays.append((message_id, epoch, wait, _error_text(nack)))
+    written = bury(tx, sub, failed)
+    if not written.is_done:
+        delays += [(d.message_id, d.epoch, sub.max_backoff_us, d.error_type) for d in failed]
     tx.run("bus_delay", {"subscription": sub.subscription}, batch=delays)
     count = len(held)
     if count:
         nacked, late = (0, count) if lapsed else (count, 0)
         sums = [(sub.subscription, sub.customer, 0, nacked, late, 0)]
         tx.run("bus_sums_add", batch=sums)
-    wake = set(buried.wake)
-    if buried.letters:
-        tickets = [(d.message_id, d.epoch) for d in dying]
+    wake = set(written.wake)
+    if written.letters:
+        tickets = [(d.message_id, d.epoch) for d in failed]
         settle(tx, sub, tickets, "dead_lettered")
         wake.add(channel(sub.subscription))
-    return Refused({(row[0], row[1]) for row in held}, buried.letters, wake)
+    return Refused({(row[0], row[1]) for row in held}, written.letters, wake)
 
 
-def _told(why: Refusal) -> str:
-    text = ": ".join(part for part in (why.error_type or why.kind.value, why.error) if part)
+def _error_text(nack: Refusal) -> str:
+    text = ": ".join(part for part in (nack.error_type or nack.kind.value, nack.error) if part)
     return text[:ERROR_MAX]
 
 
-# -- the end of deliveries ---------------------------------------------------------------------
+# -- settling deliveries ------------------------------------------------------------------------
 
 
 def lock_keys_of(tx: Tx, sub: Subscription, ids: Sequence[int]) -> None:
-    """Lock the ordering keys of deliveries before their rows; nothing for unordered ones."""
+    """Lock the ordering keys of deliveries before their rows; does nothing if unordered."""
     if sub.is_ordered and ids:
         params = {"subscription": sub.subscription, "ids": sorted(set(ids))}
         lock_keys(tx, sub.topic, [row[0] for row in tx.rows("bus_keys_of", params)])
 
 
 def settle(tx: Tx, sub: Subscription, tickets: Sequence[Ticket], outcome: str) -> set[Ticket]:
-    """End deliveries and let the next of their keys move up; the caller locked the keys."""
+    """Settle deliveries and make the next of their keys ready. The caller has locked the keys."""
     params = {"subscription": sub.subscription, "customer": sub.customer, "outcome": outcome}
     rows = tx.rows("bus_settle", params, batch=sorted(set(tickets)))
     keys = sorted({row[2] for row in rows if row[2] is not None})

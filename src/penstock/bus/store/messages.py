@@ -1,8 +1,8 @@
-"""Messages: published in batches, fanned out to everybody who takes them, in one transaction.
+"""Messages: published in batches and fanned out to all matching subscriptions, in one transaction.
 
-A dedupe id answers the first message published under it; another body under the same id is refused
-and nothing is written. Messages of one ordering key are published under the key's lock, so that ids
-follow commits.
+A repeated dedupe id returns the id of the first message published under it. A different body under
+the same id is refused and nothing is written. Messages of one ordering key are published under the
+key's lock, so that ids follow commit order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _decode = msgspec.json.Decoder(dict[str, str]).decode
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What publishing did: ids in order, how many are new, and whom to wake after the commit."""
+    """The result of a publish: message ids in order, the number of new ones, channels to wake."""
 
     message_ids: list[int]
     new: int
@@ -33,7 +33,7 @@ class Published:
 
 
 class Copy(NamedTuple):
-    """A message that is written with the bytes of another one."""
+    """A message that reuses the stored content of another one."""
 
     content_id: int
     content_at: int
@@ -48,31 +48,31 @@ class _Written(NamedTuple):
 
 
 def attributes_text(attributes: dict[str, str]) -> str:
-    """Attributes as stored."""
+    """Encode attributes as stored."""
     return _encode(attributes).decode() if attributes else "{}"
 
 
 def attributes_of(text: str) -> dict[str, str]:
-    """Attributes as published."""
+    """Decode stored attributes."""
     return {} if text == "{}" else _decode(text)
 
 
 def message_publish(
     tx: Tx, topic: str, messages: Sequence[Outgoing], customer: int = HOUSE
 ) -> Published:
-    """Accept messages on a topic by name; NotFound without it."""
+    """Publish messages to a topic by name. Raises NotFound if the topic does not exist."""
     batch = list(messages)
     rules.check_batch(batch)
     return message_publish_to(tx, topic_open_named(tx, topic, customer), batch)
 
 
 def message_publish_to(tx: Tx, topic: OpenTopic, messages: Sequence[Outgoing]) -> Published:
-    """Accept checked messages on an open topic."""
+    """Publish validated messages to an open topic."""
     if not messages:
         return Published([], 0, set())
     lock_keys(tx, topic.topic, (message.ordering_key for message in messages))
     ids, at = _take_ids(tx, len(messages))
-    answer, fresh = _unmarked(tx, topic, messages, ids, at)
+    answer, fresh = _deduplicate(tx, topic, messages, ids, at)
     rows = [
         (ids[n], messages[n].data, attributes_text(dict(messages[n].attributes)),
          messages[n].ordering_key or None)
@@ -82,26 +82,26 @@ def message_publish_to(tx: Tx, topic: OpenTopic, messages: Sequence[Outgoing]) -
         _Written(ids[n], dict(messages[n].attributes), messages[n].ordering_key or None)
         for n in fresh
     ]
-    tx.run("bus_messages_put", _place(topic, at), batch=rows)
+    tx.run("bus_messages_put", _message_params(topic, at), batch=rows)
     return Published(answer, len(fresh), _fan_out(tx, topic, written, at))
 
 
 def message_copy_to(tx: Tx, topic: OpenTopic, copies: Sequence[Copy]) -> Published:
-    """Write messages with the bytes of others and fan them out: dead letters."""
+    """Publish messages that reuse the content of others (dead letters)."""
     if not copies:
         return Published([], 0, set())
     lock_keys(tx, topic.topic, (copy.ordering_key for copy in copies))
     ids, at = _take_ids(tx, len(copies))
     pairs = list(zip(ids, copies, strict=True))
     rows = [(n, c.content_id, c.content_at, attributes_text(c.attributes)) for n, c in pairs]
-    count = tx.run("bus_messages_copy", _place(topic, at), batch=rows)
+    count = tx.run("bus_messages_copy", _message_params(topic, at), batch=rows)
     assert count == len(copies), f"{len(copies) - count} contents are missing"
     written = [_Written(n, copy.attributes, copy.ordering_key) for n, copy in pairs]
     return Published(ids, len(copies), _fan_out(tx, topic, written, at))
 
 
 def lock_keys(tx: Tx, topic: int, keys: Iterable[str | None]) -> None:
-    """Serialize with everybody who publishes or settles these keys; before any row's lock."""
+    """Lock ordering keys against concurrent publishers and acks. Call it before locking any row."""
     wanted = sorted({key for key in keys if key})
     if wanted:
         tx.run("bus_keys_lock", {"topic": topic}, batch=[(key,) for key in wanted])
@@ -112,7 +112,7 @@ def _take_ids(tx: Tx, n: int) -> tuple[list[int], int]:
     return sorted(row[0] for row in rows), rows[0][1]
 
 
-def _place(topic: OpenTopic, at: int) -> dict[str, int]:
+def _message_params(topic: OpenTopic, at: int) -> dict[str, int]:
     longest = max([topic.retention_us, *(taker.retention_us for taker in topic.takers)])
     return {
         "topic": topic.topic,
@@ -122,36 +122,36 @@ def _place(topic: OpenTopic, at: int) -> dict[str, int]:
     }
 
 
-def _unmarked(
+def _deduplicate(
     tx: Tx, topic: OpenTopic, messages: Sequence[Outgoing], ids: list[int], at: int
 ) -> tuple[list[int], list[int]]:
-    """The ids to answer, and the places of the messages that were not published before."""
+    """Return the ids for the caller, and the indexes of messages that were not published before."""
     answer = list(ids)
-    marked: dict[str, int] = {}
+    first_index: dict[str, int] = {}
     repeats: list[tuple[int, int]] = []
     for n, message in enumerate(messages):
         if message.dedupe_id is None:
             continue
-        earlier = marked.setdefault(message.dedupe_id, n)
+        earlier = first_index.setdefault(message.dedupe_id, n)
         if earlier != n:
             repeats.append((n, earlier))
-    if not marked:
+    if not first_index:
         return answer, list(range(len(messages)))
-    hashes = {key: rules.body_hash(messages[n]) for key, n in marked.items()}
+    hashes = {key: rules.body_hash(messages[n]) for key, n in first_index.items()}
     for n, earlier in repeats:
         _check_same(messages[n], hashes[messages[earlier].dedupe_id or ""])
-    rows = [(key, hashes[key], ids[n]) for key, n in marked.items()]
+    rows = [(key, hashes[key], ids[n]) for key, n in first_index.items()]
     params = {"topic": topic.topic, "customer": topic.customer, "at": at}
     new = {row[0] for row in tx.rows("bus_marks_put", params, batch=rows)}
-    old = sorted(set(marked) - new)
+    old = sorted(set(first_index) - new)
     found = {} if not old else _marks(tx, topic.topic, old)
     for key in old:
         body_hash, message_id = found[key]
-        _check_same(messages[marked[key]], body_hash)
-        answer[marked[key]] = message_id
+        _check_same(messages[first_index[key]], body_hash)
+        answer[first_index[key]] = message_id
     for n, earlier in repeats:
         answer[n] = answer[earlier]
-    skipped = {marked[key] for key in old} | {n for n, _ in repeats}
+    skipped = {first_index[key] for key in old} | {n for n, _ in repeats}
     return answer, [n for n in range(len(messages)) if n not in skipped]
 
 
@@ -159,7 +159,7 @@ def _marks(tx: Tx, topic: int, keys: list[str]) -> dict[str, tuple[str, int]]:
     rows = tx.rows("bus_marks_get", {"topic": topic, "ids": keys})
     found = {row[0]: (row[1], row[2]) for row in rows}
     if len(found) < len(keys):
-        raise StoreBusy("a dedupe mark was removed while it was looked at; publish again")
+        raise StoreBusy("a dedupe id expired during the publish; publish again")
     return found
 
 
@@ -172,15 +172,15 @@ def _check_same(message: Outgoing, body_hash: str) -> None:
 
 
 def _fan_out(tx: Tx, topic: OpenTopic, written: Sequence[_Written], at: int) -> set[str]:
-    """A delivery for every taker whose filter lets a message through."""
+    """Insert a delivery for every subscription whose filter matches the message."""
     rows: list[tuple[int, int, str | None, bool]] = []
     sums: list[tuple[int, int, int, int, int, int]] = []
-    taken: list[Taker] = []
+    matched: list[Taker] = []
     for taker in topic.takers:
         wanted = written
         if taker.filter is not None:
-            judge = filters.parse(taker.filter)
-            wanted = [message for message in written if judge(message.attributes)]
+            matches = filters.parse(taker.filter)
+            wanted = [message for message in written if matches(message.attributes)]
         if not wanted:
             continue
         seen: set[str] = set()
@@ -190,15 +190,15 @@ def _fan_out(tx: Tx, topic: OpenTopic, written: Sequence[_Written], at: int) -> 
             if key is not None:
                 seen.add(key)
         sums.append((taker.subscription, topic.customer, len(wanted), 0, 0, 0))
-        taken.append(taker)
+        matched.append(taker)
     if rows:
         tx.run("bus_deliveries_put", {"customer": topic.customer, "at": at}, batch=rows)
         tx.run("bus_sums_add", batch=sums)
-    return channels(taken)
+    return channels(matched)
 
 
 class Message(NamedTuple):
-    """A message in full."""
+    """A message with its content."""
 
     message_id: int
     topic: int
@@ -212,7 +212,7 @@ class Message(NamedTuple):
 
 
 def message_get(tx: Tx, message_id: int, customer: int | None = None) -> Message | None:
-    """A message by id, within retention."""
+    """Return a message by id, within its retention."""
     row = first(tx.rows("bus_message_get", {"message_id": message_id, "customer": customer}))
     if row is None:
         return None
@@ -220,7 +220,7 @@ def message_get(tx: Tx, message_id: int, customer: int | None = None) -> Message
 
 
 class Header(NamedTuple):
-    """A message without its bytes."""
+    """A message without its content."""
 
     message_id: int
     topic: int
@@ -231,6 +231,6 @@ class Header(NamedTuple):
 
 
 def message_headers(tx: Tx, ids: Sequence[int]) -> dict[int, Header]:
-    """Messages by id, without their bytes."""
+    """Return messages by id, without their content."""
     rows = tx.rows("bus_headers", {"ids": list(ids)}) if ids else []
     return {row[0]: Header(row[0], row[1], attributes_of(row[2]), *row[3:]) for row in rows}

@@ -1,7 +1,7 @@
-"""From the outbox into topics: what left with a transaction is published to whoever subscribed.
+"""Publish outbox rows to topics and their subscriptions.
 
-Called inside the transaction that removes the rows, so every row is published exactly once. A
-topic without subscriptions gets nothing: nobody is there to be told.
+Called inside the transaction that deletes the rows, so that every row is published exactly once. A
+topic without subscriptions is skipped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.db.store import Tx
 
 
 def outbox_publish(tx: Tx, messages: Sequence[Message]) -> set[str]:
-    """Publish rows of the outbox on the house's topics; returns whom to wake."""
+    """Publish outbox rows on the system's topics. Return the channels to wake."""
     wake: set[str] = set()
     for name, rows in groupby(sorted(messages, key=lambda m: (m.topic, m.outbox_id)), _topic):
         topic = topic_open_try(tx, name)

@@ -1,4 +1,4 @@
-"""Which subscriptions have something to be posted, or to be served here, and whose they are."""
+"""Subscriptions with ready deliveries that Penstock pushes or handles itself."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from penstock.db.store import Tx
 
 
 class PushReady(NamedTuple):
-    """A subscription with something ready; the house's customer has an empty id."""
+    """A subscription with ready deliveries; `customer_id` is empty for the system."""
 
     subscription: Subscription
     customer_id: str
 
 
 def push_ready(tx: Tx, *, kind: str = "push", after: int = 0, limit: int = 500) -> list[PushReady]:
-    """Subscriptions of a kind with something ready, by number; paused ones are left out."""
+    """Return unpaused subscriptions of a kind with ready deliveries, by key."""
     rows = tx.rows("push_ready", {"kind": kind, "after": after, "limit": limit})
     return [PushReady(subscription_of_row(row[:-1]), row[-1]) for row in rows]

@@ -1,7 +1,8 @@
-"""Rounds: what is delivered again or not at all, by request. Replay, seek, purge, expiry.
+"""Delivery generations: replay, seek, purge and expiry of deliveries.
 
-A replay gives one settled delivery a new round and counts; a seek does so for everything published
-since a time and purges what is older. Nothing here touches another subscription.
+A replay gives one settled delivery a new generation and counts as a replay. A seek does so for
+everything published since a given time and purges what is older. Other subscriptions are not
+affected.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ LOOK: Final = 10_000
 FAR: Final = 2**62
 
 
-class _Round(NamedTuple):
-    """A new round of a settled delivery (batch of `bus_round_add`)."""
+class _Generation(NamedTuple):
+    """A new generation of a settled delivery (batch of `bus_round_add`)."""
 
     message_id: int
     round: int
@@ -37,7 +38,7 @@ class _Round(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A delivery that was given a new round."""
+    """A delivery that was given a new generation."""
 
     message_id: int
     round: int
@@ -46,7 +47,7 @@ class Replayed:
 
 
 class Last(NamedTuple):
-    """How the last round of a delivery ended."""
+    """How the last generation of a delivery ended."""
 
     round: int
     epoch: int
@@ -58,10 +59,12 @@ class Last(NamedTuple):
 
 
 def delivery_replayable(tx: Tx, sub: Subscription, message_id: int) -> Last:
-    """The last round of a delivery that may be replayed; Conflict or NotFound when it may not."""
+    """Return the last generation of a delivery to be replayed. Raises Conflict or NotFound."""
     params = {"subscription": sub.subscription, "message_id": message_id}
     if first(tx.rows("bus_delivery_get", params)) is not None:
-        raise Conflict(f"message {message_id} is still under way in {sub.name}; nothing to replay")
+        raise Conflict(
+            f"message {message_id} is still being delivered to {sub.name}; nothing to replay"
+        )
     row = first(tx.rows("bus_settled_last", params))
     if row is None:
         raise NotFound("delivery", f"{sub.name}/{message_id}")
@@ -83,11 +86,11 @@ def delivery_replay(
     content_id: int | None = None,
     due_at: int | None = None,
 ) -> Replayed:
-    """Deliver a settled message once more to this subscription, as round + 1.
+    """Deliver a settled message again to this subscription, as its next generation.
 
-    `content_id` names another message whose bytes and attributes are delivered instead; `due_at`
-    is the earliest time for it. Conflict while it is under way and when it was replayed as often
-    as the subscription allows.
+    `content_id` names another message whose content and attributes are delivered instead; `due_at`
+    is the earliest delivery time. Raises Conflict if the message is still being delivered or was
+    replayed as often as the subscription allows.
     """
     last = delivery_replayable(tx, sub, message_id)
     wanted = message_id if content_id is None else content_id
@@ -97,46 +100,46 @@ def delivery_replay(
     key = content.ordering_key if sub.is_ordered else None
     lock_keys(tx, sub.topic, [key])
     again = (last.round + 1, last.epoch, last.replays + 1)
-    new = _Round(message_id, *again, last.published_at, content_id, key, due_at=due_at)
+    new = _Generation(message_id, *again, last.published_at, content_id, key, due_at=due_at)
     if not _add(tx, sub, [new]):
-        raise Conflict(f"message {message_id} was replayed by somebody else just now")
+        raise Conflict(f"message {message_id} was just replayed by another request")
     if due_at is None or due_at <= tx.now():
-        _in_order(tx, sub, [key])
-    _keep(tx, sub, [(content.message_id, content.published_at)])
+        _restore_order(tx, sub, [key])
+    _extend_retention(tx, sub, [(content.message_id, content.published_at)])
     tx.run("bus_sums_add", batch=[(sub.subscription, sub.customer, 0, 0, 0, 1)])
     note(tx, ("delivery", message_id, sub.customer), "replayed", actor, sub.name)
     return Replayed(message_id, new.round, new.replays, {channel(sub.subscription)})
 
 
-def _add(tx: Tx, sub: Subscription, rounds: Sequence[_Round]) -> set[int]:
-    """Begin rounds of settled deliveries; answers those that nobody else began meanwhile."""
+def _add(tx: Tx, sub: Subscription, generations: Sequence[_Generation]) -> set[int]:
+    """Insert generations of settled deliveries. Return those not added concurrently."""
     params = {"subscription": sub.subscription, "customer": sub.customer}
-    added = {row[0] for row in tx.rows("bus_round_add", params, batch=rounds)}
+    added = {row[0] for row in tx.rows("bus_round_add", params, batch=generations)}
     if not added:
         return added
-    mine = {"subscription": sub.subscription, "ids": sorted(added)}
-    undone = tx.rows("bus_round_undo", mine)
+    own_key = {"subscription": sub.subscription, "ids": sorted(added)}
+    undone = tx.rows("bus_round_undo", own_key)
     keys = sorted({key for _, key in undone if key is not None})
     if keys:
         tx.rows("bus_move_up", {"subscription": sub.subscription}, batch=[(k,) for k in keys])
     return added - {message_id for message_id, _ in undone}
 
 
-def _in_order(tx: Tx, sub: Subscription, keys: Sequence[str | None]) -> None:
-    """Let what came again go before later ones of its key that wait; the keys are locked."""
+def _restore_order(tx: Tx, sub: Subscription, keys: Sequence[str | None]) -> None:
+    """Put replayed deliveries before later waiting ones of the same key. The keys are locked."""
     batch = [(key,) for key in sorted({key for key in keys if key})]
     if batch and tx.run("bus_step_back", {"subscription": sub.subscription}, batch=batch):
         tx.rows("bus_move_up", {"subscription": sub.subscription}, batch=batch)
 
 
-def _keep(tx: Tx, sub: Subscription, messages: Sequence[tuple[int, int]]) -> None:
+def _extend_retention(tx: Tx, sub: Subscription, messages: Sequence[tuple[int, int]]) -> None:
     params = {"expires_at": tx.now() + sub.retention_us}
     tx.run("bus_keep_longer", params, batch=messages)
 
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """How far a seek has come: begin with the time alone, go on with what a step returns."""
+    """The progress of a seek: start from `seek_begin`, continue with the result of each step."""
 
     to: int
     until: int
@@ -148,16 +151,16 @@ class Seek:
 
 
 def seek_begin(tx: Tx, sub: Subscription, to: int, actor: str) -> Seek:
-    """Begin to seek: what was published before `to` is purged, what came since comes again."""
+    """Start a seek: messages published before `to` are purged, later ones are delivered again."""
     note(tx, ("subscription", sub.subscription, sub.customer), "seek", actor, sub.name)
     return Seek(to=to, until=tx.now(), after_at=to - 1, after_id=FAR)
 
 
 def seek_step(tx: Tx, sub: Subscription, seek: Seek, n: int = CHUNK) -> Seek:
-    """One bounded step of a seek, a transaction of its own; call until it is done."""
+    """Run one bounded step of a seek, in its own transaction. Call it until `is_done`."""
     purged = delivery_purge(tx, sub, before=min(seek.to, seek.until), n=n)
     if purged:
-        return _further(seek, purged=seek.purged + purged)
+        return _progressed(seek, purged=seek.purged + purged)
     params = {
         "subscription": sub.subscription,
         "topic": sub.topic,
@@ -168,28 +171,30 @@ def seek_step(tx: Tx, sub: Subscription, seek: Seek, n: int = CHUNK) -> Seek:
     }
     rows = tx.rows("bus_settled_since", params)
     if not rows:
-        return _further(seek, is_done=True)
+        return _progressed(seek, is_done=True)
     lock_keys(tx, sub.topic, [row[2] for row in rows] if sub.is_ordered else [])
     seen: set[str] = set()
-    rounds: list[_Round] = []
+    generations: list[_Generation] = []
     for message_id, published_at, key, number, epoch, replays in rows:
-        mine = key if sub.is_ordered else None
-        rounds.append(
-            _Round(message_id, number + 1, epoch, replays, published_at, None, mine, mine in seen)
+        own_key = key if sub.is_ordered else None
+        generations.append(
+            _Generation(
+                message_id, number + 1, epoch, replays, published_at, None, own_key, own_key in seen
+            )
         )
-        if mine is not None:
-            seen.add(mine)
-    added = _add(tx, sub, rounds)
-    _in_order(tx, sub, [new.ordering_key for new in rounds])
-    _keep(tx, sub, [(row[0], row[1]) for row in rows])
+        if own_key is not None:
+            seen.add(own_key)
+    added = _add(tx, sub, generations)
+    _restore_order(tx, sub, [new.ordering_key for new in generations])
+    _extend_retention(tx, sub, [(row[0], row[1]) for row in rows])
     last = rows[-1]
-    return _further(
+    return _progressed(
         seek, after_at=last[1], after_id=last[0], replayed=seek.replayed + len(added),
         is_done=len(rows) < n,
     )  # fmt: skip
 
 
-def _further(seek: Seek, **changes: object) -> Seek:
+def _progressed(seek: Seek, **changes: object) -> Seek:
     fields = {name: getattr(seek, name) for name in Seek.__slots__}
     return Seek(**{**fields, **changes})
 
@@ -197,13 +202,14 @@ def _further(seek: Seek, **changes: object) -> Seek:
 def delivery_purge(
     tx: Tx, sub: Subscription, *, before: int = FAR, n: int = CHUNK, actor: str | None = None
 ) -> int:
-    """Settle the oldest deliveries published before a time as purged, held ones too.
+    """Purge the oldest deliveries published before a time, including leased ones.
 
-    With an actor it is noted who did it; a seek and a deleted subscription are noted themselves.
+    If `actor` is given, the purge is journaled. Seeks and subscription deletions have their own
+    journal entries.
     """
     params = {"subscription": sub.subscription, "before": before, "n": n}
     rows = tx.rows("bus_before", params)
-    count = _end(tx, sub, [(row[0], row[1]) for row in rows], "purged")
+    count = _settle_unchanged(tx, sub, [(row[0], row[1]) for row in rows], "purged")
     if count and actor is not None:
         what = ("subscription", sub.subscription, sub.customer)
         note(tx, what, "purged", actor, f"{count} messages of {sub.name}")
@@ -211,22 +217,24 @@ def delivery_purge(
 
 
 def delivery_expire(tx: Tx, sub: Subscription, n: int = CHUNK) -> int:
-    """Settle deliveries older than the subscription keeps them; held ones when they lapse."""
+    """Expire deliveries past the subscription's retention; leased ones after their deadline."""
     horizon = tx.now() - sub.retention_us
     oldest = first(tx.rows("bus_oldest", {"subscription": sub.subscription}))
     if oldest is None or oldest[0] > horizon:
         return 0
     params = {"subscription": sub.subscription, "before": horizon, "look": LOOK, "n": n}
-    return _end(tx, sub, [(row[0], row[1]) for row in tx.rows("bus_outlived", params)], "expired")
+    return _settle_unchanged(
+        tx, sub, [(row[0], row[1]) for row in tx.rows("bus_outlived", params)], "expired"
+    )
 
 
 def delivery_overripe(tx: Tx, n: int = 100) -> list[int]:
-    """Subscriptions that hold messages longer than they keep them."""
+    """Return subscriptions with deliveries past their retention."""
     return [row[0] for row in tx.rows("bus_overripe", {"n": n})]
 
 
 def delivery_desert(tx: Tx, n: int = CHUNK) -> int:
-    """Purge what waits in subscriptions that are gone; returns how many deliveries."""
+    """Purge the deliveries of deleted subscriptions. Return how many."""
     total = 0
     for number in [row[0] for row in tx.rows("bus_deserted", {"n": 20})]:
         sub = subscription_read(tx, number, deleted=True)
@@ -235,8 +243,8 @@ def delivery_desert(tx: Tx, n: int = CHUNK) -> int:
     return total
 
 
-def _end(tx: Tx, sub: Subscription, tickets: Sequence[Ticket], outcome: str) -> int:
-    """End deliveries as they were seen; one that was handed over since is left for later."""
+def _settle_unchanged(tx: Tx, sub: Subscription, tickets: Sequence[Ticket], outcome: str) -> int:
+    """Settle deliveries if their epoch is unchanged; one leased since then is left for later."""
     if not tickets:
         return 0
     lock_keys_of(tx, sub, [message_id for message_id, _ in tickets])

@@ -1,7 +1,8 @@
-"""Topics and subscriptions: who may publish where, and who takes what.
+"""Topics and subscriptions: declaration, lookup, pause, deletion.
 
-Each belongs to a customer (0 is the house) and is named once for it; messages and deliveries carry
-numbers. A subscription, its topic and its dead-letter topic belong to the same customer.
+Each belongs to a customer (0 is the system) and has a unique name within it; messages and
+deliveries refer to them by key. A subscription, its topic and its dead-letter topic belong to the
+same customer.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Topic(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """A subscription as stored; `dead_letter_name` is None also when that topic is gone."""
+    """A subscription as stored. `dead_letter_name` is None also if that topic was deleted."""
 
     subscription: int
     customer: int
@@ -62,12 +63,12 @@ class Subscription(NamedTuple):
 
     @property
     def taker(self) -> Taker:
-        """As publishing sees it."""
+        """The part of the subscription that publishing needs."""
         return Taker(self.subscription, self.kind, self.filter, self.is_ordered, self.retention_us)
 
     @property
     def policy(self) -> Policy:
-        """What it says about failures; one whose dead-letter topic is gone still has a policy."""
+        """The redelivery policy. A deleted dead-letter topic still counts as configured."""
         return Policy(
             min_backoff_us=self.min_backoff_us,
             max_backoff_us=self.max_backoff_us,
@@ -77,7 +78,7 @@ class Subscription(NamedTuple):
 
 
 class Taker(NamedTuple):
-    """A subscription as publishing sees it."""
+    """The part of a subscription that publishing needs."""
 
     subscription: int
     kind: str
@@ -88,7 +89,7 @@ class Taker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenTopic:
-    """A topic with those who take its messages."""
+    """A topic with its subscriptions, for publishing."""
 
     topic: int
     customer: int
@@ -99,7 +100,7 @@ class OpenTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extras:
-    """What a subscription has beyond what every transport knows; JSON texts of their owners."""
+    """Settings of a subscription that other transports do not have; some are JSON texts."""
 
     kind: str = "pull"
     push: str | None = None
@@ -112,12 +113,12 @@ PLAIN: Final = Extras()
 
 
 def channel(subscription: int) -> str:
-    """The channel on which a subscription's hints travel."""
+    """Return the wake-up channel of a subscription."""
     return f"bus:{subscription}"
 
 
 def channels(takers: Iterable[Taker]) -> set[str]:
-    """Whom to wake after publishing: pullers of each, the pusher, who serves bound ones."""
+    """Return the channels to wake after publishing: of each subscription, and of push and bound."""
     names: set[str] = set()
     for taker in takers:
         names.add(channel(taker.subscription))
@@ -130,7 +131,7 @@ def channels(takers: Iterable[Taker]) -> set[str]:
 
 
 def topic_declare(tx: Tx, spec: TopicSpec, customer: int = HOUSE, actor: str = "") -> Topic:
-    """Make a topic as described; again is a no-op, a change is applied."""
+    """Create or change a topic; does nothing if it already matches."""
     rules.check_topic(spec)
     found = topic_find(tx, spec.name, customer)
     if found is not None and found.retention_us == spec.retention_us:
@@ -148,13 +149,13 @@ def topic_declare(tx: Tx, spec: TopicSpec, customer: int = HOUSE, actor: str = "
 
 
 def topic_find(tx: Tx, name: str, customer: int = HOUSE) -> Topic | None:
-    """A topic by name."""
+    """Return a topic by name, or None."""
     row = first(tx.rows("bus_topic_get", {"customer": customer, "name": name}))
     return None if row is None else Topic._make(row)
 
 
 def topic_get(tx: Tx, name: str, customer: int = HOUSE) -> Topic:
-    """A topic by name, made when it is a built-in one; NotFound without."""
+    """Return a topic by name; built-in topics are created. Raises NotFound if there is none."""
     found = topic_find(tx, name, customer)
     if found is not None:
         return found
@@ -164,7 +165,7 @@ def topic_get(tx: Tx, name: str, customer: int = HOUSE) -> Topic:
 
 
 def is_builtin(tx: Tx, name: str) -> bool:
-    """Whether the house has this topic for whoever subscribes to it."""
+    """Whether a topic is a built-in one, which exists for every subscriber."""
     if name in BUILTIN_TOPICS:
         return True
     stem, dot, last = name.rpartition(".")
@@ -172,13 +173,13 @@ def is_builtin(tx: Tx, name: str) -> bool:
 
 
 def topic_list(tx: Tx, customer: int = HOUSE, *, after: str = "", limit: int = 100) -> list[Topic]:
-    """Topics by name."""
+    """Return topics by name."""
     params = {"customer": customer, "after": after, "limit": limit}
     return [Topic._make(row) for row in tx.rows("bus_topic_list", params)]
 
 
 def topic_delete(tx: Tx, name: str, customer: int = HOUSE, actor: str = "") -> Topic:
-    """Delete a topic; subscriptions keep what they were given and get nothing more."""
+    """Delete a topic. Its subscriptions keep their deliveries and receive nothing more."""
     topic = topic_get(tx, name, customer)
     tx.rows("bus_topic_delete", {"topic": topic.topic, "customer": customer})
     note(tx, ("topic", topic.topic, customer), "deleted", actor, topic.name)
@@ -186,12 +187,12 @@ def topic_delete(tx: Tx, name: str, customer: int = HOUSE, actor: str = "") -> T
 
 
 def topic_open(tx: Tx, topic: int) -> OpenTopic | None:
-    """A topic by number with those who take its messages; None when it is gone."""
-    return _opened(tx.rows("bus_topic_open", {"topic": topic}))
+    """Return a topic by key with its subscriptions; None if it was deleted."""
+    return _open_topic_of(tx.rows("bus_topic_open", {"topic": topic}))
 
 
 def topic_open_named(tx: Tx, name: str, customer: int = HOUSE) -> OpenTopic:
-    """A topic by name with those who take its messages; NotFound without."""
+    """Return a topic by name with its subscriptions. Raises NotFound if there is none."""
     found = topic_open_try(tx, name, customer)
     if found is None:
         found = topic_open(tx, topic_get(tx, name, customer).topic)
@@ -200,11 +201,11 @@ def topic_open_named(tx: Tx, name: str, customer: int = HOUSE) -> OpenTopic:
 
 
 def topic_open_try(tx: Tx, name: str, customer: int = HOUSE) -> OpenTopic | None:
-    """A topic by name with those who take its messages; None when there is none."""
-    return _opened(tx.rows("bus_topic_open_named", {"customer": customer, "name": name}))
+    """Return a topic by name with its subscriptions; None if there is none."""
+    return _open_topic_of(tx.rows("bus_topic_open_named", {"customer": customer, "name": name}))
 
 
-def _opened(rows: list[Row]) -> OpenTopic | None:
+def _open_topic_of(rows: list[Row]) -> OpenTopic | None:
     if not rows:
         return None
     takers = tuple(
@@ -220,9 +221,10 @@ def _opened(rows: list[Row]) -> OpenTopic | None:
 def subscription_declare(
     tx: Tx, spec: SubscriptionSpec, customer: int = HOUSE, actor: str = "", extras: Extras = PLAIN
 ) -> Subscription:
-    """Make a subscription as described; again is a no-op, a change is applied.
+    """Create or change a subscription; does nothing if it already matches.
 
-    Its topics must exist. Topic and order cannot change: what waits was fanned out by them.
+    Its topics must exist. Topic and ordering cannot change, because existing deliveries depend on
+    them.
     """
     rules.check_subscription(spec)
     _check_extras(extras)
@@ -249,11 +251,13 @@ def subscription_declare(
         made = {"topic": topic.topic, "name": spec.name, "is_ordered": spec.is_ordered}
         params = {**wanted, **made, "customer": customer, "actor": actor}
         if not tx.rows("bus_subscription_add", params):
-            raise Conflict(f"subscription {spec.name} is being made by somebody else; try again")
+            raise Conflict(
+                f"subscription {spec.name} is being created by another request; try again"
+            )
         found = subscription_get(tx, spec.name, customer)
         note(tx, ("subscription", found.subscription, customer), "created", actor, spec.name)
         return found
-    _check_kept(found, spec)
+    _check_immutable(found, spec)
     if all(getattr(found, name) == value for name, value in wanted.items()):
         return found
     params = {**wanted, "subscription": found.subscription, "customer": customer}
@@ -266,7 +270,7 @@ def _check_extras(extras: Extras) -> None:
     if extras.kind not in KINDS:
         raise InvalidInput("kind", "pull, push or bound", extras.kind)
     if (extras.kind == "push") is not (extras.push is not None):
-        fix = "Say where messages are posted: push.push_endpoint."
+        fix = "Set push.push_endpoint to the URL that receives messages."
         raise InvalidInput("push", "for kind push, and for no other", extras.push, fix)
     if extras.push is not None:
         load_push(extras.push)
@@ -274,23 +278,23 @@ def _check_extras(extras: Extras) -> None:
         raise InvalidInput("replays_max", f"0 to {rules.REPLAYS_MAX}", extras.replays_max)
 
 
-def _check_kept(found: Subscription, spec: SubscriptionSpec) -> None:
-    fix = "Delete the subscription and make it anew."
+def _check_immutable(found: Subscription, spec: SubscriptionSpec) -> None:
+    fix = "Delete the subscription and create it again."
     if found.topic_name != spec.topic:
         raise InvalidInput("topic", found.topic_name, spec.topic, fix)
     if found.is_ordered != spec.is_ordered:
-        fix = f"The order (enable_message_ordering, --ordered) is for good. {fix}"
+        fix = f"Ordering (enable_message_ordering, --ordered) cannot change. {fix}"
         raise InvalidInput("is_ordered", str(found.is_ordered), spec.is_ordered, fix)
 
 
 def subscription_find(tx: Tx, name: str, customer: int = HOUSE) -> Subscription | None:
-    """A subscription by name."""
+    """Return a subscription by name, or None."""
     row = first(tx.rows("bus_subscription_get", {"customer": customer, "name": name}))
     return None if row is None else subscription_of_row(row)
 
 
 def subscription_get(tx: Tx, name: str, customer: int = HOUSE) -> Subscription:
-    """A subscription by name; NotFound without."""
+    """Return a subscription by name. Raises NotFound if there is none."""
     found = subscription_find(tx, name, customer)
     if found is None:
         raise NotFound("subscription", name)
@@ -298,7 +302,7 @@ def subscription_get(tx: Tx, name: str, customer: int = HOUSE) -> Subscription:
 
 
 def subscription_read(tx: Tx, subscription: int, *, deleted: bool = False) -> Subscription | None:
-    """A subscription by number; None when it is gone, unless `deleted` ones are asked for too."""
+    """Return a subscription by key; None if it is deleted, unless `deleted` is set."""
     params = {"subscription": subscription, "deleted": deleted}
     row = first(tx.rows("bus_subscription_read", params))
     return None if row is None else subscription_of_row(row)
@@ -306,7 +310,7 @@ def subscription_read(tx: Tx, subscription: int, *, deleted: bool = False) -> Su
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionFilter:
-    """Which subscriptions a list shows; `customer` None means everybody's."""
+    """Filter and page of a list of subscriptions; `customer` None matches all customers."""
 
     customer: int | None = None
     topic: int | None = None
@@ -316,13 +320,13 @@ class SubscriptionFilter:
 
 
 def subscription_list(tx: Tx, wanted: SubscriptionFilter) -> list[Subscription]:
-    """Subscriptions by name."""
+    """Return subscriptions by name."""
     params: dict[str, Any] = {name: getattr(wanted, name) for name in SubscriptionFilter.__slots__}
     return [subscription_of_row(row) for row in tx.rows("bus_subscription_list", params)]
 
 
 def subscription_numbers(tx: Tx, after: int = 0, limit: int = 1_000) -> list[int]:
-    """Numbers of living subscriptions, in order."""
+    """Return the keys of live subscriptions, in order."""
     params = {"after": after, "limit": limit}
     return [row[0] for row in tx.rows("bus_subscription_numbers", params)]
 
@@ -330,7 +334,7 @@ def subscription_numbers(tx: Tx, after: int = 0, limit: int = 1_000) -> list[int
 def subscription_pause(
     tx: Tx, name: str, customer: int = HOUSE, *, is_paused: bool, actor: str = ""
 ) -> Subscription:
-    """Stop handing over, or go on; what is out may still be acked."""
+    """Pause or resume a subscription. Leased deliveries can still be acked."""
     found = subscription_get(tx, name, customer)
     if found.is_paused == is_paused:
         return found
@@ -342,7 +346,7 @@ def subscription_pause(
 
 
 def subscription_delete(tx: Tx, name: str, customer: int = HOUSE, actor: str = "") -> Subscription:
-    """Delete a subscription; what waits in it is purged by the courier."""
+    """Delete a subscription. The delivery sweeper purges its deliveries."""
     found = subscription_get(tx, name, customer)
     params = {"subscription": found.subscription, "customer": customer}
     tx.rows("bus_subscription_delete", params)
@@ -351,18 +355,18 @@ def subscription_delete(tx: Tx, name: str, customer: int = HOUSE, actor: str = "
 
 
 def subscriptions_without_dead_letters(tx: Tx, limit: int = 20) -> list[str]:
-    """Names of subscriptions that can be sent poison and have nowhere to put it."""
+    """Return subscriptions without a dead-letter topic whose messages can fail permanently."""
     return [row[0] for row in tx.rows("bus_without_dead_letters", {"limit": limit})]
 
 
 def subscription_of_row(row: Row) -> Subscription:
-    """A subscription from a row of `subscription_columns`."""
+    """Build a subscription from a row of `subscription_columns`."""
     found = Subscription._make(row)
     return found._replace(is_ordered=bool(found.is_ordered), is_paused=bool(found.is_paused))
 
 
 def note(tx: Tx, what: tuple[str, int, int], action: str, actor: str, why: str) -> None:
-    """One line in the journal about a (kind, number, customer)."""
+    """Append a journal entry about a (kind, key, customer)."""
     kind, subject, customer = what
     entry = Entry(kind, subject, customer or None, action, actor or "penstock", why=why)
     journal_append_many(tx, [entry])

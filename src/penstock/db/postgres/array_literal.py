@@ -1,7 +1,7 @@
-"""Arrays as PostgreSQL reads them, built quickly: a batch of 500 rows is 8,500 values.
+"""Fast array literals for PostgreSQL: a batch of 500 rows is 8,500 values.
 
-The driver's own list adaptation costs a third of a drain's Python time; columns that are all NULL
-or all the same cost nothing here. An empty array is enough for a column of NULLs: `unnest` pads it.
+The driver's own list adaptation takes a third of the Python time of draining a queue. Columns that
+are all NULL or all equal cost nothing here. A column of NULLs is an empty array: `unnest` pads it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def array_literal(values: Sequence[Any], kind: str) -> str:
-    """The text of an array of `kind` (text, bytea, a number or boolean) holding `values`."""
+    """Return the text of an array of `kind` (text, bytea, numeric or boolean) with these values."""
     first = values[0]
     if values.count(first) == len(values):
         if first is None:
@@ -23,7 +23,7 @@ def array_literal(values: Sequence[Any], kind: str) -> str:
 
 
 def text_of(value: Any, kind: str) -> Any:
-    """A single value as PostgreSQL reads it: text, so that a statement has one prepared form."""
+    """Return a single value as PostgreSQL text, so that a statement has one prepared form."""
     if value is None or kind == "bytea":
         return value
     if kind == "boolean":

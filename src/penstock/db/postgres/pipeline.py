@@ -1,8 +1,8 @@
-"""Statements on the wire: prepared once per connection, any number of them in one flush.
+"""Pipelined prepared statements: prepared once per connection, any number of them in one flush.
 
-Speaks to libpq through `psycopg.pq`: the interpreter's share of psycopg's own `execute` is four
-times that of this, and more than most of our statements take in the server. Everything else about a
-connection (opening, closing, adapting results, errors) is psycopg's. Used by `postgres_tx`.
+Uses libpq through `psycopg.pq`, because psycopg's own `execute` spends four times as much
+interpreter time, more than most of our statements take in the server. psycopg still does everything
+else about a connection: opening, closing, result adaptation, errors. Used by `postgres_tx`.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from penstock.db.postgres.array_literal import array_literal
 from penstock.db.store import Row
 
 PREPARED_MAX: Final = 500
-"""Forms of statements a connection keeps; the one that was not used for longest goes."""
+"""Maximum number of prepared statements per connection; the least recently used is dropped."""
 
 _NO_TYPE, _BOOL, _BYTEA, _INT8, _FLOAT8, _INT8_ARRAY = 0, 16, 17, 20, 701, 1016
 _MARK: Final = re.compile(r"%(?:\((\w+)\)s|%)")
 _DONE: Final = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QUERY)
 _STALE: Final = (pgerrors.FeatureNotSupported, pgerrors.InvalidSqlStatementName)
-"""What was prepared no longer fits (a table got another shape), or is gone: begin anew."""
+"""A prepared statement is gone or no longer fits its tables: replace the connection."""
 
 
 class Ask:
-    """One statement on its way to the server, and the answer once it is there."""
+    """One statement to be sent to the server, and its result once it has arrived."""
 
     __slots__ = ("_wire", "is_prepared", "label", "result", "text", "types", "values")
 
@@ -51,61 +51,61 @@ class Ask:
         self._wire: Wire | None = None
 
     def answered(self, wire: Wire, result: PGresult) -> None:
-        """Keep what came back."""
+        """Store the result."""
         self._wire, self.result = wire, result
 
     def rows(self) -> list[Row]:
-        """The rows of the answer."""
+        """Return the rows of the result."""
         assert self._wire is not None, f"{self.label} has no answer yet"
         assert self.result is not None
         return self._wire.loaded(self.result)
 
     def count(self) -> int:
-        """How many rows the statement touched or found."""
+        """Return the number of rows affected or returned."""
         assert self.result is not None, f"{self.label} has no answer yet"
         return self.result.command_tuples or 0
 
 
 class _Form(NamedTuple):
-    """A statement as the server reads it, and its parameters in order."""
+    """A statement in the server's syntax, and its parameter names in order."""
 
     text: bytes
     names: tuple[str, ...]
 
 
 def prepared(label: str, text: str, params: Mapping[str, Any]) -> Ask:
-    """A statement with `%(name)s` marks, to be planned once and kept."""
+    """Build a statement with `%(name)s` placeholders, to be planned once and kept."""
     form = _form(text)
     encoded = [_encoded(params[name]) for name in form.names]
     return Ask(label, form.text, [e[0] for e in encoded], tuple(e[1] for e in encoded))
 
 
 def verbatim(label: str, text: str) -> Ask:
-    """A statement without parameters, to be planned for itself."""
+    """Build a statement without parameters, to be planned for this call only."""
     ask = Ask(label, text.encode(), (), ())
     ask.is_prepared = False
     return ask
 
 
 class Session(psycopg.Connection[Row]):
-    """A connection that remembers what was prepared on it."""
+    """A connection that tracks the statements prepared on it."""
 
     _wire: Wire | None = None
 
     @property
     def wire(self) -> Wire:
-        """How statements are sent over this connection."""
+        """The pipeline of this connection, created on first use."""
         if self._wire is None:
             self._wire = Wire(self)
         return self._wire
 
 
 class Wire:
-    """Sends statements over one connection. One thread at a time."""
+    """Sends statements over one connection. Not thread-safe."""
 
     def __init__(self, connection: psycopg.Connection[Row]) -> None:
         self.connection = connection
-        # Whenever psycopg prepared something and sees a ROLLBACK, it drops all that is prepared.
+        # If psycopg prepared statements itself, it would deallocate all of them on ROLLBACK.
         connection.prepare_threshold = None
         self._pg = connection.pgconn
         self._loading = Transformer(connection)
@@ -114,25 +114,25 @@ class Wire:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the connection is gone."""
+        """Whether the connection is lost."""
         return self._pg.status == ConnStatus.BAD
 
     def send(self, asks: Sequence[Ask]) -> None:
-        """Have the statements executed in order, in one flush; raises the first one's error.
+        """Execute the statements in order, in one flush. Raises the first error.
 
-        What follows a statement that fails is not executed. Without a transaction around them they
-        are one transaction of their own.
+        Statements after a failing one are not executed. Outside a transaction, the statements form
+        one transaction of their own.
         """
         try:
-            sent = self._sent(asks)
-            results = self._received(is_pipeline=len(sent) > 1)
+            sent = self._queue(asks)
+            results = self._fetch(is_pipeline=len(sent) > 1)
         except BaseException:
-            # What is under way cannot be told apart from what comes next any more.
+            # The results still in flight can no longer be matched to statements.
             self.connection.close()
             raise
         for (ask, is_for_prepare), result in zip(sent, results, strict=False):
             if result.status not in _DONE:
-                raise self._failed(result)
+                raise self._error_of(result)
             if is_for_prepare is not None:
                 self._names[ask.text, ask.types] = is_for_prepare
             else:
@@ -141,18 +141,18 @@ class Wire:
             raise psycopg.OperationalError("the connection to PostgreSQL is lost")
 
     def loaded(self, result: PGresult) -> list[Row]:
-        """The rows of a result, as Python sees them."""
+        """Return the rows of a result, as Python values."""
         self._loading.set_pgresult(result)
         return self._loading.load_rows(0, result.ntuples, tuple)
 
-    def _failed(self, result: PGresult) -> psycopg.Error:
+    def _error_of(self, result: PGresult) -> psycopg.Error:
         error = pgerrors.error_from_result(result)
         if isinstance(error, _STALE):
             self.connection.close()
         return error
 
-    def _sent(self, asks: Sequence[Ask]) -> list[tuple[Ask, bytes | None]]:
-        """Queue the statements, each that is new behind its preparation; what was queued."""
+    def _queue(self, asks: Sequence[Ask]) -> list[tuple[Ask, bytes | None]]:
+        """Queue the statements, each new one after its PREPARE. Return what was queued."""
         pg, names = self._pg, self._names
         if len(asks) == 1 and (found := names.get((asks[0].text, asks[0].types))) is not None:
             names.move_to_end((asks[0].text, asks[0].types))
@@ -187,8 +187,8 @@ class Wire:
         pg.pipeline_sync()
         return sent
 
-    def _received(self, *, is_pipeline: bool) -> list[PGresult]:
-        """The results in order; fewer than were asked for when the connection broke."""
+    def _fetch(self, *, is_pipeline: bool) -> list[PGresult]:
+        """Return the results in order; fewer than were sent if the connection broke."""
         pg, results = self._pg, []
         while pg.flush():
             if _wait(pg.socket, writing=True) & select.POLLIN:
@@ -210,8 +210,8 @@ class Wire:
 
 
 def _wait(fileno: int, *, writing: bool = False) -> int:
-    """Wait until the socket can be read (or written); a signal interrupts it."""
-    if sys.platform == "win32":  # no poll there
+    """Wait until the socket can be read (or written). A signal interrupts the wait."""
+    if sys.platform == "win32":  # has no poll
         readable, _, _ = select.select([fileno], [fileno] if writing else [], [])
         return 1 if readable else 0
     poll = select.poll()
@@ -221,20 +221,20 @@ def _wait(fileno: int, *, writing: bool = False) -> int:
 
 @cache
 def _form(text: str) -> _Form:
-    """`%(name)s` becomes `$n`, the same number for the same name."""
+    """Replace `%(name)s` by `$n`, the same number for the same name."""
     names: dict[str, int] = {}
 
-    def place(mark: re.Match[str]) -> str:
+    def substitute(mark: re.Match[str]) -> str:
         name = mark.group(1)
         return "%" if name is None else f"${names.setdefault(name, len(names) + 1)}"
 
-    return _Form(_MARK.sub(place, text).encode(), tuple(names))
+    return _Form(_MARK.sub(substitute, text).encode(), tuple(names))
 
 
 def _encoded(value: Any) -> tuple[bytes | None, int]:
-    """A parameter as text and its type; the server infers what has none.
+    """Return a parameter as text with its type; the server infers a missing type.
 
-    Every int travels as bigint: a statement then has one prepared form, not three.
+    Every int is sent as bigint, so that a statement has one prepared form, not three.
     """
     if value is None:
         return None, _NO_TYPE
@@ -251,7 +251,7 @@ def _encoded(value: Any) -> tuple[bytes | None, int]:
         return b"\\x" + value.hex().encode(), _BYTEA
     if isinstance(value, list | tuple):
         return _encoded_list(value)
-    for plain in (str, int, float):  # what is derived from them, such as a StrEnum
+    for plain in (str, int, float):  # subclasses, such as StrEnum
         if isinstance(value, plain):
             return _encoded(plain.__str__(value) if plain is str else plain(value))
     raise psycopg.ProgrammingError(f"cannot send a {kind.__name__} to PostgreSQL")

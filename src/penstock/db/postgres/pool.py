@@ -1,11 +1,11 @@
-"""Connections to PostgreSQL, as many as allowed, opened by whoever needs one.
+"""A pool of PostgreSQL connections that are opened by the calling thread, up to a maximum.
 
-No threads and no waiting in the background: a connection is opened by the caller, who learns at
-once when the server is away and can back off on its own terms. What turns out dead is thrown away
-together with everything idle, because a restart kills all of them.
+There are no background threads: the caller opens a connection itself, learns at once if the server
+is unavailable and can back off as it sees fit. When one connection turns out to be dead, all idle
+connections are closed too, because a server restart kills all of them.
 
-A connection that changes between roles plans its statements anew (measured: twice the time), so
-confined transactions get one that was confined before, as long as the limit leaves a choice.
+A connection that switches roles has to plan its statements again (measured: twice the time), so
+tenant transactions get a connection that was used for tenants before, unless the pool is exhausted.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ WAIT_SECONDS = 10.0
 
 
 class ConnectionPool:
-    """Hands out connections; the most recently used first."""
+    """Hands out connections, most recently used first."""
 
     def __init__(self, connect: Callable[[], Session], *, size: int) -> None:
-        """A pool that opens at most `size` connections with `connect`."""
+        """Create a pool that opens at most `size` connections with `connect`."""
         self.timeout = WAIT_SECONDS
         self._connect = connect
         self._size = size
-        self._room = threading.Semaphore(size)
+        self._permits = threading.Semaphore(size)
         self._lock = threading.Lock()
         self._used = 0
         self._idle: dict[bool, deque[Session]] = {False: deque(), True: deque()}
@@ -44,10 +44,10 @@ class ConnectionPool:
 
     @contextlib.contextmanager
     def connection(self, *, confined: bool = False) -> Iterator[Session]:
-        """A connection for the length of the block."""
+        """Yield a connection for the duration of the block."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
-        if not self._room.acquire(timeout=self.timeout):
+        if not self._permits.acquire(timeout=self.timeout):
             raise StoreBusy(f"PostgreSQL: no connection became free within {self.timeout:g} s")
         try:
             connection = self._take(confined) or self._connect()
@@ -58,22 +58,22 @@ class ConnectionPool:
         finally:
             with self._lock:
                 self._used -= 1
-            self._room.release()
+            self._permits.release()
 
     def forget_idle(self) -> None:
-        """Close what is idle: one dead connection means that the others are dead too."""
+        """Close all idle connections. If one connection is dead, the others most likely are too."""
         for idle in self._idle.values():
             with contextlib.suppress(IndexError):
                 while True:
                     idle.pop().close()
 
     def close(self) -> None:
-        """Close every idle connection; those in use are closed when they come back."""
+        """Close all idle connections. Connections in use are closed when they are returned."""
         self._closed = True
         self.forget_idle()
 
     def _take(self, confined: bool) -> Session | None:
-        """An idle connection of the kind, else any when no other may be opened; None: open one."""
+        """Return an idle connection, of any kind if the pool is full; None to open a new one."""
         with self._lock:
             self._used += 1
             is_full = self._used + sum(map(len, self._idle.values())) > self._size
@@ -97,16 +97,16 @@ class ConnectionPool:
 
 
 def is_quiet(connection: Session) -> bool:
-    """Whether nothing waits to be read: a server that ends an idle connection says so first."""
+    """Whether no input is pending. A server that ends an idle connection sends a message first."""
     if sys.platform == "win32":
-        return False  # no poll there; select elsewhere fails beyond 1,024 open files
+        return False  # has no poll; elsewhere, select fails beyond 1,024 open files
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return not poll.poll(0)
 
 
 def connect(dsn: str, name: str, **options: Any) -> Session:
-    """A connection in autocommit mode, named for `pg_stat_activity`."""
+    """Open a connection in autocommit mode, named for `pg_stat_activity`."""
     return Session.connect(
         dsn,
         autocommit=True,

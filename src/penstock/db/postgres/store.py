@@ -1,10 +1,10 @@
-"""PostgreSQL driver: a small pool, READ COMMITTED transactions, LISTEN/NOTIFY as a hint.
+"""PostgreSQL driver: a small pool, READ COMMITTED transactions, LISTEN/NOTIFY for hints.
 
-Differs from SQLite in exactly this: writers run concurrently, so a body is repeated after a
-deadlock or serialization failure; a connection that turns out to be dead before anything was sent
-is replaced without the caller noticing; hints travel by NOTIFY on a connection of their own, never
-inside a transaction. Sessions carry settings and prepared statements: a pooler in between must keep
-sessions (no transaction pooling). Built only by `assembly` and `testing`.
+It differs from SQLite as follows. Writers run concurrently, so a body is repeated after a deadlock
+or a serialization failure. A connection that turns out to be dead before anything was sent is
+replaced transparently. Hints are sent by NOTIFY on a separate connection, never inside a
+transaction. Sessions carry settings and prepared statements, so a connection pooler in between must
+use session pooling, not transaction pooling. Built only by `assembly` and `testing`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ BEGIN_READ: tuple[str, ...] = (
     "SET LOCAL plan_cache_mode = auto",
 )
 MIGRATION_LOCK = 8_207_314
-# A plan prepared while a queue table was empty must not scan the table once it has filled; and
-# small statements are planned once, not at every call, which takes longer than running them.
+# A plan prepared while a queue table was empty must not scan the table once it has filled. Small
+# statements are planned once, not at every call, because planning takes longer than running them.
 SESSION = (
     "-c idle_in_transaction_session_timeout=60000 -c statement_timeout=120000 "
     "-c lock_timeout=30000 -c jit=off -c random_page_cost=1.1 "
@@ -59,7 +59,7 @@ class PostgresStore:
     def __init__(
         self, dsn: str, clock: Clock | None = None, *, pool_max: int = 10, name: str = "penstock"
     ) -> None:
-        """Connect lazily to `dsn`; an injected `clock` replaces the database's time."""
+        """Connect lazily to `dsn`. An injected `clock` replaces the database's time."""
         self._dsn = dsn
         self._clock = clock
         self._system = SystemClock()
@@ -68,13 +68,13 @@ class PostgresStore:
         self._closed = False
         self._inside = threading.local()
         self._hub = WakeHub()
-        self._farewells = Farewells()
+        self._close_hooks = Farewells()
         self._relay = Relay(self._send_hints, "penstock-notify")
         self._notify_connection: Session | None = None
         self._listener: threading.Thread | None = None
         self._listener_lock = threading.Lock()
         self._children: list[PostgresStore] = []
-        self._has_wall: bool | None = None
+        self._has_isolation: bool | None = None
         self._pool = ConnectionPool(lambda: open_session(dsn, name), size=pool_max)
 
     @property
@@ -97,20 +97,21 @@ class PostgresStore:
         return self._attempt(body, BEGIN_WRITE)
 
     def reserved(self) -> PostgresStore:
-        """A store with a connection of its own, which no other caller can use up."""
+        """Return a store with one connection of its own, which no other caller can use up."""
         child = PostgresStore(self._dsn, self._clock, pool_max=1, name=f"{self._name}-reserved")
         self._children.append(child)
         return child
 
     def scoped(self, customer: int) -> Store:
-        """A view whose transactions run as `penstock_tenant`, under row-level security.
+        """Return a view whose transactions run as `penstock_tenant`, under row-level security.
 
-        Without that role in the database (doctor says so) the callers' filters are all there is.
+        If the database lacks that role (`penstock doctor` reports it), the callers' filters are the
+        only isolation.
         """
         confined = confining(customer)
-        if self._has_wall is None:
-            self._has_wall = self.read(wall_look).stands
-        if not self._has_wall:
+        if self._has_isolation is None:
+            self._has_isolation = self.read(wall_look).stands
+        if not self._has_isolation:
             return ScopedStore(self, customer, read=self.read, write=self.write)
         begin_read, begin_write = BEGIN_READ + confined, BEGIN_WRITE + confined
         return ScopedStore(
@@ -121,12 +122,12 @@ class PostgresStore:
         )
 
     def wake(self, channels: Iterable[str]) -> None:
-        """Tell waiters here and in other processes that there may be work."""
+        """Wake waiters in this and other processes; there may be work."""
         names = list(channels)
         self._relay.ask(names, is_heard=self._hub.notify(names))
 
     def listen(self, channels: Iterable[str]) -> HubWaiter:
-        """A waiter for wake-ups on the channels."""
+        """Return a waiter for wake-ups on the channels."""
         with self._listener_lock:
             if self._listener is None:
                 self._listener = threading.Thread(
@@ -152,7 +153,7 @@ class PostgresStore:
         return [f"{m.number:04d}_{m.name}" for m in pending]
 
     def verify(self) -> list[str]:
-        """Names of missing migrations."""
+        """Return the names of missing migrations."""
         try:
             with self._pool.connection() as connection:
                 try:
@@ -165,12 +166,12 @@ class PostgresStore:
         return [f"{m.number:04d}_{m.name}" for m in pending]
 
     def before_close(self, call: Callable[[], None]) -> None:
-        """Call when the store is about to be closed and still can be written to."""
-        self._farewells.add(call)
+        """Register a hook that runs before the store closes, while it can still be written to."""
+        self._close_hooks.add(call)
 
     def close(self) -> None:
         """Release every connection; idempotent."""
-        self._farewells.say()
+        self._close_hooks.say()
         if self._closed:
             return
         self._closed = True
@@ -187,7 +188,7 @@ class PostgresStore:
     def _attempt(
         self, body: Callable[[Tx], T], begin: tuple[str, ...], *, confined: bool = False
     ) -> T:
-        """Run the body; again when the engine asks for it or the connection was dead at once."""
+        """Run the body; retry after deadlocks, serialization failures and dead connections."""
         assert not getattr(self._inside, "body", False), "a transaction body must not open another"
         is_single = isinstance(body, Single) and begin is BEGIN_WRITE
         last: Exception | None = None
@@ -214,9 +215,9 @@ class PostgresStore:
                 continue
             except (pgerrors.DeadlockDetected, pgerrors.SerializationFailure) as error:
                 last = error
-                # Unequal pauses, or those who met once meet again.
-                place = stable_fraction(f"{threading.get_ident()}:{attempt}")
-                self._system.sleep(0.002 * 2**attempt * (0.5 + place))
+                # Jitter the backoff so that two deadlocked transactions do not collide again.
+                jitter = stable_fraction(f"{threading.get_ident()}:{attempt}")
+                self._system.sleep(0.002 * 2**attempt * (0.5 + jitter))
                 continue
             except psycopg.Error as error:
                 raise _translated(error) from error
@@ -225,14 +226,14 @@ class PostgresStore:
             after_commit(tx.callbacks)
             return value
         if last is None:
-            raise StoreUnavailable("PostgreSQL: one connection after another was dead")
+            raise StoreUnavailable("PostgreSQL: all connections tried were dead")
         raise StoreBusy(f"PostgreSQL: gave up after {TRIES} tries: {last}") from last
 
     def _send_hints(self, channels: list[str]) -> None:
-        """One NOTIFY for many hints, on the relay's own thread and connection."""
+        """Send one NOTIFY for many hints, on the relay's own thread and connection."""
         try:
             if self._notify_connection is None:
-                # A hint need not survive a crash: nobody waits for the disk.
+                # A hint need not survive a crash, so do not wait for the disk.
                 options = "-c synchronous_commit=off"
                 self._notify_connection = connect(
                     self._dsn, f"{self._name}-notify", options=options
@@ -247,7 +248,7 @@ class PostgresStore:
             raise
 
     def _listen_loop(self) -> None:
-        """Hand other processes' hints to our waiters; reconnect for ever."""
+        """Pass hints from other processes to local waiters; reconnect until the store closes."""
         while not self._closed:
             try:
                 with connect(self._dsn, f"{self._name}-listen") as connection:
@@ -258,17 +259,17 @@ class PostgresStore:
                             if sender != self._id:
                                 self._hub.notify(channels)
             except psycopg.Error as error:
-                log.debug("listening stopped, will reconnect: %s", error)
+                log.debug("lost the LISTEN connection, reconnecting: %s", error)
                 self._system.sleep(0.2)
 
 
 def open_session(dsn: str, name: str) -> Session:
-    """A connection as the store uses them: bounded waits, plans that keep."""
+    """Open a connection with the store's timeouts and planner settings."""
     return connect(dsn, name, options=SESSION)
 
 
 def _run_single(connection: Session, tx: PostgresTx, body: Callable[[Tx], T]) -> T:
-    """Run a body of one statement, which commits by itself."""
+    """Run a body of one statement, which autocommits."""
     try:
         value = body(tx)
         tx.flush()
@@ -300,19 +301,21 @@ def _commit(connection: Session, tx: PostgresTx, body: Callable[[Tx], T]) -> T:
         tx.rollback()
         raise
     if not is_durable:
-        raise StoreError("PostgreSQL: the body swallowed a database error; nothing was written")
+        raise StoreError(
+            "PostgreSQL: the transaction body suppressed a database error; nothing was written"
+        )
     return value
 
 
 def _translated(error: BaseException) -> BaseException:
-    """Our error for a psycopg error; anything else unchanged."""
+    """Return our error for a psycopg error, or the error unchanged."""
     if isinstance(error, pgerrors.UndefinedTable | pgerrors.UndefinedColumn):
         return SchemaMismatch(f"{error}: run `penstock db migrate`")
     if isinstance(error, pgerrors.LockNotAvailable | pgerrors.QueryCanceled):
         return StoreBusy(f"PostgreSQL: {error}")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return StoreUnavailable(f"PostgreSQL: {error}")
-    # No fault of the statement: a standby after a failover, rights being changed, a stalled body.
+    # Not the statement's fault: a standby after a failover, changed privileges, a stalled body.
     if isinstance(
         error,
         pgerrors.ReadOnlySqlTransaction

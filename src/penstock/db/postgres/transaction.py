@@ -1,9 +1,9 @@
 """A transaction on one PostgreSQL connection: statements by name, batches as arrays.
 
-Used by the driver in `postgres` only. What is asked `later` waits here, BEGIN first of all, and
-travels in one flush with the next statement whose answer is needed, or with COMMIT. Small batches
-go through prepared statements with one plan for ever; a large one is sent as text and planned by
-its own size, because a prepared plan takes every batch for ten rows.
+Used only by the driver in `postgres`. Statements queued with `later`, and BEGIN before them, are
+sent in one flush with the next statement whose result is needed, or with COMMIT. Small batches use
+prepared statements with one generic plan; a large batch is sent as text and planned by its own
+size, because a generic plan assumes ten rows for every batch.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ PREPARED_ROWS_MAX = 32
 
 
 class DeadConnection(Exception):
-    """The connection was gone before the server answered anything: another may be used."""
+    """The connection was lost before any response; another one may be used."""
 
 
 class Answer:
-    """What comes of a statement that was asked for; waits for it when it is looked at."""
+    """The future result of a statement; reading it waits for the response."""
 
     __slots__ = ("_ask", "_tx")
 
@@ -37,11 +37,11 @@ class Answer:
         self._ask = ask
 
     def rows(self) -> list[Row]:
-        """The rows of its last text."""
+        """Return the rows of the statement's last text."""
         return [] if self._ask is None else self._tx.answered(self._ask).rows()
 
     def count(self) -> int:
-        """How many rows its last text touched."""
+        """Return the number of rows affected by its last text."""
         return 0 if self._ask is None else self._tx.answered(self._ask).count()
 
 
@@ -60,7 +60,7 @@ class PostgresTx:
         sees_all: bool = True,
         wake: Callable[[Iterable[str]], None] | None = None,
     ) -> None:
-        """A transaction that opens with `begin`; a `single` one is its only statement."""
+        """Create a transaction that opens with `begin`; an `is_single` one has one statement."""
         self._wire = wire
         self.sees_all = sees_all
         self._wake = wake
@@ -72,7 +72,7 @@ class PostgresTx:
         self.callbacks: list[Callable[[], None]] = []
 
     def now(self) -> int:
-        """The time this transaction judges by."""
+        """Return the current time of this transaction."""
         if self._injected is not None:
             return self._injected
         ask = self._put("now", "SELECT db_now()", {})
@@ -93,7 +93,7 @@ class PostgresTx:
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> int:
-        """Run a named statement and return how many rows its last text touched."""
+        """Run a named statement and return the number of rows its last text affected."""
         return self.later(name, params, batch).count()
 
     def later(
@@ -102,7 +102,7 @@ class PostgresTx:
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> Answer:
-        """Ask for a named statement; it travels with the next one that is waited for."""
+        """Queue a named statement; it is sent with the next one whose result is needed."""
         statement = load("postgres")[name]
         bound: dict[str, Any] = dict(params or {})
         bound["now"] = self._injected
@@ -119,26 +119,26 @@ class PostgresTx:
         return Answer(self, ask)
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Call once the transaction is durable."""
+        """Register a callback that runs once the transaction is durable."""
         self.callbacks.append(call)
 
     def wake(self, channels: Iterable[str]) -> None:
-        """Tell waiters, once the transaction is durable."""
+        """Wake waiters once the transaction is durable."""
         if self._wake is not None:
             self.callbacks.append(partial(self._wake, list(channels)))
 
     def answered(self, ask: Ask) -> Ask:
-        """The statement, answered: whatever waits is sent first."""
+        """Return the statement with its result; sends queued statements first if necessary."""
         if ask.result is None:
             self.flush()
         return ask
 
     def commit(self) -> bool:
-        """Send what waits and make it durable; False when the server undid it instead."""
+        """Send queued statements and commit. Return False if the server rolled back instead."""
         if not self._answers and all(ask.label == "BEGIN" for ask in self._waiting):
-            return True  # nothing was asked for
+            return True  # no statement was queued
         if not self._answers:
-            self.flush()  # once COMMIT is on its way too, nobody could tell what came of it
+            self.flush()  # sent with COMMIT, its outcome could be unknown
         commit = verbatim("COMMIT", "COMMIT")
         self._waiting.append(commit)
         self.flush()
@@ -147,21 +147,24 @@ class PostgresTx:
         return commit.result.command_status == b"COMMIT"
 
     def rollback(self) -> None:
-        """Undo what was sent, on a connection that still lives."""
+        """Roll back what was sent, if the connection is still alive."""
         self._waiting.clear()
         if self._answers and not self._is_single and not self._wire.is_dead:
-            with contextlib.suppress(psycopg.Error):  # then the connection undoes it by its end
+            with contextlib.suppress(
+                psycopg.Error
+            ):  # the server rolls back when the connection ends
                 self._wire.send([verbatim("ROLLBACK", "ROLLBACK")])
 
     def flush(self) -> None:
-        """Send what waits, in order and at once."""
+        """Send all queued statements, in order, in one flush."""
         if not self._waiting:
             return
         asks, self._waiting = self._waiting, []
         try:
             self._send(asks)
         except psycopg.OperationalError as error:
-            # A lone statement may have been executed: only inside a transaction nothing is lost.
+            # A single statement may have been executed; it can be retried only inside a
+            # transaction.
             if self._wire.is_dead and not self._answers and not self._is_single:
                 raise DeadConnection(str(error)) from error
             raise
@@ -170,7 +173,7 @@ class PostgresTx:
 
     @property
     def _connection(self) -> psycopg.Connection[Row]:
-        """The connection inside this transaction, for who looks behind the statements (tests)."""
+        """The connection inside this transaction, for tests that bypass named statements."""
         self.flush()
         return self._wire.connection
 
@@ -190,20 +193,20 @@ class PostgresTx:
         self._wire.send(asks)
 
     def _spend(self) -> None:
-        """A single transaction is over after its statement: a second one would be another."""
+        """Check that a single transaction runs only one statement."""
         if self._is_single:
             assert not self._is_spent, "a single body runs one statement"
             self._is_spent = True
 
 
 def _many(statement: Statement, batch: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """A batch as arrays, one per column."""
+    """Return a batch as arrays, one per column."""
     columns = zip(statement.batch, zip(*batch, strict=True), strict=True)
     return {f"b_{c.name}": array_literal(values, c.type) for c, values in columns}
 
 
 def _one(statement: Statement, row: Sequence[Any]) -> dict[str, Any]:
-    """A batch of one row as its values; as arrays, too, for who looks them up there."""
+    """Return a batch of one row as values, and also as arrays where the text uses them."""
     bound: dict[str, Any] = {}
     for column, value in zip(statement.batch, row, strict=True):
         bound[f"o_{column.name}"] = text_of(value, column.type)

@@ -1,8 +1,9 @@
--- Tenant isolation: what the database enforces by itself.
+-- Tenant isolation that the database itself enforces.
 
 -- name: wall_look [postgres]
--- (whether confined transactions are possible, whether this user is confined itself).
--- scope: system (looks at the catalog)
+-- Whether tenant transactions are possible, and whether this user is itself subject to row-level
+-- security.
+-- scope: system (reads the catalog)
 SELECT EXISTS (SELECT 1 FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
         JOIN pg_roles r ON r.rolname = 'penstock_tenant' AND r.oid = ANY(p.polroles)
         WHERE p.polrelid = 'configs'::regclass AND c.relrowsecurity
@@ -12,6 +13,6 @@ SELECT EXISTS (SELECT 1 FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
     row_security_active('configs'::regclass);
 
 -- name: wall_look [sqlite]
--- differs because SQLite knows no roles: there is one wall only.
+-- differs because SQLite has no roles, so there is no row-level security.
 -- scope: system (no rows)
 SELECT FALSE, FALSE;

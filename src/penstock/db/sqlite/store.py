@@ -1,9 +1,9 @@
-"""SQLite driver: one writing connection with group commit, some reading ones, WAL, durable commits.
+"""SQLite driver: one writing connection with group commit, several readers, WAL, durable commits.
 
-Differs from PostgreSQL in exactly this: writers queue in the process and several bodies commit
-together (each under a savepoint), so that an fsync is shared and nobody starves; other processes
-are met with a short, jittered retry on BEGIN IMMEDIATE; time is max(last seen, wall clock).
-Built only by `assembly` and `testing`.
+It differs from PostgreSQL as follows. Writers queue in the process and several bodies commit
+together (each under a savepoint), so that they share an fsync and no caller starves. Contention
+with other processes is handled by a short retry on BEGIN IMMEDIATE. Time is max(last seen, wall
+clock). Built only by `assembly` and `testing`.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ CHECKPOINT_PAGES = 8_000
 """Bulk transactions write thousands of pages: checkpoint every 32 MiB, not every 4."""
 SAFE_VERSION = (3, 51, 3)
 
-# Both are bound as they are; unless this is said, whoever else may want to translate them is looked
-# for at every binding, which takes ten times as long as the binding.
+# Both types are bound as they are. Without a registered adapter, sqlite3 searches for one at every
+# binding, which takes ten times as long as the binding itself.
 _NULL: dict[None, None] = {}
 sqlite3.register_adapter(bool, int)
 sqlite3.register_adapter(type(None), _NULL.get)
 
 
 class _Job(Generic[T]):
-    """A transaction body waiting for its turn, and what came of it."""
+    """A queued transaction body, and its result."""
 
     def __init__(self, body: Callable[[Tx], T]) -> None:
         self.body = body
@@ -63,15 +63,15 @@ class _Job(Generic[T]):
         self.callbacks: list[Callable[[], None]] = []
 
     def result(self) -> T:
-        """The body's value, or its error raised in the caller's thread."""
+        """Return the body's value, or raise its error in the caller's thread."""
         if self.error is not None:
             raise self.error
         after_commit(self.callbacks)
         return cast("T", self.value)
 
 
-class _Turns:
-    """The writing connection, to one thread at a time, until the store is closed."""
+class _WriterLock:
+    """Exclusive access to the writing connection, until the store is closed."""
 
     def __init__(self) -> None:
         self.holder: int | None = None
@@ -94,26 +94,26 @@ class SqliteStore:
     """Penstock's state in one SQLite file (or in memory, for tests and simulation)."""
 
     def __init__(self, path: str | Path, clock: Clock | None = None) -> None:
-        """Open `path` (":memory:" allowed); an injected `clock` replaces the database's time."""
+        """Open `path` (":memory:" allowed). An injected `clock` replaces the database's time."""
         self._is_memory = str(path) == ":memory:"
         self._path = Path(path)
         self._clock = clock
         self._system = SystemClock()
         self._last_now = 0
         self._hub = WakeHub()
-        self._farewells = Farewells()
-        self._bell: SocketBell | None = None
+        self._close_hooks = Farewells()
+        self._peers: SocketBell | None = None
         self._relay: Relay | None = None
         self._jobs: deque[_Job[Any]] = deque()
-        self._writing = _Turns()
+        self._writing = _WriterLock()
         self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
         self._reader_count = 0
         self._reader_lock = threading.Lock()
         self._writer = _connect(self._path)
-        self._room = None
+        self._preallocation = None
         if not self._is_memory and hasattr(os, "pwrite"):
             page = self._writer.execute("PRAGMA page_size").fetchone()[0]
-            self._room = Room(self._path.resolve(), page, CHECKPOINT_PAGES)
+            self._preallocation = Room(self._path.resolve(), page, CHECKPOINT_PAGES)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -132,14 +132,14 @@ class SqliteStore:
         return tuple(int(part) for part in sqlite3.sqlite_version.split("."))
 
     def now(self) -> int:
-        """The injected time, else the wall clock, never earlier than seen before."""
+        """Return the injected time, else the wall clock, never earlier than returned before."""
         if self._clock is not None:
             return self._clock.now()
         self._last_now = max(self._last_now, self._system.now())
         return self._last_now
 
     def read(self, body: Callable[[Tx], T]) -> T:
-        """Run `body` in a read-only transaction (a snapshot, beside the writer)."""
+        """Run `body` in a read-only transaction (a snapshot, concurrent with the writer)."""
         assert self._writing.holder != threading.get_ident(), (
             "a transaction body must not open another"
         )
@@ -159,7 +159,7 @@ class SqliteStore:
             self._readers.put(connection)
 
     def write(self, body: Callable[[Tx], T]) -> T:
-        """Run `body` in one durable transaction, perhaps together with others' bodies."""
+        """Run `body` in one durable transaction, possibly together with other callers' bodies."""
         assert self._writing.holder != threading.get_ident(), (
             "a transaction body must not open another"
         )
@@ -172,26 +172,26 @@ class SqliteStore:
         return job.result()
 
     def reserved(self) -> SqliteStore:
-        """SQLite has one writer: heartbeats share it and its group commit."""
+        """Return this store: SQLite has one writer, whose group commit heartbeats share."""
         return self
 
     def scoped(self, customer: int) -> Store:
-        """SQLite confines nothing by itself: the callers' filters are all there is."""
+        """Return a view for one customer. Only the callers' filters enforce it, not SQLite."""
         return ScopedStore(self, customer, read=self.read, write=self.write)
 
     def wake(self, channels: Iterable[str]) -> None:
-        """Tell waiters here and in other processes that there may be work."""
+        """Wake waiters in this and other processes; there may be work."""
         names = list(channels)
         is_heard = self._hub.notify(names)
         if self.capabilities.cross_process_wake and not self._writing.is_closed:
-            self._open_bell()
+            self._open_peers()
             assert self._relay is not None
             self._relay.ask(names, is_heard=is_heard)
 
     def listen(self, channels: Iterable[str]) -> HubWaiter:
-        """A waiter for wake-ups on the channels."""
+        """Return a waiter for wake-ups on the channels."""
         if self.capabilities.cross_process_wake:
-            self._open_bell()
+            self._open_peers()
         return self._hub.listen(channels)
 
     def migrate(self) -> list[str]:
@@ -200,7 +200,7 @@ class SqliteStore:
             return self._transact(self._apply_missing)
 
     def verify(self) -> list[str]:
-        """Names of missing migrations."""
+        """Return the names of missing migrations."""
         with self._writing:
             try:
                 applied = self._writer.execute(migrate.APPLIED).fetchall()
@@ -209,32 +209,32 @@ class SqliteStore:
             return [f"{m.number:04d}_{m.name}" for m in migrate.missing("sqlite", applied)]
 
     def before_close(self, call: Callable[[], None]) -> None:
-        """Call when the store is about to be closed and still can be written to."""
-        self._farewells.add(call)
+        """Register a hook that runs before the store closes, while it can still be written to."""
+        self._close_hooks.add(call)
 
     def close(self) -> None:
         """Release every connection; idempotent."""
-        self._farewells.say()
+        self._close_hooks.say()
         if self._writing.is_closed:
             return
         self._writing.is_closed = True
         if self._relay is not None:
             self._relay.close()
-        if self._bell is not None:
-            self._bell.close()
+        if self._peers is not None:
+            self._peers.close()
         with contextlib.suppress(queue.Empty):
             while True:
                 self._readers.get_nowait().close()
         with self._writing.lock:
-            if self._room is not None:
-                self._room.close()
+            if self._preallocation is not None:
+                self._preallocation.close()
             self._writer.close()
 
-    def _open_bell(self) -> None:
+    def _open_peers(self) -> None:
         with self._reader_lock:
-            if self._bell is None:
-                self._bell = SocketBell(self._path, self._hub.notify)
-                self._relay = Relay(self._bell.ring, "penstock-wake")
+            if self._peers is None:
+                self._peers = SocketBell(self._path, self._hub.notify)
+                self._relay = Relay(self._peers.ring, "penstock-wake")
 
     def _take_reader(self) -> sqlite3.Connection:
         if self._writing.is_closed:
@@ -263,14 +263,14 @@ class SqliteStore:
         return value
 
     def _begin(self) -> None:
-        """BEGIN IMMEDIATE, polling briefly while another process writes."""
+        """Run BEGIN IMMEDIATE, polling briefly while another process writes."""
         deadline = None
         pause = 0.0003
         while True:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
-                if self._room is not None:
-                    self._room.make()
+                if self._preallocation is not None:
+                    self._preallocation.make()
                 return
             except sqlite3.OperationalError as error:
                 if "locked" not in str(error) and "busy" not in str(error):
@@ -292,7 +292,7 @@ class SqliteStore:
         return [f"{m.number:04d}_{m.name}" for m in pending]
 
     def _commit_group(self) -> None:
-        """Run the oldest waiting bodies and commit them with one fsync."""
+        """Run the oldest queued bodies and commit them with one fsync."""
         group: list[_Job[Any]] = []
         while self._jobs and len(group) < GROUP_MAX:
             group.append(self._jobs.popleft())
@@ -333,7 +333,7 @@ class SqliteStore:
 
 @contextlib.contextmanager
 def _query_only(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let a reader use the writing connection, without writing."""
+    """Make the writing connection read-only for a reader."""
     connection.execute("PRAGMA query_only = ON")
     try:
         yield
@@ -346,7 +346,7 @@ def _query_only(connection: sqlite3.Connection) -> Iterator[None]:
 def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """Open a connection in autocommit mode with durable commits."""
     if str(path) != ":memory:" and not path.parent.exists():
-        raise StoreUnavailable(f"the folder {path.parent} does not exist: create it")
+        raise StoreUnavailable(f"the folder {path.parent} does not exist: create it first")
     try:
         connection = sqlite3.connect(
             str(path),
@@ -365,8 +365,8 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         connection.execute("PRAGMA busy_timeout = 0")
     except sqlite3.Error as error:
         raise StoreUnavailable(
-            f"cannot open {path}: {error}. Name a SQLite file that Penstock made and that this "
-            "user may read and write, in a folder where it may write."
+            f"cannot open {path}: {error}. Use a SQLite file created by Penstock that this "
+            "user can read and write, in a folder it can write to."
         ) from error
     if read_only:
         connection.execute("PRAGMA query_only = ON")
@@ -374,7 +374,7 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 
 
 def _translated(error: BaseException) -> BaseException:
-    """Our error for a SQLite error; anything else unchanged."""
+    """Return our error for a SQLite error, or the error unchanged."""
     if not isinstance(error, sqlite3.Error):
         return error
     text = str(error)

@@ -1,7 +1,7 @@
 """A transaction on one SQLite connection: statements by name, batches through temporary tables.
 
-Used by the driver in `sqlite` only. Time is bound to every statement, because SQLite has no clock
-of its own: the injected time, else the wall clock that never goes back.
+Used only by the driver in `sqlite`. Time is bound to every statement, because SQLite has no clock
+of its own: the injected time, else a wall clock that never goes back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Answer:
-    """What came of a statement."""
+    """The result of a statement."""
 
     __slots__ = ("_count", "_rows")
 
@@ -29,11 +29,11 @@ class Answer:
         self._count = count
 
     def rows(self) -> list[Row]:
-        """The rows of its last text."""
+        """Return the rows of the statement's last text."""
         return self._rows
 
     def count(self) -> int:
-        """How many rows its last text touched."""
+        """Return the number of rows affected by its last text."""
         return self._count
 
 
@@ -49,16 +49,16 @@ class SqliteTx:
         clock: Callable[[], int],
         wake: Callable[[Iterable[str]], None] | None = None,
     ) -> None:
-        """A transaction on `connection` that judges by `clock`."""
+        """Create a transaction on `connection` that takes the time from `clock`."""
         self._wake = wake
         self._connection = connection
-        # One for all statements: each is read to its end before the next begins.
+        # Shared by all statements: each result is read completely before the next statement starts.
         self._cursor = connection.cursor()
         self._clock = clock
         self.callbacks: list[Callable[[], None]] = []
 
     def now(self) -> int:
-        """The time this transaction judges by."""
+        """Return the current time of this transaction."""
         return self._clock()
 
     def rows(
@@ -77,7 +77,7 @@ class SqliteTx:
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> int:
-        """Run a named statement and return how many rows its last text touched."""
+        """Run a named statement and return the number of rows its last text affected."""
         cursor = self._execute(name, params, batch)
         if cursor is None:
             return 0
@@ -89,7 +89,7 @@ class SqliteTx:
         params: Mapping[str, Any] | None = None,
         batch: Sequence[Sequence[Any]] | None = None,
     ) -> Answer:
-        """Run a named statement, at once: there is no way that could be saved."""
+        """Run a named statement at once; SQLite has no round trip to save."""
         cursor = self._execute(name, params, batch)
         if cursor is None:
             return Answer([], 0)
@@ -99,11 +99,11 @@ class SqliteTx:
         return Answer(rows, len(rows))
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Call once the transaction is durable."""
+        """Register a callback that runs once the transaction is durable."""
         self.callbacks.append(call)
 
     def wake(self, channels: Iterable[str]) -> None:
-        """Tell waiters, once the transaction is durable."""
+        """Wake waiters once the transaction is durable."""
         if self._wake is not None:
             self.callbacks.append(partial(self._wake, list(channels)))
 
@@ -129,10 +129,10 @@ class SqliteTx:
         return cursor
 
     def _fill(self, statement: Statement, batch: Sequence[Sequence[Any]]) -> None:
-        """Put the batch into its temporary table.
+        """Insert the batch into its temporary table.
 
-        Binding costs about a microsecond a value (None and bool more), so a column that says the
-        same in every row is not bound row by row but set once.
+        Binding costs about a microsecond per value (None and bool more), so a column with the same
+        value in every row is set once instead of bound for each row.
         """
         table = batch_table(statement.name)
         self._create(statement, table)

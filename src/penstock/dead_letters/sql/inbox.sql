@@ -1,6 +1,6 @@
--- The inbox of what died: runs and deliveries, found, grouped, closed.
+-- Dead letters of runs and deliveries: find, group, resolve.
 
--- fragment: letter_joins
+-- fragment: dead_letter_joins
 FROM dead_letters d
 LEFT JOIN customers c ON c.customer = d.customer
 LEFT JOIN processors p ON p.processor = d.processor
@@ -8,7 +8,7 @@ LEFT JOIN pipelines l ON l.pipeline = coalesce(p.pipeline, d.pipeline)
 LEFT JOIN subscriptions s ON s.subscription = d.subscription
 LEFT JOIN topics t ON t.topic = s.topic
 
--- fragment: letter_wanted
+-- fragment: dead_letter_filter
 (CAST(:status AS text) IS NULL OR d.status = :status)
     AND (CAST(:kind AS text) IS NULL OR d.kind = :kind)
     AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer)
@@ -22,54 +22,54 @@ LEFT JOIN topics t ON t.topic = s.topic
     AND (CAST(:error_type AS text) IS NULL OR d.error_type = :error_type)
     AND d.died_at >= :since AND d.died_at < :until
 
--- fragment: letters
+-- fragment: dead_letter_rows
 SELECT d.dead_letter_id, d.kind, d.subject, c.customer_id, l.name, p.phase, p.name, d.config_id,
     d.partition, d.correlation_id, d.error_type, d.error_kind, d.error_details, d.attempts,
     d.died_at, d.status, d.replays, d.resolved_at, d.resolved_by, d.resolution,
     d.subscription, s.name, t.name, d.message_id, d.round, d.customer
-{{letter_joins}}
+{{dead_letter_joins}}
 
 -- name: dead_letter_find
 -- Dead letters, newest first.
--- scope: system (operator's view; a bound key adds :customer)
-{{letters}}
-WHERE {{letter_wanted}} AND d.dead_letter_id < :before
+-- scope: system (operators; a tenant's key adds :customer)
+{{dead_letter_rows}}
+WHERE {{dead_letter_filter}} AND d.dead_letter_id < :before
 ORDER BY d.dead_letter_id DESC LIMIT :limit;
 
 -- name: dead_letter_get
 -- One dead letter.
--- scope: system (operator's view; a bound key adds :customer)
-{{letters}}
+-- scope: system (operators; a tenant's key adds :customer)
+{{dead_letter_rows}}
 WHERE d.dead_letter_id = :dead_letter_id
     AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer);
 
 -- name: dead_letter_of_run
 -- The dead letter of a run.
--- scope: system (operator's view; a bound key adds :customer)
-{{letters}}
+-- scope: system (operators; a tenant's key adds :customer)
+{{dead_letter_rows}}
 WHERE d.kind = 'run' AND d.subject = :run_id
     AND (CAST(:customer AS bigint) IS NULL OR d.customer = :customer);
 
 -- name: dead_letter_groups
--- Dead letters by where they come from and why they died, the most numerous first.
--- scope: system (operator's view; a bound key adds :customer)
+-- Group dead letters by origin and error type, largest group first.
+-- scope: system (operators; a tenant's key adds :customer)
 SELECT d.kind, l.name, p.phase, p.name, s.name, d.error_type, count(*), min(d.died_at),
     max(d.died_at), max(d.dead_letter_id)
-{{letter_joins}}
-WHERE {{letter_wanted}}
+{{dead_letter_joins}}
+WHERE {{dead_letter_filter}}
 GROUP BY d.kind, l.name, p.phase, p.name, s.name, d.error_type
 ORDER BY count(*) DESC, max(d.dead_letter_id) DESC LIMIT :limit;
 
 -- name: dead_letter_count
--- How many there are.
--- scope: system (operator's view; a bound key adds :customer)
+-- Count matching dead letters.
+-- scope: system (operators; a tenant's key adds :customer)
 SELECT count(*)
-{{letter_joins}}
-WHERE {{letter_wanted}};
+{{dead_letter_joins}}
+WHERE {{dead_letter_filter}};
 
 -- name: dead_letter_resolve_many
--- Dead letters were replayed or discarded; those that were not open any more are left out.
--- scope: system (by id, which the caller found under its own filter)
+-- Resolve dead letters as replayed or discarded. Those no longer open are not returned.
+-- scope: system (by id, which the caller found with its customer filter)
 -- batch: dead_letter_id bigint, resolution text
 UPDATE dead_letters SET status = :status, resolved_at = {{now}}, resolved_by = :actor,
     resolution = batch.resolution,
@@ -79,14 +79,14 @@ WHERE dead_letters.dead_letter_id = batch.dead_letter_id AND dead_letters.status
 RETURNING dead_letters.dead_letter_id;
 
 -- name: dead_letter_hold
--- A dead letter that is open stays so until the transaction ends; no row when it is not.
--- scope: system (by id, which the caller found under its own filter)
+-- Lock an open dead letter until the transaction ends; no row if it is not open.
+-- scope: system (by id, which the caller found with its customer filter)
 SELECT dead_letter_id FROM dead_letters
 WHERE dead_letter_id = :dead_letter_id AND status = 'open' {{pg:FOR NO KEY UPDATE}};
 
 -- name: run_replays
--- How often the cause of an ended run was replayed already: dead letters among its ancestors.
--- scope: system (the caller found the run under its own filter)
+-- Count the replays of an ended run's work: replayed dead letters among its ancestors.
+-- scope: system (the caller found the run with its customer filter)
 WITH RECURSIVE up (run_id, n) AS (
     SELECT CAST(:run_id AS bigint), 0
     UNION ALL

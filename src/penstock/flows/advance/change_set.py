@@ -1,8 +1,8 @@
-"""What comes of judging a batch of flows, collected first and written set by set.
+"""Changes of a batch of evaluated flows, collected first and written table by table.
 
 One transaction holds a decision and everything that follows from it: phase states, triggers, their
-runs, breakers, decisions, log rows, journal, alerts, interventions, messages. A start that finds
-its trigger there already creates nothing. Only `cascade.advance` writes these.
+runs, breakers, decisions, log rows, journal, alerts, interventions, messages. A start whose trigger
+already exists creates nothing. Only `cascade.advance` writes these changes.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ from penstock.runs.rows import NewRun
 STATUS_TOPIC: Final = "penstock.orchestration-status"
 FAILED_TOPIC: Final = "penstock.dependency-check-failed"
 CASCADE: Final = "orchestrator"
-"""The source of a start that a phase led to."""
+"""Trigger source of a start that a preceding phase caused."""
 
 
 Known: TypeAlias = Callable[[Wanted], Mapping[str, Sighting] | None]
-"""Answers from memory what was seen for a gate; None when somebody has to look."""
+"""Returns cached observations of a gate; None if it has to be probed."""
 
 
 @dataclass(slots=True)
@@ -83,48 +83,48 @@ class Start:
 
     @property
     def places(self) -> list[tuple[int, str, str]]:
-        """(pipeline, phase, name) of the processors."""
+        """The (pipeline, phase, name) keys of the processors."""
         return [(self.book.flow.pipeline_no, self.phase, name) for name in self.names]
 
 
 @dataclass(slots=True)
 class Changes:
-    """Everything a batch of flows came to."""
+    """All changes of a batch of flows."""
 
     actor: str
     known: Known | None = None
     wanted: list[Wanted] = field(default_factory=list)
     late: list[Late] = field(default_factory=list)
     closed: list[Flow] = field(default_factory=list)
-    """Flows whose probe closed a breaker: what it kept waiting is judged again."""
+    """Flows whose successful probe run closed a breaker; flows it blocked are evaluated again."""
     starts: list[Start] = field(default_factory=list)
     ended: int = 0
     overdue: list[int] = field(default_factory=list)
-    """Flows that failed at their deadline: nobody waits for their runs any more."""
+    """Flows that failed at their deadline; their runs are cancelled."""
     decisions: list[NewDecision] = field(default_factory=list)
     _triggers: list[NewTrigger] = field(default_factory=list)
     _journal: list[Entry] = field(default_factory=list)
-    _phase_lines: list[PhaseLine] = field(default_factory=list)
-    _check_lines: list[CheckLine] = field(default_factory=list)
+    _phase_log: list[PhaseLine] = field(default_factory=list)
+    _check_log: list[CheckLine] = field(default_factory=list)
     _downstream: list[tuple[int, str, str]] = field(default_factory=list)
     _messages: list[tuple[str, str]] = field(default_factory=list)
     _alerts: list[Alert] = field(default_factory=list)
     _resolved: list[str] = field(default_factory=list)
-    _filed: list[NewIntervention] = field(default_factory=list)
-    _closed: list[tuple[int, str, str, str]] = field(default_factory=list)
+    _interventions: list[NewIntervention] = field(default_factory=list)
+    _closed_interventions: list[tuple[int, str, str, str]] = field(default_factory=list)
     _flows: list[tuple[int, str, bool, str, bool]] = field(default_factory=list)
-    _lines: list[int] = field(default_factory=list)
+    _ended_configs: list[int] = field(default_factory=list)
 
     def decided(
         self,
-        book: Book,
+        snapshot: Book,
         ask: Ask,
         judged: tuple[GateInput, Decision],
         before: Phase,
         source: str,
     ) -> None:
-        """A gate was judged."""
-        flow, processor = book.flow, ask.processor or ""
+        """Record the decision of a gate."""
+        flow, processor = snapshot.flow, ask.processor or ""
         given, decision = judged
         self.decisions.append(
             NewDecision(
@@ -133,165 +133,168 @@ class Changes:
                 decision.completeness, decision.quality, dumps(given), dumps(decision), source,
             )
         )  # fmt: skip
-        self._checks(book, ask, given, decision, before)
+        self._checks(snapshot, ask, given, decision, before)
         if not decision.verdict.starts:
-            self._note(book, ask, "decided", decision, before.state)
+            self._note(snapshot, ask, "decided", decision, before.state)
             body = {"reason": decision.reasons[0], "missing": list(decision.missing)}
-            self._tell(book, FAILED_TOPIC, ask.phase, body)
+            self._emit(snapshot, FAILED_TOPIC, ask.phase, body)
         if decision.alert is not None:
-            self._alerts.append(gate_alert(book, ask, decision, decision.alert))
-        said = gate_said(before.state)
-        if said is not None and said is not decision.verdict:
-            self._resolved.append(gate_key(flow.flow_id, ask.phase, processor, said))
-        place = (flow.flow_id, ask.phase, processor)
+            self._alerts.append(gate_alert(snapshot, ask, decision, decision.alert))
+        last_verdict = gate_said(before.state)
+        if last_verdict is not None and last_verdict is not decision.verdict:
+            self._resolved.append(gate_key(flow.flow_id, ask.phase, processor, last_verdict))
+        gate_key_columns = (flow.flow_id, ask.phase, processor)
         if decision.intervention:
-            self._filed.append(
+            self._interventions.append(
                 NewIntervention(
-                    flow.customer, flow.pipeline_no, *place, flow.partition,
+                    flow.customer, flow.pipeline_no, *gate_key_columns, flow.partition,
                     json.dumps(list(decision.missing)), " ".join(decision.reasons),
                     before.tries, flow.correlation_id,
                 )
             )  # fmt: skip
         elif decision.verdict.starts and needs_person(before):
-            self._closed.append((*place, f"its gate says {decision.verdict}"))
+            self._closed_interventions.append(
+                (*gate_key_columns, f"the gate's verdict is {decision.verdict}")
+            )
 
-    def started(self, book: Book, ask: Ask, decision: Decision, source: str) -> None:
-        """A gate let its phase, or one processor, start."""
-        flow, processor = book.flow, ask.processor or ""
-        plan = book.planned.plan.phase(ask.phase)
+    def started(self, snapshot: Book, ask: Ask, decision: Decision, source: str) -> None:
+        """Record the start of a phase or of one processor."""
+        flow, processor = snapshot.flow, ask.processor or ""
+        plan = snapshot.planned.plan.phase(ask.phase)
         asked = (processor,) if processor else plan.expected
-        names = tuple(name for name in asked if book.runs(name, plan))
-        is_entry = book.begins_with(ask)
-        is_observed = book.is_observed and (not is_entry or flow.trigger_source == LATE_DATA)
+        names = tuple(name for name in asked if snapshot.runs(name, plan))
+        is_entry = snapshot.begins_with(ask)
+        is_observed = snapshot.is_observed and (not is_entry or flow.trigger_source == LATE_DATA)
         runs = 0 if is_observed else len(names)
         cascaded = source in (CASCADE, LATE_DATA)
         self._triggers.append(
             NewTrigger(
                 flow.flow_id, ask.phase, processor, flow.customer, decision.verdict.value, source,
-                is_observed, runs, book.led_by(ask.phase) if cascaded else None,
+                is_observed, runs, snapshot.led_by(ask.phase) if cascaded else None,
             )
         )  # fmt: skip
         if not is_observed:
-            self.starts.append(Start(book, ask.phase, processor, names, is_entry, source))
-        self._note(book, ask, "triggered", decision, source=source)
+            self.starts.append(Start(snapshot, ask.phase, processor, names, is_entry, source))
+        self._note(snapshot, ask, "triggered", decision, source=source)
         self._downstream += [(flow.flow_id, name, ask.phase) for name in plan.after]
-        told = book.row(ask.phase, processor).told
+        context = snapshot.row(ask.phase, processor).told
         body = {
             "verdict": decision.verdict.value,
-            "missing": told.get("missing", []),
+            "missing": context.get("missing", []),
             "trigger_source": source,
             "processors": list(names),
         }
-        self._tell(book, f"{flow.pipeline}.{ask.phase}.trigger", ask.phase, body)
+        self._emit(snapshot, f"{flow.pipeline}.{ask.phase}.trigger", ask.phase, body)
 
-    def breaker_open(self, book: Book, ask: Ask) -> None:
-        """A gate was not asked, because its breaker is open."""
-        detail = detail_of(book, ask.phase, ask.processor or "")
-        entry = Entry("flow", book.flow.flow_id, book.flow.customer, "breaker_open", self.actor,
+    def breaker_open(self, snapshot: Book, ask: Ask) -> None:
+        """Record that a gate was not evaluated because its breaker is open."""
+        detail = detail_of(snapshot, ask.phase, ask.processor or "")
+        flow = snapshot.flow
+        entry = Entry("flow", flow.flow_id, flow.customer, "breaker_open", self.actor,
                       None, "BLOCKED", None, "five failures in a row", detail)  # fmt: skip
         self._journal.append(entry)
 
-    def phase_ended(self, book: Book, phase: PhasePlan, progress: Progress) -> None:
-        """A phase ended, or its last straggler made it whole."""
-        flow, row = book.flow, book.row(phase.name)
-        done = [s.processor for s in book.seen_of([phase.name]) if s.status != "failed"]
+    def phase_ended(self, snapshot: Book, phase: PhasePlan, progress: Progress) -> None:
+        """Record that a phase ended, or that its last straggler completed it."""
+        flow, row = snapshot.flow, snapshot.row(phase.name)
+        done = [s.processor for s in snapshot.seen_of([phase.name]) if s.status != "failed"]
         completed = [name for name in phase.expected if name in done]
         missing = [name for name in phase.expected if name not in done]
-        scores = [s.quality for s in book.seen_of([phase.name]) if s.quality is not None]
-        began, told = row.started_at, row.told
-        self._phase_lines.append(
+        scores = [s.quality for s in snapshot.seen_of([phase.name]) if s.quality is not None]
+        began, context = row.started_at, row.told
+        self._phase_log.append(
             PhaseLine(
                 flow.customer, flow.pipeline_no, flow.flow_id, phase.name, flow.partition,
-                flow.mode, row.state.lower(), began, book.now,
-                None if began is None else book.now - began, len(phase.expected),
+                flow.mode, row.state.lower(), began, snapshot.now,
+                None if began is None else snapshot.now - began, len(phase.expected),
                 len(completed), json.dumps(completed), json.dumps(missing),
                 len(completed) * 100 / len(phase.expected),
-                sum(scores) / len(scores) if scores else None, not told,
-                json.dumps(told.get("warnings", [])), flow.correlation_id,
+                sum(scores) / len(scores) if scores else None, not context,
+                json.dumps(context.get("warnings", [])), flow.correlation_id,
             )
         )  # fmt: skip
-        detail = detail_of(book, phase.name, "", completed=len(completed), missing=missing)
+        detail = detail_of(snapshot, phase.name, "", completed=len(completed), missing=missing)
         self._journal.append(
             Entry("flow", flow.flow_id, flow.customer, "phase_ended", self.actor,
                   progress.state.value, row.state, None, None, detail)
         )  # fmt: skip
         body = {"status": row.state.lower(), "processors": completed, "missing": missing}
-        self._tell(book, f"{flow.pipeline}.{phase.name}.complete", phase.name, body)
+        self._emit(snapshot, f"{flow.pipeline}.{phase.name}.complete", phase.name, body)
         if not is_set_complete(phase, progress):
-            self._alerts.append(phase_alert(book, phase, missing))
+            self._alerts.append(phase_alert(snapshot, phase, missing))
         elif progress.state in ENDED:
             self._resolved.append(phase_key(flow.flow_id, phase.name))
 
-    def flow_ended(self, book: Book, state: FlowState) -> None:
-        """A flow ended."""
-        flow = book.flow
-        ran = [row for row in book.rows.values() if row.state != PhaseState.SKIPPED]
-        told = [row.told for row in ran if row.gate is not None]
-        missing = sorted({item for gate in told for item in gate.get("missing", ())})
+    def flow_ended(self, snapshot: Book, state: FlowState) -> None:
+        """Record the end of a flow."""
+        flow = snapshot.flow
+        ran = [row for row in snapshot.rows.values() if row.state != PhaseState.SKIPPED]
+        contexts = [row.told for row in ran if row.gate is not None]
+        missing = sorted({item for context in contexts for item in context.get("missing", ())})
         is_degraded = state is not FlowState.COMPLETE
         self.ended += 1
-        book.flow = flow._replace(state=state.value, ended_at=book.now)
+        snapshot.flow = flow._replace(state=state.value, ended_at=snapshot.now)
         self._flows.append((flow.flow_id, state.value, is_degraded, json.dumps(missing), True))
         self._journal.append(
             Entry("flow", flow.flow_id, flow.customer, "ended", self.actor, flow.state,
-                  state.value, None, None, detail_of(book, "", ""))
+                  state.value, None, None, detail_of(snapshot, "", ""))
         )  # fmt: skip
-        self._tell(book, STATUS_TOPIC, "", {"status": state.value.lower(), "missing": missing})
-        self._lines.append(flow.config_id)
-        self._closed += [
-            (flow.flow_id, phase, processor, f"its flow ended {state}")
-            for (phase, processor), row in book.rows.items()
+        self._emit(snapshot, STATUS_TOPIC, "", {"status": state.value.lower(), "missing": missing})
+        self._ended_configs.append(flow.config_id)
+        self._closed_interventions += [
+            (flow.flow_id, phase, processor, f"the flow ended {state}")
+            for (phase, processor), row in snapshot.rows.items()
             if needs_person(row)
         ]
         if state is FlowState.FAILED:
             self.overdue.append(flow.flow_id)
-            self._alerts.append(flow_alert(book))
-        elif is_degraded or any(row.waiting_since for row in book.rows.values()):
+            self._alerts.append(flow_alert(snapshot))
+        elif is_degraded or any(row.waiting_since for row in snapshot.rows.values()):
             self._resolved += [
                 gate_key(flow.flow_id, phase, processor, verdict)
-                for phase, processor in book.rows
+                for phase, processor in snapshot.rows
                 for verdict in Verdict
             ]
 
-    def write(self, tx: Tx, books: Iterable[Book]) -> list[Start]:
-        """Write everything; returns the starts whose runs are still to be created."""
-        rows = [book.rows[place] for book in books for place in sorted(book.changed)]
+    def write(self, tx: Tx, snapshots: Iterable[Book]) -> list[Start]:
+        """Write everything. Return the starts whose runs have yet to be created."""
+        rows = [snapshot.rows[key] for snapshot in snapshots for key in sorted(snapshot.changed)]
         phase_update_many(tx, sorted(rows, key=lambda row: row.gate_id))
-        broken = [
+        changed_breakers = [
             ((b.flow.customer, b.flow.pipeline_no, b.flow.partition, phase), b.breaker(phase))
-            for b in books
+            for b in snapshots
             for phase in sorted(b.breakers_changed)
         ]
-        breaker_put_many(tx, list(dict(broken).items()))
+        breaker_put_many(tx, list(dict(changed_breakers).items()))
         decision_put_many(tx, self.decisions)
         flow_end_many(tx, self._flows)
-        nudge_next_of_configs(tx, self._lines)
+        nudge_next_of_configs(tx, self._ended_configs)
         for customer, pipeline, partition in sorted({f.place for f in self.closed}):
             nudge_partition(tx, customer, pipeline, partition)
-        phase_log_put_many(tx, self._phase_lines)
+        phase_log_put_many(tx, self._phase_log)
         phase_log_triggered_many(tx, self._downstream)
-        check_log_put_many(tx, self._check_lines)
-        intervention_put_many(tx, self._filed)
-        intervention_close_many(tx, self._closed)
+        check_log_put_many(tx, self._check_log)
+        intervention_put_many(tx, self._interventions)
+        intervention_close_many(tx, self._closed_interventions)
         journal_append_many(tx, self._journal)
         outbox_announce_many(tx, self._messages)
         alert_resolve_many(tx, self._resolved, self.actor)
-        # The only answer that is waited for: whatever was asked before travels with it.
+        # The only statement whose result is needed; all queued statements are sent with it.
         new = trigger_put_many(tx, self._triggers)
         for alert in self._alerts:
             alert_open(tx, alert)
         return [s for s in self.starts if (s.book.flow.flow_id, s.phase, s.processor) in new]
 
     def _checks(
-        self, book: Book, ask: Ask, given: GateInput, decision: Decision, before: Phase
+        self, snapshot: Book, ask: Ask, given: GateInput, decision: Decision, before: Phase
     ) -> None:
-        """Log the checks whose outcome is not what the last look saw."""
-        flow = book.flow
+        """Log the checks whose outcome differs from the last probe."""
+        flow = snapshot.flow
         known = {} if before.evidence is None else json.loads(before.evidence)
         for a in given.assessments:
             if known.get(a.key) == [a.rows, a.expected, a.days_present, str(a.status)]:
                 continue
-            self._check_lines.append(
+            self._check_log.append(
                 CheckLine(
                     flow.customer, flow.pipeline_no, flow.flow_id, ask.phase,
                     ask.processor or "", flow.partition, flow.mode, a.table, str(a.kind),
@@ -304,7 +307,7 @@ class Changes:
 
     def _note(
         self,
-        book: Book,
+        snapshot: Book,
         ask: Ask,
         action: str,
         decision: Decision,
@@ -312,18 +315,18 @@ class Changes:
         *,
         source: str | None = None,
     ) -> None:
-        flow, processor = book.flow, ask.processor or ""
+        flow, processor = snapshot.flow, ask.processor or ""
         more = {"verdict": decision.verdict.value, "status": decision.status.value}
         if source is not None:
             more["trigger_source"] = source
-        state = book.row(ask.phase, processor).state
+        state = snapshot.row(ask.phase, processor).state
         self._journal.append(
             Entry("flow", flow.flow_id, flow.customer, action, self.actor, before, state,
-                  None, decision.reasons[0], detail_of(book, ask.phase, processor, **more))
+                  None, decision.reasons[0], detail_of(snapshot, ask.phase, processor, **more))
         )  # fmt: skip
 
-    def _tell(self, book: Book, topic: str, phase: str, body: dict[str, Any]) -> None:
-        message = {**about(book, phase, ""), **body}
+    def _emit(self, snapshot: Book, topic: str, phase: str, body: dict[str, Any]) -> None:
+        message = {**about(snapshot, phase, ""), **body}
         self._messages.append((topic, json.dumps(message, sort_keys=True)))
 
 
@@ -332,13 +335,13 @@ def run_rows(
     processors: Mapping[tuple[int, str, str], tuple[int, str]],
     limits: dict[int, tuple[int, int]],
 ) -> list[NewRun]:
-    """The runs of starts.
+    """Return the runs of starts.
 
-    processors: (number, pool) by pipeline, phase and name; limits: (max_execution_us, sla_us) by
+    processors: (key, pool) by pipeline, phase and name. limits: (max_execution_us, sla_us) by
     config.
     """
     made: list[NewRun] = []
-    places: Counter[int] = Counter()
+    positions: Counter[int] = Counter()
     for start in starts:
         flow = start.book.flow
         most, sla = limits.get(flow.config_id, (None, None))
@@ -347,8 +350,8 @@ def run_rows(
             ordered = flow.is_ordered and start.is_entry
             at = None
             if start.is_entry and flow.start_at is not None:
-                at = flow.start_at + flow.start_gap * places[flow.flow_id]
-                places[flow.flow_id] += 1
+                at = flow.start_at + flow.start_gap * positions[flow.flow_id]
+                positions[flow.flow_id] += 1
             made.append(
                 NewRun(
                     customer=flow.customer,

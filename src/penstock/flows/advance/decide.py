@@ -1,8 +1,8 @@
-"""Judging one flow: phases end, gates are asked, the flow ends. Rules over a `Book`, no store.
+"""Evaluation of one flow: end phases, evaluate gates, end the flow. Pure rules over a `Book`.
 
-The order matters: what ended is settled first, so that what follows is judged on it; the flow's own
-end comes last. Everything that comes of it is collected in `Changes` and written by it in one
-transaction. `cascade.advance` calls `judge` for each flow it has locked.
+The order matters: phases end first, so that later gates are evaluated on their result; the flow's
+own end comes last. All results are collected in `Changes`, which writes them in one transaction.
+`cascade.advance` calls `judge` for each flow it has locked.
 """
 
 from __future__ import annotations
@@ -36,150 +36,160 @@ from penstock.flows.phases import DONE, WAITS_FOR_GATE, PhaseState, gate_state
 _OVER: Final = frozenset({*DONE, PhaseState.SKIPPED})
 
 
-def judge(book: Book, stir: Stir, changes: Changes) -> None:
-    """Bring one flow as far as it goes."""
-    _count_ends(book, stir, changes)
-    if _is_idle(book, stir):
+def judge(snapshot: Book, wakeup: Stir, changes: Changes) -> None:
+    """Advance one flow as far as possible."""
+    _count_ends(snapshot, wakeup, changes)
+    if _is_idle(snapshot, wakeup):
         return
-    if book.flow.is_open:
-        _end_phases(book, changes)
-        if not _end_flow(book, changes):
-            if book.behind is None:
-                _ask_gates(book, stir, changes)
-            _keep_watch(book, stir)
-            _end_flow(book, changes)
-    late = late_data(book, stir)
+    if snapshot.flow.is_open:
+        _end_phases(snapshot, changes)
+        if not _end_flow(snapshot, changes):
+            if snapshot.behind is None:
+                _evaluate_gates(snapshot, wakeup, changes)
+            _schedule_checks(snapshot, wakeup)
+            _end_flow(snapshot, changes)
+    late = late_data(snapshot, wakeup)
     if late is not None:
         changes.late.append(late)
 
 
-def _is_idle(book: Book, stir: Stir) -> bool:
-    """Whether all that happened is that somebody completed for whom others are still awaited.
+def _is_idle(snapshot: Book, wakeup: Stir) -> bool:
+    """Whether the only event is a completion in a phase that still awaits others.
 
     Most reports are of this kind, and nothing follows from them.
     """
-    if stir.everything or stir.due or stir.evidence or stir.failures or not book.flow.is_open:
+    if (
+        wakeup.everything
+        or wakeup.due
+        or wakeup.evidence
+        or wakeup.failures
+        or not snapshot.flow.is_open
+    ):
         return False
-    plan = book.planned.plan
+    plan = snapshot.planned.plan
     known = {phase.name: phase for phase in plan.phases}
-    for name in stir.phases:
+    for name in wakeup.phases:
         phase = known.get(name)
-        if phase is None or book.row(name).state != PhaseState.IN_PROGRESS:
+        if phase is None or snapshot.row(name).state != PhaseState.IN_PROGRESS:
             return False
-        if phase_end(phase, book.progress(name), book.now) is not None:
+        if phase_end(phase, snapshot.progress(name), snapshot.now) is not None:
             return False
         if any(name in later.after and later.terms.on == "each" for later in plan.phases):
             return False
-    return book.flow.deadline_at is not None and book.now < book.flow.deadline_at
+    return snapshot.flow.deadline_at is not None and snapshot.now < snapshot.flow.deadline_at
 
 
-def _count_ends(book: Book, stir: Stir, changes: Changes) -> None:
-    """Dead runs count against the breaker of their phase; a probe that completes closes it."""
-    for phase, count in stir.failures.items():
+def _count_ends(snapshot: Book, wakeup: Stir, changes: Changes) -> None:
+    """Count dead runs against the breaker of their phase; a successful probe run closes it."""
+    for phase, count in wakeup.failures.items():
         for _ in range(count):
-            failed = breakers.report(book.breaker(phase), Effect.FAILURE, book.now)
-            book.breaker_put(phase, failed)
-    for phase in sorted(stir.phases - set(stir.failures)):
-        since = book.breaker(phase).probe_at
-        done = [seen.at for seen in book.seen_of([phase]) if seen.status != Completion.FAILED]
+            failed = breakers.report(snapshot.breaker(phase), Effect.FAILURE, snapshot.now)
+            snapshot.breaker_put(phase, failed)
+    for phase in sorted(wakeup.phases - set(wakeup.failures)):
+        since = snapshot.breaker(phase).probe_at
+        done = [seen.at for seen in snapshot.seen_of([phase]) if seen.status != Completion.FAILED]
         if since is not None and max(done, default=-1) >= since:
-            _close_breaker(book, phase, changes)
+            _close_breaker(snapshot, phase, changes)
 
 
-def _close_breaker(book: Book, phase: str, changes: Changes) -> None:
-    """The work of a phase came to something: its failures in a row are over."""
-    before = book.breaker(phase)
-    book.breaker_put(phase, breakers.report(before, Effect.SUCCESS, book.now))
+def _close_breaker(snapshot: Book, phase: str, changes: Changes) -> None:
+    """Report a success to the breaker, which ends the series of failures."""
+    before = snapshot.breaker(phase)
+    snapshot.breaker_put(phase, breakers.report(before, Effect.SUCCESS, snapshot.now))
     if before.opened_at is not None:
-        changes.closed.append(book.flow)
+        changes.closed.append(snapshot.flow)
 
 
-def _end_phases(book: Book, changes: Changes) -> None:
-    reported = {seen.phase for seen in book.seen}
-    for phase in book.planned.plan.phases:
-        row = book.row(phase.name)
+def _end_phases(snapshot: Book, changes: Changes) -> None:
+    reported = {seen.phase for seen in snapshot.seen}
+    for phase in snapshot.planned.plan.phases:
+        row = snapshot.row(phase.name)
         if row.state in (PhaseState.COMPLETE, PhaseState.SKIPPED):
             continue
         if row.state in WAITS_FOR_GATE and phase.name not in reported:
             continue
-        progress = book.progress(phase.name)
+        progress = snapshot.progress(phase.name)
         if row.state in WAITS_FOR_GATE and progress.seen and is_set_complete(phase, progress):
-            # Everybody reported from outside before the gate was asked: there is nothing to start.
-            began = min(seen.at for seen in book.seen_of([phase.name]))
+            # All processors reported externally before the gate was evaluated: there is nothing to
+            # start.
+            began = min(seen.at for seen in snapshot.seen_of([phase.name]))
             state = PhaseState.IN_PROGRESS.value
-            book.put(phase.name, state=state, started_at=began, look_at=None)
-            row = book.row(phase.name)
+            snapshot.put(phase.name, state=state, started_at=began, look_at=None)
+            row = snapshot.row(phase.name)
         complete = row.state in (PhaseState.FAILED, PhaseState.DEGRADED) and is_set_complete(
             phase, progress
         )
         if row.state == PhaseState.FAILED and complete:
-            book.put(phase.name, state=PhaseState.IN_PROGRESS.value, ended_at=None)
+            snapshot.put(phase.name, state=PhaseState.IN_PROGRESS.value, ended_at=None)
         elif row.state == PhaseState.DEGRADED and complete:
-            # The last straggler came: whole after all, unless something else was lacking.
+            # The last straggler arrived: the phase is complete after all, unless other data was
+            # missing.
             if not row.is_degraded and set(progress.seen.values()) <= {Completion.SUCCESS}:
-                book.put(phase.name, state=PhaseState.COMPLETE.value)
-                changes.phase_ended(book, phase, progress)
+                snapshot.put(phase.name, state=PhaseState.COMPLETE.value)
+                changes.phase_ended(snapshot, phase, progress)
             continue
-        if book.row(phase.name).state != PhaseState.IN_PROGRESS:
+        if snapshot.row(phase.name).state != PhaseState.IN_PROGRESS:
             continue
-        end = phase_end(phase, book.progress(phase.name), book.now)
+        end = phase_end(phase, snapshot.progress(phase.name), snapshot.now)
         if end is not None:
-            book.put(phase.name, state=end.value, ended_at=book.now, look_at=None)
-            changes.phase_ended(book, phase, progress)
+            snapshot.put(phase.name, state=end.value, ended_at=snapshot.now, look_at=None)
+            changes.phase_ended(snapshot, phase, progress)
             if end in DONE:
-                _close_breaker(book, phase.name, changes)
+                _close_breaker(snapshot, phase.name, changes)
 
 
-def _end_flow(book: Book, changes: Changes) -> bool:
+def _end_flow(snapshot: Book, changes: Changes) -> bool:
     """End the flow when its last phases have ended, or at its deadline."""
-    flow = book.flow
-    states = {book.row(phase.name).state for phase in book.planned.plan.phases}
-    if flow.deadline_at is not None and book.now < flow.deadline_at and not states <= _OVER:
+    flow = snapshot.flow
+    states = {snapshot.row(phase.name).state for phase in snapshot.planned.plan.phases}
+    if flow.deadline_at is not None and snapshot.now < flow.deadline_at and not states <= _OVER:
         return False
-    state = flow_state(book.planned.plan, book.known(), now=book.now, opened_at=flow.created_at)
+    state = flow_state(
+        snapshot.planned.plan, snapshot.known(), now=snapshot.now, opened_at=flow.created_at
+    )
     if state is FlowState.OPEN:
         return False
     if state is FlowState.FAILED:
-        for name, end in deadline_states(book.known()).items():
-            book.put(name, state=end.value, ended_at=book.now, look_at=None)
-    for (phase, processor), row in list(book.rows.items()):
+        for name, end in deadline_states(snapshot.known()).items():
+            snapshot.put(name, state=end.value, ended_at=snapshot.now, look_at=None)
+    for (phase, processor), row in list(snapshot.rows.items()):
         if row.look_at is not None or row.look_again:
-            book.put(phase, processor, look_at=None, look_again=False)
-    changes.flow_ended(book, state)
+            snapshot.put(phase, processor, look_at=None, look_again=False)
+    changes.flow_ended(snapshot, state)
     return True
 
 
-def _keep_watch(book: Book, stir: Stir) -> None:
-    """Phases in progress are looked at again when their stragglers are due.
+def _schedule_checks(snapshot: Book, wakeup: Stir) -> None:
+    """Schedule the next check of phases in progress for their straggler deadline.
 
-    What was due and could not be asked is awaited no more: its phase went on without it.
+    Due gates that could not be evaluated are no longer scheduled: their phase went on without them.
     """
-    for (name, processor), gate in list(book.rows.items()):
-        if gate.gate_id in stir.due and gate.look_at is not None and gate.look_at <= book.now:
-            book.put(name, processor, look_at=None, look_again=False)
-    for phase in book.planned.plan.phases:
-        row = book.row(phase.name)
+    for (name, processor), gate in list(snapshot.rows.items()):
+        if gate.gate_id in wakeup.due and gate.look_at is not None and gate.look_at <= snapshot.now:
+            snapshot.put(name, processor, look_at=None, look_again=False)
+    for phase in snapshot.planned.plan.phases:
+        row = snapshot.row(phase.name)
         if row.state == PhaseState.IN_PROGRESS:
-            due = straggler_deadline(phase, book.progress(phase.name))
-            book.put(phase.name, look_at=due)
+            due = straggler_deadline(phase, snapshot.progress(phase.name))
+            snapshot.put(phase.name, look_at=due)
 
 
-def _ask_gates(book: Book, stir: Stir, changes: Changes) -> None:
-    for ask in evaluable(book.planned.plan, book.known(), book.now):
+def _evaluate_gates(snapshot: Book, wakeup: Stir, changes: Changes) -> None:
+    for ask in evaluable(snapshot.planned.plan, snapshot.known(), snapshot.now):
         processor = ask.processor or ""
-        row = book.row(ask.phase, processor)
-        evidence = stir.evidence.get(row.gate_id)
-        upstream = set(book.planned.plan.phase(ask.phase).after)
+        row = snapshot.row(ask.phase, processor)
+        evidence = wakeup.evidence.get(row.gate_id)
+        upstream = set(snapshot.planned.plan.phase(ask.phase).after)
         is_first = row.waiting_since is None and row.state == PhaseState.PENDING
-        is_due = row.gate_id in stir.due or stir.everything or bool(upstream & stir.phases)
+        is_due = row.gate_id in wakeup.due or wakeup.everything or bool(upstream & wakeup.phases)
         if not (is_first or is_due or evidence is not None):
             continue
-        if book.breaker(ask.phase).state(book.now) is BreakerState.OPEN:
-            _block(book, ask, changes)
+        if snapshot.breaker(ask.phase).state(snapshot.now) is BreakerState.OPEN:
+            _block(snapshot, ask, changes)
             continue
-        needs = book.planned.needs(ask.phase, processor)
+        needs = snapshot.planned.needs(ask.phase, processor)
         if needs and evidence is None:
-            wanted = Wanted(book, ask, row.gate_id, _since(book, ask, stir))
+            wanted = Wanted(snapshot, ask, row.gate_id, _since(snapshot, ask, wakeup))
             seen = None if changes.known is None else changes.known(wanted)
             if seen is None:
                 changes.wanted.append(wanted)
@@ -191,124 +201,124 @@ def _ask_gates(book: Book, stir: Stir, changes: Changes) -> None:
                 assess(
                     need.dependency,
                     evidence.sightings.get(need.dependency.key),
-                    judged_at=ask.judged_at or book.now,
-                    age_counts=book.planned.judging.age_counts,
+                    judged_at=ask.judged_at or snapshot.now,
+                    age_counts=snapshot.planned.judging.age_counts,
                     needed_by=need.needed_by,
                 )
                 for need in needs
             )
-        given = gate_input(book, ask, found)
+        given = gate_input(snapshot, ask, found)
         decision = decide(given)
-        _apply(book, ask, given, decision, changes, stir.source)
+        _apply(snapshot, ask, given, decision, changes, wakeup.source)
 
 
-def _since(book: Book, ask: Ask, stir: Stir) -> int | None:
-    """Return the moment before which nobody's look serves this gate.
+def _since(snapshot: Book, ask: Ask, wakeup: Stir) -> int | None:
+    """Return the earliest start time of a probe whose results this gate may use.
 
-    Not before what lies ahead of it ended or last reported. A look that is due shares with those
-    that began since it was: results are kept for gates of the same moment, not for the next look.
-    Whoever asks a gate again by hand wants to know what is there now.
+    This is not before the preceding phases ended or last reported. A due probe shares the results
+    of probes that began after it became due: results are cached for gates due at the same time, not
+    for the next probe. A manual evaluation requires a new probe.
     """
-    row = book.row(ask.phase, ask.processor or "")
-    after = book.planned.plan.phase(ask.phase).after
-    moments = [seen.at for seen in book.seen_of(after)]
+    row = snapshot.row(ask.phase, ask.processor or "")
+    after = snapshot.planned.plan.phase(ask.phase).after
+    moments = [seen.at for seen in snapshot.seen_of(after)]
     moments += [at for at in (ask.judged_at,) if at is not None]
-    if row.gate_id in stir.due and row.look_at is not None:
-        moments.append(min(row.look_at, book.now))
-    elif stir.everything and row.state != PhaseState.PENDING:
-        moments.append(book.now)
+    if row.gate_id in wakeup.due and row.look_at is not None:
+        moments.append(min(row.look_at, snapshot.now))
+    elif wakeup.everything and row.state != PhaseState.PENDING:
+        moments.append(snapshot.now)
     return max(moments, default=None)
 
 
-def gate_input(book: Book, ask: Ask, found: tuple[Assessment, ...]) -> GateInput:
-    """Everything the decision about a gate depends on."""
-    flow, row = book.flow, book.row(ask.phase, ask.processor or "")
-    after = book.planned.plan.phase(ask.phase).after
+def gate_input(snapshot: Book, ask: Ask, found: tuple[Assessment, ...]) -> GateInput:
+    """Collect everything the decision of a gate depends on."""
+    flow, row = snapshot.flow, snapshot.row(ask.phase, ask.processor or "")
+    after = snapshot.planned.plan.phase(ask.phase).after
     return GateInput(
-        mode=book.planned.judging,
-        now=book.now,
+        mode=snapshot.planned.judging,
+        now=snapshot.now,
         phase=ask.phase,
         processor=ask.processor,
         partition=flow.partition,
         assessments=found,
         upstream=ask.upstream,
-        reported=tuple(s.quality for s in book.seen_of(after) if s.quality is not None),
+        reported=tuple(s.quality for s in snapshot.seen_of(after) if s.quality is not None),
         overrides=tuple(
             given
-            for given in book.overrides
+            for given in snapshot.overrides
             if given.is_about(flow.customer_id, flow.pipeline, flow.partition, ask.phase)
         ),
-        waited_us=0 if row.waiting_since is None else book.now - row.waiting_since,
+        waited_us=0 if row.waiting_since is None else snapshot.now - row.waiting_since,
         historical_tries=row.tries,
-        cycle=ring_of(book, ask, found),
+        cycle=ring_of(snapshot, ask, found),
         set_complete=ask.set_complete,
         stragglers_passed=ask.stragglers_passed,
     )
 
 
-def _block(book: Book, ask: Ask, changes: Changes) -> None:
-    """The breaker is open: nothing is tried before it lets a probe through."""
+def _block(snapshot: Book, ask: Ask, changes: Changes) -> None:
+    """Block a phase while its breaker is open, until it lets a probe run through."""
     processor = ask.processor or ""
-    again = book.breaker(ask.phase).opens_again_at()
-    row = book.row(ask.phase, processor)
+    again = snapshot.breaker(ask.phase).opens_again_at()
+    row = snapshot.row(ask.phase, processor)
     if row.state != PhaseState.BLOCKED:
-        changes.breaker_open(book, ask)
-    look_at = max(again or 0, book.now + 1) if again is not None else book.now + HOUR
-    book.put(ask.phase, processor, state=PhaseState.BLOCKED.value, look_at=look_at)
-    _mirror(book, ask)
+        changes.breaker_open(snapshot, ask)
+    look_at = max(again or 0, snapshot.now + 1) if again is not None else snapshot.now + HOUR
+    snapshot.put(ask.phase, processor, state=PhaseState.BLOCKED.value, look_at=look_at)
+    _mirror(snapshot, ask)
 
 
 def _apply(
-    book: Book,
+    snapshot: Book,
     ask: Ask,
     given: GateInput,
     decision: Decision,
     changes: Changes,
     source: str | None,
 ) -> None:
-    """Write a decision into the book: the phase, the breaker, what starts."""
+    """Apply a decision to the snapshot: phase, breaker, starts."""
     processor = ask.processor or ""
-    row = book.row(ask.phase, processor)
+    row = snapshot.row(ask.phase, processor)
     starts = decision.verdict.starts
-    _, asked = breakers.ask(book.breaker(ask.phase), book.now)
-    # What starts has come to nothing yet: its runs tell the breaker, or the end of its phase.
-    book.breaker_put(
-        ask.phase, asked if starts else breakers.report(asked, decision.effect, book.now)
+    _, asked = breakers.ask(snapshot.breaker(ask.phase), snapshot.now)
+    # A start is not a success yet: its runs, or the end of its phase, report to the breaker.
+    snapshot.breaker_put(
+        ask.phase, asked if starts else breakers.report(asked, decision.effect, snapshot.now)
     )
     short = decision.status is GateStatus.MISSING_HISTORICAL
     seen = {a.key: [a.rows, a.expected, a.days_present, str(a.status)] for a in given.assessments}
-    told = told_of(book, ask, decision)
+    context = told_of(snapshot, ask, decision)
     waits = decision.verdict is Verdict.WAIT
-    book.put(
+    snapshot.put(
         ask.phase,
         processor,
         state=gate_state(decision.verdict).value,
-        started_at=book.now if starts else row.started_at,
-        look_at=None if starts else book.now if row.look_again else decision.recheck_at,
+        started_at=snapshot.now if starts else row.started_at,
+        look_at=None if starts else snapshot.now if row.look_again else decision.recheck_at,
         look_again=False,
-        waiting_since=row.waiting_since or (book.now if waits else None),
+        waiting_since=row.waiting_since or (snapshot.now if waits else None),
         tries=row.tries + 1 if short and waits else row.tries,
-        is_degraded=bool(told.get("is_degraded")),
-        gate=json.dumps(told, sort_keys=True) if told else None,
+        is_degraded=bool(context.get("is_degraded")),
+        gate=json.dumps(context, sort_keys=True) if context else None,
         evidence=json.dumps(seen, sort_keys=True) if seen else None,
     )
-    by = source or (book.flow.trigger_source if book.begins_with(ask) else CASCADE)
-    changes.decided(book, ask, (given, decision), row, by)
-    _mirror(book, ask)
+    by = source or (snapshot.flow.trigger_source if snapshot.begins_with(ask) else CASCADE)
+    changes.decided(snapshot, ask, (given, decision), row, by)
+    _mirror(snapshot, ask)
     if starts:
-        changes.started(book, ask, decision, by)
+        changes.started(snapshot, ask, decision, by)
 
 
-def told_of(book: Book, ask: Ask, decision: Decision) -> dict[str, Any]:
-    """What the runs behind a gate are told; empty when there is nothing to say.
+def told_of(snapshot: Book, ask: Ask, decision: Decision) -> dict[str, Any]:
+    """Return the gate context passed to a phase's runs; empty if there is nothing to pass.
 
-    What earlier phases lacked is carried on: degraded is data.
+    What earlier phases lacked is carried on, because degradation is data.
     """
-    plan = book.planned.plan
-    before = [book.row(name) for name in plan.phase(ask.phase).after]
+    plan = snapshot.planned.plan
+    before = [snapshot.row(name) for name in plan.phase(ask.phase).after]
     earlier = [item for row in before for item in row.told.get("missing", ())]
-    lacking = [] if ask.upstream is None else [*ask.upstream.outstanding, *ask.upstream.failed]
-    missing = list(dict.fromkeys([*earlier, *decision.missing, *lacking]))
+    outstanding = [] if ask.upstream is None else [*ask.upstream.outstanding, *ask.upstream.failed]
+    missing = list(dict.fromkeys([*earlier, *decision.missing, *outstanding]))
     is_degraded = (
         decision.verdict is Verdict.PROCEED_DEGRADED
         or any(row.is_degraded or row.state == PhaseState.DEGRADED for row in before)
@@ -317,7 +327,7 @@ def told_of(book: Book, ask: Ask, decision: Decision) -> dict[str, Any]:
     plain = decision.verdict is Verdict.PROCEED and not is_degraded
     if plain and not decision.overrides_used:
         return {}
-    told: dict[str, Any] = {
+    context: dict[str, Any] = {
         "verdict": decision.verdict.value,
         "status": decision.status.value,
         "is_degraded": is_degraded and decision.verdict.starts,
@@ -329,47 +339,49 @@ def told_of(book: Book, ask: Ask, decision: Decision) -> dict[str, Any]:
         "quality": decision.quality,
     }
     if decision.failure_type is not None:
-        told["failure_type"] = decision.failure_type
+        context["failure_type"] = decision.failure_type
     if decision.waits_until is not None:
-        told["waits_until"] = decision.waits_until
+        context["waits_until"] = decision.waits_until
     if decision.overrides_used:
-        told["overrides"] = list(decision.overrides_used)
-        told["override_reason"] = "; ".join(
-            given.reason for given in book.overrides if given.id in decision.overrides_used
+        context["overrides"] = list(decision.overrides_used)
+        context["override_reason"] = "; ".join(
+            given.reason for given in snapshot.overrides if given.id in decision.overrides_used
         )
-    return told
+    return context
 
 
-def _mirror(book: Book, ask: Ask) -> None:
-    """A phase whose processors have gates of their own stands where the best of them stands."""
+def _mirror(snapshot: Book, ask: Ask) -> None:
+    """Give a phase with one gate per processor the state of its most advanced gate."""
     if ask.processor is None:
         return
-    gates = [row for (name, p), row in book.rows.items() if name == ask.phase and p]
-    phase = book.row(ask.phase)
+    gates = [row for (name, p), row in snapshot.rows.items() if name == ask.phase and p]
+    phase = snapshot.row(ask.phase)
     if any(row.started_at is not None for row in gates):
         if phase.state in WAITS_FOR_GATE:
-            book.put(ask.phase, state=PhaseState.IN_PROGRESS.value, started_at=book.now)
-        lacking = [row.told for row in gates if row.started_at is not None and row.is_degraded]
-        if lacking:
-            together = json.dumps(_together(lacking), sort_keys=True)
-            book.put(ask.phase, is_degraded=True, gate=together)
+            snapshot.put(ask.phase, state=PhaseState.IN_PROGRESS.value, started_at=snapshot.now)
+        degraded_contexts = [
+            row.told for row in gates if row.started_at is not None and row.is_degraded
+        ]
+        if degraded_contexts:
+            merged = json.dumps(_merged_context(degraded_contexts), sort_keys=True)
+            snapshot.put(ask.phase, is_degraded=True, gate=merged)
         return
     states = {row.state for row in gates}
     state = PhaseState.WAITING if PhaseState.WAITING in states else PhaseState.BLOCKED
     if phase.state != state and phase.state in WAITS_FOR_GATE:
-        book.put(ask.phase, state=state.value)
+        snapshot.put(ask.phase, state=state.value)
 
 
-def _together(told: list[dict[str, Any]]) -> dict[str, Any]:
-    """What several gates of one phase said, as the phases behind it are to hear it."""
-    said = dict(told[0])
+def _merged_context(context: list[dict[str, Any]]) -> dict[str, Any]:
+    """Merge the contexts of several gates of one phase, for the phases after it."""
+    merged = dict(context[0])
     for name in ("missing", "stale", "reasons", "warnings"):
-        said[name] = list(dict.fromkeys(item for one in told for item in one.get(name, ())))
+        merged[name] = list(dict.fromkeys(item for one in context for item in one.get(name, ())))
     for name in ("completeness", "quality"):
-        said[name] = min(one[name] for one in told)
-    return said
+        merged[name] = min(one[name] for one in context)
+    return merged
 
 
 def is_done(state: str) -> bool:
-    """Whether a phase did its work."""
+    """Whether a phase ended successfully (complete or degraded)."""
     return PhaseState(state) in DONE

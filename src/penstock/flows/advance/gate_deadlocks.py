@@ -1,9 +1,9 @@
-"""Rings: gates of one flow that wait for each other's tables, and so would wait for ever.
+"""Gate deadlocks: gates of one flow that wait for each other's tables would wait forever.
 
-Asked before a gate decides, in memory over its `Book`. What the other gates wait for is what they
-saw last; a table that somebody outside the waiting gates makes may still come. Processors also wait
-for the phases before theirs, which is how two branches come to wait for each other. Data that
-nobody here declares to produce is never a ring.
+Checked before a gate decides, in memory over its `Book`. The tables that other gates wait for are
+the absent ones of their last probe; a table produced outside the waiting gates may still arrive.
+Processors also wait for the phases before theirs, so two branches can wait for each other. Tables
+that no processor of the flow declares to produce never cause a deadlock.
 """
 
 from __future__ import annotations
@@ -23,28 +23,30 @@ from penstock.pipelines.dependency import Kind
 from penstock.pipelines.plan import PhasePlan
 
 
-def ring_of(book: Book, ask: Ask, found: Sequence[Assessment]) -> tuple[str, ...]:
-    """Return the processors that wait for each other when this gate is among them; else nothing."""
-    lacking = {
+def ring_of(snapshot: Book, ask: Ask, found: Sequence[Assessment]) -> tuple[str, ...]:
+    """Return the processors in a deadlock that includes this gate, or an empty tuple."""
+    absent = {
         a.table
         for a in found
-        if is_critical_absent(a) and a.rows == 0 and not covering(a, book.overrides, book.now)
+        if is_critical_absent(a)
+        and a.rows == 0
+        and not covering(a, snapshot.overrides, snapshot.now)
     }
-    products = book.planned.products
-    if not any(lacking & tables for tables in products.values()):
+    products = snapshot.planned.products
+    if not any(absent & tables for tables in products.values()):
         return ()
     waits: dict[str, set[str]] = {}
-    makers: dict[str, set[str]] = {place: set(tables) for place, tables in products.items()}
-    for phase in book.planned.plan.phases:
+    makers: dict[str, set[str]] = {node: set(tables) for node, tables in products.items()}
+    for phase in snapshot.planned.plan.phases:
         for name in phase.expected:
-            row = _gate(book, phase, name)
+            row = _gate(snapshot, phase, name)
             if row.started_at is not None or PhaseState(row.state) not in WAITS_FOR_GATE:
                 continue
-            place = f"{phase.name}/{name}"
+            node = f"{phase.name}/{name}"
             is_asked = ask.phase == phase.name and ask.processor in (None, name)
-            tables = lacking if is_asked else _absent(book, row)
-            waits[place] = {*tables, *_order(book, phase, place, makers)}
-    for name in book.planned.plan.phase(ask.phase).expected:
+            tables = absent if is_asked else _absent(snapshot, row)
+            waits[node] = {*tables, *_order_dependencies(snapshot, phase, node, makers)}
+    for name in snapshot.planned.plan.phase(ask.phase).expected:
         if ask.processor in (None, name):
             ring = cycle_of(f"{ask.phase}/{name}", waits, makers)
             if ring:
@@ -52,14 +54,14 @@ def ring_of(book: Book, ask: Ask, found: Sequence[Assessment]) -> tuple[str, ...
     return ()
 
 
-def _gate(book: Book, phase: PhasePlan, processor: str) -> Phase:
-    return book.row(phase.name, processor if phase.terms.on == "each" else "")
+def _gate(snapshot: Book, phase: PhasePlan, processor: str) -> Phase:
+    return snapshot.row(phase.name, processor if phase.terms.on == "each" else "")
 
 
-def _absent(book: Book, row: Phase) -> set[str]:
-    """The critical tables of the day that a gate saw without rows when it looked last."""
+def _absent(snapshot: Book, row: Phase) -> set[str]:
+    """Return the critical same-day tables that had no rows in the gate's last probe."""
     seen: Mapping[str, list[object]] = {} if row.evidence is None else json.loads(row.evidence)
-    needs = [need.dependency for need in book.planned.needs(row.phase, row.processor)]
+    needs = [need.dependency for need in snapshot.planned.needs(row.phase, row.processor)]
     return {
         need.table
         for need in needs
@@ -67,20 +69,20 @@ def _absent(book: Book, row: Phase) -> set[str]:
     }
 
 
-def _order(
-    book: Book, phase: PhasePlan, place: str, makers: dict[str, set[str]]
+def _order_dependencies(
+    snapshot: Book, phase: PhasePlan, node: str, makers: dict[str, set[str]]
 ) -> Collection[str]:
-    """What a processor waits for because phases follow each other, as tables those make.
+    """Return what a processor waits for because of the phase order, as pseudo-tables.
 
-    All of them where a phase waits for a whole set; any of them where it starts without stragglers,
-    or where one report is enough.
+    These are all processors of a phase that must be complete, or any one of them if the phase
+    starts without stragglers or one report is enough.
     """
     found: set[str] = set()
     for name in phase.after:
-        before = book.planned.plan.phase(name)
+        before = snapshot.planned.plan.phase(name)
         some = phase.terms.on == "each" or before.terms.stragglers_us is not None
         for processor in before.expected:
-            told = f"some of {name} for {place}" if some else f"end of {name}/{processor}"
-            makers.setdefault(f"{name}/{processor}", set()).add(told)
-            found.add(told)
+            pseudo_table = f"some of {name} for {node}" if some else f"end of {name}/{processor}"
+            makers.setdefault(f"{name}/{processor}", set()).add(pseudo_table)
+            found.add(pseudo_table)
     return found

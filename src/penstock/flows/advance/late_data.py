@@ -1,8 +1,7 @@
-"""Late data: somebody completed after what follows had started without them.
+"""Late data: a processor completed after the next phase had started without it.
 
-Rules over a `Book`, no store: which phases of a flow are to be started anew. Whether they are, and
-in which generation, is `opening.flow_rerun`'s to say, because the newest generation answers for
-what comes late for any of them.
+Pure rules over a `Book`: which phases of a flow to restart. `opening.flow_rerun` decides whether
+and in which generation, because the newest generation handles the late data of all of them.
 """
 
 from __future__ import annotations
@@ -14,25 +13,25 @@ from penstock.flows.cascade import Completion, FlowState, Progress, late_start
 
 
 class Late(NamedTuple):
-    """Late data of a flow: the phases that reported it, and those to be started anew."""
+    """Late data of a flow: the phases that reported it, and the phases to restart."""
 
     book: Book
     sources: tuple[str, ...]
     starts: tuple[str, ...]
 
 
-def late_data(book: Book, stir: Stir) -> Late | None:
-    """What came late with this stir, for all of the flow at once; a cancelled flow wants none."""
-    if book.flow.state == FlowState.CANCELLED:
+def late_data(snapshot: Book, wakeup: Stir) -> Late | None:
+    """Return the late data among the reported phases, or None; a cancelled flow has none."""
+    if snapshot.flow.state == FlowState.CANCELLED:
         return None
-    plan = book.planned.plan
+    plan = snapshot.planned.plan
     known: dict[str, Progress] | None = None
     found: dict[str, list[str]] = {}
-    for source in sorted(stir.phases):
+    for source in sorted(wakeup.phases):
         if all(phase.name != source for phase in plan.phases):
             continue
-        known = book.known() if known is None else known
-        late = [n for n in late_start(plan, source, known, 0) if _is_late(book, source, n)]
+        known = snapshot.known() if known is None else known
+        late = [n for n in late_start(plan, source, known, 0) if _is_late(snapshot, source, n)]
         if late:
             found[source] = late
     if not found:
@@ -40,13 +39,13 @@ def late_data(book: Book, stir: Stir) -> Late | None:
     wanted = {name for late in found.values() for name in late}
     behind = {later for name in wanted for later in plan.downstream(name)}
     starts = tuple(phase.name for phase in plan.phases if phase.name in wanted - behind)
-    return Late(book, tuple(found), starts)
+    return Late(snapshot, tuple(found), starts)
 
 
-def _is_late(book: Book, source: str, phase: str) -> bool:
-    """Whether somebody completed whom the phase was told it starts without."""
-    missing = book.row(phase).told.get("missing", ())
+def _is_late(snapshot: Book, source: str, phase: str) -> bool:
+    """Whether a processor completed that was missing when the phase started."""
+    missing = snapshot.row(phase).told.get("missing", ())
     return any(
         seen.processor in missing and seen.status != Completion.FAILED
-        for seen in book.seen_of([source])
+        for seen in snapshot.seen_of([source])
     )

@@ -1,6 +1,6 @@
-"""What is said about flows: in messages, journal lines and alerts. Words only, nothing is written.
+"""Texts about flows for messages, journal entries and alerts. Pure functions that write nothing.
 
-One place, so that the same flow is called the same everywhere, by `changes` and by `people`.
+`changes` and `people` share them, so that a flow is described the same way everywhere.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ SEVERITIES: Final = {
 
 
 def gate_key(flow_id: int, phase: str, processor: str, verdict: Verdict) -> str:
-    """The dedupe key of the alert about what a gate said: a verdict that follows is news."""
+    """Return the dedupe key of a gate's alert. A different verdict is a new alert."""
     return f"gate:{flow_id}:{phase}:{processor}:{verdict.lower()}"
 
 
 def phase_key(flow_id: int, phase: str) -> str:
-    """The dedupe key of the alert about a phase that ended without everybody."""
+    """Return the dedupe key of the alert about a phase that ended with processors missing."""
     return f"phase:{flow_id}:{phase}"
 
 
 def needs_person(gate: Phase) -> bool:
-    """Whether a gate may have asked for a person: it counted tries, or gave up at once."""
+    """Whether a gate may have requested an intervention: it counted tries, or gave up at once."""
     return bool(gate.tries) or gate.told.get("status") == GateStatus.MISSING_HISTORICAL
 
 
 def gate_said(state: str) -> Verdict | None:
-    """What the gate of a phase in this state said last, if it kept it from starting."""
+    """Return the last verdict of a gate that kept a phase in this state from starting, if any."""
     return {"WAITING": Verdict.WAIT, "BLOCKED": Verdict.FAIL}.get(state)
 
 
-def about(book: Book, phase: str, processor: str) -> dict[str, Any]:
-    """What every message, journal line and alert about a flow says."""
-    flow = book.flow
-    said = {
+def about(snapshot: Book, phase: str, processor: str) -> dict[str, Any]:
+    """Return the fields common to every message, journal entry and alert about a flow."""
+    flow = snapshot.flow
+    fields = {
         "flow_id": encode("flow", flow.flow_id),
         "customer_id": flow.customer_id,
         "pipeline": flow.pipeline,
@@ -59,20 +59,20 @@ def about(book: Book, phase: str, processor: str) -> dict[str, Any]:
         "correlation_id": flow.correlation_id,
     }
     if phase:
-        said["phase"] = phase
+        fields["phase"] = phase
     if processor:
-        said["processor"] = processor
-    return said
+        fields["processor"] = processor
+    return fields
 
 
-def detail_of(book: Book, phase: str, processor: str, **more: Any) -> str:
-    """The same as canonical JSON, with more."""
-    return json.dumps({**about(book, phase, processor), **more}, sort_keys=True)
+def detail_of(snapshot: Book, phase: str, processor: str, **more: Any) -> str:
+    """Return the same fields and `more` as canonical JSON."""
+    return json.dumps({**about(snapshot, phase, processor), **more}, sort_keys=True)
 
 
-def gate_alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> Alert:
-    """A gate said something that people want to know."""
-    flow = book.flow
+def gate_alert(snapshot: Book, ask: Ask, decision: Decision, level: AlertLevel) -> Alert:
+    """Build the alert about a gate's decision."""
+    flow = snapshot.flow
     words = {
         Verdict.FAIL: "must not start",
         Verdict.WAIT: "is waiting",
@@ -81,8 +81,8 @@ def gate_alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> A
     }[decision.verdict]
     where = f"{flow.pipeline} {flow.partition} {ask.phase}"
     degraded = decision.verdict is Verdict.PROCEED_DEGRADED and decision.warnings
-    lacking = f" {'; '.join(decision.warnings)}." if degraded else ""
-    needs = [need.dependency for need in book.planned.needs(ask.phase, ask.processor or "")]
+    warnings = f" {'; '.join(decision.warnings)}." if degraded else ""
+    needs = [need.dependency for need in snapshot.planned.needs(ask.phase, ask.processor or "")]
     short = [n for n in needs if n.kind is Kind.HISTORICAL and n.table in decision.missing]
     queries = [text for need in short if (text := history_query(need, flow.partition))]
     return Alert(
@@ -92,9 +92,9 @@ def gate_alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> A
         customer=flow.customer,
         subject_kind="flow",
         subject=flow.flow_id,
-        message=f"{where} {words}: {decision.reasons[0]}{lacking}",
+        message=f"{where} {words}: {decision.reasons[0]}{warnings}",
         detail={
-            **about(book, ask.phase, ask.processor or ""),
+            **about(snapshot, ask.phase, ask.processor or ""),
             "verdict": decision.verdict.value,
             "missing": list(decision.missing),
             "warnings": list(decision.warnings),
@@ -104,7 +104,7 @@ def gate_alert(book: Book, ask: Ask, decision: Decision, level: AlertLevel) -> A
 
 
 def history_query(need: Dependency, partition: str) -> str | None:
-    """The query that shows which days before a partition a table has, to be run by a person."""
+    """Return a query for people that lists the days of a table before a partition."""
     if need.partition is None:
         return None
     day = partition.replace("'", "''")
@@ -114,9 +114,9 @@ def history_query(need: Dependency, partition: str) -> str | None:
     )
 
 
-def phase_alert(book: Book, phase: PhasePlan, missing: Sequence[str]) -> Alert:
-    """A phase ended without everybody."""
-    flow = book.flow
+def phase_alert(snapshot: Book, phase: PhasePlan, missing: Sequence[str]) -> Alert:
+    """Build the alert about a phase that ended with processors missing."""
+    flow = snapshot.flow
     return Alert(
         rule="phase_incomplete",
         dedupe_key=phase_key(flow.flow_id, phase.name),
@@ -125,13 +125,13 @@ def phase_alert(book: Book, phase: PhasePlan, missing: Sequence[str]) -> Alert:
         subject_kind="flow",
         subject=flow.flow_id,
         message=f"{flow.pipeline} {flow.partition} {phase.name} ended without {', '.join(missing)}",
-        detail={**about(book, phase.name, ""), "missing": list(missing)},
+        detail={**about(snapshot, phase.name, ""), "missing": list(missing)},
     )
 
 
-def flow_alert(book: Book) -> Alert:
-    """A flow did not end in time."""
-    flow = book.flow
+def flow_alert(snapshot: Book) -> Alert:
+    """Build the alert about a flow that missed its deadline."""
+    flow = snapshot.flow
     return Alert(
         rule="flow_failed",
         dedupe_key=f"flow:{flow.flow_id}",
@@ -140,5 +140,5 @@ def flow_alert(book: Book) -> Alert:
         subject_kind="flow",
         subject=flow.flow_id,
         message=f"{flow.pipeline} {flow.partition} ({flow.mode}) did not end by its deadline",
-        detail=about(book, "", ""),
+        detail=about(snapshot, "", ""),
     )

@@ -1,7 +1,8 @@
-"""One flow under its lock: what is known of it, what changes, what has to be looked at.
+"""Snapshot of one locked flow in memory: its state, pending changes and required probes.
 
-In memory only: `cascade` fills a book, `judging` decides with it, `changes` writes what came of it.
-Nothing here touches the store; phases change through `Book.put`, which knows the legal edges.
+`cascade` loads a snapshot, `judging` makes decisions from it and `changes` writes the result. This
+module never touches the store. Phases change through `Book.put`, which checks every state
+transition.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from penstock.pipelines.plan import PhasePlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What somebody saw for a gate, under the token of the lease it looked with."""
+    """What a probe observed for a gate, with the fencing token of the probe's lease."""
 
     token: int
     sightings: Mapping[str, Sighting]
@@ -32,9 +33,10 @@ class Evidence:
 
 @dataclass(slots=True)
 class Stir:
-    """Why a flow is judged: who reported, which gates are due, what was seen for them.
+    """Why a flow is evaluated: phases with new reports, gates that are due, and their evidence.
 
-    everything: judge every gate that may be judged. source: who is behind it, when not the cascade.
+    everything: evaluate every gate that can be evaluated. source: the trigger source, if it is not
+    the cascade itself.
     """
 
     phases: set[str] = field(default_factory=set)
@@ -47,7 +49,7 @@ class Stir:
 
 @dataclass(slots=True)
 class Book:
-    """A flow and everything that belongs to it."""
+    """A flow with its phases, completions, overrides and breakers."""
 
     flow: Flow
     planned: Planned
@@ -56,49 +58,49 @@ class Book:
     seen: list[Seen]
     overrides: tuple[Override, ...] = ()
     breakers: dict[str, Breaker] = field(default_factory=dict)
-    """By phase; shared by the books of one partition."""
+    """By phase. The snapshots of one partition share this dict."""
     behind: int | None = None
-    """The earlier flow of its config whose end it waits for before anything of it starts."""
+    """An earlier open flow of the same config; nothing in this flow starts before that one ends."""
     changed: set[tuple[str, str]] = field(default_factory=set)
     _progress: dict[str, Progress] = field(default_factory=dict)
     breakers_changed: set[str] = field(default_factory=set)
 
     def row(self, phase: str, processor: str = "") -> Phase:
-        """A phase, or the gate of one of its processors."""
+        """Return a phase, or the gate of one of its processors."""
         return self.rows[phase, processor]
 
     def put(self, phase: str, processor: str = "", **fields: Any) -> None:
-        """Change a phase; an edge that the state machine does not have is refused."""
-        place = (phase, processor)
-        old = self.rows[place]
+        """Change a phase. Raises an error if the state machine does not have the transition."""
+        gate_key = (phase, processor)
+        old = self.rows[gate_key]
         state = fields.get("state", old.state)
         if state != old.state and not processor:
             check(PhaseState(old.state), PhaseState(state), f"{self.flow.flow_id}/{phase}")
         new = old._replace(**fields)
         if new != old:
             self._progress.pop(phase, None)
-            self.rows[place] = new
-            self.changed.add(place)
+            self.rows[gate_key] = new
+            self.changed.add(gate_key)
 
     def breaker(self, phase: str) -> Breaker:
-        """The breaker of a phase for this partition."""
+        """Return the breaker of a phase for this partition."""
         return self.breakers.get(phase, Breaker())
 
     def breaker_put(self, phase: str, breaker: Breaker) -> None:
-        """Remember a breaker, unless there is nothing to remember."""
+        """Store a breaker if it changed."""
         if breaker != self.breaker(phase):
             self.breakers[phase] = breaker
             self.breakers_changed.add(phase)
 
     def seen_of(self, phases: Sequence[str]) -> list[Seen]:
-        """What the processors of these phases reported."""
+        """Return the completions reported by the processors of these phases."""
         return [seen for seen in self.seen if seen.phase in phases]
 
     def progress(self, phase: str) -> Progress:
-        """A phase as the rules know it.
+        """Return a phase in the form the rules use.
 
-        One that was skipped though its mode runs it lies before where this flow was told to start:
-        it stands in nobody's way.
+        A phase that was skipped although the mode runs it lies before the flow's start phase. It
+        counts as complete and does not block later phases.
         """
         if phase not in self._progress:
             self._progress[phase] = self._progress_of(phase)
@@ -129,18 +131,18 @@ class Book:
         )
 
     def known(self) -> dict[str, Progress]:
-        """Every phase of the plan as the rules know it."""
+        """Return every phase of the plan in the form the rules use."""
         return {phase.name: self.progress(phase.name) for phase in self.planned.plan.phases}
 
     @property
     def _is_over(self) -> bool:
-        """Whether a skipped phase was left out on purpose (no_downstream), or the flow is over."""
+        """Whether a skipped phase was left out on purpose (no_downstream) or the flow has ended."""
         return self.flow.no_downstream or not self.flow.is_open
 
     def runs(self, processor: str, phase: PhasePlan) -> bool:
-        """Whether a start creates a run for a processor: not for one that has done its work.
+        """Whether a start creates a run for a processor; False if its work is already done.
 
-        A flow that a report from outside began leaves those outside to themselves.
+        A flow that was started by an external report creates no runs for external processors.
         """
         done = any(
             s.processor == processor and s.phase == phase.name and s.status != "failed"
@@ -150,11 +152,11 @@ class Book:
         return not done and not (outside and self.flow.trigger_source == "event")
 
     def begins_with(self, ask: Ask) -> bool:
-        """Whether the flow was told to begin with this phase: no cascade led to it."""
+        """Whether the flow was asked to start with this phase, so that no cascade led to it."""
         return ask.upstream is None or ask.phase in (self.flow.start_phase or "").split(",")
 
     def led_by(self, phase: str) -> str | None:
-        """Whose completion led to a start of the cascade: the last one of the phases before it."""
+        """Return the processor that led to a start: the last to complete in the phases before."""
         before = self.seen_of(self.planned.plan.phase(phase).after)
         done = [seen for seen in before if seen.status != Completion.FAILED]
         last = max(done, key=lambda seen: (seen.at, seen.number), default=None)
@@ -162,13 +164,13 @@ class Book:
 
     @property
     def is_observed(self) -> bool:
-        """Whether the cascade only watches this flow."""
+        """Whether the cascade only observes this flow and starts nothing."""
         return self.planned.observes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookOrder:
-    """A look that somebody leased and now has to make, outside any transaction."""
+    """A leased probe that the caller has to run, outside any transaction."""
 
     gate_id: int
     token: int
@@ -181,10 +183,10 @@ class LookOrder:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A gate that cannot be judged before somebody looked."""
+    """A gate that needs new probe results before it can be evaluated."""
 
     book: Book
     ask: Ask
     gate_id: int
     since: int | None
-    """Looks that began before do not count."""
+    """Probes that started earlier are ignored."""

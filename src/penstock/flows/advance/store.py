@@ -1,9 +1,10 @@
-"""Advancing flows: the one door through which phases start and end, whoever knocks.
+"""Advancing flows: the only code path that starts or ends phases.
 
-Locks the flows first, in order of ids, then reads: two last completers cannot miss each other, and
-a duplicate finds the trigger there. Gates whose data has to be looked at are leased to the caller,
-who looks outside any transaction and comes back with evidence and token; without a holder they are
-marked as due for whoever can look. The tick, the client and the orchestrator call `advance`.
+`advance` locks the flows first, in id order, then reads. So two concurrent last completions cannot
+miss each other, and a duplicate finds the existing trigger. Gates that need probes are leased to
+the caller, which probes outside any transaction and returns with evidence and token. Without a
+holder, the gates are marked as due for another process. The scheduler, the client and the
+orchestrator call `advance`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from penstock.runs.store.finish import run_cancel
 from penstock.runs.store.runs import run_insert_many
 
 LOOK_LEASE_US: Final = 2 * MINUTE
-"""Longer than any look may take, so that a slow warehouse is not asked twice."""
+"""Longer than any probe may take, so that a slow warehouse is not probed twice."""
 _SLACK_US: Final = 10_000
 _Known: TypeAlias = tuple[dict[int, list[Phase]], dict[int, list[Seen]]]
 """Phases and completions by flow."""
@@ -49,7 +50,7 @@ _Known: TypeAlias = tuple[dict[int, list[Phase]], dict[int, list[Seen]]]
 
 @dataclass(slots=True, kw_only=True)
 class Advanced:
-    """What came of it; looks are the caller's to make."""
+    """The result of `advance`; the caller has to run `looks`."""
 
     flows: int = 0
     decisions: int = 0
@@ -65,39 +66,39 @@ class Advanced:
 
 def advance(
     tx: Tx,
-    stirs: Mapping[int, Stir],
+    wakeups: Mapping[int, Stir],
     *,
     actor: str,
     holder: str | None = None,
     known: Known | None = None,
 ) -> Advanced:
-    """Judge flows and write what follows; `holder` takes the looks that are needed.
+    """Evaluate flows and write the result; `holder` leases the probes that are needed.
 
-    known: answers from memory what was seen for a gate, so that nobody has to look.
+    known: returns cached observations of a gate, which make a probe unnecessary.
     """
-    # One way to the server and back: each is executed, and looks at the data, after the one before.
-    lock, read = flow_lock_ask(tx, stirs), _reading(tx, sorted(stirs))
+    # One round trip: each statement still runs, and takes its snapshot, after the previous one.
+    lock, read = flow_lock_ask(tx, wakeups), _query_state(tx, sorted(wakeups))
     locked = lock()
     if not locked:
         return Advanced()
-    _drop_stale(tx, stirs)
-    broken = [one.flow.flow_id for one in locked if one.has_breakers]
-    if broken:
-        breaker_lock_many(tx, broken)
-    books = _books(tx, locked, stirs, read())
+    _drop_stale(tx, wakeups)
+    with_breakers = [one.flow.flow_id for one in locked if one.has_breakers]
+    if with_breakers:
+        breaker_lock_many(tx, with_breakers)
+    snapshots = _snapshots(tx, locked, wakeups, read())
     changes = Changes(actor, known)
-    for book in books:
-        judge(book, stirs[book.flow.flow_id], changes)
-    looks = _lease(tx, changes, holder)
+    for snapshot in snapshots:
+        judge(snapshot, wakeups[snapshot.flow.flow_id], changes)
+    probes = _lease(tx, changes, holder)
     pipelines = {start.book.flow.pipeline_no for start in changes.starts}
     find = processors_ask(tx, pipelines) if pipelines else dict
-    starts = changes.write(tx, books)
+    starts = changes.write(tx, snapshots)
     processors = find()
     run_ids = _run(tx, starts, processors, actor)
     stopped = sum(_stop(tx, flow_id, actor) for flow_id in changes.overdue)
     reruns = sum(flow_rerun(tx, late, actor) for late in changes.late)
     return Advanced(
-        flows=len(books),
+        flows=len(snapshots),
         decisions=len(changes.decisions),
         triggers=len(starts),
         runs=len(run_ids),
@@ -105,49 +106,49 @@ def advance(
         reruns=reruns,
         stopped=stopped,
         run_ids=run_ids,
-        pools={processors[place][1] for start in starts for place in start.places},
-        looks=looks,
+        pools={processors[key][1] for start in starts for key in start.places},
+        looks=probes,
     )
 
 
-def book_of(tx: Tx, locked: Locked, stir: Stir | None = None) -> Book:
-    """The book of one flow."""
-    read = _reading(tx, [locked.flow.flow_id])
-    return _books(tx, [locked], {locked.flow.flow_id: stir or Stir()}, read())[0]
+def book_of(tx: Tx, locked: Locked, wakeup: Stir | None = None) -> Book:
+    """Load the snapshot of one flow."""
+    read = _query_state(tx, [locked.flow.flow_id])
+    return _snapshots(tx, [locked], {locked.flow.flow_id: wakeup or Stir()}, read())[0]
 
 
-def _drop_stale(tx: Tx, stirs: Mapping[int, Stir]) -> None:
-    """Listen only to evidence whose lease is still the looker's."""
+def _drop_stale(tx: Tx, wakeups: Mapping[int, Stir]) -> None:
+    """Drop evidence whose probe lease is no longer current."""
     held = {
         gate_id: evidence.token
-        for stir in stirs.values()
-        for gate_id, evidence in stir.evidence.items()
+        for wakeup in wakeups.values()
+        for gate_id, evidence in wakeup.evidence.items()
     }
     if held:
         current = look_release_many(tx, sorted(held.items()))
-        for stir in stirs.values():
-            stir.evidence = {g: e for g, e in stir.evidence.items() if g in current}
+        for wakeup in wakeups.values():
+            wakeup.evidence = {g: e for g, e in wakeup.evidence.items() if g in current}
 
 
-def _reading(tx: Tx, ids: Sequence[int]) -> Callable[[], _Known]:
-    """Ask for what is known of flows."""
+def _query_state(tx: Tx, ids: Sequence[int]) -> Callable[[], _Known]:
+    """Send the queries for the phases and completions of flows."""
     phases, seen = phases_ask(tx, ids), completions_ask(tx, ids)
     return lambda: (phases(), seen())
 
 
-def _books(
-    tx: Tx, locked: Sequence[Locked], stirs: Mapping[int, Stir], known: _Known
+def _snapshots(
+    tx: Tx, locked: Sequence[Locked], wakeups: Mapping[int, Stir], known: _Known
 ) -> list[Book]:
     now = max(one.now for one in locked)
     rows, seen = known
     approved = [one.flow.flow_id for one in locked if one.has_overrides]
     overrides = overrides_of(tx, approved) if approved else {}
-    broken = [one.flow.flow_id for one in locked if one.has_breakers]
-    breakers = breakers_of(tx, broken) if broken else {}
+    with_breakers = [one.flow.flow_id for one in locked if one.has_breakers]
+    breakers = breakers_of(tx, with_breakers) if with_breakers else {}
     shared: dict[tuple[int, int, str], dict[str, Breaker]] = {}
     for one in locked:
-        mine = {p: b for (flow, p), b in breakers.items() if flow == one.flow.flow_id}
-        shared.setdefault(one.flow.place, {}).update(mine)
+        own = {p: b for (flow, p), b in breakers.items() if flow == one.flow.flow_id}
+        shared.setdefault(one.flow.place, {}).update(own)
     return [
         Book(
             flow=one.flow,
@@ -160,12 +161,12 @@ def _books(
             behind=one.behind,
         )
         for one in locked
-        if rows[one.flow.flow_id] and one.flow.flow_id in stirs
+        if rows[one.flow.flow_id] and one.flow.flow_id in wakeups
     ]
 
 
 def _lease(tx: Tx, changes: Changes, holder: str | None) -> list[LookOrder]:
-    """Take the looks that are needed; one that somebody else makes is repeated after it."""
+    """Lease the probes that are needed; one leased elsewhere is repeated after it ends."""
     wanted = changes.wanted
     if not wanted:
         return []
@@ -176,20 +177,20 @@ def _lease(tx: Tx, changes: Changes, holder: str | None) -> list[LookOrder]:
     tokens = look_lease_many(tx, [want.gate_id for want in wanted], holder, LOOK_LEASE_US)
     orders = []
     for want in wanted:
-        book, phase, processor = want.book, want.ask.phase, want.ask.processor or ""
+        snapshot, phase, processor = want.book, want.ask.phase, want.ask.processor or ""
         token = tokens.get(want.gate_id)
         if token is None:
-            # What made us ask is not in what they see: they must not wait after it.
-            book.put(phase, processor, look_again=True, look_at=book.now + LOOK_LEASE_US)
+            # The running probe may miss what triggered this evaluation: probe again right after it.
+            snapshot.put(phase, processor, look_again=True, look_at=snapshot.now + LOOK_LEASE_US)
             continue
-        again = book.now + LOOK_LEASE_US + _SLACK_US
-        book.put(phase, processor, look_at=again, look_again=False)
+        again = snapshot.now + LOOK_LEASE_US + _SLACK_US
+        snapshot.put(phase, processor, look_at=again, look_again=False)
         orders.append(
             LookOrder(
                 gate_id=want.gate_id,
                 token=token,
-                flow=book.flow,
-                planned=book.planned,
+                flow=snapshot.flow,
+                planned=snapshot.planned,
                 phase=phase,
                 processor=processor,
                 since=want.since,
@@ -199,10 +200,10 @@ def _lease(tx: Tx, changes: Changes, holder: str | None) -> list[LookOrder]:
 
 
 def _stop(tx: Tx, flow_id: int, actor: str) -> int:
-    """A flow failed at its deadline: runs that wait are cancelled, those that run are asked."""
+    """Cancel pending runs of a flow that failed at its deadline, and ask running ones to stop."""
     live = flow_runs_live(tx, flow_id)
     for run_id, _, _ in live:
-        run_cancel(tx, run_id, actor, "its flow failed at its deadline")
+        run_cancel(tx, run_id, actor, "the flow failed at its deadline")
     return len(live)
 
 
@@ -212,7 +213,7 @@ def _run(
     processors: Mapping[tuple[int, str, str], tuple[int, str]],
     actor: str,
 ) -> list[int]:
-    """Create the runs of what was triggered; every one of them, or the transaction fails."""
+    """Create the runs of new triggers; all of them, or the transaction fails."""
     if not starts:
         return []
     flows = [start.book.flow for start in starts]

@@ -1,7 +1,7 @@
--- Flows and their phases: opening, locking, advancing, ending; completions and nudges.
+-- Flows and their phases: open, lock, advance, end; completions and flow events.
 
 -- fragment: flow_columns
--- A flow as the cascade sees it, in the order of flows.Flow.
+-- A flow, in the order of flows.Flow.
 w.flow_id, w.customer, c.customer_id, w.pipeline, l.name, w.config_id, w.partition, w.mode,
 w.generation, w.state, w.correlation_id, w.trigger_source, w.created_at, w.ended_at, w.digest,
 w.start_phase, w.parent_flow_id, w.deadline_at, w.no_downstream, w.is_degraded, w.missing, w.slot,
@@ -12,24 +12,25 @@ JOIN customers c ON c.customer = w.customer
 JOIN pipelines l ON l.pipeline = w.pipeline
 
 -- fragment: flow_ahead
--- The earlier open flow of its config that a flow waits for: overlap is queue, or all is caught up.
+-- The earlier open flow of its config that a flow waits for, if overlap is queue or catch_up is
+-- all.
 CASE WHEN w.is_ordered THEN (SELECT min(e.flow_id) FROM flows e
     WHERE e.config_id = w.config_id AND e.ended_at IS NULL AND e.flow_id < w.flow_id) END
 
 -- name: definition_put
--- Keep a declaration for the flows that are opened with it.
--- scope: system (declarations belong to nobody)
+-- Store a declaration for the flows that are opened with it.
+-- scope: system (declarations have no customer)
 INSERT INTO definitions (pipeline, digest, definition, created_at)
 VALUES (:pipeline, :digest, :definition, {{now}})
 ON CONFLICT (pipeline, digest) DO NOTHING;
 
 -- name: definition_get
 -- A declaration by its digest, current or not.
--- scope: system (declarations belong to nobody)
+-- scope: system (declarations have no customer)
 SELECT definition FROM definitions WHERE pipeline = :pipeline AND digest = :digest;
 
 -- name: definition_of_config_list
--- The pipelines of configs and what of a config its flows take over.
+-- The pipelines of configs, and the settings that flows take from their config.
 -- scope: system (the caller took the configs)
 SELECT f.config_id, f.customer, f.pipeline, l.digest, f.priority,
     CASE WHEN f.catch_up = 'all' OR f.overlap = 'queue' THEN TRUE ELSE FALSE END,
@@ -37,7 +38,7 @@ SELECT f.config_id, f.customer, f.pipeline, l.digest, f.priority,
 FROM configs f JOIN pipelines l ON l.pipeline = f.pipeline WHERE f.config_id {{any ids}};
 
 -- name: generation_next_many
--- The next generation of each key; openers of the same key wait for each other here.
+-- The next generation of each key; concurrent openers of the same key wait here.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint, pipeline bigint, config_id bigint, partition text, mode text,
 --   reruns bigint
@@ -52,14 +53,14 @@ ON CONFLICT (customer, pipeline, config_id, partition, mode) DO UPDATE SET
 RETURNING customer, pipeline, config_id, partition, mode, generation;
 
 -- name: generation_get
--- The newest generation of a key and how many late data started; locked.
--- scope: system (the caller knows the flow)
+-- The newest generation of a key and the number of reruns by late data; locked.
+-- scope: system (the caller has checked the flow)
 SELECT generation, reruns FROM generations
 WHERE customer = :customer AND pipeline = :pipeline AND config_id = :config_id
     AND partition = :partition AND mode = :mode {{pg:FOR NO KEY UPDATE}};
 
 -- name: flow_insert_many
--- Open flows, each once per key and generation; answer those that are new.
+-- Open flows, each once per key and generation. Returns the new ones.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint, pipeline bigint, config_id bigint, partition text, mode text,
 --   generation bigint, correlation_id text, trigger_source text, digest text, start_phase text,
@@ -80,9 +81,9 @@ ON CONFLICT (customer, pipeline, config_id, partition, mode, generation) DO NOTH
 RETURNING flow_id, customer, pipeline, config_id, partition, mode, generation;
 
 -- name: flow_lock_many
--- Flows by id, locked in order: two last completers cannot miss each other. Also tells whether
--- approvals or breakers have to be read, and behind which flow of its config one waits its turn.
--- scope: system (the cascade serves every customer)
+-- Flows by id, locked in order, so that two concurrent last completions cannot miss each other.
+-- Also returns whether overrides or breakers exist, and the earlier flow that a flow waits for.
+-- scope: system (the cascade serves all customers)
 SELECT {{flow_columns}},
     (SELECT o.override_id FROM overrides o WHERE o.customer = w.customer
         AND o.pipeline = w.pipeline AND o.partition = w.partition LIMIT 1) IS NOT NULL,
@@ -94,28 +95,28 @@ WHERE w.flow_id {{any ids}} ORDER BY w.flow_id {{pg:FOR NO KEY UPDATE OF w}};
 
 -- name: flow_get
 -- One flow.
--- scope: system (a bound key adds :customer)
+-- scope: system (a tenant's key adds :customer)
 SELECT {{flow_columns}} FROM flows w {{flow_joins}}
 WHERE w.flow_id = :flow_id AND (CAST(:customer AS bigint) IS NULL OR w.customer = :customer);
 
 -- name: flow_find
--- The newest flow of a partition in a mode, whatever started it; open ones before ended ones.
--- scope: system (the caller looked the customer up)
+-- The newest flow of a partition in a mode, of any trigger source; open ones before ended ones.
+-- scope: system (the caller has looked up the customer)
 SELECT {{flow_columns}} FROM flows w {{flow_joins}}
 WHERE w.customer = :customer AND w.pipeline = :pipeline AND w.partition = :partition
     AND (CAST(:mode AS text) IS NULL OR w.mode = :mode)
 ORDER BY CASE WHEN w.ended_at IS NULL THEN 0 ELSE 1 END, w.flow_id DESC LIMIT 1;
 
 -- name: flow_of_generation
--- A generation of a key.
--- scope: system (the caller knows the flow)
+-- The flow of one generation of a key.
+-- scope: system (the caller has checked the flow)
 SELECT flow_id FROM flows WHERE customer = :customer AND pipeline = :pipeline
     AND config_id = :config_id AND partition = :partition AND mode = :mode
     AND generation = :generation;
 
 -- name: flow_list
 -- Flows, newest first.
--- scope: system (operator's view; a bound key adds :customer)
+-- scope: system (operators; a tenant's key adds :customer)
 SELECT {{flow_columns}} FROM flows w {{flow_joins}}
 WHERE (CAST(:customer AS bigint) IS NULL OR w.customer = :customer)
     AND (CAST(:pipeline AS bigint) IS NULL OR w.pipeline = :pipeline)
@@ -126,16 +127,16 @@ WHERE (CAST(:customer AS bigint) IS NULL OR w.customer = :customer)
 ORDER BY w.flow_id DESC LIMIT :limit;
 
 -- name: flow_for_correlation
--- The flows of one cause, oldest first.
--- scope: system (a bound key adds :customer)
+-- The flows of one correlation id, oldest first.
+-- scope: system (a tenant's key adds :customer)
 SELECT {{flow_columns}} FROM flows w {{flow_joins}}
 WHERE w.correlation_id = :correlation_id
     AND (CAST(:customer AS bigint) IS NULL OR w.customer = :customer)
 ORDER BY w.flow_id LIMIT 200;
 
 -- name: flow_end_many
--- Flows end, or hand on what they lack.
--- scope: system (the cascade serves every customer)
+-- Write the end of flows, or their missing data.
+-- scope: system (the cascade serves all customers)
 -- batch: flow_id bigint, state text, is_degraded boolean, missing text, is_ended boolean
 UPDATE flows SET state = batch.state, is_degraded = batch.is_degraded, missing = batch.missing,
     ended_at = CASE WHEN batch.is_ended THEN coalesce(flows.ended_at, {{now}}) END
@@ -143,7 +144,7 @@ FROM {{batch}} WHERE flows.flow_id = batch.flow_id
     {{pg:AND flows.flow_id = ANY(:b_flow_id::bigint[])}};
 
 -- name: phase_insert_many
--- The phases of new flows, and the gates of single processors.
+-- Insert the phases of new flows, and the gates of single processors.
 -- scope: system (the batch names its customers)
 -- batch: flow_id bigint, customer bigint, phase text, processor text, state text,
 --   started_at bigint, ended_at bigint, look_at bigint, is_degraded boolean, gate text
@@ -162,7 +163,7 @@ SELECT flow_id, gate_id, phase, processor, state, since_at, started_at, ended_at
 FROM flow_phases WHERE flow_id {{any ids}} ORDER BY gate_id;
 
 -- name: phase_update_many
--- Phases as they stand now; since_at moves with the state.
+-- Write the current state of phases; since_at changes with the state.
 -- scope: system (the caller locked the flows)
 -- batch: gate_id bigint, state text, started_at bigint, ended_at bigint, look_at bigint,
 --   look_again boolean, waiting_since bigint, tries bigint, is_degraded boolean, gate text,
@@ -177,8 +178,8 @@ FROM {{batch}} WHERE flow_phases.gate_id = batch.gate_id
     {{pg:AND flow_phases.gate_id = ANY(:b_gate_id::bigint[])}};
 
 -- name: phase_due
--- Flows with something to look at by now: (flow, gate), then (flow, nothing) for deadlines.
--- scope: system (the cascade serves every customer)
+-- Flows with due probes (flow, gate), then flows past their deadline (flow, NULL).
+-- scope: system (the cascade serves all customers)
 SELECT flow_id, gate_id FROM (
     SELECT flow_id, gate_id FROM flow_phases
     WHERE look_at IS NOT NULL AND look_at <= {{now}} ORDER BY look_at, flow_id LIMIT :n) AS looks
@@ -188,8 +189,8 @@ SELECT flow_id, NULL FROM (
     ORDER BY deadline_at, flow_id LIMIT :n) AS late;
 
 -- name: cascade_next_at
--- When something is due: nudges at once, then looks, then deadlines; and the time.
--- scope: system (the cascade serves every customer)
+-- When work is due: flow events at once, then probes, then deadlines; and the current time.
+-- scope: system (the cascade serves all customers)
 SELECT (SELECT n.at FROM nudges n ORDER BY n.nudge_id LIMIT 1),
     (SELECT p.look_at FROM flow_phases p WHERE p.look_at IS NOT NULL ORDER BY p.look_at LIMIT 1),
     (SELECT w.deadline_at FROM flows w WHERE w.ended_at IS NULL AND w.deadline_at IS NOT NULL
@@ -197,13 +198,14 @@ SELECT (SELECT n.at FROM nudges n ORDER BY n.nudge_id LIMIT 1),
     {{now}};
 
 -- name: flow_open_of_config
--- A flow of a config that has not ended.
+-- An open flow of a config.
 -- scope: system (the caller locked the config)
 SELECT flow_id FROM flows WHERE config_id = :config_id AND ended_at IS NULL
 ORDER BY flow_id LIMIT 1;
 
 -- name: flow_lock_open
--- The open flows of configs, locked: whoever ends one of them sees what is opened behind it.
+-- The open flows of configs, locked, so that a transaction that ends one sees flows opened after
+-- it.
 -- scope: system (the caller locked the configs)
 SELECT flow_id FROM flows WHERE config_id {{any ids}} AND ended_at IS NULL
 ORDER BY flow_id {{pg:FOR NO KEY UPDATE}};
@@ -217,7 +219,7 @@ SELECT w.flow_id FROM flows w WHERE w.config_id = :config_id AND w.ended_at IS N
 ORDER BY w.flow_id LIMIT 1;
 
 -- name: nudge_next_of_configs
--- Flows of these configs ended: the next one in line may begin.
+-- Insert a flow event for the next waiting flow of configs whose flows ended.
 -- scope: system (the caller ended the flows)
 INSERT INTO nudges (flow_id, customer, phase, is_failure, at)
 SELECT min(w.flow_id), w.customer, NULL, FALSE, {{now}} FROM flows w
@@ -225,17 +227,17 @@ WHERE w.config_id {{any ids}} AND w.ended_at IS NULL AND w.is_ordered
 GROUP BY w.config_id, w.customer;
 
 -- name: flow_behind
--- The earlier open flow of its config that a flow waits for.
+-- The earlier open flow of the same config that a flow waits for.
 -- scope: system (the caller may see the flow)
 SELECT {{flow_ahead}} FROM flows w WHERE w.flow_id = :flow_id;
 
 -- name: flow_runs_live
--- The runs of a flow that have not ended.
--- scope: system (the caller checked the flow)
+-- The live runs of a flow.
+-- scope: system (the caller has checked the flow)
 SELECT run_id, state, processor FROM runs WHERE flow_id = :flow_id ORDER BY run_id LIMIT 10000;
 
 -- name: nudge_put_many
--- Something happened to flows.
+-- Insert flow events.
 -- scope: system (the batch names its customers)
 -- batch: flow_id bigint, customer bigint, phase text, is_failure boolean
 INSERT INTO nudges (flow_id, customer, phase, is_failure, at)
@@ -243,8 +245,8 @@ SELECT batch.flow_id, batch.customer, batch.phase, batch.is_failure, {{now}} FRO
 ORDER BY ord;
 
 -- name: nudge_partition
--- Whatever is open for a partition is judged again.
--- scope: system (the caller looked the customer up)
+-- Insert flow events for the open flows of a partition.
+-- scope: system (the caller has looked up the customer)
 INSERT INTO nudges (flow_id, customer, phase, is_failure, at)
 SELECT w.flow_id, w.customer, NULL, FALSE, {{now}} FROM flows w
 WHERE w.customer = :customer AND w.pipeline = :pipeline AND w.partition = :partition
@@ -252,14 +254,14 @@ WHERE w.customer = :customer AND w.pipeline = :pipeline AND w.partition = :parti
 RETURNING flow_id;
 
 -- name: nudge_take
--- Nudges to act on in this transaction; what others act on is left to them.
--- scope: system (the cascade serves every customer)
+-- Delete and return flow events to handle in this transaction; those locked by others are skipped.
+-- scope: system (the cascade serves all customers)
 DELETE FROM nudges WHERE nudge_id IN (
     SELECT nudge_id FROM nudges ORDER BY nudge_id LIMIT :n {{pg:FOR UPDATE SKIP LOCKED}})
 RETURNING flow_id, phase, is_failure;
 
 -- fragment: completion_rank
--- A report may only better what was known: failed, partial, success.
+-- A report may only improve a completion: failed, partial, success.
 CASE excluded.status WHEN 'success' THEN 2 WHEN 'partial' THEN 1 ELSE 0 END
     > CASE completions.status WHEN 'success' THEN 2 WHEN 'partial' THEN 1 ELSE 0 END
 
@@ -271,12 +273,12 @@ WHERE {{completion_rank}}
 RETURNING flow_id, customer, processor, status, run_id
 
 -- fragment: result_field_number
--- What a processor returned is anything: only a plain number is read as one.
+-- A processor may return anything: only a plain number is used.
 CASE WHEN {{pg:h.result::json ->> 'quality_score' ~ '^[0-9]{1,9}([.][0-9]{1,30})?$'}}{{lite:json_type(h.result, '$.quality_score') IN ('integer', 'real')}}
     THEN CAST({{pg:h.result::json}}{{lite:h.result}} ->> 'quality_score' AS double precision) END
 
 -- name: completion_from_runs
--- Runs that just ended for good complete their processor; answers what is new.
+-- Record the completions of runs that just ended without a retry. Returns the new ones.
 -- scope: system (the caller ended the runs)
 -- batch: run_id bigint
 INSERT INTO completions (flow_id, processor, customer, status, at, run_id, records, quality,
@@ -294,7 +296,7 @@ ORDER BY h.flow_id, h.processor
 {{completion_conflict}};
 
 -- name: completion_put_many
--- Completions reported from outside, or inherited; answers what is new.
+-- Record external or inherited completions. Returns the new ones.
 -- scope: system (the batch names its customers)
 -- batch: flow_id bigint, processor bigint, customer bigint, status text, at bigint,
 --   run_id bigint, execution_id text, records bigint, quality float8, entities text
@@ -306,7 +308,7 @@ FROM {{batch}} WHERE TRUE ORDER BY 1, 2
 {{completion_conflict}};
 
 -- name: completion_rows_for_flows
--- What flows have seen, by phase and processor.
+-- The completions of flows, by phase and processor.
 -- scope: system (the caller locked or may see the flows)
 SELECT s.flow_id, p.phase, p.name, s.status, s.at, s.quality, s.processor, s.run_id,
     s.execution_id, s.records, s.entities
@@ -315,25 +317,25 @@ WHERE s.flow_id {{any ids}} ORDER BY s.flow_id, s.processor;
 
 -- name: processor_numbers_list
 -- The processors of pipelines by phase and name, with their pools.
--- scope: system (declarations belong to nobody)
+-- scope: system (declarations have no customer)
 SELECT p.pipeline, p.phase, p.name, p.processor, o.name
 FROM processors p JOIN pools o ON o.pool = p.pool WHERE p.pipeline {{any ids}};
 
 -- name: phase_of_list
 -- The phases of processors.
--- scope: system (declarations belong to nobody)
+-- scope: system (declarations have no customer)
 SELECT processor, phase FROM processors WHERE processor {{any ids}};
 
 -- name: completion_seen
--- Whether a report of this execution was taken before, in any generation.
--- scope: system (the caller looked the customer up)
+-- Whether a report of this execution was recorded before, in any generation.
+-- scope: system (the caller has looked up the customer)
 SELECT s.flow_id FROM flows w JOIN completions s ON s.flow_id = w.flow_id
 WHERE w.customer = :customer AND w.pipeline = :pipeline AND w.partition = :partition
     AND w.mode = :mode AND s.processor = :processor AND s.execution_id = :execution_id
 LIMIT 1;
 
 -- name: flows_prune
--- Ended flows leave hot state with everything of theirs, by chunks; their logs stay.
+-- Delete ended flows with their phases, completions and triggers, in chunks; their logs stay.
 -- scope: system (retention)
 DELETE FROM flow_phases WHERE flow_id IN (
     SELECT flow_id FROM flows WHERE ended_at IS NOT NULL AND ended_at < :before
@@ -349,7 +351,7 @@ DELETE FROM flows WHERE flow_id IN (
     ORDER BY ended_at, flow_id LIMIT :n);
 
 -- name: generations_prune
--- Forget the generation numbers of partitions nobody has touched for long.
+-- Delete the generation numbers of partitions unchanged for long.
 -- scope: system (retention)
 DELETE FROM generations WHERE (customer, pipeline, config_id, partition, mode) IN (
     SELECT customer, pipeline, config_id, partition, mode FROM generations g

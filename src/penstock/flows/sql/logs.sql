@@ -1,11 +1,11 @@
--- The log tables of flows, and messages of many at once.
+-- The log tables of flows, and batch writes of messages and alerts.
 
--- fragment: gate_said
--- What the gate of the execution said: its own where each processor has one, else its phase's.
+-- fragment: gate_context
+-- The gate context of an execution: its own gate's if each processor has one, else its phase's.
 CASE WHEN o.flow_id IS NULL THEN g.gate ELSE o.gate END
 
 -- fragment: gate_field
-({{gate_said}}){{pg:::json}}
+({{gate_context}}){{pg:::json}}
 
 -- fragment: result_inserted
 CASE WHEN {{pg:h.result::json ->> 'records_inserted' ~ '^[0-9]{1,18}$'}}{{lite:json_type(h.result, '$.records_inserted') = 'integer'}}
@@ -16,7 +16,7 @@ CASE WHEN {{pg:h.result::json ->> 'records_updated' ~ '^[0-9]{1,18}$'}}{{lite:js
     THEN CAST({{pg:h.result::json}}{{lite:h.result}} ->> 'records_updated' AS bigint) END
 
 -- name: execution_log_from_runs
--- One row for each execution of a flow that just ended, with what its gate had said.
+-- Log each execution of a flow that just ended, with its gate context.
 -- scope: system (the caller ended the runs)
 -- batch: run_id bigint
 INSERT INTO execution_log (execution_id, source_execution_id, correlation_id, customer, pipeline,
@@ -36,7 +36,7 @@ SELECT h.run_id, h.parent_run_id, coalesce(h.correlation_id, w.correlation_id), 
     CASE h.final_state WHEN 'COMPLETED' THEN 'completed' WHEN 'CANCELLED' THEN 'skipped'
         ELSE 'failed' END,
     h.started_at, h.finished_at, h.finished_at - coalesce(h.started_at, h.finished_at),
-    {{gate_said}} IS NULL, coalesce({{gate_field}} ->> 'status', 'ready'),
+    {{gate_context}} IS NULL, coalesce({{gate_field}} ->> 'status', 'ready'),
     {{gate_field}} ->> 'failure_type', {{gate_field}} ->> 'missing', {{gate_field}} ->> 'stale',
     CASE WHEN h.was_retried THEN 'nack' ELSE 'ack' END,
     {{gate_field}} ->> 'overrides' IS NOT NULL, {{gate_field}} ->> 'override_reason',
@@ -56,10 +56,10 @@ LEFT JOIN triggers t ON t.flow_id = h.flow_id AND t.phase = p.phase
     AND t.processor = coalesce(o.processor, '');
 
 -- name: execution_log_from_report
--- One row for an execution that somebody outside reported, with what the gate of its phase said.
--- Ids of such executions are below zero, because they are no runs; theirs are in the metadata. The
--- cause is the report's own, so that a trace of it leads to the flow.
--- scope: system (the caller knows the flow)
+-- Log an externally reported execution, with its gate context. Its id is negative because it is not
+-- a run; the reporter's own id is in the metadata. The correlation id is the report's own, so that
+-- a trace of it leads to the flow.
+-- scope: system (the caller has checked the flow)
 INSERT INTO execution_log (execution_id, correlation_id, customer, pipeline, flow_id, phase,
     processor, event_type, partition, mode, affected_entities, status, completed_at,
     dependencies_met, dependency_check_result, dependency_failure_type, missing_dependencies,
@@ -71,7 +71,7 @@ SELECT :execution_id, coalesce(CAST(:correlation_id AS text), w.correlation_id),
     p.phase || CASE WHEN :status = 'failed' THEN '_failed' ELSE '_complete' END,
     w.partition, w.mode, CAST(:entities AS text),
     CASE WHEN :status = 'failed' THEN 'failed' ELSE 'completed' END, {{now}},
-    {{gate_said}} IS NULL, coalesce({{gate_field}} ->> 'status', 'ready'),
+    {{gate_context}} IS NULL, coalesce({{gate_field}} ->> 'status', 'ready'),
     {{gate_field}} ->> 'failure_type', {{gate_field}} ->> 'missing', {{gate_field}} ->> 'stale',
     'ack', {{gate_field}} ->> 'overrides' IS NOT NULL, {{gate_field}} ->> 'override_reason', 0,
     CAST(:message_id AS text), CAST(:subscription AS text), CAST(:records AS bigint), 'event',
@@ -84,8 +84,8 @@ LEFT JOIN triggers t ON t.flow_id = w.flow_id AND t.phase = p.phase
 WHERE w.flow_id = :flow_id;
 
 -- name: execution_log_for_correlation
--- The executions of one cause, in order.
--- scope: system (a bound key adds :customer)
+-- The executions of one correlation id, in order.
+-- scope: system (a tenant's key adds :customer)
 SELECT e.execution_id, e.source_execution_id, e.correlation_id, c.customer_id, e.flow_id, e.phase,
     e.processor, e.partition, e.mode, e.status, e.started_at, e.completed_at, e.duration_us,
     e.dependency_check_result, e.missing_dependencies, e.error_type, e.error_message,
@@ -96,7 +96,7 @@ WHERE e.correlation_id = :correlation_id
 ORDER BY e.completed_at, e.execution_id LIMIT :limit;
 
 -- name: execution_log_prune [postgres]
--- Drop whole partitions older than the retention; rows outside them by chunks.
+-- Drop partitions past the retention; delete rows outside them in chunks.
 -- scope: system (retention)
 SELECT drop_partitions('execution_log', :before);
 DELETE FROM execution_log_rest WHERE ctid IN (
@@ -109,7 +109,7 @@ DELETE FROM execution_log WHERE rowid IN (
     SELECT rowid FROM execution_log WHERE completed_at < :before LIMIT :n);
 
 -- name: phase_log_put_many
--- Ended phases; a straggler that completes later betters the row that is there.
+-- Insert ended phases; a straggler that completes later updates the existing row.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint, pipeline bigint, flow_id bigint, phase text, partition text, mode text,
 --   status text, started_at bigint, completed_at bigint, duration_us bigint, expected bigint,
@@ -133,7 +133,7 @@ ON CONFLICT (flow_id, phase) DO UPDATE SET status = excluded.status,
     overall_quality = excluded.overall_quality;
 
 -- name: phase_log_triggered_many
--- An ended phase led to the start of another.
+-- Record that an ended phase led to the start of another.
 -- scope: system (the caller locked the flows)
 -- batch: flow_id bigint, phase text, downstream text
 UPDATE phase_completion_log SET triggered_downstream = TRUE,
@@ -144,14 +144,14 @@ FROM {{batch}} WHERE phase_completion_log.flow_id = batch.flow_id
     {{pg:AND phase_completion_log.flow_id = ANY(:b_flow_id::bigint[])}};
 
 -- name: phase_log_prune
--- Old rows, by chunks.
+-- Delete old rows, in chunks.
 -- scope: system (retention)
 DELETE FROM phase_completion_log WHERE completion_id IN (
     SELECT completion_id FROM phase_completion_log WHERE inserted_at < :before
     ORDER BY inserted_at LIMIT :n);
 
 -- name: check_log_put_many
--- Checks whose outcome changed.
+-- Insert checks whose outcome changed.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint, pipeline bigint, flow_id bigint, phase text, processor text,
 --   partition text, mode text, required_table text, kind text, partition_spec text,
@@ -169,23 +169,23 @@ SELECT {{now}}, batch.customer, batch.pipeline, batch.flow_id, batch.phase, batc
 FROM {{batch}} ORDER BY ord;
 
 -- name: check_log_prune
--- Old rows, by chunks.
+-- Delete old rows, in chunks.
 -- scope: system (retention)
 DELETE FROM dependency_check_log WHERE check_id IN (
     SELECT check_id FROM dependency_check_log WHERE check_time < :before
     ORDER BY check_time LIMIT :n);
 
 -- name: outbox_announce_many
--- Messages that leave with this transaction if anybody listens on their topics.
--- scope: system (topics belong to nobody)
+-- Insert messages that are sent with this transaction, if their topics exist.
+-- scope: system (system topics have no customer)
 -- batch: topic text, payload text
 INSERT INTO outbox (topic, ordering_key, payload, created_at)
 SELECT t.name, NULL, batch.payload, {{now}}
 FROM {{batch}} JOIN topics t ON t.customer = 0 AND t.name = batch.topic ORDER BY ord;
 
 -- name: dead_report_put
--- A report nobody can use, kept to be looked at and sent again.
--- scope: system (the caller looked the customer up)
+-- Store an unusable report as a dead letter, so that people can inspect it and send it again.
+-- scope: system (the caller has looked up the customer)
 INSERT INTO dead_letters (kind, subject, customer, processor, config_id, partition,
     correlation_id, error_type, error_details, attempts, died_at)
 VALUES ('delivery', :subject, :customer, NULL, NULL, :partition, :correlation_id, :error_type,
@@ -193,7 +193,7 @@ VALUES ('delivery', :subject, :customer, NULL, NULL, :partition, :correlation_id
 RETURNING dead_letter_id;
 
 -- name: token_next [postgres]
--- A number nobody had before.
+-- A number that was never used before.
 -- scope: system (a counter)
 SELECT nextval('token_seq');
 

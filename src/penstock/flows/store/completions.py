@@ -1,8 +1,8 @@
-"""Completions and nudges: what processors reported, and the hint that a flow is to be judged again.
+"""Completions, and the flow events that ask the orchestrator to evaluate a flow again.
 
-A completion is one row per flow and processor; a later report may only better it. Whoever records
-one appends a nudge in the same transaction, if and only if something changed; the orchestrator
-deletes nudges in the transaction that acts on them, so that a crash leaves work that is found.
+A completion is one row per flow and processor; a later report may only improve it. The transaction
+that records one also appends a flow event, if and only if something changed. The orchestrator
+deletes flow events in the transaction that acts on them, so that no work is lost in a crash.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.runs.rows import Finished
 
 
 class Nudge(NamedTuple):
-    """Something happened to a flow: a processor of `phase` reported; None: judge all of it."""
+    """A flow event: a processor of `phase` reported. phase None: evaluate the whole flow."""
 
     flow_id: int
     phase: str | None
@@ -23,7 +23,7 @@ class Nudge(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A completion as read."""
+    """A completion as read from the database."""
 
     flow_id: int
     phase: str
@@ -39,7 +39,7 @@ class Seen(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """A completion that comes from outside, or is inherited (batch of `completion_put_many`)."""
+    """A reported or inherited completion (batch of `completion_put_many`)."""
 
     flow_id: int
     processor: int
@@ -54,28 +54,28 @@ class Reported(NamedTuple):
 
 
 def completion_from_runs(tx: Tx, finished: Sequence[Finished]) -> int:
-    """Record what runs of flows came to, with their log rows; returns how many are news.
+    """Record the completions of ended flow runs, with their log rows. Return how many are new.
 
-    A run that is tried again completes nothing. One that somebody cancelled is no failure that a
-    breaker would count.
+    A run that will be retried completes nothing. A cancelled run does not count as a failure for
+    breakers.
     """
     tx.later("execution_log_from_runs", batch=[(end.run_id,) for end in finished])
     over = [(end.run_id,) for end in finished if end.retry_run_id is None]
     news = tx.rows("completion_from_runs", batch=over) if over else []
     dead = {end.run_id for end in finished if end.is_dead}
-    return _nudge(tx, [(row[0], row[1], row[2], row[4] in dead) for row in news])
+    return _flow_events_put(tx, [(row[0], row[1], row[2], row[4] in dead) for row in news])
 
 
 def completion_put_many(tx: Tx, reports: Sequence[Reported], *, nudge: bool = True) -> int:
-    """Record reports; returns how many are news, which alone are nudged."""
+    """Record reports. Return how many are new; only those create flow events."""
     news = tx.rows("completion_put_many", batch=reports)
     if nudge:
-        _nudge(tx, [(row[0], row[1], row[2], row[3] == "failed") for row in news])
+        _flow_events_put(tx, [(row[0], row[1], row[2], row[3] == "failed") for row in news])
     return len(news)
 
 
 def completion_seen(tx: Tx, params: dict[str, object]) -> int | None:
-    """The flow that took this execution's report before.
+    """Return the flow that already recorded a report of this execution, or None.
 
     params: customer, pipeline, partition, mode, processor, execution_id.
     """
@@ -84,12 +84,12 @@ def completion_seen(tx: Tx, params: dict[str, object]) -> int | None:
 
 
 def completions_of(tx: Tx, ids: Sequence[int]) -> dict[int, list[Seen]]:
-    """What flows have seen."""
+    """Return the completions of flows, by flow."""
     return completions_ask(tx, ids)()
 
 
 def completions_ask(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list[Seen]]]:
-    """Like `completions_of`, without waiting for the answer."""
+    """Send the query of `completions_of`; the returned function waits for the result."""
     answer = tx.later("completion_rows_for_flows", {"ids": list(ids)})
 
     def read() -> dict[int, list[Seen]]:
@@ -102,29 +102,29 @@ def completions_ask(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list[S
 
 
 def nudge_put_many(tx: Tx, rows: Sequence[tuple[int, int, str | None, bool]]) -> None:
-    """Have flows judged: (flow, customer, phase that reported or None for all, is_failure)."""
+    """Insert flow events: (flow, customer, phase that reported or None for all, is_failure)."""
     tx.later("nudge_put_many", batch=rows)
 
 
 def nudge_partition(tx: Tx, customer: int, pipeline: int, partition: str) -> list[int]:
-    """Have whatever is open for a partition judged again; returns the flows."""
+    """Insert flow events for all open flows of a partition. Return the flows."""
     params = {"customer": customer, "pipeline": pipeline, "partition": partition}
     return [row[0] for row in tx.rows("nudge_partition", params)]
 
 
 def nudge_next_of_configs(tx: Tx, configs: Iterable[int]) -> None:
-    """Flows of these configs ended: have the next in line judged."""
+    """Insert a flow event for the next queued flow of each config, after one of its flows ended."""
     ids = sorted({config_id for config_id in configs if config_id})
     if ids:
         tx.run("nudge_next_of_configs", {"ids": ids})
 
 
 def nudge_take(tx: Tx, n: int) -> list[Nudge]:
-    """Nudges to act on in this transaction."""
+    """Delete and return flow events, to be handled in this transaction."""
     return [Nudge(row[0], row[1], bool(row[2])) for row in tx.rows("nudge_take", {"n": n})]
 
 
-def _nudge(tx: Tx, news: Sequence[tuple[int, int, int, bool]]) -> int:
+def _flow_events_put(tx: Tx, news: Sequence[tuple[int, int, int, bool]]) -> int:
     if news:
         numbers = {row[2] for row in news}
         phases = {row[0]: row[1] for row in tx.rows("phase_of_list", {"ids": sorted(numbers)})}

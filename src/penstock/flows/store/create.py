@@ -1,8 +1,8 @@
-"""Opening flows: the rows of a new generation, what it inherits, and where it starts.
+"""Opening flows: rows of a new generation, inherited completions, start phases.
 
 Generations of one key are counted under a lock, so that two openers get two numbers. A generation
-that starts in the middle takes over what its parent completed before that; phases before its start
-that nobody completed are skipped and stand in nobody's way. Starting is `cascade.advance`'s job.
+that starts in the middle inherits what its parent completed before that point. Earlier phases that
+were never completed are skipped and block nothing. `cascade.advance` then starts the flow.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from penstock.runs.store.runs import ordering_key_lock
 class Opening:
     """A flow to be opened.
 
-    starts: the phases it begins with; none: the first ones. generation: None means the next one.
+    starts: the phases to start with; empty: the entry phases. generation: None means the next one.
     """
 
     customer: int
@@ -73,21 +73,21 @@ class Opening:
 
     @property
     def key(self) -> tuple[int, int, int, str, str]:
-        """What its generations have in common."""
+        """The columns that all generations of the flow share."""
         return self.customer, self.pipeline, self.config_id, self.partition, self.mode
 
 
 def opening_lock(tx: Tx, customer: int, pipeline: int, partition: str) -> None:
-    """Serialize those who look for a flow of a partition and open one if there is none."""
+    """Serialize callers that look up a flow of a partition and open one if there is none."""
     ordering_key_lock(tx, f"flow:{customer}:{pipeline}:{partition}")
 
 
 def flow_open_many(tx: Tx, openings: Sequence[Opening]) -> list[int | None]:
-    """Open flows; their ids in order, None where that generation existed before."""
+    """Open flows. Return their ids in order, None where that generation already existed."""
     if not openings:
         return []
-    twice = Counter(opening.key for opening in openings)
-    if max(twice.values()) > 1:
+    counts = Counter(opening.key for opening in openings)
+    if max(counts.values()) > 1:
         return [flow_open_many(tx, [opening])[0] for opening in openings]
     now = tx.now()
     by_reruns: dict[int, list[Opening]] = {}
@@ -116,14 +116,14 @@ def flow_open_many(tx: Tx, openings: Sequence[Opening]) -> list[int | None]:
 
 
 def flow_rerun(tx: Tx, late: Late, actor: str) -> int:
-    """Late data starts what follows it anew; returns how many flows were opened.
+    """Rerun what depends on late data. Return the number of flows opened.
 
-    The newest generation answers for it: when there is one, it gets the news instead. At most three
-    per partition.
+    If the flow is not the newest generation, the newest one receives the completions instead. At
+    most three reruns per partition.
     """
     flow = late.book.flow
     newest, reruns = generation_get(tx, flow.key)
-    if newest > flow.generation and _pass_on(tx, late, newest):
+    if newest > flow.generation and _forward_to_newest(tx, late, newest):
         return 0
     if reruns >= LATE_RERUNS_MAX:
         note = f"late data of {', '.join(late.sources)} ignored: {reruns} reruns already"
@@ -155,11 +155,12 @@ def flow_rerun(tx: Tx, late: Late, actor: str) -> int:
     return 1
 
 
-def _pass_on(tx: Tx, late: Late, generation: int) -> bool:
-    """Hand what completed late to the newest generation; False when nobody is there to hear it.
+def _forward_to_newest(tx: Tx, late: Late, generation: int) -> bool:
+    """Copy late completions to the newest generation. Return False if it is gone or cancelled.
 
-    What that one does itself it needs no news of. Of the rest it is told even what it knows: it
-    took over work that was begun without it, and is the one to have that done again.
+    Phases that the newest generation runs itself are left out. All inherited ones are reported,
+    even if it already has them: it inherited work that started without the late data and has to
+    redo it.
     """
     flow = late.book.flow
     customer, pipeline, config_id, partition, mode = flow.key
@@ -215,20 +216,20 @@ def _row(opening: Opening, plan: Planned, generation: int, now: int) -> NewFlow:
 def _phases(
     opening: Opening, plan: Planned, flow_id: int, parent: Sequence[Phase]
 ) -> list[NewPhase]:
-    """The rows of a new flow: skipped, inherited, or still to come."""
+    """Return the phase rows of a new flow: skipped, inherited or pending."""
     customer = opening.customer
     begun = {row.phase: row for row in parent if not row.processor and row.started_at is not None}
     done = {name: row for name, row in begun.items() if row.state in DONE}
     begins = opening.starts or tuple(p.name for p in plan.plan.phases if not p.after)
     behind = {later for name in begins for later in plan.plan.downstream(name)}
-    anew = set(begins) if opening.no_downstream else {*begins, *behind}
+    restarted = set(begins) if opening.no_downstream else {*begins, *behind}
     rows = [
         NewPhase(flow_id, customer, name, state=PhaseState.SKIPPED.value)
         for name in plan.plan.skipped
     ]
     for phase in plan.plan.phases:
         old = done.get(phase.name)
-        if phase.name in anew:
+        if phase.name in restarted:
             rows.append(NewPhase(flow_id, customer, phase.name))
         elif old is not None and phase.name not in behind:
             rows.append(
@@ -238,7 +239,8 @@ def _phases(
                 )
             )  # fmt: skip
         else:
-            # Begun and not ended by the parent: what that began without may still come late.
+            # Started but not ended by the parent. Data that the parent started without may still
+            # arrive.
             was = begun.get(phase.name) if phase.name not in behind else None
             rows.append(
                 NewPhase(
@@ -247,13 +249,13 @@ def _phases(
                     gate=None if was is None else was.gate,
                 )
             )  # fmt: skip
-        if phase.name in anew and phase.terms.on == "each":
+        if phase.name in restarted and phase.terms.on == "each":
             rows += [NewPhase(flow_id, customer, phase.name, name) for name in phase.expected]
     return rows
 
 
 def _inherit(tx: Tx, opened: Sequence[tuple[Opening, int]], rows: Sequence[NewPhase]) -> None:
-    """Copy the completions of phases that a new generation takes over."""
+    """Copy the completions of phases that a new generation inherits."""
     parents = {opening.parent.flow_id for opening, _ in opened if opening.parent is not None}
     seen = completions_of(tx, sorted(parents))
     kept = {(row.flow_id, row.phase) for row in rows if PhaseState(row.state) in DONE}

@@ -1,8 +1,8 @@
 """Flows and their phases: open, lock, read, write, end.
 
 A flow is opened once per (customer, pipeline, config, partition, mode, generation); generation
-numbers outlive pruning. Whoever changes a flow locks its row first (`flow_lock_many`, in order of
-ids) and reads the rest after that. What may follow what is decided by `core.cascade`, not here.
+numbers outlive pruning. Every writer locks the flow's row first (`flow_lock_many`, in id order) and
+reads the rest after that. `core.cascade` decides which transitions follow, not this module.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.flows.phases import ENDED, PhaseState
 
 FAR_FUTURE: Final = 2**62
 LATE_DATA: Final = "late_data"
-"""The trigger source of a generation that late data started."""
+"""Trigger source of a generation that was started by late data."""
 
 
 class Flow(NamedTuple):
@@ -51,34 +51,34 @@ class Flow(NamedTuple):
     parameters: str | None
     opened_by: str
     message_id: str | None = None
-    """The message that opened it."""
+    """The message that opened the flow."""
 
     @property
     def key(self) -> tuple[int, int, int, str, str]:
-        """What its generations have in common."""
+        """The columns that all generations of the flow share."""
         return self.customer, self.pipeline_no, self.config_id, self.partition, self.mode
 
     @property
     def place(self) -> tuple[int, int, str]:
-        """What its breakers belong to: customer, pipeline, partition."""
+        """The key of the flow's breakers: customer, pipeline, partition."""
         return self.customer, self.pipeline_no, self.partition
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the flow has not ended."""
         return self.ended_at is None
 
 
 class Locked(NamedTuple):
-    """A locked flow, and whether approvals or breakers have to be read for it."""
+    """A locked flow, and whether it has overrides or breakers to read."""
 
     flow: Flow
     has_overrides: bool
     has_breakers: bool
     now: int
-    """When it was locked: what is judged after that is judged by this time."""
+    """Time of the lock; decisions in this transaction use it as the current time."""
     behind: int | None = None
-    """The earlier flow of its config whose end it waits for."""
+    """An earlier open flow of the same config that this flow waits for."""
 
 
 class NewFlow(NamedTuple):
@@ -109,12 +109,12 @@ class NewFlow(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int, int, str, str]:
-        """What its generations have in common."""
+        """The columns that all generations of the flow share."""
         return self.customer, self.pipeline, self.config_id, self.partition, self.mode
 
 
 class NewPhase(NamedTuple):
-    """A phase, or a processor's gate, of a new flow (batch of `phase_insert_many`)."""
+    """A phase, or the gate of a processor, of a new flow (batch of `phase_insert_many`)."""
 
     flow_id: int
     customer: int
@@ -129,7 +129,7 @@ class NewPhase(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """A phase of a flow, or the gate of one processor in it."""
+    """A phase of a flow, or the gate of one of its processors."""
 
     flow_id: int
     gate_id: int
@@ -149,17 +149,17 @@ class Phase(NamedTuple):
 
     @property
     def told(self) -> dict[str, Any]:
-        """What its gate said, as its runs get it; empty when there was nothing to say."""
+        """Context that the gate passes to the phase's runs; empty if there is none."""
         return {} if self.gate is None else dict(json.loads(self.gate))
 
     @property
     def is_ended(self) -> bool:
-        """Whether it has ended, one way or the other."""
+        """Whether the phase has ended, in any state."""
         return self.state in ENDED
 
 
 class OfConfig(NamedTuple):
-    """What a scheduled flow takes over from its config."""
+    """Settings that a scheduled flow takes from its config."""
 
     config_id: int
     customer: int
@@ -175,14 +175,14 @@ class OfConfig(NamedTuple):
 def generation_next_many(
     tx: Tx, keys: Iterable[tuple[int, int, int, str, str]], *, reruns: int = 0
 ) -> dict[tuple[int, int, int, str, str], int]:
-    """Count up the generation of each key; a second opener of a key waits for the first."""
+    """Increment the generation of each key. A concurrent opener of the same key waits."""
     batch = [(*key, reruns) for key in sorted(set(keys))]
     found = tx.rows("generation_next_many", batch=batch)
     return {(row[0], row[1], row[2], row[3], row[4]): row[5] for row in found}
 
 
 def generation_get(tx: Tx, key: tuple[int, int, int, str, str]) -> tuple[int, int]:
-    """(newest generation, reruns by late data) of a key, locked; (0, 0) when there is none."""
+    """Return (newest generation, reruns by late data) of a key, locked; (0, 0) if there is none."""
     customer, pipeline, config_id, partition, mode = key
     params = {
         "customer": customer,
@@ -196,23 +196,23 @@ def generation_get(tx: Tx, key: tuple[int, int, int, str, str]) -> tuple[int, in
 
 
 def flow_insert_many(tx: Tx, flows: Sequence[NewFlow]) -> dict[tuple[Any, ...], int]:
-    """Open flows; (key, generation) → id of those that are new."""
+    """Insert flows. Return (key, generation) → id of the new ones."""
     found = tx.rows("flow_insert_many", batch=flows)
     return {(*row[1:6], row[6]): row[0] for row in found}
 
 
 def phase_insert_many(tx: Tx, phases: Sequence[NewPhase]) -> None:
-    """Write down the phases of new flows."""
+    """Insert the phases of new flows."""
     tx.later("phase_insert_many", batch=phases)
 
 
 def flow_lock_many(tx: Tx, ids: Iterable[int]) -> list[Locked]:
-    """Lock flows in order; read whatever else belongs to them after this."""
+    """Lock flows in id order. Read everything else about them after this call."""
     return flow_lock_ask(tx, ids)()
 
 
 def flow_lock_ask(tx: Tx, ids: Iterable[int]) -> Callable[[], list[Locked]]:
-    """Like `flow_lock_many`; what is asked for behind it may travel with it."""
+    """Send the query of `flow_lock_many`; statements after it may share its flush."""
     answer = tx.later("flow_lock_many", {"ids": sorted(set(ids))})
     return lambda: [
         Locked(_flow(row[:-4]), bool(row[-4]), bool(row[-3]), *row[-2:]) for row in answer.rows()
@@ -220,7 +220,7 @@ def flow_lock_ask(tx: Tx, ids: Iterable[int]) -> Callable[[], list[Locked]]:
 
 
 def flow_get(tx: Tx, flow_id: int, customer: int | None = None) -> Flow | None:
-    """One flow, optionally only within a customer."""
+    """Return one flow, optionally only if it belongs to a customer."""
     row = first(tx.rows("flow_get", {"flow_id": flow_id, "customer": customer}))
     return None if row is None else _flow(row)
 
@@ -228,14 +228,14 @@ def flow_get(tx: Tx, flow_id: int, customer: int | None = None) -> Flow | None:
 def flow_find(
     tx: Tx, customer: int, pipeline: int, partition: str, mode: str | None = None
 ) -> Flow | None:
-    """The newest flow of a partition, an open one if there is any."""
+    """Return the newest flow of a partition; an open one takes precedence."""
     params = {"customer": customer, "pipeline": pipeline, "partition": partition, "mode": mode}
     row = first(tx.rows("flow_find", params))
     return None if row is None else _flow(row)
 
 
 class FlowFilter(NamedTuple):
-    """Which flows a list shows; `before` continues an earlier page."""
+    """Filter and page of a list of flows; `before` continues an earlier page."""
 
     customer: int | None = None
     pipeline: int | None = None
@@ -247,12 +247,12 @@ class FlowFilter(NamedTuple):
 
 
 def flow_list(tx: Tx, wanted: FlowFilter) -> list[Flow]:
-    """Flows, newest first."""
+    """Return flows, newest first."""
     return [_flow(row) for row in tx.rows("flow_list", wanted._asdict())]
 
 
 def flow_for_correlation(tx: Tx, correlation_id: str, customer: int | None = None) -> list[Flow]:
-    """The flows of one cause, oldest first."""
+    """Return the flows of one correlation id, oldest first."""
     params = {"correlation_id": correlation_id, "customer": customer}
     return [_flow(row) for row in tx.rows("flow_for_correlation", params)]
 
@@ -263,57 +263,57 @@ def flow_end_many(tx: Tx, rows: Sequence[tuple[int, str, bool, str, bool]]) -> N
 
 
 def flow_open_of_config(tx: Tx, config_id: int) -> int | None:
-    """A flow of a config that has not ended, if there is any."""
+    """Return an open flow of a config, or None."""
     row = first(tx.rows("flow_open_of_config", {"config_id": config_id}))
     return None if row is None else int(row[0])
 
 
 def flow_lock_open(tx: Tx, configs: Sequence[int]) -> None:
-    """Lock the open flows of configs, so that their ends and what is opened meet in order."""
+    """Lock the open flows of configs, to serialize their ends with the opening of new ones."""
     tx.rows("flow_lock_open", {"ids": sorted(set(configs))})
 
 
 def flow_in_line(tx: Tx, config_id: int) -> int | None:
-    """A flow of a config that waits for an earlier one to end, if there is any."""
+    """Return a flow of a config that waits for an earlier one to end, or None."""
     row = first(tx.rows("flow_in_line", {"config_id": config_id}))
     return None if row is None else int(row[0])
 
 
 def flow_behind(tx: Tx, flow_id: int) -> int | None:
-    """The earlier flow of its config that a flow waits for, if it has to."""
+    """Return the earlier flow of the same config that a flow waits for, or None."""
     row = first(tx.rows("flow_behind", {"flow_id": flow_id}))
     return None if row is None else row[0]
 
 
 def flow_runs_live(tx: Tx, flow_id: int) -> list[tuple[int, str, int]]:
-    """(run, state, processor) of a flow's runs that have not ended."""
+    """Return (run, state, processor) of a flow's live runs."""
     return [(row[0], row[1], row[2]) for row in tx.rows("flow_runs_live", {"flow_id": flow_id})]
 
 
 def phases_of(tx: Tx, ids: Sequence[int]) -> dict[int, list[Phase]]:
-    """The phases of flows, in the order in which they were written down."""
+    """Return the phases of flows, in insertion order."""
     return phases_ask(tx, ids)()
 
 
 def phases_ask(tx: Tx, ids: Sequence[int]) -> Callable[[], dict[int, list[Phase]]]:
-    """Like `phases_of`, without waiting for the answer."""
+    """Send the query of `phases_of`; the returned function waits for the result."""
     answer = tx.later("phase_rows_for_flows", {"ids": list(ids)})
 
     def read() -> dict[int, list[Phase]]:
         found: dict[int, list[Phase]] = {flow_id: [] for flow_id in ids}
         for row in answer.rows():
             phase = Phase._make(row)
-            lively = phase._replace(
+            converted = phase._replace(
                 look_again=bool(phase.look_again), is_degraded=bool(phase.is_degraded)
             )
-            found[phase.flow_id].append(lively)
+            found[phase.flow_id].append(converted)
         return found
 
     return read
 
 
 def phase_update_many(tx: Tx, phases: Sequence[Phase]) -> None:
-    """Write phases as they stand now."""
+    """Write the current state of phases."""
     batch = [
         (
             p.gate_id, p.state, p.started_at, p.ended_at, p.look_at, p.look_again,
@@ -325,17 +325,17 @@ def phase_update_many(tx: Tx, phases: Sequence[Phase]) -> None:
 
 
 def phase_due(tx: Tx, n: int) -> list[tuple[int, int | None]]:
-    """(flow, gate) that somebody has to look at by now; no gate: the flow's deadline passed."""
+    """Return (flow, gate) pairs due for a probe; gate None: the flow's deadline passed."""
     return [(row[0], row[1]) for row in tx.rows("phase_due", {"n": n})]
 
 
 def cascade_next_at(tx: Tx) -> tuple[int | None, int]:
-    """When the orchestrator has something to do (the past when it has now), and the time."""
+    """Return (when the orchestrator has work next, now); in the past if it has work already."""
     return cascade_next_ask(tx)()
 
 
 def cascade_next_ask(tx: Tx) -> Callable[[], tuple[int | None, int]]:
-    """Like `cascade_next_at`, without waiting for the answer."""
+    """Send the query of `cascade_next_at`; the returned function waits for the result."""
     answer = tx.later("cascade_next_at")
 
     def read() -> tuple[int | None, int]:
@@ -346,7 +346,7 @@ def cascade_next_ask(tx: Tx) -> Callable[[], tuple[int | None, int]]:
 
 
 def of_configs(tx: Tx, ids: Sequence[int]) -> dict[int, OfConfig]:
-    """What flows of these configs take over from them."""
+    """Return the settings that flows take from these configs."""
     rows = tx.rows("definition_of_config_list", {"ids": list(ids)})
     return {row[0]: OfConfig._make(row)._replace(is_ordered=bool(row[5])) for row in rows}
 
@@ -354,7 +354,7 @@ def of_configs(tx: Tx, ids: Sequence[int]) -> dict[int, OfConfig]:
 def processors_ask(
     tx: Tx, pipelines: Iterable[int]
 ) -> Callable[[], dict[tuple[int, str, str], tuple[int, str]]]:
-    """(number, pool) of processors by (pipeline, phase, name), without waiting for the answer."""
+    """Query (key, pool) of processors by (pipeline, phase, name); the result is read by a call."""
     answer = tx.later("processor_numbers_list", {"ids": sorted(set(pipelines))})
     return lambda: {(row[0], row[1], row[2]): (row[3], row[4]) for row in answer.rows()}
 

@@ -1,8 +1,9 @@
-"""Slots that open flows: mode and partition by the slot's wall clock, then the entry phases start.
+"""Scheduled flows: an occurrence determines mode and partition, then the entry phases start.
 
-Called by the tick for pipelines with phases, in the transaction that moves the schedule past the
-slot. Mode and partition are worked out once per distinct (pipeline, slot). A second slot of the
-same partition is its next generation: the schedule said so.
+The tick calls this for pipelines with phases, in the transaction that moves the schedule past the
+occurrence. Mode and partition follow from the scheduled time in the pipeline's time zone and are
+computed once per distinct (pipeline, scheduled time). A second occurrence in the same partition
+opens its next generation, because the schedule asks for it.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ SCHEDULER = "scheduler"
 
 
 def slots_open(tx: Tx, slots: Sequence[Slot], pace: Pace) -> OpenedFlows:
-    """Open the flows of slots and start them; returns how many places of the pace were taken."""
+    """Open and start the flows of occurrences. Return the runs started and the starts used."""
     configs = of_configs(tx, [slot.config_id for slot in slots])
-    about: dict[tuple[int, Micros], tuple[str, str]] = {}
+    mode_partition: dict[tuple[int, Micros], tuple[str, str]] = {}
     openings: list[Opening] = []
     used = 0
     for slot in slots:
         config = configs[slot.config_id]
-        place = (config.pipeline, slot.slot)
-        if place not in about:
+        key = (config.pipeline, slot.slot)
+        if key not in mode_partition:
             definition = definition_get(tx, config.pipeline, config.digest)
-            about[place] = mode_and_partition(definition, slot.slot, source=SCHEDULER)
-        mode, partition = about[place]
+            mode_partition[key] = mode_and_partition(definition, slot.slot, source=SCHEDULER)
+        mode, partition = mode_partition[key]
         start_at, gap_us = slot.slot + config.offset_us, 0
         if slot.is_late:
-            assert pace.cursor is not None, "late slots have a place in the start rate"
+            assert pace.cursor is not None, "late occurrences need a position in the start rate"
             start_at, gap_us = pace.cursor + pace.gap_us * (pace.taken + used + 1), pace.gap_us
             plan = planned(tx, config.pipeline, config.digest, mode).plan
             used += sum(len(phase.expected) for phase in plan.phases if not phase.after)
@@ -51,8 +52,8 @@ def slots_open(tx: Tx, slots: Sequence[Slot], pace: Pace) -> OpenedFlows:
         flow_lock_open(tx, ordered)
     ids = flow_open_many(tx, openings)
     assert None not in ids, "the next generation is always new"
-    stirs = {flow_id: Stir(everything=True) for flow_id in ids if flow_id is not None}
-    return OpenedFlows(advance(tx, stirs, actor=SCHEDULER).runs, used)
+    wakeups = {flow_id: Stir(everything=True) for flow_id in ids if flow_id is not None}
+    return OpenedFlows(advance(tx, wakeups, actor=SCHEDULER).runs, used)
 
 
 def mode_and_partition(
@@ -63,9 +64,9 @@ def mode_and_partition(
     backfill: bool = False,
     source: str | None = None,
 ) -> tuple[str, str]:
-    """The mode a flow runs in, and the partition it is about unless somebody names one.
+    """Return the mode of a flow, and its partition unless the caller names one.
 
-    A pipeline that does not say which column holds its partition has one partition per slot.
+    A pipeline without a partition column has one partition per occurrence.
     """
     zone = definition["timezone"]
     chosen = detect(
@@ -82,9 +83,9 @@ def mode_and_partition(
 
 
 def _opening(
-    config: OfConfig, slot: Slot, about: tuple[str, str], start_at: Micros, gap_us: Micros
+    config: OfConfig, slot: Slot, mode_partition: tuple[str, str], start_at: Micros, gap_us: Micros
 ) -> Opening:
-    mode, partition = about
+    mode, partition = mode_partition
     return Opening(
         customer=config.customer,
         pipeline=config.pipeline,

@@ -1,6 +1,6 @@
-"""The log tables of flows: ended phases, changed checks, executions; and messages of many at once.
+"""The log tables of flows: ended phases, changed checks, executions. Also batch writes of messages.
 
-Written in the transaction they describe, read by `trace`, `explain` and the audit sink. Executions
+Written in the transaction they describe; read by `trace`, `explain` and the audit sink. Executions
 are logged from the history row that exists anyway (`completions.completion_from_runs`).
 """
 
@@ -87,12 +87,12 @@ class Execution(NamedTuple):
 
 
 def phase_log_put_many(tx: Tx, lines: Sequence[PhaseLine]) -> None:
-    """Log ended phases; a row that is there is bettered."""
+    """Log ended phases; an existing row is updated."""
     tx.later("phase_log_put_many", batch=lines)
 
 
 def phase_log_triggered_many(tx: Tx, rows: Sequence[tuple[int, str, str]]) -> None:
-    """(flow, phase, downstream): an ended phase led to the start of another."""
+    """Log (flow, phase, downstream): an ended phase led to the start of another."""
     tx.later("phase_log_triggered_many", batch=rows)
 
 
@@ -102,12 +102,12 @@ def check_log_put_many(tx: Tx, lines: Sequence[CheckLine]) -> None:
 
 
 def execution_log_report(tx: Tx, params: dict[str, object]) -> None:
-    """Log an execution that somebody outside reported.
+    """Log an execution that was reported externally.
 
     params: flow_id, processor, status, correlation_id, records, entities, message_id, subscription,
     metadata, actor.
     """
-    # Below zero, because runs have the numbers above it.
+    # Negative, because run ids are positive.
     execution_id = -int(one(tx.rows("token_next"))[0])
     tx.run("execution_log_from_report", {**params, "execution_id": execution_id})
 
@@ -115,27 +115,27 @@ def execution_log_report(tx: Tx, params: dict[str, object]) -> None:
 def execution_list(
     tx: Tx, correlation_id: str, customer: int | None = None, limit: int = 1_000
 ) -> list[Execution]:
-    """The executions of one cause, in order."""
+    """Return the executions of one correlation id, in order."""
     params = {"correlation_id": correlation_id, "customer": customer, "limit": limit}
     return [Execution._make(row) for row in tx.rows("execution_log_for_correlation", params)]
 
 
 def outbox_announce_many(tx: Tx, messages: Sequence[tuple[str, str]]) -> None:
-    """Send (topic, JSON) with this transaction where anybody listens."""
+    """Send (topic, JSON) messages with this transaction, where the topic exists."""
     tx.later("outbox_announce_many", batch=messages)
 
 
 def alert_resolve_many(tx: Tx, keys: Sequence[str], actor: str) -> None:
-    """Resolve whatever is open of these alerts."""
+    """Resolve the open alerts among these."""
     if keys:
         tx.later("alert_resolve_many", {"keys": sorted(set(keys)), "actor": actor})
 
 
 def dead_report_put(tx: Tx, params: dict[str, object]) -> int:
-    """Keep a report nobody can use; returns the dead letter's id.
+    """Store an unusable report as a dead letter. Return its id.
 
     params: customer, partition, correlation_id, error_type, error_details.
     """
-    # Below zero, because dead letters of messages are named by their message's id.
+    # Negative, because dead letters of messages use the message's id.
     subject = -int(one(tx.rows("token_next"))[0])
     return int(one(tx.rows("dead_report_put", {**params, "subject": subject}))[0])

@@ -1,7 +1,7 @@
-"""What a flow runs, read once per declaration and mode from the definition it was opened with.
+"""Plans of flows, parsed once per declaration and mode from the definition a flow was opened with.
 
-A digest names one text for ever, so what is read from it is kept for the life of the process. Pure
-rules (`core.plan`) do the reading; the cascade, the client and `gate check` ask here.
+A digest identifies one text forever, so parsed plans are cached for the life of the process. Pure
+rules (`core.plan`) do the parsing; the cascade, the client and `gate check` get plans from here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.pipelines.plan import Need, Plan, definition_needs, judging_mode, 
 
 KEPT_MAX: Final = 1_000
 DIGEST_CHARS: Final = 64
-"""Only true digests are believed to name one text."""
+"""Only full-length digests are cached, because only they identify one text."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,44 +29,44 @@ class Planned:
     definition: Mapping[str, Any]
     mode: Mode
     judging: Mode
-    """The mode as its gates judge."""
+    """The mode that applies to gate decisions."""
     plan: Plan
     observes: bool
     """Whether the cascade decides and records but starts nothing."""
     partition: str | None
     external: frozenset[str] = frozenset()
-    """`phase/processor` of those that somebody outside executes."""
+    """`phase/processor` of the processors that run externally."""
     products: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The tables that each `phase/processor` declares to produce, in whatever mode."""
+    """Tables that each `phase/processor` declares to produce, in any mode."""
     _needs: dict[tuple[str, str], tuple[Need, ...]] = field(default_factory=dict)
 
     def needs(self, phase: str, processor: str = "") -> tuple[Need, ...]:
-        """What a gate looks at; callables have lost their function."""
-        place = (phase, processor)
-        if place not in self._needs:
+        """Return the dependencies of a gate; callables in them are not restored."""
+        key = (phase, processor)
+        if key not in self._needs:
             found = definition_needs(self.definition, self.mode, phase, processor or None)
-            self._needs[place] = found
-        return self._needs[place]
+            self._needs[key] = found
+        return self._needs[key]
 
 
-_kept: dict[tuple[str, str], Planned] = {}
+_cache: dict[tuple[str, str], Planned] = {}
 
 
 def forget() -> None:
-    """Drop what is kept, so that a simulated history asks the same questions every time."""
-    _kept.clear()
+    """Clear the cache, so that a simulated history issues the same queries every time."""
+    _cache.clear()
 
 
 def planned(tx: Tx, pipeline: int, digest: str, mode: str) -> Planned:
     """Return the plan of a flow."""
-    place = (digest, mode)
-    found = _kept.get(place)
+    key = (digest, mode)
+    found = _cache.get(key)
     if found is None:
         found = planned_of(definition_get(tx, pipeline, digest), mode)
         if len(digest) == DIGEST_CHARS:
-            if len(_kept) >= KEPT_MAX:
-                _kept.clear()
-            _kept[place] = found
+            if len(_cache) >= KEPT_MAX:
+                _cache.clear()
+            _cache[key] = found
     return found
 
 
@@ -98,7 +98,7 @@ def planned_of(definition: Mapping[str, Any], mode: str) -> Planned:
 
 
 def definition_get(tx: Tx, pipeline: int, digest: str) -> dict[str, Any]:
-    """A declaration as it was when a flow was opened with it."""
+    """Return a declaration as it was when a flow was opened with it."""
     row = first(tx.rows("definition_get", {"pipeline": pipeline, "digest": digest}))
     assert row is not None, f"pipeline {pipeline} lost its declaration {digest}"
     return dict(json.loads(row[0]))

@@ -1,9 +1,9 @@
--- Lines of runs before limits: entering, judging what goes, leaving. Capacity is judged only by
--- statements that come after `line_lock`, over rows.
+-- Run queues of limits: enter, admit, leave. Capacity is computed from rows, only in statements
+-- that come after `line_lock`.
 
 -- name: line_new
--- Due runs that need limits and have no place in line yet, with what their limits are named by.
--- scope: system (the admitter serves every customer)
+-- Due runs that need limits and are not queued yet, with the values used in limit names.
+-- scope: system (the admitter serves all customers)
 SELECT r.run_id, r.customer, c.customer_id, r.partition, r.mode, r.priority,
     coalesce(r.parameters, f.parameters), p.limits, l.name, p.phase, p.name
 FROM runs r
@@ -16,15 +16,14 @@ ORDER BY r.run_id LIMIT :n {{pg:FOR UPDATE OF r SKIP LOCKED}};
 
 -- name: line_limits
 -- Limits by owner and name.
--- scope: system (the admitter serves every customer)
+-- scope: system (the admitter serves all customers)
 -- batch: customer bigint, name text
 SELECT l.limit_id, l.customer, l.name, l.capacity, l.updated_by
 FROM {{batch}} JOIN limits l ON l.customer = batch.customer AND l.name = batch.name;
 
 -- name: line_limit_put_many
--- Limits on first sight, or with the capacity that a declaration now says, unless a person has
--- said otherwise since.
--- scope: system (the admitter serves every customer)
+-- Create limits, or set their declared capacity unless a person has changed it since.
+-- scope: system (the admitter serves all customers)
 -- batch: customer bigint, name text, capacity integer, is_declared boolean
 INSERT INTO limits (customer, name, capacity, is_declared, created_at, updated_at, updated_by)
 SELECT batch.customer, batch.name, batch.capacity, batch.is_declared, {{now}}, {{now}}, 'declaration'
@@ -35,10 +34,10 @@ ON CONFLICT (customer, name) DO UPDATE SET capacity = excluded.capacity,
 WHERE excluded.is_declared AND limits.updated_by = 'declaration';
 
 -- name: line_put_many
--- Runs take their places: behind their customer's own, else beside whoever is first, so that one
--- customer's thousands do not stand before another's first. Counted by the rows in line, which is
--- enough: who is not in line has nothing to make up for.
--- scope: system (the admitter serves every customer)
+-- Queue runs: after the customer's own runs, else at the rank of the first one, so that thousands
+-- of one customer's runs do not precede another's first. Ranks are computed from queued rows alone,
+-- which suffices: a customer that is not queued has nothing to catch up on.
+-- scope: system (the admitter serves all customers)
 -- batch: run_id bigint, limit_id bigint, customer bigint, weight integer, level smallint,
 --   is_waiting boolean
 INSERT INTO run_limits (run_id, limit_id, customer, weight, level, pass, is_waiting, lined_at)
@@ -54,15 +53,15 @@ FROM (SELECT batch.*, row_number() OVER (PARTITION BY batch.limit_id, batch.leve
 ORDER BY b.run_id, b.limit_id;
 
 -- name: line_mark_many
--- How many limits each of these runs stands in line for.
--- scope: system (the admitter serves every customer)
+-- Store the number of limits that each run is queued for.
+-- scope: system (the admitter serves all customers)
 -- batch: run_id bigint, limits smallint
 UPDATE runs SET limits = batch.limits FROM {{batch}}
 WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.admission = 4;
 
 -- name: line_lock [postgres]
--- Lock these limits, and those that the heads of their lines need besides, in the order of their
--- ids. Whoever judges capacity does so in a later statement.
+-- Lock these limits, and the other limits that the heads of their queues need, in id order.
+-- Capacity is read in a later statement.
 -- scope: system (locks only)
 SELECT l.limit_id FROM limits l
 WHERE l.limit_id = ANY(:ids) OR l.limit_id = ANY(ARRAY(
@@ -87,14 +86,14 @@ CROSS JOIN run_limits n ON n.run_id = h.run_id
 ORDER BY 1;
 
 -- name: line_lock_more
--- Lock more limits, unless somebody holds them: to wait out of order could be to wait in a ring.
+-- Lock more limits, unless they are locked: waiting for locks out of order could deadlock.
 -- scope: system (locks only)
 SELECT limit_id FROM limits WHERE limit_id {{any ids}} ORDER BY limit_id
 {{pg:FOR NO KEY UPDATE SKIP LOCKED}};
 
--- fragment: room_columns
--- What decides how much room limit `l` has for the runs in its line. Waiters of `limits.slot` that
--- asked before the first of these runs go first.
+-- fragment: capacity_columns
+-- What determines the free capacity of limit `l` for queued runs. Requests of `limits.slot` that
+-- were made before the first of these runs go first.
 l.limit_id, l.capacity, l.is_adaptive, l.floor, l.learned, l.rate, l.burst, l.level, l.level_at,
 (SELECT coalesce(sum(e.weight), 0) FROM limit_leases e WHERE e.limit_id = l.limit_id
     AND (e.until_at IS NULL OR e.until_at + l.grace_us > {{now}})),
@@ -105,13 +104,13 @@ l.limit_id, l.capacity, l.is_adaptive, l.floor, l.learned, l.rate, l.burst, l.le
 {{now}}
 
 -- name: line_rooms
--- What is held and saved up of these limits.
--- scope: system (capacity is everybody's)
-SELECT {{room_columns}} FROM limits l WHERE l.limit_id {{any ids}};
+-- Held weight and bucket level of these limits.
+-- scope: system (capacity is shared by all customers)
+SELECT {{capacity_columns}} FROM limits l WHERE l.limit_id {{any ids}};
 
 -- name: line_looks
--- The same of every limit somebody stands in line for, without a lock: where to look closer.
--- scope: system (capacity is everybody's)
+-- The same for every limit with queued runs, without a lock, to find queues worth checking.
+-- scope: system (capacity is shared by all customers)
 WITH RECURSIVE line (limit_id) AS (
     SELECT (SELECT w.limit_id FROM run_limits w WHERE w.is_waiting ORDER BY w.limit_id LIMIT 1)
     UNION ALL
@@ -119,12 +118,12 @@ WITH RECURSIVE line (limit_id) AS (
         ORDER BY w.limit_id LIMIT 1)
     FROM line WHERE line.limit_id IS NOT NULL
 )
-SELECT {{room_columns}} FROM line {{pg:JOIN}}{{lite:CROSS JOIN}} limits l ON l.limit_id = line.limit_id;
+SELECT {{capacity_columns}} FROM line {{pg:JOIN}}{{lite:CROSS JOIN}} limits l ON l.limit_id = line.limit_id;
 
 -- name: line_heads [postgres]
--- The first of each line with all that they need. A run that somebody holds (to cancel or to pause
--- it) is passed over: to wait for it here could be to wait in a ring.
--- scope: system (the line is everybody's)
+-- The first runs of each queue with all their limits. A run that is locked (for a cancel or a
+-- pause) is skipped: waiting for it here could deadlock.
+-- scope: system (the queue is shared by all customers)
 -- batch: limit_id bigint
 WITH heads AS MATERIALIZED (
     SELECT batch.limit_id, h.run_id, h.level, h.pass FROM {{batch}}
@@ -145,7 +144,7 @@ ORDER BY h.limit_id, h.level DESC, h.pass, h.run_id;
 
 -- name: line_heads [sqlite]
 -- differs because SQLite has no LATERAL and nothing to lock.
--- scope: system (the line is everybody's)
+-- scope: system (the queue is shared by all customers)
 -- batch: limit_id bigint
 SELECT h.limit_id, h.run_id, h.level, (
     SELECT group_concat(n.limit_id || ':' || n.weight, ' ') FROM run_limits n
@@ -156,9 +155,9 @@ FROM {{batch}} CROSS JOIN run_limits h ON h.rowid IN (
 ORDER BY h.limit_id, h.level DESC, h.pass, h.run_id;
 
 -- name: line_move_many
--- Runs leave the line they head for that of a limit that has no room for them, and stand in front
--- there by their age: they have waited.
--- scope: system (the line is everybody's)
+-- Move runs from the head of their queue to the queue of a limit without free capacity. They go to
+-- the front there, because they have waited already.
+-- scope: system (the queue is shared by all customers)
 -- batch: run_id bigint, limit_id bigint
 UPDATE run_limits SET is_waiting = (run_limits.limit_id = batch.limit_id),
     pass = coalesce((SELECT w.pass FROM run_limits w WHERE w.limit_id = run_limits.limit_id
@@ -166,13 +165,14 @@ UPDATE run_limits SET is_waiting = (run_limits.limit_id = batch.limit_id),
 FROM {{batch}} WHERE run_limits.run_id = batch.run_id
     AND run_limits.is_waiting <> (run_limits.limit_id = batch.limit_id);
 
--- fragment: leases_of_left
--- What runs stood in line for, they hold from now on.
+-- fragment: leases_of_queued
+-- Queued runs become holders of their limits.
 INSERT INTO limit_leases (limit_id, customer, weight, token, holder, request, run_id, asked_at,
     since_at)
 
 -- name: line_admit_many [postgres]
--- Runs that got all they need take their customer's next turn and become claimable, holding it.
+-- Admit runs that got all their limits: they take them, get their customer's next fair rank and
+-- become claimable.
 -- scope: system (fairness across customers)
 -- batch: run_id bigint, holder text
 WITH due AS MATERIALIZED (
@@ -200,7 +200,7 @@ WITH due AS MATERIALIZED (
     DELETE FROM run_limits w WHERE w.run_id = ANY(:b_run_id::bigint[])
     RETURNING w.run_id, w.limit_id, w.customer, w.weight, w.lined_at
 ), taken AS (
-    {{leases_of_left}}
+    {{leases_of_queued}}
     SELECT g.limit_id, g.customer, g.weight, nextval('token_seq'), batch.holder,
         'run:' || g.run_id, g.run_id, g.lined_at, {{now}}
     FROM gone g JOIN {{batch}} ON batch.run_id = g.run_id
@@ -215,7 +215,7 @@ SELECT o.name, a.n FROM (SELECT pool, count(*) AS n FROM admitted GROUP BY pool)
 JOIN pools o ON o.pool = a.pool;
 
 -- name: line_admit_many [sqlite]
--- differs because SQLite has no writing CTEs, and its tokens come from a counter row.
+-- differs because SQLite has no data-modifying CTEs, and its tokens come from a counter row.
 -- scope: system (fairness across customers)
 -- batch: run_id bigint, holder text
 {{staged_table}};
@@ -228,7 +228,7 @@ UPDATE runs SET admission = 0, level = runs.priority, pass = k.turn, state_at = 
 FROM (SELECT p.source, {{turn_of_staged}} AS turn
       FROM temp.staged p LEFT JOIN {{seat_of_staged}}) AS k
 WHERE runs.run_id = k.source;
-{{leases_of_left}}
+{{leases_of_queued}}
 SELECT w.limit_id, w.customer, w.weight,
     (SELECT value FROM counters WHERE name = 'token') + row_number() OVER (ORDER BY w.run_id),
     batch.holder, 'run:' || w.run_id, w.run_id, w.lined_at, {{now}}
@@ -243,20 +243,20 @@ WHERE t.customer = 0 AND t.name = 'penstock.runs';
 SELECT o.name, count(*) FROM temp.staged k JOIN pools o ON o.pool = k.pool GROUP BY o.name;
 
 -- name: line_of_run
--- What a waiting run needs, where it stands, and what decides how much room there is. The first
--- column says how many stand before it (bounded look).
+-- The limits that a waiting run needs, its positions, and what determines their free capacity. The
+-- first column is the number of runs ahead, counted up to a limit.
 -- scope: system (the caller may see the run)
 SELECT (SELECT count(*) FROM (
         SELECT 1 FROM run_limits o WHERE o.limit_id = m.limit_id AND o.is_waiting
             AND (o.level > m.level OR (o.level = m.level AND (o.pass < m.pass
                 OR (o.pass = m.pass AND o.run_id < m.run_id)))) LIMIT :limit) AS before),
-    l.name, m.weight, m.is_waiting, m.lined_at, {{room_columns}}
+    l.name, m.weight, m.is_waiting, m.lined_at, {{capacity_columns}}
 FROM run_limits m JOIN limits l ON l.limit_id = m.limit_id
 WHERE m.run_id = :run_id ORDER BY m.limit_id LIMIT 100;
 
 -- name: line_holders
--- The longest holders of a limit, with what is known of the runs among them.
--- scope: system (a bound caller adds :customer)
+-- The holders of a limit, longest-held first, with data of the runs among them.
+-- scope: system (a tenant's key adds :customer)
 SELECT e.holder, e.run_id, e.weight, e.since_at, e.until_at, r.state, r.claimed_by,
     CASE WHEN r.started_at IS NOT NULL THEN r.started_at + r.max_execution_us END
 FROM limit_leases e LEFT JOIN runs r ON r.run_id = e.run_id
@@ -265,8 +265,8 @@ WHERE e.limit_id = :limit_id AND (CAST(:customer AS bigint) IS NULL OR e.custome
 ORDER BY e.since_at, e.lease_id LIMIT :limit;
 
 -- name: line_tokens_put_many
--- What is left in the buckets of limits with a rate.
--- scope: system (capacity is everybody's)
+-- Store the bucket levels of limits with a rate.
+-- scope: system (capacity is shared by all customers)
 -- batch: limit_id bigint, level bigint, level_at bigint
 UPDATE limits SET level = batch.level, level_at = batch.level_at FROM {{batch}}
 WHERE limits.limit_id = batch.limit_id;
@@ -278,14 +278,15 @@ SELECT e.limit_id, e.customer, e.holder, e.run_id, e.token, e.weight, 'released'
     e.since_at, {{now}}
 
 -- name: line_leave_many [postgres]
--- These runs leave their lines and give back what they hold; answers the limits that have more room.
--- scope: system (the runs are the caller's to move)
+-- Remove runs from their queues and release their limits. Returns the limits with more free
+-- capacity.
+-- scope: system (the caller controls the runs)
 WITH waited AS (
     DELETE FROM run_limits w WHERE w.run_id = ANY(:ids) RETURNING w.limit_id
 ), held AS (
     DELETE FROM limit_leases e WHERE e.run_id = ANY(:ids) AND e.until_at IS NULL
     RETURNING e.*
-), told AS (
+), recorded AS (
     {{history_of_held}} FROM held e
 ), marked AS (
     UPDATE runs r SET limits = 0 WHERE r.run_id = ANY(:ids) AND r.limits > 0
@@ -293,8 +294,8 @@ WITH waited AS (
 SELECT limit_id FROM held UNION SELECT limit_id FROM waited ORDER BY 1;
 
 -- name: line_leave_many [sqlite]
--- differs because SQLite has no writing CTEs.
--- scope: system (the runs are the caller's to move)
+-- differs because SQLite has no data-modifying CTEs.
+-- scope: system (the caller controls the runs)
 CREATE TEMP TABLE IF NOT EXISTS freed (limit_id integer PRIMARY KEY);
 DELETE FROM temp.freed;
 INSERT OR IGNORE INTO temp.freed
@@ -307,12 +308,12 @@ UPDATE runs SET limits = 0 WHERE run_id {{any ids}} AND limits > 0;
 SELECT limit_id FROM temp.freed ORDER BY limit_id;
 
 -- name: line_paused
--- Paused runs that still stand in a line or hold a limit.
+-- Paused runs that are still queued for a limit or hold one.
 -- scope: system (applies the pauses table)
 SELECT run_id FROM runs WHERE admission = 2 AND limits > 0 LIMIT 100000;
 
 -- name: line_unclaimed
--- Ready runs whose pool nobody works for, holding what others wait for.
+-- Ready runs in a pool without workers that hold limits other runs wait for.
 -- scope: system (sweeper)
 SELECT r.run_id FROM limit_leases e {{pg:JOIN}}{{lite:CROSS JOIN}} runs r ON r.run_id = e.run_id
 WHERE e.run_id IS NOT NULL AND e.until_at IS NULL AND e.since_at <= {{now}} - :after_us
@@ -323,27 +324,27 @@ WHERE e.run_id IS NOT NULL AND e.until_at IS NULL AND e.since_at <= {{now}} - :a
 ORDER BY r.run_id LIMIT :n {{pg:FOR UPDATE OF r SKIP LOCKED}};
 
 -- name: line_send_back
--- Ready runs go back before their limits.
+-- Put ready runs back into the queues of their limits.
 -- scope: system (sweeper)
 UPDATE runs SET admission = 4, state_at = {{now}} WHERE run_id {{any ids}} AND admission = 0;
 
 -- name: line_stray_held
--- Runs that hold limits although they are over, or not ready: what no door has freed.
+-- Runs that hold limits although they have ended or are not ready: releases that were missed.
 -- scope: system (sweeper)
 SELECT e.run_id FROM limit_leases e LEFT JOIN runs r ON r.run_id = e.run_id
 WHERE e.run_id IS NOT NULL AND e.until_at IS NULL AND (r.run_id IS NULL OR r.admission NOT IN (0, 9))
 LIMIT :n;
 
 -- name: line_stray_waiting
--- Runs that stand in line although they are over, or wait for something else.
+-- Runs that are queued although they have ended or wait for something else.
 -- scope: system (sweeper)
 SELECT w.run_id FROM run_limits w LEFT JOIN runs r ON r.run_id = w.run_id
 WHERE r.run_id IS NULL OR r.admission <> 4
 LIMIT :n;
 
 -- name: line_age
--- Waiting ten minutes raises a run by one level; at most :per_customer runs of a customer stand
--- raised in a line at a time.
+-- Raise queued runs by one level per ten minutes of waiting; at most :per_customer runs of a
+-- customer are raised in a queue at a time.
 -- scope: system (fairness across customers)
 UPDATE run_limits SET level = level + 1, pass = 0
 WHERE is_waiting AND level < 10 AND (run_id, limit_id) IN (
@@ -357,7 +358,7 @@ WHERE is_waiting AND level < 10 AND (run_id, limit_id) IN (
     ) AS k WHERE k.place <= :per_customer AND k.level < k.earned);
 
 -- name: line_urge
--- The longest waiting of the runs that need several limits becomes urgent, one per line at a time.
+-- Escalate the longest-waiting run that needs several limits, one per queue at a time.
 -- scope: system (fairness across customers)
 UPDATE run_limits SET level = 11, pass = 0, is_waiting = TRUE
 WHERE run_id IN (
@@ -366,7 +367,7 @@ WHERE run_id IN (
     GROUP BY w.limit_id HAVING max(w.level) < 11);
 
 -- fragment: idle_limits
--- Limits that runs made by their names, which nobody has held or waited for since.
+-- Limits created by runs naming them that have not been held or waited for since.
 SELECT l.limit_id FROM limits l
 WHERE l.updated_by = 'declaration' AND l.updated_at < :before AND l.learned IS NULL
     AND NOT EXISTS (SELECT 1 FROM limit_leases e WHERE e.limit_id = l.limit_id)
@@ -376,7 +377,7 @@ WHERE l.updated_by = 'declaration' AND l.updated_at < :before AND l.learned IS N
 ORDER BY l.limit_id LIMIT :n
 
 -- name: line_limits_prune
--- Forget the limits of keys that no longer come, with their history; a run makes its own again.
+-- Delete unused limits that runs created, with their history; a run creates its limit again.
 -- scope: system (retention)
 DELETE FROM limit_history WHERE limit_id IN ({{idle_limits}});
 DELETE FROM limits WHERE limit_id IN ({{idle_limits}});

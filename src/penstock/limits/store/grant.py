@@ -1,10 +1,10 @@
-"""One turn of a limit: give back, leave, look, grant. The only place where holders change.
+"""Grant transaction of a limit (release, leave, read, grant): the only code that changes holders.
 
-A turn holds the lock on the limit's row from its first statement on; what it judges, it reads in
-later statements, because a statement that waited for the lock still sees what was before. Grants
-follow the line: tickets by number, then those who ask just now. Somebody whose turn has come and
-whose process is another one gets a short lease, which that process makes a full one when it learns
-of it; so a process that died while waiting costs seconds, not a whole lease.
+A grant transaction locks the limit's row with its first statement and reads in later statements,
+because a statement that waited for the lock still sees the state before it. Grants follow the
+queue: tickets by number, then new requests. A ticket of another process is granted with a short
+lease, which that process turns into a full one when it learns of it; so a process that died while
+waiting costs seconds, not a whole lease.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from penstock.limits import rules, token_bucket
 from penstock.limits.store.rows import Lease, Leave, Limit, Release, Served, Ticket, Turn, Want
 
 TICKET_US: Final = 15 * SECOND
-"""A broker that does not answer for its waiters this long has left the line."""
+"""A broker that does not renew its tickets for this long loses its places in the queue."""
 SNOOZED: Final = ""
 """The broker of a run that waits without a worker."""
 SNOOZE_US: Final = 30 * SECOND
-"""A run that has to wait longer gives its worker back; what it waits for is kept for it."""
+"""A run that has to wait longer than this releases its worker; its ticket is kept."""
 SNOOZED_HOLD_US: Final = 5 * MINUTE
-"""How long a slot waits for the snoozed run it was granted to."""
+"""How long a slot is reserved for the snoozed run it was granted to."""
 PAGE: Final = 64
 _GRANT: Final = (
     "ticket", "limit_id", "customer", "weight", "broker", "holder", "request", "run_id",
@@ -33,93 +33,93 @@ _GRANT: Final = (
 )  # fmt: skip
 
 
-class _Given(NamedTuple):
+class _Released(NamedTuple):
     weight: int
     token: int
     since_at: int
 
 
-class _Look(NamedTuple):
+class _Usage(NamedTuple):
     held: int
-    least: int | None
+    first_until_at: int | None
     now: int
     has_runs: bool
-    has_line: bool
+    has_tickets: bool
 
 
 def limit_lock(tx: Tx, limit_id: int) -> Limit | None:
-    """A limit, locked for the rest of the transaction."""
+    """Return a limit, locked for the rest of the transaction."""
     row = first(tx.rows("limit_lock", {"limit_id": limit_id}))
     return None if row is None else Limit._make(row)
 
 
-def limit_serve(tx: Tx, limit_id: int, turn: Turn) -> Served:
-    """One turn: lock, give back, leave, look, grant in ticket order.
+def limit_serve(tx: Tx, limit_id: int, grant: Turn) -> Served:
+    """Run one grant transaction: lock, release, leave, read, grant in ticket order.
 
-    What needs no answer in between travels together with the lock: each statement still looks for
-    itself, after the lock was granted.
+    Statements that need no intermediate result are sent together with the lock. Each of them still
+    takes its own snapshot, after the lock was granted.
     """
-    is_plain = not turn.leaves and not any(want.is_repeated for want in turn.wants)
+    is_plain = not grant.leaves and not any(want.is_repeated for want in grant.wants)
     if is_plain and tx.engine == "sqlite":
-        return _serve_seen(tx, limit_id, turn)
+        return _serve_sqlite(tx, limit_id, grant)
     lock = tx.later("limit_lock", {"limit_id": limit_id})
-    given = _releasing(tx, limit_id, turn.releases, "released")
-    early = _looking(tx, limit_id, with_line=turn.collects) if is_plain else None
+    released = _releasing(tx, limit_id, grant.releases, "released")
+    early = _query_usage(tx, limit_id, with_queue=grant.collects) if is_plain else None
     row = first(lock.rows())
     if row is None:
         raise NotFound("limit", limit_id)
-    return _serve(tx, Limit._make(row), turn, _given(given), early)
+    return _serve(tx, Limit._make(row), grant, _released(released), early)
 
 
-def _serve_seen(tx: Tx, limit_id: int, turn: Turn) -> Served:
-    """The same on SQLite, whose transaction is the lock: the limit and its holders in one look."""
-    given = _releasing(tx, limit_id, turn.releases, "released")
-    looking = _looking(tx, limit_id, with_line=turn.collects, verb="limit_see")
-    row = first(looking.look.rows())
+def _serve_sqlite(tx: Tx, limit_id: int, grant: Turn) -> Served:
+    """Grant on SQLite, where the transaction is the lock: read limit and usage in one statement."""
+    released = _releasing(tx, limit_id, grant.releases, "released")
+    query = _query_usage(tx, limit_id, with_queue=grant.collects, verb="limit_see")
+    row = first(query.usage.rows())
     if row is None:
         raise NotFound("limit", limit_id)
-    limit = Limit._make(row[len(_Look._fields) :])
-    return _serve(tx, limit, turn, _given(given), looking)
+    limit = Limit._make(row[len(_Usage._fields) :])
+    return _serve(tx, limit, grant, _released(released), query)
 
 
-def serve(tx: Tx, limit: Limit, turn: Turn) -> Served:
-    """One turn of a limit whose row is locked already."""
-    given = _releasing(tx, limit.limit_id, turn.releases, "released")
-    return _serve(tx, limit, turn, _given(given), None)
+def serve(tx: Tx, limit: Limit, grant: Turn) -> Served:
+    """Run a grant transaction for a limit whose row is already locked."""
+    released = _releasing(tx, limit.limit_id, grant.releases, "released")
+    return _serve(tx, limit, grant, _released(released), None)
 
 
 def _serve(
-    tx: Tx, limit: Limit, turn: Turn, given: Sequence[_Given], early: _Looking | None
+    tx: Tx, limit: Limit, grant: Turn, released: Sequence[_Released], early: _UsageQuery | None
 ) -> Served:
-    served = Served(limit=limit, released=len(given))
-    if turn.leaves:
-        _leave(tx, limit, turn.leaves)
-    wants = _adopt(tx, limit, turn, served)
-    looking = early or _looking(tx, limit.limit_id, with_line=turn.collects)
-    look = _looked(looking)
-    if look.least is not None and look.least + limit.grace_us <= look.now:
+    served = Served(limit=limit, released=len(released))
+    if grant.leaves:
+        _leave(tx, limit, grant.leaves)
+    wants = _adopt(tx, limit, grant, served)
+    query = early or _query_usage(tx, limit.limit_id, with_queue=grant.collects)
+    usage = _read_usage(query)
+    if usage.first_until_at is not None and usage.first_until_at + limit.grace_us <= usage.now:
         served.expired = _expire(tx, limit)
-        looking = _looking(tx, limit.limit_id, with_line=turn.collects)
-        look = _looked(looking)
-    served.now = look.now
-    served.limit = limit = _learn_success(tx, limit, turn, given, look)
-    line = None
-    if wants or look.has_line or look.has_runs:
-        line = _Line(limit, turn.broker, look, served)
-        _grant(tx, line, wants, looking.line)
+        query = _query_usage(tx, limit.limit_id, with_queue=grant.collects)
+        usage = _read_usage(query)
+    served.now = usage.now
+    served.limit = limit = _learn_success(tx, limit, grant, released, usage)
+    queue = None
+    if wants or usage.has_tickets or usage.has_runs:
+        queue = _Queue(limit, grant.broker, usage, served)
+        _grant(tx, queue, wants, query.queue)
     collected = None
-    if turn.collects:
-        params = {"limit_id": limit.limit_id, "broker": turn.broker}
+    if grant.collects:
+        params = {"limit_id": limit.limit_id, "broker": grant.broker}
         collected = tx.later("limit_collect", params)
-    if line is not None:
-        line.tell()
+    if queue is not None:
+        queue.report()
     for row in collected.rows() if collected is not None else ():
-        _told(served, Lease._make(row))
+        _add_lease(served, Lease._make(row))
     return served
 
 
-def _told(served: Served, lease: Lease) -> None:
-    """Answer with a lease that others granted; a rate may let it go only later."""
+def _add_lease(served: Served, lease: Lease) -> None:
+    """Add a lease granted by another process to the result; a rate may delay its use."""
     served.tell(lease)
     if served.limit.rate is not None:
         served.waits[lease.request] = max(0, lease.since_at - served.now)
@@ -128,7 +128,7 @@ def _told(served: Served, lease: Lease) -> None:
 def _releasing(
     tx: Tx, limit_id: int, releases: Sequence[Release | tuple[int, int]], outcome: str
 ) -> Later | None:
-    """Delete leases by (lease, token) and tell it in the history."""
+    """Delete leases by (lease, token) and record them in the history."""
     if not releases:
         return None
     params: dict[str, Any] = {"limit_id": limit_id, "outcome": outcome}
@@ -139,8 +139,8 @@ def _releasing(
     return tx.later("limit_release_many", params, batch)
 
 
-def _given(answer: Later | None) -> list[_Given]:
-    return [] if answer is None else [_Given._make(row) for row in answer.rows()]
+def _released(answer: Later | None) -> list[_Released]:
+    return [] if answer is None else [_Released._make(row) for row in answer.rows()]
 
 
 def _leave(tx: Tx, limit: Limit, leaves: Sequence[Leave]) -> None:
@@ -156,56 +156,60 @@ def _leave(tx: Tx, limit: Limit, leaves: Sequence[Leave]) -> None:
 def _expire(tx: Tx, limit: Limit) -> int:
     params = {"limit_id": limit.limit_id, "grace_us": limit.grace_us}
     gone = [(row[0], row[1]) for row in tx.rows("limit_expired", params)]
-    return len(_given(_releasing(tx, limit.limit_id, gone, "expired")))
+    return len(_released(_releasing(tx, limit.limit_id, gone, "expired")))
 
 
-def _adopt(tx: Tx, limit: Limit, turn: Turn, served: Served) -> list[Want]:
-    """Requests that were answered before get the same answer; returns the others."""
-    again = [want.request for want in turn.wants if want.is_repeated]
+def _adopt(tx: Tx, limit: Limit, grant: Turn, served: Served) -> list[Want]:
+    """Answer repeated requests as before. Return the others."""
+    again = [want.request for want in grant.wants if want.is_repeated]
     if not again:
-        return list(turn.wants)
-    params = {"limit_id": limit.limit_id, "broker": turn.broker, "requests": again}
+        return list(grant.wants)
+    params = {"limit_id": limit.limit_id, "broker": grant.broker, "requests": again}
     if limit.rate is not None:
         served.now = tx.now()
     for row in tx.rows("limit_adopt_leases", params):
-        _told(served, Lease._make(row))
+        _add_lease(served, Lease._make(row))
     for row in tx.rows("limit_adopt_tickets", {**params, "ticket_us": TICKET_US}):
         ticket = Ticket._make(row)
         served.tickets[ticket.request] = (ticket.ticket, ticket.asked_at)
     known = served.leases.keys() | served.tickets.keys()
-    return [want for want in turn.wants if want.request not in known]
+    return [want for want in grant.wants if want.request not in known]
 
 
-class _Looking(NamedTuple):
-    look: Later
-    line: Later | None
+class _UsageQuery(NamedTuple):
+    usage: Later
+    queue: Later | None
 
 
-def _looking(tx: Tx, limit_id: int, *, with_line: bool, verb: str = "limit_look") -> _Looking:
-    """Look at a limit, and at once at its line when there is likely to be one."""
-    look = tx.later(verb, {"limit_id": limit_id})
-    return _Looking(look, _page(tx, limit_id, 0) if with_line else None)
+def _query_usage(
+    tx: Tx, limit_id: int, *, with_queue: bool, verb: str = "limit_look"
+) -> _UsageQuery:
+    """Query a limit's usage, and its queue along with it when there is likely to be one."""
+    usage = tx.later(verb, {"limit_id": limit_id})
+    return _UsageQuery(usage, _page(tx, limit_id, 0) if with_queue else None)
 
 
-def _looked(looking: _Looking) -> _Look:
-    held, least, now, has_runs, has_line = looking.look.rows()[0][: len(_Look._fields)]
-    return _Look(int(held), least, now, bool(has_runs), bool(has_line))
+def _read_usage(query: _UsageQuery) -> _Usage:
+    held, first_until_at, now, has_runs, has_tickets = query.usage.rows()[0][: len(_Usage._fields)]
+    return _Usage(int(held), first_until_at, now, bool(has_runs), bool(has_tickets))
 
 
 def _page(tx: Tx, limit_id: int, after: int) -> Later:
     return tx.later("limit_line", {"limit_id": limit_id, "after": after, "n": PAGE})
 
 
-def _learn_success(tx: Tx, limit: Limit, turn: Turn, given: Sequence[_Given], look: _Look) -> Limit:
-    """Raise an adaptive capacity for what went well while the limit was fully used."""
-    if not limit.is_adaptive or limit.learned is None or limit.capacity is None or not given:
+def _learn_success(
+    tx: Tx, limit: Limit, grant: Turn, released: Sequence[_Released], usage: _Usage
+) -> Limit:
+    """Raise an adaptive capacity for successes while the limit was fully used."""
+    if not limit.is_adaptive or limit.learned is None or limit.capacity is None or not released:
         return limit
-    used = look.held + sum(lease.weight for lease in given)
+    used = usage.held + sum(lease.weight for lease in released)
     if used < (limit.effective or 0):
         return limit
-    good = {release.token for release in turn.releases if release.is_good}
+    good = {release.token for release in grant.releases if release.is_good}
     count = sum(
-        1 for lease in given if lease.token in good and lease.since_at >= (limit.learned_at or 0)
+        1 for lease in released if lease.token in good and lease.since_at >= (limit.learned_at or 0)
     )
     if not count:
         return limit
@@ -215,26 +219,26 @@ def _learn_success(tx: Tx, limit: Limit, turn: Turn, given: Sequence[_Given], lo
     return limit._replace(learned=learned)
 
 
-class _Line:
-    """The line while it is being served: what is held grows with every grant."""
+class _Queue:
+    """The queue during a grant transaction; `held` grows with every grant."""
 
-    def __init__(self, limit: Limit, broker: str, look: _Look, served: Served) -> None:
+    def __init__(self, limit: Limit, broker: str, usage: _Usage, served: Served) -> None:
         self.limit = limit
         self.broker = broker
-        self.look = look
+        self.usage = usage
         self.served = served
-        self.held = look.held
+        self.held = usage.held
         self.effective = limit.effective
         self.rows: list[tuple[Any, ...]] = []
         self.waits: dict[str, int] = {}
         self.grants: Later | None = None
         self.queued: Later | None = None
-        self.bucket = limit.bucket(look.now)
+        self.bucket = limit.bucket(usage.now)
         self.is_blocked = False
         self.has_taken = False
 
     def fitting(self, weights: Sequence[int]) -> int:
-        """How many of the next in line go now."""
+        """Return how many of the next requests can be granted now."""
         if self.is_blocked:
             return 0
         count = rules.granted(
@@ -244,8 +248,8 @@ class _Line:
         self.is_blocked = count < len(weights)
         return count
 
-    def tell(self) -> None:
-        """Answer with what was granted to, or queued for, those who asked."""
+    def report(self) -> None:
+        """Add what was granted to, or queued for, the calling broker to the result."""
         served = self.served
         for row in self.grants.rows() if self.grants is not None else ():
             lease = Lease._make(row)
@@ -257,52 +261,52 @@ class _Line:
             served.tickets[request] = (ticket, asked_at)
 
     def wait(self, weight: int, within: int | None = None) -> int | None:
-        """How long the rate makes somebody wait; None: longer than they would."""
+        """Return the delay imposed by the rate; None if it exceeds `within`."""
         if self.bucket is None:
             return 0
         most = self.limit.terms.burst_now
-        taken = token_bucket.take(self.bucket, min(weight, most), self.look.now, within)
+        taken = token_bucket.take(self.bucket, min(weight, most), self.usage.now, within)
         if taken is None:
             return None
         self.bucket, self.has_taken = taken[0], True
         return taken[1]
 
 
-def _grant(tx: Tx, line: _Line, wants: list[Want], first_page: Later | None) -> None:
-    """Grant tickets in order, then what is asked just now; the rest gets tickets."""
-    limit, served = line.limit, line.served
+def _grant(tx: Tx, queue: _Queue, wants: list[Want], first_page: Later | None) -> None:
+    """Grant tickets in order, then new requests; the rest get tickets."""
+    limit, served = queue.limit, queue.served
     answer = first_page
     after = 0
-    while line.look.has_line and not line.is_blocked:
+    while queue.usage.has_tickets and not queue.is_blocked:
         rows = (answer or _page(tx, limit.limit_id, after)).rows()
         page = [Ticket._make(row) for row in rows]
-        _grant_tickets(tx, line, page)
+        _grant_tickets(tx, queue, page)
         if len(page) < PAGE:
             break
         after, answer = page[-1].ticket, None
-    late = _grant_wants(line, wants)
-    if line.rows:
-        line.grants = _put(tx, line.rows)
-    if line.has_taken:
-        assert line.bucket is not None
-        params = {"limit_id": limit.limit_id, "level": line.bucket.level,
-                  "level_at": line.bucket.at}  # fmt: skip
+    late = _grant_wants(queue, wants)
+    if queue.rows:
+        queue.grants = _put(tx, queue.rows)
+    if queue.has_taken:
+        assert queue.bucket is not None
+        params = {"limit_id": limit.limit_id, "level": queue.bucket.level,
+                  "level_at": queue.bucket.at}  # fmt: skip
         tx.later("limit_level_put", params)
     if late:
-        _enqueue(tx, line, late)
-    room = line.effective is None or line.held < line.effective
-    served.admits = served.admits or (line.look.has_runs and room and not line.is_blocked)
+        _enqueue(tx, queue, late)
+    free = queue.effective is None or queue.held < queue.effective
+    served.admits = served.admits or (queue.usage.has_runs and free and not queue.is_blocked)
 
 
 def _put(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> Later:
-    """Write leases; one that never was a ticket is the common case, and cheaper by itself."""
+    """Insert leases. The common case, a single lease without a ticket, has a cheaper statement."""
     if len(rows) == 1 and rows[0][0] is None:
         return tx.later("limit_grant_one", dict(zip(_GRANT, rows[0], strict=True)))
     return tx.later("limit_grant_many", batch=rows)
 
 
-def _grant_tickets(tx: Tx, line: _Line, page: Sequence[Ticket]) -> None:
-    limit, served = line.limit, line.served
+def _grant_tickets(tx: Tx, queue: _Queue, page: Sequence[Ticket]) -> None:
+    limit, served = queue.limit, queue.served
     runs = sorted({t.run_id for t in page if t.broker == SNOOZED and t.run_id is not None})
     alive = {row[0] for row in tx.rows("limit_run_alive", {"ids": runs})} if runs else set()
     live: list[Ticket] = []
@@ -311,7 +315,7 @@ def _grant_tickets(tx: Tx, line: _Line, page: Sequence[Ticket]) -> None:
         if limit.capacity and ticket.weight > limit.capacity:
             gone.append((limit.limit_id, ticket.request, "refused"))
             served.brokers.add(ticket.broker)
-        elif ticket.until_at <= line.look.now or (
+        elif ticket.until_at <= queue.usage.now or (
             ticket.broker == SNOOZED and ticket.run_id not in alive
         ):
             gone.append((limit.limit_id, ticket.request, "abandoned"))
@@ -319,15 +323,15 @@ def _grant_tickets(tx: Tx, line: _Line, page: Sequence[Ticket]) -> None:
             live.append(ticket)
     if gone:
         tx.later("ticket_drop_many", batch=gone)
-    going = live[: line.fitting([ticket.weight for ticket in live])]
+    going = live[: queue.fitting([ticket.weight for ticket in live])]
     for ticket in going:
-        mine = ticket.broker == line.broker and ticket.broker != SNOOZED
+        mine = ticket.broker == queue.broker and ticket.broker != SNOOZED
         hold = ticket.lease_us
         if not mine:
             hold = SNOOZED_HOLD_US if ticket.broker == SNOOZED else min(hold, TICKET_US)
             served.brokers.add(ticket.broker)
-        wait = line.waits[ticket.request] = line.wait(ticket.weight) or 0
-        line.rows.append(
+        wait = queue.waits[ticket.request] = queue.wait(ticket.weight) or 0
+        queue.rows.append(
             (ticket.ticket, limit.limit_id, limit.customer, ticket.weight, ticket.broker,
              ticket.holder, ticket.request, ticket.run_id, mine, ticket.asked_at,
              ticket.lease_us, hold, wait)
@@ -338,51 +342,51 @@ def _grant_tickets(tx: Tx, line: _Line, page: Sequence[Ticket]) -> None:
         served.admits = True
 
 
-def _grant_wants(line: _Line, wants: list[Want]) -> list[Want]:
-    """Grant what is asked just now, behind everybody who waits; returns who has to wait."""
-    limit, served = line.limit, line.served
-    fine: list[Want] = []
+def _grant_wants(queue: _Queue, wants: list[Want]) -> list[Want]:
+    """Grant new requests after all tickets. Return those that have to wait."""
+    limit, served = queue.limit, queue.served
+    valid: list[Want] = []
     for want in wants:
         if limit.capacity and want.weight > limit.capacity:
             served.refused[want.request] = "weight"
         elif limit.rate is not None and want.weight > limit.terms.burst_now:
             served.refused[want.request] = "burst"
         else:
-            fine.append(want)
-    count = line.fitting([want.weight for want in fine])
-    for want in fine[:count]:
-        wait = line.wait(want.weight, want.within_us)
+            valid.append(want)
+    count = queue.fitting([want.weight for want in valid])
+    for want in valid[:count]:
+        wait = queue.wait(want.weight, want.within_us)
         if wait is None:
             served.refused[want.request] = "rate"
-            line.held -= want.weight
+            queue.held -= want.weight
             continue
         if limit.capacity is None and (want.run_id is None or wait <= SNOOZE_US):
             served.waits[want.request] = wait
             continue
-        line.waits[want.request] = wait
+        queue.waits[want.request] = wait
         lease_us = want.lease_us or limit.lease_us
-        line.rows.append(
-            (None, limit.limit_id, limit.customer, want.weight, line.broker, want.holder,
+        queue.rows.append(
+            (None, limit.limit_id, limit.customer, want.weight, queue.broker, want.holder,
              want.request, want.run_id, True, want.asked_at, lease_us, lease_us, wait)
         )  # fmt: skip
-    return fine[count:]
+    return valid[count:]
 
 
-def _enqueue(tx: Tx, line: _Line, late: list[Want]) -> None:
-    limit, served = line.limit, line.served
+def _enqueue(tx: Tx, queue: _Queue, late: list[Want]) -> None:
+    limit, served = queue.limit, queue.served
     for want in late:
         if not want.waits:
             served.refused[want.request] = "busy"
     waiting = [want for want in late if want.waits]
     if limit.queue_max is not None and waiting:
         count = int(tx.rows("ticket_count", {"limit_id": limit.limit_id})[0][0])
-        room = max(0, limit.queue_max - count)
-        for want in waiting[room:]:
+        free = max(0, limit.queue_max - count)
+        for want in waiting[free:]:
             served.refused[want.request] = "full"
-        waiting = waiting[:room]
+        waiting = waiting[:free]
     batch = [
-        (limit.limit_id, limit.customer, want.weight, line.broker, want.holder, want.request,
+        (limit.limit_id, limit.customer, want.weight, queue.broker, want.holder, want.request,
          want.run_id, want.lease_us or limit.lease_us, want.asked_at, TICKET_US)
         for want in waiting
     ]  # fmt: skip
-    line.queued = tx.later("ticket_put_many", batch=batch)
+    queue.queued = tx.later("ticket_put_many", batch=batch)

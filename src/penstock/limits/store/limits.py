@@ -1,8 +1,8 @@
-"""Limits: shared slots and rates. Declaring them, turns, renewals, quota errors, upkeep.
+"""Limits: shared slots and rates. Declaration, grants, renewals, quota errors, upkeep.
 
-Every change of holders goes through a turn (`limit_turn`), under the lock of the limit's row;
-renewals need no such lock, because a lease ends only by being deleted. Callers wake
-`Served.channels` after the commit. What people look at is in `limit_reads`.
+Every change of holders goes through a grant transaction (`limit_turn`), under the lock of the
+limit's row. Renewals need no such lock, because a lease ends only by being deleted. Callers wake
+`Served.channels` after the commit. Reads for people are in `limit_reads`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from penstock.limits.store.rows import Lease, Limit, Served, Turn
 
 HISTORY_TRIM: Final = 2 * HISTORY_KEPT
 NOBODY: Final = Turn(broker=SNOOZED)
-"""A turn that only looks after the line."""
+"""A grant transaction without requests: it only serves the queue."""
 
 
 class Quota(NamedTuple):
-    """What a quota error did: how many there were, and how much may be held from now on."""
+    """The result of a quota error: the number of errors so far and the capacity from now on."""
 
     errors: int
     is_new: bool
@@ -34,7 +34,7 @@ class Quota(NamedTuple):
 
 
 def limit_get(tx: Tx, name: str, customer: int = 0) -> Limit | None:
-    """A limit by name."""
+    """Return a limit by name."""
     row = first(tx.rows("limit_get", {"customer": customer, "name": name}))
     return None if row is None else Limit._make(row)
 
@@ -42,7 +42,7 @@ def limit_get(tx: Tx, name: str, customer: int = 0) -> Limit | None:
 def limit_ensure(
     tx: Tx, name: str, terms: LimitTerms, *, customer: int = 0, actor: str = ""
 ) -> Limit:
-    """A limit by name, made with these terms when nobody has made it before."""
+    """Return a limit by name; create it with these terms if it does not exist."""
     found = limit_get(tx, name, customer)
     if found is None:
         tx.rows("limit_add", _params(name, terms, customer, actor, is_declared=False))
@@ -54,7 +54,7 @@ def limit_ensure(
 def limit_declare(
     tx: Tx, name: str, terms: LimitTerms, *, customer: int = 0, actor: str
 ) -> tuple[Limit, Served | None]:
-    """Say how a limit is configured, new or not; a change takes effect at once, in this turn."""
+    """Create or change a limit. A change takes effect at once, in this transaction."""
     rules.name_check(name)
     if tx.rows("limit_add", _params(name, terms, customer, actor, is_declared=True)):
         made = limit_get(tx, name, customer)
@@ -67,8 +67,10 @@ def limit_declare(
 
 
 def limit_alter(tx: Tx, limit_id: int, terms: LimitTerms, *, actor: str) -> tuple[Limit, Served]:
-    """Change how a limit is configured. More capacity is granted at once; with less, nobody is
-    thrown out, and nobody is let in before there is room.
+    """Change a limit's terms.
+
+    More capacity is granted at once. With less capacity, current holders keep their slots and
+    nothing is granted until enough of them are free.
     """
     limit = limit_lock(tx, limit_id)
     if limit is None:
@@ -93,32 +95,32 @@ def limit_alter(tx: Tx, limit_id: int, terms: LimitTerms, *, actor: str) -> tupl
 
 
 def limit_renew_many(tx: Tx, held: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """(lease, token) pairs that are still held, with their new end; the others are lost."""
+    """Renew (lease, token) pairs. Return the new expiry of those still held; others are lost."""
     return {row[0]: row[1] for row in tx.rows("limit_renew_many", batch=sorted(held))}
 
 
 def ticket_renew_many(tx: Tx, broker: str, limit_ids: Sequence[int]) -> set[str]:
-    """A broker answers for its waiters; requests that are missing wait no longer."""
+    """Renew a broker's tickets. Requests that are missing from the result no longer wait."""
     params = {"broker": broker, "ids": sorted(limit_ids), "ticket_us": TICKET_US}
     return {row[0] for row in tx.rows("ticket_renew_many", params)}
 
 
 def ticket_snooze(tx: Tx, limit_id: int, request: str, seconds_us: int) -> bool:
-    """Keep a run's place in line while no process answers for it; False when it has none."""
-    limit_lock(tx, limit_id)  # or a grant on its way would go to the process that stops waiting
+    """Keep a run's ticket while no process waits for it. Return False if it has none."""
+    limit_lock(tx, limit_id)  # else a concurrent grant could go to a process that stops waiting
     params = {"limit_id": limit_id, "request": request, "ticket_us": seconds_us + TICKET_US}
     return bool(tx.rows("ticket_snooze", params))
 
 
 def snoozed_wake(tx: Tx, run_ids: Sequence[int]) -> bool:
-    """Let runs that were just put back start at once when their slot was granted meanwhile."""
+    """Make requeued runs due at once if their slot was granted in the meantime."""
     return bool(run_ids) and bool(tx.rows("limit_run_granted", {"ids": list(run_ids)}))
 
 
 def limit_quota(tx: Tx, limit_id: int, lease: Lease | None = None, *, holder: str = "") -> Quota:
-    """Report that what the limit stands for refused by quota; an adaptive capacity goes down.
+    """Report that the protected resource rejected a call by quota; lowers an adaptive capacity.
 
-    lease: the slot under which it happened; errors of one round lower the capacity once.
+    lease: the slot under which it happened. Errors of one epoch lower the capacity only once.
     """
     limit = limit_lock(tx, limit_id)
     if limit is None:
@@ -144,7 +146,7 @@ def limit_quota(tx: Tx, limit_id: int, lease: Lease | None = None, *, holder: st
 
 
 def limit_quota_of_run(tx: Tx, limit_id: int, run_id: int) -> tuple[int, int]:
-    """(how often a run met the quota of a limit, how long ago it first did)."""
+    """Return (number of quota errors of a run under a limit, microseconds since the first)."""
     count, since, now = one(tx.rows("limit_quota_of_run", {"limit_id": limit_id, "run_id": run_id}))
     return int(count), 0 if since is None else max(0, now - since)
 
@@ -152,9 +154,9 @@ def limit_quota_of_run(tx: Tx, limit_id: int, run_id: int) -> tuple[int, int]:
 def limit_force_release(
     tx: Tx, lease_id: int, *, actor: str, why: str, customer: int | None = None
 ) -> tuple[Lease, Served]:
-    """Take a slot from its holder and hand it on; written down with who and why.
+    """Take a slot from its holder and grant it to the next in the queue; journaled with a reason.
 
-    The holder learns it at its next renewal; until then it may go on, with a stale token.
+    The holder learns of it at its next renewal. Until then it may continue, with a stale token.
     """
     row = first(tx.rows("limit_lease_find", {"lease_id": lease_id}))
     limit = None if row is None else limit_lock(tx, Lease._make(row).limit_id)
@@ -170,12 +172,12 @@ def limit_force_release(
 
 
 def limit_lapsed(tx: Tx, n: int) -> list[int]:
-    """Limits with leases or tickets that ran out; each wants a turn of its own."""
+    """Return limits with expired leases or tickets; each needs a grant transaction of its own."""
     return [row[0] for row in tx.rows("limit_lapsed", {"n": n})]
 
 
 def limit_trim(tx: Tx, n: int) -> int:
-    """Keep the last lines of each limit's history; returns how many were dropped."""
+    """Trim each limit's history to its newest rows. Return the number of deleted rows."""
     long = tx.rows("limit_history_long", {"kept": HISTORY_TRIM, "n": n})
     return sum(
         tx.run("limit_history_trim", {"limit_id": row[0], "kept": HISTORY_KEPT}) for row in long

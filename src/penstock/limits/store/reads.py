@@ -1,4 +1,4 @@
-"""What people look at of limits: holders, the line, waits, what was learned."""
+"""Reads of limits for people: holders, queue, waits, learned capacity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WIDTH = len(Limit._fields)
 
 
 class LimitView(NamedTuple):
-    """A limit with what is held, by how many, how many wait, and how many runs wait for it."""
+    """A limit with its held weight, holders, waiting tickets, and the runs that wait for it."""
 
     limit: Limit
     held: int
@@ -22,7 +22,7 @@ class LimitView(NamedTuple):
 
 
 class Note(NamedTuple):
-    """One line of a limit's history."""
+    """One row of a limit's history."""
 
     entry: int
     holder: str
@@ -38,7 +38,7 @@ class Note(NamedTuple):
 def limit_page(
     tx: Tx, *, customer: int | None = None, name: str | None = None, after: str = "", n: int = 50
 ) -> list[LimitView]:
-    """Limits by name; a bound caller sees those of the house and its own."""
+    """Return limits by name. A tenant sees its own limits and the system's."""
     params = {"customer": customer, "name": name, "after": after, "n": n}
     return [
         LimitView(Limit._make(row[:_WIDTH]), *(int(value) for value in row[_WIDTH:]))
@@ -47,24 +47,24 @@ def limit_page(
 
 
 def limit_holders(tx: Tx, limit_id: int, n: int = 1_000) -> list[Lease]:
-    """Who holds a limit, the longest first."""
+    """Return the holders of a limit, longest-held first."""
     params = {"limit_id": limit_id, "n": n}
     return [Lease._make(row) for row in tx.rows("limit_holders_list", params)]
 
 
 def limit_queue(tx: Tx, limit_id: int, n: int = 1_000) -> list[Ticket]:
-    """Who waits for a limit, in order."""
+    """Return the tickets of a limit, in queue order."""
     params = {"limit_id": limit_id, "n": n}
     return [Ticket._make(row) for row in tx.rows("limit_queue_list", params)]
 
 
 def limit_position(tx: Tx, limit_id: int, request: str) -> int | None:
-    """How many stand before a request in line; None when it does not wait."""
+    """Return the number of requests ahead of this one; None if it is not queued."""
     row = first(tx.rows("limit_position", {"limit_id": limit_id, "request": request}))
     return None if row is None else int(row[0])
 
 
 def limit_history(tx: Tx, limit_id: int, n: int = HISTORY_KEPT) -> list[Note]:
-    """The last waits and holds, the newest first."""
+    """Return the latest waits and holds, newest first."""
     params = {"limit_id": limit_id, "n": min(n, HISTORY_KEPT)}
     return [Note._make(row) for row in tx.rows("limit_history_list", params)]

@@ -1,6 +1,6 @@
-"""What a limit, its holders and its line look like as rows, and what a turn is asked and answers.
+"""Records of limits: their rows, and the input and result of a grant transaction.
 
-Plain records for `limit_turn`, which changes them, and `limit_reads`, which shows them.
+Plain data for `limit_turn`, which writes it, and `limit_reads`, which lists it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ADMIT: Final = "admit"
 
 
 class Limit(NamedTuple):
-    """A limit's row."""
+    """A row of table `limits`."""
 
     limit_id: int
     customer: int
@@ -43,7 +43,7 @@ class Limit(NamedTuple):
 
     @property
     def terms(self) -> LimitTerms:
-        """How it is configured."""
+        """The limit's configuration."""
         return LimitTerms(
             capacity=self.capacity,
             is_adaptive=bool(self.is_adaptive),
@@ -57,12 +57,12 @@ class Limit(NamedTuple):
 
     @property
     def effective(self) -> int | None:
-        """How much may be held now; None: any amount."""
+        """Weight that may be held now; None: unlimited."""
         adaptive = bool(self.is_adaptive)
         return rules.effective(self.capacity, self.learned, self.floor, is_adaptive=adaptive)
 
     def bucket(self, now: int) -> token_bucket.Bucket | None:
-        """Its rate, if it has one."""
+        """Return the limit's rate bucket, or None if it has no rate."""
         if self.rate is None:
             return None
         burst = self.terms.burst_now
@@ -70,7 +70,7 @@ class Limit(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Who holds; since_at: from when on it may be used."""
+    """A held slot. since_at: the time from which it may be used."""
 
     lease_id: int
     limit_id: int
@@ -88,7 +88,7 @@ class Lease(NamedTuple):
 
 
 class Ticket(NamedTuple):
-    """Who waits."""
+    """A request that waits in the queue."""
 
     ticket: int
     weight: int
@@ -102,10 +102,10 @@ class Ticket(NamedTuple):
 
 
 class Want(NamedTuple):
-    """Somebody asks for a slot.
+    """A request for a slot.
 
-    request: names the asking for ever; with `is_repeated` it may have been answered before. waits:
-    whether it gets a ticket when there is no room. within_us: the longest wait for a rate.
+    request: a unique id; with `is_repeated` it may have been answered before. waits: whether the
+    request is queued if no slot is free. within_us: the longest acceptable delay by a rate.
     """
 
     request: str
@@ -120,7 +120,7 @@ class Want(NamedTuple):
 
 
 class Release(NamedTuple):
-    """A holder gives back; good: without having met the quota of what the limit stands for."""
+    """A lease that its holder releases. is_good: no quota error occurred under it."""
 
     lease_id: int
     token: int
@@ -128,14 +128,14 @@ class Release(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """Somebody waits no longer; what was granted to them meanwhile is given back."""
+    """A request that no longer waits. A slot granted to it in the meantime is released."""
 
     request: str
     outcome: str = "abandoned"
 
 
 class Turn(NamedTuple):
-    """What a broker brings to a turn; an empty one only looks after the line."""
+    """The input of a grant transaction; an empty one only serves the queue."""
 
     broker: str
     wants: Sequence[Want] = ()
@@ -146,9 +146,10 @@ class Turn(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Served:
-    """What came of a turn, by request.
+    """The result of a grant transaction, by request.
 
-    waits: microseconds until a rate lets it go; without a lease when a rate is all there is.
+    waits: microseconds until the rate allows the request; it has no lease if the limit is a rate
+    only.
     """
 
     limit: Limit
@@ -163,17 +164,17 @@ class Served:
     admits: bool = False
 
     def tell(self, lease: Lease) -> None:
-        """Answer with a lease; a ticket it was granted for in this very turn is no more."""
+        """Add a lease to the result, and drop the ticket if it was granted in this transaction."""
         self.leases[lease.request] = lease
         self.tickets.pop(lease.request, None)
 
     @property
     def channels(self) -> list[str]:
-        """Whom to wake after the commit: brokers that were granted something, and the admitter."""
+        """Channels to wake after the commit: brokers that were granted a slot, and the admitter."""
         woken = [channel(broker) for broker in sorted(self.brokers)]
         return [*woken, ADMIT] if self.admits else woken
 
 
 def channel(broker: str) -> str:
-    """Where a broker hears that something was granted to it."""
+    """Return the channel on which a broker learns of grants by other processes."""
     return f"limits:{broker}"

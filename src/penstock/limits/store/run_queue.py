@@ -1,13 +1,14 @@
-"""Runs before their limits: they stand in line, take all they need or nothing, and give it back.
+"""Run queues of limits: runs wait for all the slots they need, take all or none, and release them.
 
-A run whose processor needs limits becomes LIMITED when it is due; the admitter gives it a place in
-line (`lines_enter`), and whoever makes room lets the next ones through in the same transaction
-(`lines_promote`). What a run holds are rows of `limit_leases` without a time of their own, from its
-admission to its end or return (`lines_leave`): READY, CLAIMED and RUNNING hold, nothing else does.
+A run whose processor needs limits becomes LIMITED when it is due. The admitter adds it to the
+queues (`lines_enter`), and every transaction that frees capacity admits the next runs
+(`lines_promote`). A run's slots are rows of `limit_leases` without an expiry, from its admission to
+its end or release (`lines_leave`): READY, CLAIMED and RUNNING runs hold slots, all others hold
+none.
 
-Capacity is judged by `core.line` over rows, under the locks of the limits, taken in the order of
-their ids. A transaction confined to a customer cannot see everybody's rows: it only leaves, and
-wakes the admitter, which looks at every line with room (`lines_look`).
+`core.line` decides over capacity, given rows read under the locks of the limits, which are taken in
+id order. A tenant transaction cannot see the rows of other customers: it only leaves the queues and
+wakes the admitter, which checks every queue with free capacity (`lines_look`).
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from penstock.pipelines.declare.limit_needs import LimitNeed, render
 
 ADMIT: Final = "admit"
 WINDOW: Final = 16
-"""For how many heads of a line the other limits they need are locked as well."""
+"""Number of runs at the head of a queue whose other limits are locked as well."""
 ROUNDS: Final = 8
-"""How often a line is looked at again because runs moved from its head to another."""
+"""How often a queue is read again because runs moved from its head to another queue."""
 MOST: Final = 1000
-"""How many of a line go in one transaction; the admitter goes on from there."""
+"""Maximum number of runs admitted per queue and transaction; the admitter continues from there."""
 AGE_PER_CUSTOMER: Final = 5
 
 _Key = tuple[int, str]
 
 
 class Saved(NamedTuple):
-    """The bucket of a limit with a rate: its level, as `core.bucket` counts, when, and its size."""
+    """The bucket of a limit with a rate: level (in `core.bucket` units), time and burst size."""
 
     level: int
     at: Micros
@@ -50,17 +51,17 @@ class Saved(NamedTuple):
 
 @dataclass(slots=True)
 class Promoted:
-    """What became of the heads of some lines."""
+    """The result of admitting runs from some queues."""
 
     runs: int = 0
     pools: set[str] = field(default_factory=set)
     next_us: Micros | None = None
-    """After this time tokens may have come for somebody."""
+    """Microseconds until tokens may suffice for the next run; None if no run waits for tokens."""
     more: bool = False
-    """There may be more to let through: look again."""
+    """Whether more runs may be admissible; call again."""
 
     def add(self, other: Promoted) -> None:
-        """Count another transaction's."""
+        """Add the result of another call."""
         self.runs += other.runs
         self.pools |= other.pools
         self.more |= other.more
@@ -83,11 +84,11 @@ class _New(NamedTuple):
 
 
 def lines_enter(tx: Tx, n: int) -> tuple[int, Promoted]:
-    """Give up to `n` LIMITED runs their places, and let those go for whom there is room."""
-    news = [_New._make(row) for row in tx.rows("line_new", {"n": n})]
-    if not news:
+    """Add up to `n` LIMITED runs to their queues, and admit those with free capacity."""
+    new_runs = [_New._make(row) for row in tx.rows("line_new", {"n": n})]
+    if not new_runs:
         return 0, Promoted()
-    wanted = [(new, _needs(new)) for new in news]
+    wanted = [(new, _needs(new)) for new in new_runs]
     ids = _limit_ids(tx, [(key, need) for _, needs in wanted for key, need in needs.items()])
     rows: list[tuple[int, int, int, int, int, bool]] = []
     marks: list[tuple[int, int]] = []
@@ -99,43 +100,43 @@ def lines_enter(tx: Tx, n: int) -> tuple[int, Promoted]:
             continue
         marks.append((new.run_id, len(own)))
         rows += [
-            (new.run_id, limit, new.customer, weight, new.priority, place == 0)
-            for place, (limit, weight) in enumerate(own)
+            (new.run_id, limit, new.customer, weight, new.priority, index == 0)
+            for index, (limit, weight) in enumerate(own)
         ]
     tx.run("line_put_many", batch=rows)
     tx.run("line_mark_many", batch=marks)
     promoted = lines_promote(tx, {row[1] for row in rows if row[5]})
     promoted.add(_admit(tx, free))
-    return len(news), promoted
+    return len(new_runs), promoted
 
 
 def lines_promote(tx: Tx, limits: Iterable[int]) -> Promoted:
-    """Let the next in line through wherever there is room; safe to call at any time.
+    """Admit the next runs wherever there is free capacity; safe to call at any time.
 
-    Hints to the workers are sent with the commit. Never call it confined to a customer.
+    Hints to workers are sent with the commit. Never call it in a tenant transaction.
     """
-    assert tx.sees_all, "capacity is judged over everybody's rows"
+    assert tx.sees_all, "capacity needs the rows of all customers"
     promoted = Promoted()
     asked = sorted(set(limits))
     if not asked:
         return promoted
     locked = [row[0] for row in tx.rows("line_lock", {"ids": asked, "window": WINDOW})]
-    rooms, buckets = _rooms(tx.rows("line_rooms", {"ids": locked}))
-    # A limit that has since been deleted has no line either.
+    rooms, buckets = _capacities(tx.rows("line_rooms", {"ids": locked}))
+    # A limit that was deleted in the meantime has no queue either.
     asked = [limit for limit in asked if limit in rooms]
     done: dict[int, Waiting] = {}
     for _ in range(ROUNDS):
-        lines = _heads(tx, {limit: _look_at(rooms[limit]) for limit in asked}, done)
+        lines = _heads(tx, {limit: _read_count(rooms[limit]) for limit in asked}, done)
         _lock_more(tx, lines, rooms, buckets)
         judged = line.judge(rooms, lines)
         done.update((w.run_id, w) for w in judged.urgent)
         done.update((w.run_id, w) for w in judged.admitted)
         promoted.add(_admit(tx, [waiting.run_id for waiting in judged.admitted]))
         promoted.add(Promoted(next_us=judged.next_us))
-        _pay(tx, judged.admitted, buckets)
+        _spend_tokens(tx, judged.admitted, buckets)
         if not judged.moved:
             break
-        # Those behind a run that moved to another line may find room in this one.
+        # Runs behind one that moved to another queue may now be admissible in this one.
         tx.run("line_move_many", batch=[(run_id, to) for run_id, _, to in judged.moved])
         asked = sorted({limit for _, limit, _ in judged.moved})
     promoted.more = bool(judged.moved) or any(
@@ -146,7 +147,7 @@ def lines_promote(tx: Tx, limits: Iterable[int]) -> Promoted:
 
 
 def lines_leave(tx: Tx, runs: Sequence[int]) -> None:
-    """Let runs give back what they hold and leave their lines; the next in line go."""
+    """Release the slots of runs and remove them from their queues; the next runs are admitted."""
     if not runs:
         return
     freed = [row[0] for row in tx.rows("line_leave_many", {"ids": sorted(runs)})]
@@ -160,44 +161,44 @@ def lines_leave(tx: Tx, runs: Sequence[int]) -> None:
 
 
 def lines_look(tx: Tx) -> tuple[list[int], Micros | None]:
-    """Limits with somebody in line and room for one more, and when tokens come for the others.
+    """Return limits with queued runs and free capacity, and the wait until tokens arrive elsewhere.
 
-    Without locks: what it answers is where to look closer.
+    Takes no locks: the result is only a hint on which queues to check.
     """
-    rooms, _ = _rooms(tx.rows("line_looks"))
+    rooms, _ = _capacities(tx.rows("line_looks"))
     found = [limit for limit, room in rooms.items() if not room.lacks(1)]
     waits = [wait for room in rooms.values() if (wait := room.wait_us(1))]
     return found, min(waits, default=None)
 
 
 def lines_age(tx: Tx, per_customer: int = AGE_PER_CUSTOMER) -> int:
-    """Raise runs that stood in line for long, and clear away what no run stands for."""
-    urged = tx.run("line_urge", {"after_us": line.URGENT_AFTER})
-    strays = sorted({row[0] for row in tx.rows("line_stray_waiting", {"n": MOST})})
-    lines_leave(tx, strays)
-    return urged + tx.run("line_age", {"per_customer": per_customer}) + len(strays)
+    """Escalate runs that waited long, and delete queue entries without a run. Return how many."""
+    escalated = tx.run("line_urge", {"after_us": line.URGENT_AFTER})
+    orphaned = sorted({row[0] for row in tx.rows("line_stray_waiting", {"n": MOST})})
+    lines_leave(tx, orphaned)
+    return escalated + tx.run("line_age", {"per_customer": per_customer}) + len(orphaned)
 
 
 def lines_repair(tx: Tx) -> int:
-    """Free what is held by runs that are over, or ready where nobody works; returns how many."""
-    strays = sorted({row[0] for row in tx.rows("line_stray_held", {"n": MOST})})
+    """Release slots of ended runs and of ready runs that no worker claims. Return how many."""
+    orphaned = sorted({row[0] for row in tx.rows("line_stray_held", {"n": MOST})})
     params = {"n": MOST, "after_us": line.UNCLAIMED_AFTER}
     idle = sorted({row[0] for row in tx.rows("line_unclaimed", params)})
     if idle:
         tx.run("line_send_back", {"ids": idle})
-    lines_leave(tx, [*strays, *idle])
-    return len(strays) + len(idle)
+    lines_leave(tx, [*orphaned, *idle])
+    return len(orphaned) + len(idle)
 
 
 def lines_pause(tx: Tx) -> int:
-    """Let paused runs leave their lines and give back what they hold; returns how many."""
+    """Remove paused runs from their queues and release their slots. Return how many."""
     paused = [row[0] for row in tx.rows("line_paused")]
     lines_leave(tx, paused)
     return len(paused)
 
 
 class Stand(NamedTuple):
-    """Where a waiting run stands before one of its limits."""
+    """The position of a waiting run in the queue of one of its limits."""
 
     ahead: int
     name: str
@@ -206,12 +207,12 @@ class Stand(NamedTuple):
     lined_at: Micros
     limit_id: int
     most: int | None
-    """How much may be held, None for no bound."""
+    """Weight that may be held; None: unlimited."""
     room: Room
 
 
 class Holder(NamedTuple):
-    """Who holds a limit: a run from its admission to its end, or user code by a lease."""
+    """A holder of a limit: a run from its admission to its end, or user code with a lease."""
 
     holder: str
     run_id: int | None
@@ -224,11 +225,11 @@ class Holder(NamedTuple):
 
 
 def stands_of(tx: Tx, run_id: int, limit: int) -> list[Stand]:
-    """The limits a run waits for, with how many stand before it, counted up to `limit`."""
+    """Return the limits a run waits for, with the number of runs ahead, counted up to `limit`."""
     found = []
     for row in tx.rows("line_of_run", {"run_id": run_id, "limit": limit}):
         ahead, name, weight, is_waiting, lined_at, *rest = row
-        rooms, _ = _rooms([tuple(rest)])
+        rooms, _ = _capacities([tuple(rest)])
         most = effective(rest[1], rest[4], rest[3], is_adaptive=bool(rest[2]))
         place = (ahead, name, weight, bool(is_waiting), lined_at, rest[0], most)
         found.append(Stand(*place, rooms[rest[0]]))
@@ -236,13 +237,13 @@ def stands_of(tx: Tx, run_id: int, limit: int) -> list[Stand]:
 
 
 def holders_of(tx: Tx, limit_id: int, customer: int | None, n: int) -> list[Holder]:
-    """Who holds a limit, longest first; only a customer's own where one is given."""
+    """Return the holders of a limit, longest-held first; of one customer if given."""
     params = {"limit_id": limit_id, "customer": customer, "limit": n}
     return [Holder._make(row) for row in tx.rows("line_holders", params)]
 
 
 def _admit(tx: Tx, runs: Sequence[int]) -> Promoted:
-    """Make runs claimable that hold all they need; the workers of their pools are woken."""
+    """Make runs claimable that hold all their slots, and wake the workers of their pools."""
     batch = [(run_id, encode("run", run_id)) for run_id in sorted(runs)]
     pools = {row[0] for row in tx.rows("line_admit_many", batch=batch)}
     if pools:
@@ -251,10 +252,10 @@ def _admit(tx: Tx, runs: Sequence[int]) -> Promoted:
 
 
 def _needs(new: _New) -> dict[_Key, LimitNeed]:
-    """What one run needs, by owner and name of the limit; the same name twice is taken once."""
+    """Return what a run needs by (owner, name) of the limit; a repeated name counts once."""
     if new.limits is None:
         return {}
-    needs, fills = _kept(new.limits)
+    needs, fills = _stored_needs(new.limits)
     values: dict[str, Any] = dict(fills)
     if new.parameters and any("{" in need.name for need in needs):
         values.update(json.loads(new.parameters))
@@ -274,13 +275,13 @@ def _needs(new: _New) -> dict[_Key, LimitNeed]:
 
 
 @lru_cache(maxsize=1024)
-def _kept(text: str) -> tuple[tuple[LimitNeed, ...], Mapping[str, Any]]:
+def _stored_needs(text: str) -> tuple[tuple[LimitNeed, ...], Mapping[str, Any]]:
     kept = json.loads(text)
     return tuple(read(LimitNeed, need) for need in kept["needs"]), kept.get("defaults", {})
 
 
 def _limit_ids(tx: Tx, wanted: Sequence[tuple[_Key, LimitNeed]]) -> dict[_Key, int]:
-    """The limits by owner and name, made on first sight, with the capacity a declaration says."""
+    """Return limit ids by (owner, name). Creates missing limits, updates declared capacities."""
     needs = dict(wanted)
     if not needs:
         return {}
@@ -292,7 +293,7 @@ def _limit_ids(tx: Tx, wanted: Sequence[tuple[_Key, LimitNeed]]) -> dict[_Key, i
             need.capacity is not None,
         )
         for key, need in sorted(needs.items())
-        if key not in known or _is_other(known[key], need)
+        if key not in known or _capacity_changed(known[key], need)
     ]
     if put:
         tx.run("line_limit_put_many", batch=put)
@@ -301,13 +302,13 @@ def _limit_ids(tx: Tx, wanted: Sequence[tuple[_Key, LimitNeed]]) -> dict[_Key, i
     return {key: row[0] for key, row in known.items()}
 
 
-def _is_other(row: Row, need: LimitNeed) -> bool:
-    """Whether a declaration says another capacity than the one it said before."""
+def _capacity_changed(row: Row, need: LimitNeed) -> bool:
+    """Whether the declared capacity differs from the stored one, which a declaration set."""
     return need.capacity is not None and row[3] != need.capacity and row[4] == "declaration"
 
 
-def _rooms(rows: Iterable[Row]) -> tuple[dict[int, Room], dict[int, Saved]]:
-    """Rooms by limit, and what is saved up of those with a rate."""
+def _capacities(rows: Iterable[Row]) -> tuple[dict[int, Room], dict[int, Saved]]:
+    """Return free capacity by limit, and the buckets of limits with a rate."""
     rooms: dict[int, Room] = {}
     buckets: dict[int, Saved] = {}
     for (limit, capacity, adaptive, floor, learned, rate, burst, level, level_at,
@@ -323,19 +324,19 @@ def _rooms(rows: Iterable[Row]) -> tuple[dict[int, Room], dict[int, Saved]]:
     return rooms, buckets
 
 
-def _look_at(room: Room) -> int:
-    """How many of a line to look at: as many as there is room for, in few different numbers."""
+def _read_count(room: Room) -> int:
+    """Return how many queue heads to read: the free capacity, rounded up to a power of two."""
     most = MOST if room.free is None else room.free
     if room.tokens is not None:
         most = min(most, max(1, int(room.tokens)))
     return 0 if most <= 0 else min(MOST, 1 << (most - 1).bit_length())
 
 
-def _heads(tx: Tx, looks: Mapping[int, int], done: Container[int]) -> dict[int, list[Waiting]]:
-    """The first so many of each line, in order, without those that are done."""
+def _heads(tx: Tx, counts: Mapping[int, int], done: Container[int]) -> dict[int, list[Waiting]]:
+    """Return the first runs of each queue, in order, except those already done."""
     lines: dict[int, list[Waiting]] = {}
-    for n in sorted(set(looks.values()) - {0}):
-        batch = [(limit,) for limit, count in sorted(looks.items()) if count == n]
+    for n in sorted(set(counts.values()) - {0}):
+        batch = [(limit,) for limit, count in sorted(counts.items()) if count == n]
         for limit, run_id, level, needs in tx.rows("line_heads", {"n": n}, batch):
             if run_id not in done:
                 lines.setdefault(limit, []).append(Waiting(run_id, level, _parsed(needs)))
@@ -348,26 +349,26 @@ def _lock_more(
     rooms: dict[int, Room],
     buckets: dict[int, Saved],
 ) -> None:
-    """Learn the room of limits that heads need which came after the locks were taken."""
+    """Lock further limits that queue heads need, and read their free capacity."""
     more = {k for line in lines.values() for w in line for k, _ in w.needs if k not in rooms}
     if not more:
         return
     got = [row[0] for row in tx.rows("line_lock_more", {"ids": sorted(more)})]
-    found, saved = _rooms(tx.rows("line_rooms", {"ids": got}))
+    found, saved = _capacities(tx.rows("line_rooms", {"ids": got}))
     rooms.update(found)
     buckets.update(saved)
 
 
-def _pay(tx: Tx, admitted: Iterable[Waiting], buckets: dict[int, Saved]) -> None:
-    """Take the tokens of those that were let through out of the buckets."""
-    paid: set[int] = set()
+def _spend_tokens(tx: Tx, admitted: Iterable[Waiting], buckets: dict[int, Saved]) -> None:
+    """Take the tokens of admitted runs from the buckets."""
+    spent: set[int] = set()
     for waiting in admitted:
         for limit, weight in waiting.needs:
             if limit in buckets:
                 level, at, burst = buckets[limit]
                 buckets[limit] = Saved(level - min(weight, burst) * TOKEN, at, burst)
-                paid.add(limit)
-    rows = [(limit, *buckets[limit][:2]) for limit in sorted(paid)]
+                spent.add(limit)
+    rows = [(limit, *buckets[limit][:2]) for limit in sorted(spent)]
     tx.run("line_tokens_put_many", batch=rows)
 
 

@@ -1,4 +1,4 @@
--- Views across customers, as one customer may see them.
+-- Overviews across customers, restricted to one customer.
 
 -- name: pause_list_customer
 -- The pauses of a customer and of its configs.
@@ -10,7 +10,7 @@ WHERE (q.scope = 'customer' AND q.subject = :customer)
 ORDER BY q.scope, q.subject LIMIT 1000;
 
 -- name: overview_live_customer
--- What a customer has in the queue and in hand.
+-- A customer's live runs by state and admission.
 SELECT r.state, r.admission, count(*), min(r.scheduled_time) FROM runs r
 WHERE r.customer = :customer GROUP BY r.state, r.admission;
 

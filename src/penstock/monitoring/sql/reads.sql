@@ -1,4 +1,4 @@
--- What people and programs ask: runs, metrics, overview.
+-- Reads for the API, the CLI and metrics: runs, sums, overview.
 
 -- fragment: live_columns
 -- In the order of model.Run.
@@ -34,32 +34,32 @@ JOIN pipelines l ON l.pipeline = p.pipeline
 LEFT JOIN configs f ON f.config_id = h.config_id
 
 -- name: run_get_live
--- A run that has not ended, optionally only within a customer.
+-- A live run, optionally only if it belongs to a customer.
 SELECT {{live_columns}} {{live_joins}}
 WHERE r.run_id = :run_id AND (CAST(:customer AS bigint) IS NULL OR r.customer = :customer);
 
 -- name: run_get_ended
--- A run that has ended, optionally only within a customer.
+-- An ended run, optionally only if it belongs to a customer.
 SELECT {{ended_columns}} {{ended_joins}}
 WHERE h.run_id = :run_id AND (CAST(:customer AS bigint) IS NULL OR h.customer = :customer);
 
 -- name: run_held_get
--- A run as its holder sees it, for transitions from outside.
+-- A live run as its holder sees it, locked, for transitions requested by others.
 SELECT {{held_columns}} FROM runs r {{held_joins}}
 WHERE r.run_id = :run_id AND (CAST(:customer AS bigint) IS NULL OR r.customer = :customer)
 {{pg:FOR UPDATE OF r}};
 
 -- name: run_chain
--- Every attempt of one run: the ended ones.
--- scope: system (the caller checked the run)
+-- The ended attempts of one run, oldest first.
+-- scope: system (the caller has checked the run)
 SELECT {{ended_columns}} {{ended_joins}}
 WHERE h.run_id = :root OR (h.run_id > :root AND h.root_run_id = :root
     AND h.customer = :customer AND h.slot = :slot)
 ORDER BY h.run_id LIMIT 100;
 
 -- name: run_list_live
--- Runs of everybody in the queue or in hand, newest first.
--- scope: system (operator's view)
+-- Live runs of all customers, newest first.
+-- scope: system (operators)
 SELECT {{live_columns}} {{live_joins}}
 WHERE r.run_id < :before
     AND (CAST(:config_id AS bigint) IS NULL OR r.config_id = :config_id)
@@ -69,7 +69,7 @@ WHERE r.run_id < :before
 ORDER BY r.run_id DESC LIMIT :limit;
 
 -- name: run_list_live_customer
--- Runs of one customer in the queue or in hand, newest first.
+-- Live runs of one customer, newest first.
 SELECT {{live_columns}} {{live_joins}}
 WHERE r.customer = :customer AND r.run_id < :before
     AND (CAST(:config_id AS bigint) IS NULL OR r.config_id = :config_id)
@@ -79,8 +79,8 @@ WHERE r.customer = :customer AND r.run_id < :before
 ORDER BY r.run_id DESC LIMIT :limit;
 
 -- name: run_list_ended
--- Ended runs of every customer, newest first.
--- scope: system (operator's view)
+-- Ended runs of all customers, newest first.
+-- scope: system (operators)
 SELECT {{ended_columns}} {{ended_joins}}
 WHERE h.run_id < :before
     AND (CAST(:config_id AS bigint) IS NULL OR h.config_id = :config_id)
@@ -90,7 +90,7 @@ WHERE h.run_id < :before
 ORDER BY h.run_id DESC LIMIT :limit;
 
 -- name: run_list_ended_customer
--- Ended runs of one customer, by slot, newest first; keyset (slot, run id).
+-- Ended runs of one customer by scheduled time, newest first; keyset (slot, run id).
 SELECT {{ended_columns}} {{ended_joins}}
 WHERE h.customer = :customer AND (h.slot, h.run_id) < (:slot_before, :before)
     AND h.slot >= :slot_from AND h.slot < :slot_to
@@ -101,29 +101,29 @@ ORDER BY h.slot DESC, h.run_id DESC LIMIT :limit OFFSET :offset;
 
 -- name: run_progress_get
 -- Live progress of a run.
--- scope: system (the caller checked the run)
+-- scope: system (the caller has checked the run)
 SELECT current_state, stage, percent, worker, pod, region, estimated_completion_at,
     records_extracted, records_transformed, records_loaded, bytes_processed, beat_at
 FROM progress WHERE run_id = :run_id;
 
 -- name: run_cancel_pending [postgres]
--- Take a pending run out of the queue: CLAIMED by nobody, so that finish can end it.
--- scope: system (the caller checked the run)
+-- Remove a pending run from the queue: CLAIMED without a holder, so that finish can end it.
+-- scope: system (the caller has checked the run)
 UPDATE runs SET state = 'CLAIMED', admission = 9, claimed_by = NULL, session_id = NULL,
     token = nextval('token_seq'), state_at = {{now}}
 WHERE run_id = :run_id AND state = 'PENDING' RETURNING token;
 
 -- name: run_cancel_pending [sqlite]
 -- differs because SQLite has no sequences: tokens come from a counter row.
--- scope: system (the caller checked the run)
+-- scope: system (the caller has checked the run)
 UPDATE counters SET value = value + 1 WHERE name = 'token';
 UPDATE runs SET state = 'CLAIMED', admission = 9, claimed_by = NULL, session_id = NULL,
     token = (SELECT value FROM counters WHERE name = 'token'), state_at = {{now}}
 WHERE run_id = :run_id AND state = 'PENDING' RETURNING token;
 
 -- name: run_cancel_ask
--- Ask the holder to stop; it learns so at its next beat.
--- scope: system (the caller checked the run)
+-- Request cancellation; the holder learns of it at its next heartbeat.
+-- scope: system (the caller has checked the run)
 UPDATE runs SET cancel_requested_at = coalesce(cancel_requested_at, {{now}}),
     cancel_requested_by = coalesce(cancel_requested_by, :actor),
     cancel_reason = coalesce(cancel_reason, :reason)
@@ -137,8 +137,8 @@ sum(CASE WHEN h.sla_met THEN 1 ELSE 0 END),
 sum(CASE WHEN h.final_state IN ('FAILED', 'TIMEOUT') THEN 1 ELSE 0 END)
 
 -- name: customer_metrics
--- Sums per provider: whole folded days, the window's ragged edges, and what is not folded yet
--- (found by its end: the plain slot would walk the whole window).
+-- Sums per provider: whole aggregated days, the partial days at both ends of the window, and runs
+-- not aggregated yet (found by end time, because the index on slot would scan the whole window).
 SELECT m.provider, sum(m.runs), sum(m.completed), sum(m.duration_us), sum(m.sla_met),
     sum(m.failed)
 FROM (
@@ -167,18 +167,18 @@ FROM (
 GROUP BY m.provider ORDER BY m.provider;
 
 -- name: overview_live
--- What is in the queue and in hand.
--- scope: system (operator's view)
+-- Live runs by state and admission.
+-- scope: system (operators)
 SELECT r.state, r.admission, count(*), min(r.scheduled_time) FROM runs r
 GROUP BY r.state, r.admission;
 
 -- name: overview_ended
 -- Ended runs by state since a time (whole hours).
--- scope: system (operator's view)
+-- scope: system (operators)
 SELECT final_state, sum(runs), sum(duration_us), sum(sla_breaches) FROM run_sums
 WHERE hour_at >= :since GROUP BY final_state;
 
 -- name: counter_get
 -- A named counter.
--- scope: system (counters belong to nobody)
+-- scope: system (counters have no customer)
 SELECT value FROM counters WHERE name = :name;

@@ -1,9 +1,9 @@
-"""Runs held from outside: found with their leases, locked, for those who hold them.
+"""Runs held by external workers, with their leases and row locks.
 
-A run is held from outside as long as its lease row is there and carries its token; a sweeper takes
-the row of a lease that ran out. Runs are locked in the order of their ids, before their leases, as
-everybody does who ends or sweeps them. A lease may be taken between the look and its renewal: who
-renews has to look at the answer.
+A run is held externally as long as its lease row exists and carries its token; a sweeper deletes
+the row of an expired lease. Runs are locked in id order, before their leases, as in every
+transaction that ends or sweeps them. A lease may be deleted between this read and its renewal, so a
+caller that renews has to check the result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HELD = len(HeldRun._fields)
 
 
 class Outside(NamedTuple):
-    """A run in the hands of somebody outside; `now` is the time to judge it by."""
+    """A run held by an external worker; `now` is the time to compare with `until_at`."""
 
     held: HeldRun
     holder: str
@@ -29,7 +29,7 @@ class Outside(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """Progress as a heartbeat tells it; None leaves what was told before."""
+    """Progress from a heartbeat; None keeps the previous value."""
 
     run_id: int
     current_state: str
@@ -43,14 +43,14 @@ class Beat(NamedTuple):
 
 
 def outside_get_many(tx: Tx, ids: Iterable[int], customer: int | None = None) -> dict[int, Outside]:
-    """Runs held from outside, locked until the transaction ends; the others are missing."""
+    """Return runs held externally, locked until the transaction ends; other ids are missing."""
     rows = tx.rows("outside_get_many", {"ids": sorted(set(ids)), "customer": customer})
     found = [Outside(HeldRun._make(row[:_HELD]), *row[_HELD:]) for row in rows]
     return {one.held.run_id: one for one in found if one.holder and one.held.session_id is None}
 
 
 def run_find_many(tx: Tx, ids: Iterable[int], customer: int | None = None) -> dict[int, Run]:
-    """Runs by id, live or ended."""
+    """Return runs by id, live or ended."""
     wanted = set(ids)
     params = {"ids": sorted(wanted), "customer": customer}
     found = {row[0]: run_of_row(row) for row in tx.rows("run_find_live_many", params)}
@@ -61,7 +61,7 @@ def run_find_many(tx: Tx, ids: Iterable[int], customer: int | None = None) -> di
 
 
 def run_retry_of(tx: Tx, run: Run) -> tuple[int, int] | None:
-    """(run, due) of the next attempt of an ended run, live or ended."""
+    """Return (run, due time) of the next attempt of an ended run, live or ended."""
     customer = customer_get(tx, run.customer_id)
     assert customer is not None
     params = {
@@ -79,5 +79,5 @@ def run_retry_of(tx: Tx, run: Run) -> tuple[int, int] | None:
 
 
 def progress_beat_many(tx: Tx, beats: Sequence[Beat]) -> set[int]:
-    """Write what heartbeats told of runs that the caller holds."""
+    """Write the progress of runs that the caller holds. Return the runs written."""
     return {row[0] for row in tx.rows("progress_beat_many", batch=beats)}

@@ -1,12 +1,12 @@
--- Admission: which pending runs may be claimed. Due, unpaused, unblocked runs that hold their limits
--- carry mark 0.
+-- Admission: which pending runs may be claimed. Runs that are due, not paused, not blocked and hold
+-- their limits have admission 0.
 
 -- fragment: admission_of_due
 CASE WHEN {{is_paused}} THEN 2 WHEN g.is_limited THEN 4 ELSE 0 END
 
 -- name: run_admit_due [postgres]
--- Runs whose time has come take their customer's next turn and become claimable; those that need
--- limits wait for a place in line.
+-- Due runs get their customer's next fair rank and become claimable; those that need limits wait to
+-- be queued.
 -- scope: system (fairness across customers)
 WITH due AS MATERIALIZED (
     SELECT r.run_id, r.customer, r.config_id, p.pipeline, r.scheduled_time, r.pool, r.priority,
@@ -45,7 +45,7 @@ WITH due AS MATERIALIZED (
 SELECT pool, count(*) FROM admitted GROUP BY pool;
 
 -- name: run_admit_due [sqlite]
--- differs because SQLite has no writing CTEs.
+-- differs because SQLite has no data-modifying CTEs.
 -- scope: system (fairness across customers)
 {{staged_table}};
 INSERT INTO temp.staged (source, processor, pool, level, customer, admission)
@@ -75,17 +75,17 @@ SELECT pool, count(*) FROM temp.staged GROUP BY pool;
 SELECT min(scheduled_time) FROM runs WHERE admission = 1;
 
 -- name: admission_look
--- What the admission loop has to come back for: when the next run is due, whether runs wait for a
--- place in line, whether anybody stands in one, and the time.
+-- Input of the admission loop's timer: when the next run is due, whether runs wait to be queued for
+-- limits, whether any run is queued, and the current time.
 -- scope: system (times only)
 SELECT (SELECT min(scheduled_time) FROM runs WHERE admission = 1),
     EXISTS (SELECT 1 FROM runs WHERE admission = 4 AND limits = 0),
     EXISTS (SELECT 1 FROM run_limits WHERE is_waiting), {{now}};
 
 -- name: run_age
--- Waiting ten minutes raises a run by one level; at most :per_customer runs of a customer stand
--- raised at a time, so that an old flood cannot climb past everybody else. Its turn up there is
--- the one the new level is at.
+-- Raise runs by one level per ten minutes of waiting. At most :per_customer runs of a customer are
+-- raised at a time, so that an old backlog cannot overtake all other customers. The run gets the
+-- current fair rank of its new level.
 -- scope: system (fairness across customers)
 UPDATE runs SET level = least(level + 1, 10), pass = coalesce((
     SELECT t.pass FROM turns t WHERE t.pool = runs.pool AND t.level = least(runs.level + 1, 10)
@@ -102,7 +102,7 @@ WHERE run_id IN (
     AND admission = 0;
 
 -- name: run_pause_covered
--- Pending runs that a pause covers stop being claimable; what they hold, `line_leave_many` frees.
+-- Pending runs covered by a pause stop being claimable; `line_leave_many` releases their limits.
 -- scope: system (applies the pauses table)
 UPDATE runs SET admission = 2, state_at = {{now}}
 WHERE admission IN (0, 1, 4) AND EXISTS (SELECT 1 FROM pauses) AND run_id IN (
@@ -122,7 +122,7 @@ WHERE admission = 2 AND run_id IN (
     WHERE NOT {{is_paused}});
 
 -- name: run_unblock_keys
--- The oldest run behind each key moves up once nothing of that key is in front of it.
+-- Admit the oldest blocked run of each ordering key if no run of that key precedes it.
 -- scope: system (ordering keys are internal)
 UPDATE runs SET admission = 1, state_at = {{now}}
 WHERE admission = 3 AND run_id IN (
@@ -133,7 +133,7 @@ WHERE admission = 3 AND run_id IN (
 RETURNING run_id;
 
 -- name: run_blocked_keys
--- Keys whose head is blocked although nothing is in front of it (a missed release).
+-- Ordering keys whose first run is blocked although no run precedes it (a missed release).
 -- scope: system (sweeper)
 SELECT r.ordering_key FROM runs r WHERE r.ordering_key IS NOT NULL
 GROUP BY r.ordering_key
@@ -142,19 +142,19 @@ LIMIT :n;
 
 -- name: pause_put
 -- Pause a config, a customer, a pipeline or everything.
--- scope: system (the caller resolved and checked the subject)
+-- scope: system (the caller has resolved and checked the subject)
 INSERT INTO pauses (scope, subject, paused_at, paused_by, reason)
 VALUES (:scope, :subject, {{now}}, :actor, :reason)
 ON CONFLICT (scope, subject) DO NOTHING RETURNING scope;
 
 -- name: pause_drop
--- Resume.
--- scope: system (the caller resolved and checked the subject)
+-- Delete a pause.
+-- scope: system (the caller has resolved and checked the subject)
 DELETE FROM pauses WHERE scope = :scope AND subject = :subject RETURNING scope;
 
 -- name: pause_list
--- Every pause in force.
--- scope: system (operator's view)
+-- All pauses in force.
+-- scope: system (operators)
 SELECT q.scope, q.subject, q.paused_at, q.paused_by, q.reason, c.customer_id, p.name
 FROM pauses q
 LEFT JOIN customers c ON q.scope = 'customer' AND c.customer = q.subject

@@ -1,7 +1,8 @@
--- The end of a run: one door for completed, failed, timed out and cancelled, from worker and sweeper.
+-- The end of a run: the only statement for completed, failed, timed out and cancelled runs, called
+-- by workers and the sweeper.
 
 -- fragment: gone_columns
--- A hot row and its verdict, as one wide row.
+-- A live row and its result, as one wide row.
 r.run_id, r.customer, r.config_id, r.processor, r.pool, r.flow_id, r.partition, r.mode, r.slot,
 r.scheduled_time, r.priority, r.state, r.session_id, r.claimed_by, r.claimed_at,
 coalesce(r.started_at, {{now}} - x.duration_us) AS started_at, r.token, r.lapses, r.attempt,
@@ -35,8 +36,9 @@ FROM gone g JOIN processors p ON p.processor = g.processor
     LEFT JOIN configs f ON f.config_id = g.config_id
 
 -- fragment: journal_from_gone
--- A claim may be carried by the row of the end: what started was RUNNING, what nobody had claimed
--- (it was cancelled in the queue) was PENDING. A cancel is its asker's, with the reason given.
+-- The entry of the end may include the claim: a run that started was RUNNING, one that was never
+-- claimed (cancelled in the queue) was PENDING. A cancel has the requester as actor, with the
+-- reason given.
 INSERT INTO journal (at, kind, subject, customer, action, actor, from_state, to_state, token, why)
 SELECT g.finished_at, 'run', g.run_id, g.customer, 'ended',
     CASE WHEN g.final_state = 'CANCELLED' THEN coalesce(g.cancel_requested_by, g.actor)
@@ -89,7 +91,7 @@ ON CONFLICT (config_id) DO UPDATE SET last_run_time = excluded.last_run_time,
 
 -- name: run_finish_many [postgres]
 -- End runs whose holder's token is current: history, journal, sums, retry or dead letter, health.
--- scope: system (holders are known by token)
+-- scope: system (by token, known only to the holder)
 -- batch: run_id bigint, token bigint, final_state text, status text, duration_us bigint,
 --   error_type text, error_details text, result text, records bigint, bytes bigint, stages text,
 --   retry_delay_us bigint, retry_max_execution_us bigint, is_dead boolean, is_stale boolean,
@@ -116,7 +118,7 @@ WITH x AS MATERIALIZED (
     FROM retried t
 ), summed AS (
     {{sums_from_gone}}
-), buried AS (
+), dead AS (
     {{dead_from_gone}}
 ), health AS (
     {{health_from_gone}}
@@ -137,8 +139,9 @@ SELECT g.run_id, g.customer, g.config_id, g.is_dead, g.ordering_key,
 FROM gone g;
 
 -- name: run_finish_many [sqlite]
--- differs because SQLite has no writing CTEs: the ended rows are staged in a temporary table.
--- scope: system (holders are known by token)
+-- differs because SQLite has no data-modifying CTEs: the ended rows are staged in a temporary
+-- table.
+-- scope: system (by token, known only to the holder)
 -- batch: run_id bigint, token bigint, final_state text, status text, duration_us bigint,
 --   error_type text, error_details text, result text, records bigint, bytes bigint, stages text,
 --   retry_delay_us bigint, retry_max_execution_us bigint, is_dead boolean, is_stale boolean,
@@ -151,8 +154,8 @@ INSERT INTO temp.gone
 SELECT {{gone_columns}}, NULL
 FROM (SELECT * FROM {{batch}}) AS x CROSS JOIN runs r ON r.run_id = x.run_id
 WHERE r.token = x.token AND r.state IN ('CLAIMED', 'RUNNING');
--- The retry's id is chosen here, so that it can be named later; numbering all rows for the sake of
--- the few that are retried costs more than staging them.
+-- The retry's id is chosen here, so that it can be referenced later. Only retried rows are
+-- numbered, because numbering all rows costs more than staging them.
 UPDATE temp.gone SET retry_run_id = k.id
 FROM (SELECT g.rowid AS place, row_number() OVER (ORDER BY g.rowid) + (
           SELECT coalesce(max(seq), 0) FROM main.sqlite_sequence WHERE name = 'runs') AS id

@@ -1,31 +1,31 @@
--- One leasing mechanism: sessions of built-in processes, and leases of single things.
+-- Leases: sessions of built-in processes, and leases of single subjects.
 
 -- name: session_open
--- A process introduces itself.
--- scope: system (processes serve every customer)
+-- Register a process.
+-- scope: system (processes serve all customers)
 INSERT INTO sessions (boot_id, kind, name, host, pid, pool, slots, started_at, beat_at, until_at)
 VALUES (:boot_id, :kind, :name, :host, :pid, :pool, :slots, {{now}}, {{now}}, {{now}} + :lease_us)
 RETURNING session_id;
 
 -- name: session_beat
--- Renew a session; no row means it lapsed and was swept.
--- scope: system (processes serve every customer)
+-- Renew a session; no row means that it expired and was swept.
+-- scope: system (processes serve all customers)
 UPDATE sessions SET beat_at = {{now}}, until_at = {{now}} + :lease_us, is_draining = :is_draining
 WHERE session_id = :session_id RETURNING until_at;
 
 -- name: session_cancels
--- Runs of a session that somebody asked to cancel.
--- scope: system (processes serve every customer)
+-- Runs of a session with a cancel request.
+-- scope: system (processes serve all customers)
 SELECT run_id, token FROM runs
 WHERE session_id = :session_id AND admission = 9 AND cancel_requested_at IS NOT NULL LIMIT 10000;
 
 -- name: session_close
--- A process leaves; whatever it still held is swept as orphaned.
--- scope: system (processes serve every customer)
+-- End a session; runs it still holds are swept as orphaned.
+-- scope: system (processes serve all customers)
 DELETE FROM sessions WHERE session_id = :session_id;
 
 -- name: session_expire
--- Sessions whose lease ran out end here; their runs become orphans.
+-- End expired sessions; their runs become orphaned.
 -- scope: system (sweeper)
 DELETE FROM sessions WHERE session_id IN (
     SELECT session_id FROM sessions WHERE until_at < {{now}} {{pg:FOR UPDATE SKIP LOCKED}})
@@ -33,7 +33,7 @@ RETURNING session_id, kind, name;
 
 -- name: session_list
 -- Live processes.
--- scope: system (operator's view)
+-- scope: system (operators)
 SELECT s.session_id, s.kind, s.name, s.host, s.pid, p.name, s.slots, s.is_draining, s.started_at,
     s.beat_at, s.until_at,
     (SELECT count(*) FROM runs r WHERE r.session_id = s.session_id AND r.admission = 9)
@@ -48,8 +48,8 @@ WHERE r.admission = 9 AND r.session_id IS NOT NULL
 ORDER BY r.run_id LIMIT :n;
 
 -- name: run_unleased
--- Runs held from outside whose lease is gone. One that ran out still holds: only `lease_expire`
--- ends it, under its lock, so that no run is taken from a holder whose late heartbeat renewed it.
+-- Externally held runs whose lease is gone. An expired lease still holds: only `lease_expire` ends
+-- it, under its lock, so that no run is taken from a holder whose late heartbeat renewed it.
 -- scope: system (sweeper)
 SELECT {{held_columns}} FROM runs r {{held_joins}}
 WHERE r.admission = 9 AND r.session_id IS NULL
@@ -58,7 +58,7 @@ WHERE r.admission = 9 AND r.session_id IS NULL
 ORDER BY r.run_id LIMIT :n;
 
 -- name: run_overdue
--- Running longer than allowed (beyond the grace a worker has to notice it itself).
+-- Runs that exceed their maximum duration, beyond the grace in which workers detect it themselves.
 -- scope: system (sweeper)
 SELECT {{held_columns}} FROM runs r {{held_joins}}
 WHERE r.admission = 9 AND r.state = 'RUNNING'
@@ -66,8 +66,8 @@ WHERE r.admission = 9 AND r.state = 'RUNNING'
 ORDER BY r.run_id LIMIT :n;
 
 -- name: lease_take_many
--- Grant leases; a higher token replaces what an earlier holder left behind.
--- scope: system (leases are known by subject and token)
+-- Grant leases; a higher token replaces a lease left behind by an earlier holder.
+-- scope: system (by subject and token, known only to the holder)
 -- batch: kind text, subject bigint, token bigint, holder text, lease_us bigint
 INSERT INTO leases (kind, subject, token, holder, until_at)
 SELECT batch.kind, batch.subject, batch.token, batch.holder, {{now}} + batch.lease_us
@@ -78,8 +78,8 @@ WHERE leases.token < excluded.token
 RETURNING subject, until_at;
 
 -- name: lease_extend_many
--- Renew leases whose token is current; the rest are lost.
--- scope: system (leases are known by subject and token)
+-- Renew leases whose token is current; the others are lost.
+-- scope: system (by subject and token, known only to the holder)
 -- batch: kind text, subject bigint, token bigint, lease_us bigint
 UPDATE leases SET until_at = {{now}} + batch.lease_us FROM {{batch}}
 WHERE leases.kind = batch.kind AND leases.subject = batch.subject AND leases.token = batch.token
@@ -87,15 +87,15 @@ WHERE leases.kind = batch.kind AND leases.subject = batch.subject AND leases.tok
 RETURNING leases.subject, leases.until_at;
 
 -- name: lease_release_many
--- Give leases back; a late or second release changes nothing.
--- scope: system (leases are known by subject and token)
+-- Release leases; a late or repeated release changes nothing.
+-- scope: system (by subject and token, known only to the holder)
 -- batch: kind text, subject bigint, token bigint
 DELETE FROM leases WHERE (kind, subject, token) IN (
     SELECT batch.kind, batch.subject, batch.token FROM {{batch}})
 RETURNING subject;
 
 -- name: lease_expire
--- Leases that ran out end here; their runs are nobody's any more.
+-- End expired leases; their runs have no holder any more.
 -- scope: system (sweeper)
 DELETE FROM leases WHERE kind = 'run' AND subject IN (
     SELECT subject FROM leases WHERE kind = 'run' AND until_at < {{now}}
@@ -103,13 +103,13 @@ DELETE FROM leases WHERE kind = 'run' AND subject IN (
 RETURNING subject;
 
 -- name: progress_drop_many
--- A run that goes back to the queue does not keep its last holder's progress.
+-- Delete the last holder's progress of runs that return to the queue.
 -- scope: system (the caller just released the runs)
 DELETE FROM progress WHERE run_id {{any ids}};
 
 -- name: progress_put_many
--- Live progress, written only when it changed and only by the current holder.
--- scope: system (holders are known by token)
+-- Write live progress; accepted only from the current holder.
+-- scope: system (by token, known only to the holder)
 -- batch: run_id bigint, token bigint, current_state text, stage text, percent float8, worker text,
 --   pod text, region text, estimated_completion_at bigint, records_extracted bigint,
 --   records_transformed bigint, records_loaded bigint, bytes_processed bigint

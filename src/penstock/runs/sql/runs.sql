@@ -1,15 +1,16 @@
--- Runs: insertion with admission, claim, start, finish, release. The hot path of the product.
+-- Runs: insertion with admission, claim, start, release. The hot path of Penstock.
 
 -- fragment: is_paused
--- Whether a pause covers row `g` (customer, pipeline, config_id); asked once when there are none.
+-- Whether a pause covers row `g` (customer, pipeline, config_id); evaluated once if there are none.
 (EXISTS (SELECT 1 FROM pauses) AND EXISTS (SELECT 1 FROM pauses q WHERE q.scope = 'all'
     OR (q.scope = 'customer' AND q.subject = g.customer)
     OR (q.scope = 'pipeline' AND q.subject = g.pipeline)
     OR (q.scope = 'config' AND q.subject = g.config_id)))
 
 -- fragment: admission_of_given
--- Blocked behind its ordering key, paused, due later, before its limits, or ready. Blocked comes first: a resume would
--- otherwise let it pass the run in front, while a blocked run meets the pause when it is admitted.
+-- Blocked behind its ordering key, paused, due later, waiting for limits, or ready. Blocked comes
+-- first: a resume would otherwise let a run overtake its predecessor, while a blocked run is
+-- checked for pauses when it is admitted.
 CASE
     WHEN g.ordering_key IS NOT NULL AND ({{earlier_in_batch}}
         OR (SELECT o.run_id FROM runs o WHERE o.ordering_key = g.ordering_key LIMIT 1)
@@ -24,7 +25,7 @@ END
 g.ord IN (SELECT ord FROM behind)
 
 -- fragment: earlier_in_batch [sqlite]
--- differs because a look-up by index is cheaper here than sorting the batch.
+-- differs because an index lookup is cheaper here than sorting the batch.
 EXISTS (SELECT 1 FROM temp.given e WHERE e.ordering_key = g.ordering_key AND e.ord < g.ord)
 
 -- fragment: insert_columns
@@ -34,8 +35,8 @@ ordering_key, parameters, correlation_id, parent_run_id, root_run_id, stales,
 trigger_source, trigger_message_id, created_at
 
 -- fragment: turn_base [postgres]
--- The turn row `g` counts on from: its customer's last one, locked, or the clock. `g` comes in
--- line (sorted), so that two transactions lock the same customers in the same order.
+-- The fair rank that row `g` continues from: its customer's last one, locked, or the clock. Rows
+-- `g` are sorted, so that two transactions lock the same customers in the same order.
 greatest(coalesce(g.clock, 0), coalesce((SELECT t.pass FROM turns t WHERE t.pool = g.pool
     AND t.level = g.priority AND t.customer = g.customer FOR UPDATE), 0))
 
@@ -43,20 +44,21 @@ greatest(coalesce(g.clock, 0), coalesce((SELECT t.pass FROM turns t WHERE t.pool
 LEFT JOIN turns k ON k.pool = g.pool AND k.level = g.priority AND k.customer = 0
 
 -- fragment: staged_table [sqlite]
--- Runs about to be admitted. place: counts in line, where a customer's rows follow each other;
--- source: the row it is made from; late: its place among those that share the catch-up rate.
+-- Runs to be admitted. place: position in sort order, where a customer's rows are adjacent; source:
+-- the row it is made from; late: its position among those that share the catch-up rate.
 CREATE TEMP TABLE IF NOT EXISTS staged (
     place integer PRIMARY KEY, source integer, processor integer, pool integer, level integer,
     customer integer, admission integer, late integer);
 DELETE FROM temp.staged
 
 -- fragment: line_of_staged [sqlite]
--- By admission, pool, level and customer, as columns of the SELECT that fills `staged`.
+-- Sort order of `staged`: admission, pool, level and customer, as columns of the SELECT that fills
+-- it.
 6, 3, 4, 5
 
 -- fragment: seats_from_staged [sqlite]
--- Takes `staged` in line and moves each customer's turn on, from its last one or the clock. A sort
--- and this are half the cost of numbering rows by a window.
+-- Reads `staged` in order and advances each customer's fair rank, from its last one or the clock.
+-- Sorting plus this costs half as much as numbering the rows with a window function.
 CREATE TEMP TABLE IF NOT EXISTS seats (
     pool integer, level integer, customer integer, pass integer, last integer,
     PRIMARY KEY (pool, level, customer)) WITHOUT ROWID;
@@ -76,18 +78,20 @@ temp.seats u ON p.admission = 0 AND u.pool = p.pool AND u.level = p.level
     AND u.customer = p.customer
 
 -- fragment: turn_of_staged [sqlite]
--- The turn of staged row `p` with seat `u`: the last of its customer's has the turn just given out.
+-- The fair rank of staged row `p` with seat `u`: the customer's last row has the rank just
+-- assigned.
 coalesce(u.pass - u.last + p.place, 0)
 
 -- fragment: tally_table [sqlite]
--- base: the last id given to a run so far.
+-- base: the highest run id used so far.
 CREATE TEMP TABLE IF NOT EXISTS tally (what text PRIMARY KEY, n integer) WITHOUT ROWID;
 REPLACE INTO temp.tally
 SELECT 'base', coalesce(max(seq), 0) FROM main.sqlite_sequence WHERE name = 'runs'
 
 -- fragment: seat_given [postgres]
--- Takes the CTE `given`; leaves `seated`, judged and with their turns. Turns are locked in order and found by their key, so
--- that no plan, however wrong its estimates, joins the batch with itself.
+-- Reads the CTE `given` and yields `seated`, with admission and fair ranks. Rank rows are locked in
+-- order and found by key, so that no plan, however wrong its estimates, joins the batch with
+-- itself.
 behind AS MATERIALIZED (
     SELECT b.ord FROM (
         SELECT g.ord, row_number() OVER (PARTITION BY g.ordering_key ORDER BY g.ord) AS place
@@ -131,7 +135,7 @@ noted AS (
 )
 
 -- fragment: insert_given [sqlite]
--- Takes the temporary table `given` (ord counts from 1); ids follow its order.
+-- Reads the temporary table `given` (ord counts from 1); ids follow its order.
 {{tally_table}};
 {{staged_table}};
 INSERT INTO temp.staged (source, processor, pool, level, customer, admission)
@@ -155,7 +159,7 @@ ON CONFLICT DO NOTHING;
 {{note_runs}}
 
 -- fragment: note_runs [sqlite]
--- Nobody else writes meanwhile: what lies behind the base was inserted here.
+-- There is no other writer, so all ids above the base were inserted here.
 INSERT INTO journal (at, kind, subject, customer, action, actor, to_state, why)
 SELECT r.created_at, 'run', r.run_id, r.customer, 'created', :actor, 'PENDING', r.trigger_source
 FROM temp.tally b CROSS JOIN runs r ON r.run_id > b.n WHERE b.what = 'base';
@@ -189,7 +193,7 @@ SELECT batch.ord, batch.customer, batch.config_id, batch.processor, p.pool, p.pi
 FROM {{batch}} JOIN processors p ON p.processor = batch.processor
 
 -- name: run_insert_many [postgres]
--- Insert runs, each judged ready, later, paused or blocked; answer their ids in batch order.
+-- Insert runs as ready, later, paused, blocked or limited. Returns their ids in batch order.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint, processor bigint, config_id bigint, flow_id bigint, partition text,
 --   mode text, slot bigint, scheduled_time bigint, priority smallint, attempt smallint,
@@ -207,7 +211,8 @@ WITH given AS MATERIALIZED (
 SELECT run_id, admission FROM inserted ORDER BY run_id;
 
 -- name: run_insert_many [postgres one]
--- differs because a single run takes its turn by one upsert: nobody's place in a batch is counted. A third less time.
+-- differs because a single run gets its fair rank by one upsert, without numbering a batch. A third
+-- less time.
 -- scope: system (the batch names its customers)
 WITH given AS MATERIALIZED (
     {{given_from_batch}}
@@ -231,7 +236,7 @@ WITH given AS MATERIALIZED (
 SELECT run_id, admission FROM inserted;
 
 -- name: run_insert_many [sqlite]
--- differs because SQLite has no writing CTEs: rows are staged in temporary tables.
+-- differs because SQLite has no data-modifying CTEs: rows are staged in temporary tables.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint, processor bigint, config_id bigint, flow_id bigint, partition text,
 --   mode text, slot bigint, scheduled_time bigint, priority smallint, attempt smallint,
@@ -246,7 +251,7 @@ SELECT r.run_id, r.admission FROM temp.tally b CROSS JOIN runs r ON r.run_id > b
 WHERE b.what = 'base' ORDER BY r.run_id;
 
 -- name: ordering_key_lock_many [postgres]
--- Serialize insertion and release per ordering key; taken before the statement that looks.
+-- Serialize insertion and release per ordering key; taken before the statement that reads.
 -- scope: system (a lock, no rows)
 -- batch: ordering_key text
 SELECT pg_advisory_xact_lock(hashtextextended(k.ordering_key, 7))
@@ -259,7 +264,7 @@ FROM (SELECT DISTINCT ordering_key FROM {{batch}} ORDER BY ordering_key) AS k;
 SELECT 1 WHERE FALSE;
 
 -- fragment: held_columns
--- What a holder (worker, sweeper) needs of a run, in the order of model.HeldRun.
+-- The columns a holder (worker, sweeper) needs, in the order of model.HeldRun.
 r.run_id, r.token, r.state, r.customer, c.customer_id, r.config_id, r.processor, r.flow_id,
 r.partition, r.mode, r.slot, r.scheduled_time, r.priority, r.pool, r.level, r.pass, r.attempt, r.lapses, r.stales,
 r.max_execution_us, r.sla_us, r.ordering_key, coalesce(r.parameters, f.parameters),
@@ -275,12 +280,12 @@ JOIN processors p ON p.processor = r.processor
 LEFT JOIN configs f ON f.config_id = r.config_id
 
 -- name: run_claim [postgres]
--- Take the next ready runs of a pool: level, then fair turn, then age.
--- Found again by an array of ids, not by a join: a plan made while the queue was empty would walk
--- all of it once it has filled (measured: a tenth of the rate).
--- A session that was swept takes nothing: its worker may be long in coming. The lock keeps sweepers
--- off until the claim is there to be swept as well; it does not hinder the beat.
--- scope: system (a worker serves every customer; a bound key adds :customer)
+-- Claim the next ready runs of a pool: by level, then fair rank, then age. Rows are found by an
+-- array of ids, not by a join: a plan made while the queue was empty would scan all of it once it
+-- has filled (measured: a tenth of the rate). A session that was swept claims nothing, because its
+-- worker may be gone for long. The lock keeps sweepers away until the claim itself can be swept; it
+-- does not block heartbeats.
+-- scope: system (workers serve all customers; a tenant's key adds :customer)
 WITH alive AS MATERIALIZED (
     SELECT session_id FROM sessions WHERE session_id = :session_id FOR KEY SHARE
 ), picked AS MATERIALIZED (
@@ -302,7 +307,7 @@ ORDER BY r.level DESC, r.pass, r.run_id;
 
 -- name: run_claim [sqlite]
 -- differs because SQLite has no sequences: tokens come from a counter row.
--- scope: system (a worker serves every customer; a bound key adds :customer)
+-- scope: system (workers serve all customers; a tenant's key adds :customer)
 CREATE TEMP TABLE IF NOT EXISTS picked (
     rank integer PRIMARY KEY, run_id integer, at integer);
 DELETE FROM temp.picked;
@@ -324,8 +329,8 @@ SELECT {{held_columns}} FROM temp.picked k CROSS JOIN runs r ON r.run_id = k.run
 ORDER BY k.rank;
 
 -- name: run_claim_by_id [postgres]
--- Take one given run when it is ready, so that a broker may dispatch workers.
--- scope: system (a worker serves every customer; a bound key adds :customer)
+-- Claim one given run if it is ready, so that a broker can dispatch workers.
+-- scope: system (workers serve all customers; a tenant's key adds :customer)
 WITH picked AS MATERIALIZED (
     SELECT run_id FROM runs WHERE run_id = :run_id AND admission = 0
         AND (CAST(:customer AS bigint) IS NULL OR customer = :customer)
@@ -341,7 +346,7 @@ SELECT {{held_columns}} FROM r {{held_joins}};
 
 -- name: run_claim_by_id [sqlite]
 -- differs because SQLite has no sequences: tokens come from a counter row.
--- scope: system (a worker serves every customer; a bound key adds :customer)
+-- scope: system (workers serve all customers; a tenant's key adds :customer)
 UPDATE counters SET value = value + 1 WHERE name = 'token';
 UPDATE runs SET state = 'CLAIMED', admission = 9, session_id = :session_id,
     claimed_by = :claimed_by, claimed_at = {{now}}, state_at = {{now}},
@@ -352,13 +357,13 @@ SELECT {{held_columns}} FROM runs r {{held_joins}}
 WHERE r.run_id = :run_id AND changes() = 1;
 
 -- name: run_count_ready
--- How many runs of a pool could be claimed now (bounded look).
--- scope: system (operator's view)
+-- Count the runs of a pool that can be claimed now, up to a limit.
+-- scope: system (operators)
 SELECT count(*) FROM (
     SELECT 1 FROM runs WHERE admission = 0 AND pool = :pool LIMIT :limit) AS ready;
 
 -- name: fair_clock_raise
--- The clock of a pool and level follows the turns claimed; it never goes back.
+-- Advance the fairness clock of a pool and level to the claimed ranks; it never goes back.
 -- scope: system (fairness across customers)
 -- batch: pool bigint, level smallint, pass bigint
 INSERT INTO turns (pool, level, customer, pass)
@@ -367,15 +372,15 @@ ON CONFLICT (pool, level, customer) DO UPDATE SET pass = excluded.pass
 WHERE turns.pass < excluded.pass;
 
 -- fragment: ids_known [postgres]
--- The ids once more, as an array: no plan, however old, then walks the whole queue.
+-- The ids again, as an array, so that no plan, however old, scans the whole queue.
 AND runs.run_id = ANY(:b_run_id::bigint[])
 
 -- fragment: ids_known [sqlite]
 AND TRUE
 
 -- name: run_start_many
--- CLAIMED becomes RUNNING for holders whose token is current.
--- scope: system (holders are known by token)
+-- Mark CLAIMED runs RUNNING for holders whose token is current.
+-- scope: system (by token, known only to the holder)
 -- batch: run_id bigint, token bigint
 UPDATE runs SET state = 'RUNNING', started_at = {{now}}, state_at = {{now}}
 FROM {{batch}}
@@ -383,8 +388,8 @@ WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.token = batch.token AND 
 RETURNING runs.run_id;
 
 -- name: run_release_many
--- A holder gives runs back untouched (drain) or snoozes them; attempts are not counted.
--- scope: system (holders are known by token)
+-- Put runs back into the queue, untouched (drain) or snoozed; attempts are not counted.
+-- scope: system (by token, known only to the holder)
 -- batch: run_id bigint, token bigint, delay_us bigint
 UPDATE runs SET state = 'PENDING', admission = 1, scheduled_time = {{now}} + batch.delay_us,
     session_id = NULL, claimed_by = NULL, claimed_at = NULL, started_at = NULL, state_at = {{now}}
@@ -394,7 +399,7 @@ WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.token = batch.token
 RETURNING runs.run_id, runs.limits;
 
 -- name: run_lapse_many
--- CLAIMED runs whose lease expired go back to the queue; the lapse counts.
+-- Put CLAIMED runs with an expired lease back into the queue; the lapse counts.
 -- scope: system (sweeper)
 -- batch: run_id bigint, token bigint
 UPDATE runs SET state = 'PENDING', admission = 1, session_id = NULL, claimed_by = NULL,
@@ -404,7 +409,7 @@ WHERE runs.run_id = batch.run_id {{ids_known}} AND runs.token = batch.token AND 
 RETURNING runs.run_id, runs.limits;
 
 -- name: run_again_lock [postgres]
--- One at a time tries a run again; taken before the statements that look. No topic has number -1.
+-- Serialize retries of a run; taken before the statements that read it. No topic has key -1.
 -- scope: system (a lock, no rows)
 SELECT pg_advisory_xact_lock(-1, CAST(:run_id % 1024 AS integer));
 

@@ -1,7 +1,7 @@
 """Admission: due, unpaused, unblocked runs become claimable; ageing; pause and resume.
 
-Claiming is a plain index scan because all judgement happens here, in set-based statements that any
-number of replicas may run at once.
+All checks happen here, in set-based statements that any number of replicas may run at once, so that
+claiming is a plain index scan.
 """
 
 from __future__ import annotations
@@ -27,29 +27,32 @@ class Pause(NamedTuple):
 
 
 def run_admit_due(tx: Tx, n: int) -> dict[int, int]:
-    """Make up to `n` due runs claimable; returns how many per pool."""
+    """Make up to `n` due runs claimable. Return how many per pool."""
     return dict(tx.rows("run_admit_due", {"n": n}))
 
 
 def admission_look(tx: Tx) -> tuple[int | None, bool, bool, int]:
-    """When the next run is due, whether runs wait for a place in line, whether any has one, now."""
-    next_at, has_new, has_line, now = one(tx.rows("admission_look"))
-    return next_at, bool(has_new), bool(has_line), now
+    """Return (next due time, whether runs wait to be queued, whether runs are queued, now).
+
+    "Queued" refers to the run queues of limits.
+    """
+    next_at, has_new, has_queue, now = one(tx.rows("admission_look"))
+    return next_at, bool(has_new), bool(has_queue), now
 
 
 def run_next_due_at(tx: Tx) -> int | None:
-    """When the next waiting run becomes due."""
+    """Return when the next waiting run becomes due."""
     row = first(tx.rows("run_next_due_at"))
     return None if row is None else row[0]
 
 
 def run_age(tx: Tx, per_customer: int = AGE_PER_CUSTOMER) -> int:
-    """Raise runs that waited another ten minutes by one level; returns how many."""
+    """Raise runs that waited another ten minutes by one level. Return how many."""
     return tx.run("run_age", {"per_customer": per_customer})
 
 
 def pause_put(tx: Tx, scope: str, subject: int, actor: str, reason: str) -> bool:
-    """Pause something and what waits of it; False when it was paused before."""
+    """Pause a subject and its waiting runs. Return False if it was already paused."""
     params = {"scope": scope, "subject": subject, "actor": actor, "reason": reason}
     is_new = bool(tx.rows("pause_put", params))
     _pause_covered(tx)
@@ -57,19 +60,19 @@ def pause_put(tx: Tx, scope: str, subject: int, actor: str, reason: str) -> bool
 
 
 def pause_drop(tx: Tx, scope: str, subject: int) -> bool:
-    """Resume something; False when it was not paused."""
+    """Resume a subject. Return False if it was not paused."""
     was_paused = bool(tx.rows("pause_drop", {"scope": scope, "subject": subject}))
     tx.run("run_resume_uncovered")
     return was_paused
 
 
 def pauses_apply(tx: Tx) -> int:
-    """Repair runs that slipped past a pause or a resume; returns how many."""
+    """Repair runs that missed a concurrent pause or resume. Return how many."""
     return _pause_covered(tx) + tx.run("run_resume_uncovered")
 
 
 def _pause_covered(tx: Tx) -> int:
-    """Put covered runs aside; a paused run holds no limit, or others would wait for a person."""
+    """Pause covered runs; they release their limits, so that no other run waits for a resume."""
     covered = tx.run("run_pause_covered")
     if covered:
         lines_pause(tx)
@@ -77,7 +80,7 @@ def _pause_covered(tx: Tx) -> int:
 
 
 def pause_list(tx: Tx, customer: int | None = None) -> list[Pause]:
-    """Every pause in force; or a customer's own and those of its configs."""
+    """Return all pauses in force; for a customer, its own and those of its configs."""
     if customer is None:
         return [Pause._make(row) for row in tx.rows("pause_list")]
     rows = tx.rows("pause_list_customer", {"customer": customer})
@@ -85,5 +88,5 @@ def pause_list(tx: Tx, customer: int | None = None) -> list[Pause]:
 
 
 def blocked_keys(tx: Tx, n: int) -> list[str]:
-    """Ordering keys whose head is blocked with nothing in front (a missed release)."""
+    """Return ordering keys whose first run is blocked by nothing (a missed release)."""
     return [row[0] for row in tx.rows("run_blocked_keys", {"n": n})]

@@ -1,6 +1,7 @@
-"""Ending runs with everything that follows: completions, alerts, configs that fail too often.
+"""End runs with everything that follows from it.
 
-The one call for whoever ends runs (worker, sweeper, API). All of it commits with the end itself.
+Worker, sweeper and API all end runs through this module. Subjects above it (completions of flows,
+health of configs) are connected to `runs.hooks.on_finished`. Everything commits in one transaction.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from penstock.runs.store.runs import (
 
 
 def run_end_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
-    """End runs whose token is current; what is missing in the answer was stale."""
+    """End runs whose token is current. Runs with a stale token are missing from the result."""
     finished = run_finish_many(tx, finishes)
     if finished:
         on_finished(tx, finished)
@@ -29,7 +30,7 @@ def run_end_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
 
 
 def run_cancel(tx: Tx, run_id: int, who: str, reason: str) -> None:
-    """Cancel a waiting run, ask the holder of another."""
+    """Cancel a pending run, or request cancellation from the holder of a running one."""
     held = run_held_get(tx, run_id)
     if held is None:
         return

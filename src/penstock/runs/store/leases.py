@@ -1,8 +1,8 @@
-"""Leases: who holds what until when, judged by the database's clock.
+"""Leases: which holder owns what and until when, by the database's clock.
 
-A built-in process renews one session row; a thing held from outside has a lease row of its own.
-Both carry fencing tokens: a holder whose token is stale can change nothing. Sweepers find what
-lapsed; any number of them may look at once.
+A built-in process renews one session row; a run held externally has its own lease row. Both carry
+fencing tokens: a holder with a stale token can change nothing. Any number of sweepers may look for
+expired leases at the same time.
 """
 
 from __future__ import annotations
@@ -32,75 +32,78 @@ class Session(NamedTuple):
 
 
 def session_open(tx: Tx, params: dict[str, Any]) -> int:
-    """Introduce a process (boot_id, kind, name, host, pid, pool, slots, lease_us)."""
+    """Insert a session and return its id.
+
+    params: boot_id, kind, name, host, pid, pool, slots, lease_us.
+    """
     return int(one(tx.rows("session_open", params))[0])
 
 
 def session_beat(tx: Tx, session_id: int, lease_us: int, *, is_draining: bool = False) -> bool:
-    """Renew a session; False when it lapsed and was swept."""
+    """Renew a session. Return False if it expired and a sweeper deleted it."""
     params = {"session_id": session_id, "lease_us": lease_us, "is_draining": is_draining}
     return first(tx.rows("session_beat", params)) is not None
 
 
 def session_cancels(tx: Tx, session_id: int) -> list[tuple[int, int]]:
-    """(run, token) that somebody asked this session to cancel."""
+    """Return (run, token) of this session's runs that have a cancel request."""
     return [(row[0], row[1]) for row in tx.rows("session_cancels", {"session_id": session_id})]
 
 
 def session_close(tx: Tx, session_id: int) -> None:
-    """End a session."""
+    """Delete a session."""
     tx.run("session_close", {"session_id": session_id})
 
 
 def session_expire(tx: Tx) -> list[tuple[int, str, str]]:
-    """End sessions whose lease ran out: (id, kind, name)."""
+    """Delete expired sessions. Return (id, kind, name) of each."""
     return [(row[0], row[1], row[2]) for row in tx.rows("session_expire")]
 
 
 def session_list(tx: Tx) -> list[Session]:
-    """Live processes."""
+    """Return live processes."""
     return [
         Session._make(row)._replace(is_draining=bool(row[7])) for row in tx.rows("session_list")
     ]
 
 
 def run_orphans(tx: Tx, n: int) -> list[HeldRun]:
-    """Held runs whose session is gone."""
+    """Return held runs whose session is gone."""
     return [HeldRun._make(row) for row in tx.rows("run_orphans", {"n": n})]
 
 
 def run_unleased(tx: Tx, n: int) -> list[HeldRun]:
-    """Runs held from outside (no session) whose lease is gone."""
+    """Return externally held runs (no session) whose lease is gone."""
     return [HeldRun._make(row) for row in tx.rows("run_unleased", {"n": n})]
 
 
 def run_overdue(tx: Tx, n: int, grace_us: int) -> list[HeldRun]:
-    """Runs beyond their maximum duration by more than the grace."""
+    """Return runs that exceed their maximum duration by more than the grace period."""
     return [HeldRun._make(row) for row in tx.rows("run_overdue", {"n": n, "grace_us": grace_us})]
 
 
 def lease_take_many(tx: Tx, rows: Sequence[tuple[str, int, int, str, int]]) -> dict[int, int]:
-    """Grant (kind, subject, token, holder, lease_us); returns expiry by subject."""
+    """Insert leases (kind, subject, token, holder, lease_us). Return expiry by subject."""
     return dict(tx.rows("lease_take_many", batch=rows))
 
 
 def lease_extend_many(tx: Tx, rows: Sequence[tuple[str, int, int, int]]) -> dict[int, int]:
-    """Renew (kind, subject, token, lease_us); what is missing in the answer is lost."""
+    """Renew leases (kind, subject, token, lease_us). Lost leases are missing from the result."""
     return dict(tx.rows("lease_extend_many", batch=rows))
 
 
 def lease_release_many(tx: Tx, rows: Sequence[tuple[str, int, int]]) -> set[int]:
-    """Give (kind, subject, token) back; a late release changes nothing."""
+    """Delete leases by (kind, subject, token). A late release changes nothing."""
     return {row[0] for row in tx.rows("lease_release_many", batch=rows)}
 
 
 def lease_expire(tx: Tx) -> int:
-    """End leases that ran out; until then a late heartbeat renews them."""
+    """Delete expired leases. Until then, a late heartbeat still renews them."""
     return len(tx.rows("lease_expire"))
 
 
 def progress_put_many(tx: Tx, rows: Sequence[tuple[int, int, Progress]]) -> set[int]:
-    """Write (run, token, progress); only the current holder's is taken, the last one of a batch."""
+    """Write (run, token, progress) for current tokens only; the last row per run and token wins."""
     rows = list({row[:2]: row for row in rows}.values())
     batch = [
         (
@@ -114,7 +117,7 @@ def progress_put_many(tx: Tx, rows: Sequence[tuple[int, int, Progress]]) -> set[
 
 
 def progress_get(tx: Tx, run_id: int) -> tuple[Progress, int] | None:
-    """(progress, last heartbeat) of a run."""
+    """Return (progress, last heartbeat) of a run."""
     row = first(tx.rows("run_progress_get", {"run_id": run_id}))
     if row is None:
         return None

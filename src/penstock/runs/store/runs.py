@@ -1,8 +1,7 @@
 """Runs: the durable queue. Insert, claim, start, finish, release, cancel, read.
 
-Every transition is compare-and-set on (state, token): a caller whose token is stale changes nothing
-and learns so from what is missing in the answer. `run_finish_many` is the one door through which a
-run ends, whoever ends it.
+Every transition is a compare-and-set on (state, token): a caller with a stale token changes nothing
+and finds its run missing from the result. `run_finish_many` is the only code path that ends runs.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ FAR_FUTURE = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Who claims what: `start` marks the runs RUNNING at once, because they will start at once."""
+    """What to claim, and for whom. `start` marks the runs RUNNING because they start at once."""
 
     pool: int
     processors: Sequence[int]
@@ -32,7 +31,7 @@ class Claim:
 
 
 def run_insert_many(tx: Tx, runs: Sequence[NewRun], actor: str) -> list[int]:
-    """Create runs in order; returns their ids (fewer when a slot had started before)."""
+    """Insert runs in order. Return their ids (fewer if an occurrence had already started)."""
     keys = sorted({run.ordering_key for run in runs if run.ordering_key is not None})
     if keys:
         tx.run("ordering_key_lock_many", batch=[(key,) for key in keys])
@@ -43,7 +42,7 @@ def run_insert_many(tx: Tx, runs: Sequence[NewRun], actor: str) -> list[int]:
 
 
 def run_claim(tx: Tx, claim: Claim) -> list[HeldRun]:
-    """Take the next ready runs of a pool, in order of level, fair turn and age."""
+    """Claim the next ready runs of a pool, in order of level, fair rank and age."""
     rows = tx.rows(
         "run_claim",
         {
@@ -62,7 +61,7 @@ def run_claim(tx: Tx, claim: Claim) -> list[HeldRun]:
 def run_claim_by_id(
     tx: Tx, run_id: int, claimed_by: str, session_id: int | None = None, customer: int | None = None
 ) -> HeldRun | None:
-    """Take one given run when it is ready; None when it is not, or somebody else has it."""
+    """Claim one given run. Return None if it is not ready or already claimed."""
     params = {
         "run_id": run_id,
         "claimed_by": claimed_by,
@@ -74,21 +73,23 @@ def run_claim_by_id(
 
 
 def fair_clock_raise(tx: Tx, claimed: Iterable[HeldRun]) -> None:
-    """Let the clocks follow the turns that were claimed; call at most some ten times a second."""
+    """Advance the fairness clocks to the claimed ranks. Call at most about ten times a second."""
     highest: dict[tuple[int, int], int] = {}
     for run in claimed:
-        place = (run.pool, run.level)
-        highest[place] = max(highest.get(place, 0), run.fair_pass)
-    tx.run("fair_clock_raise", batch=[(*place, turn) for place, turn in sorted(highest.items())])
+        key = (run.pool, run.level)
+        highest[key] = max(highest.get(key, 0), run.fair_pass)
+    tx.run(
+        "fair_clock_raise", batch=[(*key, fair_rank) for key, fair_rank in sorted(highest.items())]
+    )
 
 
 def run_start_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
-    """(run, token) pairs that now are RUNNING; the others were not theirs to start."""
+    """Mark (run, token) pairs RUNNING. Return the runs; those with a stale token are missing."""
     return {row[0] for row in tx.rows("run_start_many", batch=list(held))}
 
 
 def run_release_many(tx: Tx, held: Iterable[tuple[int, int, int]]) -> set[int]:
-    """Give (run, token, delay) back to the queue; attempts are not counted."""
+    """Put (run, token, delay) back into the queue without counting an attempt."""
     rows = list(held)
     note = {"action": "released", "actor": "worker"}
     tx.run("journal_interrupt_many", note, batch=[row[:2] for row in rows])
@@ -100,7 +101,7 @@ def run_release_many(tx: Tx, held: Iterable[tuple[int, int, int]]) -> set[int]:
 
 
 def run_lapse_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
-    """Put CLAIMED runs whose lease expired back, counting the lapse."""
+    """Put CLAIMED runs with an expired lease back into the queue, counting the lapse."""
     rows = list(held)
     tx.run("journal_interrupt_many", {"action": "lapsed", "actor": "sweeper"}, batch=rows)
     lapsed: dict[int, int] = dict(tx.rows("run_lapse_many", batch=rows))
@@ -109,9 +110,9 @@ def run_lapse_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
 
 
 def run_finish_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
-    """End runs whose token is current; the rest are stale and leave no trace.
+    """End runs whose token is current. Stale ones are ignored and leave no trace.
 
-    When a batch ends a run twice (a worker's retry of its own call) the first end counts.
+    If a batch ends a run twice (a worker retried its own call), the first end counts.
     """
     if len({finish.run_id for finish in finishes}) < len(finishes):
         firsts: dict[tuple[int, int], Finish] = {}
@@ -128,24 +129,24 @@ def run_finish_many(tx: Tx, finishes: Sequence[Finish]) -> list[Finished]:
 
 
 def ordering_key_lock(tx: Tx, key: str) -> None:
-    """Serialize with everybody who inserts or releases runs of this key; before any row's lock."""
+    """Serialize with inserts and releases of this key's runs. Call it before locking any row."""
     tx.run("ordering_key_lock_many", batch=[(key,)])
 
 
 def run_unblock(tx: Tx, keys: Sequence[str]) -> int:
-    """Let the next run of each ordering key move up; returns how many did."""
+    """Make the next run of each ordering key ready. Return how many."""
     tx.run("ordering_key_lock_many", batch=[(key,) for key in keys])
     return len(tx.rows("run_unblock_keys", {"keys": list(keys)}))
 
 
 def run_held_get(tx: Tx, run_id: int, customer: int | None = None) -> HeldRun | None:
-    """A live run, locked, as its holder sees it."""
+    """Return a live run, locked, as its holder sees it."""
     row = first(tx.rows("run_held_get", {"run_id": run_id, "customer": customer}))
     return None if row is None else HeldRun._make(row)
 
 
 def run_get(tx: Tx, run_id: int, customer: int | None = None) -> Run | None:
-    """A run, live or ended."""
+    """Return a run, live or ended."""
     params = {"run_id": run_id, "customer": customer}
     row = first(tx.rows("run_get_live", params)) or first(tx.rows("run_get_ended", params))
     return None if row is None else run_of_row(row)
@@ -153,7 +154,7 @@ def run_get(tx: Tx, run_id: int, customer: int | None = None) -> Run | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """Which runs a list shows; the keyset (slot_before, before) continues an earlier page."""
+    """Filter and page of a list of runs; (slot_before, before) continues an earlier page."""
 
     customer: int | None = None
     config_id: int | None = None
@@ -168,37 +169,37 @@ class RunFilter:
 
 
 def run_list_live(tx: Tx, wanted: RunFilter) -> list[Run]:
-    """Runs in the queue or in hand, newest first."""
+    """Return queued, claimed and running runs, newest first."""
     name = "run_list_live" if wanted.customer is None else "run_list_live_customer"
     return [run_of_row(row) for row in tx.rows(name, _params(wanted))]
 
 
 def run_list_ended(tx: Tx, wanted: RunFilter) -> list[Run]:
-    """Ended runs, newest first; of one customer by slot, of everybody by id."""
+    """Return ended runs, newest first: of one customer by scheduled time, of all by id."""
     name = "run_list_ended" if wanted.customer is None else "run_list_ended_customer"
     return [run_of_row(row) for row in tx.rows(name, _params(wanted))]
 
 
 def run_chain(tx: Tx, run: Run, customer: int) -> list[Run]:
-    """The ended attempts of a run, oldest first."""
+    """Return the ended attempts of a run, oldest first."""
     root = run.root_run_id or run.run_id
     params = {"root": root, "customer": customer, "slot": run.slot}
     return [run_of_row(row) for row in tx.rows("run_chain", params)]
 
 
 def run_cancel_pending(tx: Tx, run_id: int) -> int | None:
-    """Take a pending run out of the queue; returns the token with which it can be ended."""
+    """Remove a pending run from the queue. Return the token with which it can be ended."""
     row = first(tx.rows("run_cancel_pending", {"run_id": run_id}))
     return None if row is None else int(row[0])
 
 
 def run_cancel_ask(tx: Tx, run_id: int, actor: str, reason: str | None = None) -> bool:
-    """Ask the holder of a run to stop; False when nobody holds it."""
+    """Request that the holder of a run stops it. Return False if no worker holds it."""
     return bool(tx.rows("run_cancel_ask", {"run_id": run_id, "actor": actor, "reason": reason}))
 
 
 def run_count_ready(tx: Tx, pool: int, limit: int) -> int:
-    """How many runs of a pool could be claimed now, counting at most `limit`."""
+    """Return how many runs of a pool can be claimed now, counting at most `limit`."""
     return int(tx.rows("run_count_ready", {"pool": pool, "limit": limit})[0][0])
 
 
@@ -207,7 +208,7 @@ def _params(wanted: RunFilter) -> dict[str, object]:
 
 
 def run_of_row(row: tuple[object, ...]) -> Run:
-    """A run from a row of `live_columns` or `ended_columns`."""
+    """Build a run from a row of `live_columns` or `ended_columns`."""
     run = Run._make(row)
     met = None if run.sla_met is None else bool(run.sla_met)
     assert run.admission is None or run.admission in tuple(Admission)
@@ -215,5 +216,5 @@ def run_of_row(row: tuple[object, ...]) -> Run:
 
 
 def run_again_lock(tx: Tx, run_id: int) -> None:
-    """Let nobody else try this run again before the transaction ends; look after this."""
+    """Lock a run against a concurrent retry until the transaction ends; read after this call."""
     tx.rows("run_again_lock", {"run_id": run_id})

@@ -19,7 +19,7 @@ LEFT JOIN schedule s ON s.config_id = f.config_id
 LEFT JOIN config_health h ON h.config_id = f.config_id
 
 -- name: config_insert_many [postgres]
--- Create configs; answers their ids in batch order.
+-- Create configs. Returns their ids in batch order.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint, pipeline bigint, provider text, domain text, schedule_type text,
 --   cadence bigint, timezone text, event_topic text, event_filter text, parameters text,
@@ -34,7 +34,7 @@ SELECT customer, pipeline, provider, domain, schedule_type, cadence, timezone, e
 FROM {{batch}} ORDER BY ord RETURNING config_id;
 
 -- name: config_insert_many [sqlite]
--- differs because RETURNING's order is not promised here: ids are read back by range.
+-- differs because SQLite does not guarantee the order of RETURNING: ids are read back by range.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint, pipeline bigint, provider text, domain text, schedule_type text,
 --   cadence bigint, timezone text, event_topic text, event_filter text, parameters text,
@@ -51,14 +51,14 @@ SELECT config_id FROM configs WHERE config_id > (
     SELECT max(config_id) - (SELECT count(*) FROM {{batch}}) FROM configs) ORDER BY config_id;
 
 -- name: config_set_offset_many
--- A config's stable place inside its jitter, known once its id is.
+-- Set a config's stable offset within its jitter, which depends on its id.
 -- scope: system (by config id)
 -- batch: config_id bigint, offset_us bigint
 UPDATE configs SET offset_us = batch.offset_us FROM {{batch}}
 WHERE configs.config_id = batch.config_id;
 
 -- name: config_update
--- Replace a config's settings when its version is the one the caller saw.
+-- Replace a config's settings if its version is the one the caller read.
 -- scope: system (by config id, checked by the caller)
 UPDATE configs SET provider = :provider, domain = :domain, schedule_type = :schedule_type,
     cadence = :cadence, timezone = :timezone, event_topic = :event_topic,
@@ -71,14 +71,14 @@ WHERE config_id = :config_id AND version = :version AND deleted_at IS NULL
 RETURNING version;
 
 -- name: config_deactivate
--- Switch a config off, saying why.
+-- Disable a config, with a reason.
 -- scope: system (by config id)
 UPDATE configs SET is_active = FALSE, inactive_reason = :reason, version = version + 1,
     updated_at = {{now}}
 WHERE config_id = :config_id AND is_active;
 
 -- name: config_delete
--- Soft delete.
+-- Mark a config as deleted.
 -- scope: system (by config id, checked by the caller)
 UPDATE configs SET deleted_at = {{now}}, is_active = FALSE, version = version + 1,
     updated_at = {{now}}
@@ -86,7 +86,7 @@ WHERE config_id = :config_id AND deleted_at IS NULL
 RETURNING version;
 
 -- name: config_get
--- One config, optionally only within a customer.
+-- One config, optionally only if it belongs to a customer.
 SELECT {{config_columns}} {{config_joins}}
 WHERE f.config_id = :config_id AND (CAST(:customer AS bigint) IS NULL OR f.customer = :customer);
 
@@ -106,23 +106,23 @@ ORDER BY f.config_id LIMIT :limit;
 
 -- name: config_for_topic
 -- Active EVENT_DRIVEN configs of a topic.
--- scope: system (the bus starts every customer's configs)
+-- scope: system (the bus starts configs of all customers)
 SELECT {{config_columns}} {{config_joins}}
 WHERE f.event_topic = :topic AND f.is_active AND f.deleted_at IS NULL
     AND f.config_id > :after
 ORDER BY f.config_id LIMIT :limit;
 
 -- name: config_health_reset
--- Re-enabling forgets past failures.
+-- Reset the failure count when a config is enabled again.
 -- scope: system (by config id)
 UPDATE config_health SET consecutive_failures = 0 WHERE config_id = :config_id;
 
 -- name: audit_head
--- The head of a customer's audit chain, without a lock, so that a reader can verify it.
+-- The head of a customer's audit chain, read without a lock, for verification.
 SELECT audit_n, audit_head FROM customers WHERE customer = :customer;
 
 -- name: audit_append_many
--- Many links at once (bulk creation); the caller chained them.
+-- Insert audit entries that the caller has chained (also in bulk).
 -- scope: system (the batch names its customers)
 -- batch: customer bigint, n bigint, at bigint, action text, config_id bigint, actor text,
 --   reason text, old_values text, new_values text, previous text, hash text
@@ -135,8 +135,8 @@ WHERE customers.customer = batch.customer AND batch.n = (
     SELECT max(a.n) FROM audit a WHERE a.customer = batch.customer);
 
 -- name: customer_lock_many
--- Lock customers in order and answer the heads of their audit chains. Not FOR UPDATE: the new
--- configs' reference to the customer is a lock already, and raising it would deadlock.
+-- Lock customers in order and return the heads of their audit chains. Not FOR UPDATE: new configs
+-- already lock their customer through the foreign key, and upgrading that lock would deadlock.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint
 SELECT c.customer, c.audit_n, c.audit_head FROM customers c
@@ -144,7 +144,7 @@ WHERE c.customer IN (SELECT batch.customer FROM {{batch}})
 ORDER BY c.customer {{pg:FOR NO KEY UPDATE}};
 
 -- name: audit_list
--- A customer's audit trail, oldest first.
+-- A customer's audit entries, oldest first.
 SELECT n, at, action, config_id, actor, reason, old_values, new_values, previous, hash
 FROM audit WHERE customer = :customer AND n > :after
     AND (CAST(:config_id AS bigint) IS NULL OR config_id = :config_id)

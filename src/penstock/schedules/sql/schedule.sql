@@ -1,8 +1,8 @@
--- The tick: due configs become runs, exactly once per slot, many schedulers at once.
+-- The tick: due configs become runs, exactly once per occurrence, with any number of schedulers.
 
 -- name: schedule_take_due [postgres]
--- Lock the next due configs and answer them grouped by what decides their slots.
--- scope: system (the scheduler serves every customer)
+-- Lock the next due configs, grouped by what determines their scheduled times.
+-- scope: system (the scheduler serves all customers)
 WITH due AS MATERIALIZED (
     SELECT config_id, cadence, next_run_time, catch_up, window_us FROM schedule
     WHERE next_run_time <= {{now}}
@@ -13,20 +13,22 @@ FROM due GROUP BY cadence, next_run_time, catch_up, window_us;
 
 -- name: schedule_take_due [sqlite]
 -- differs because SQLite aggregates into JSON and has one writer.
--- scope: system (the scheduler serves every customer)
+-- scope: system (the scheduler serves all customers)
 SELECT cadence, next_run_time, catch_up, window_us, json_group_array(config_id), {{now}}
 FROM (SELECT config_id, cadence, next_run_time, catch_up, window_us FROM schedule
       WHERE next_run_time <= {{now}} ORDER BY next_run_time, config_id LIMIT :n) AS due
 GROUP BY cadence, next_run_time, catch_up, window_us;
 
 -- name: schedule_is_due
--- Whether anything is due, without a lock (others may hold what SKIP LOCKED left out).
--- scope: system (the scheduler serves every customer)
+-- The earliest next_run_time, read without a lock (other schedulers may hold rows that SKIP LOCKED
+-- left out).
+-- scope: system (the scheduler serves all customers)
 SELECT next_run_time, {{now}} FROM schedule ORDER BY next_run_time LIMIT 1;
 
 -- fragment: tick_rows
 -- One row per taken config with its outcome: run, none (nothing to start), paused, skipped_overlap.
--- A scalar subquery and not EXISTS: PostgreSQL would hash all of `runs` for every batch.
+-- Uses scalar subqueries instead of EXISTS, because PostgreSQL would hash all of `runs` for every
+-- batch.
 SELECT g.*,
     CASE
         WHEN g.run_slot IS NULL THEN 'none'
@@ -65,8 +67,8 @@ FROM (
 JOIN configs c ON c.config_id = batch.config_id
 
 -- fragment: taken_rows [sqlite]
--- differs because nothing moves inside a transaction: the same rows are simply found again, and the
--- batch has one row per group instead of one per config.
+-- differs because no other writer changes rows inside a transaction: the same rows are simply read
+-- again, and the batch has one row per group instead of one per config.
 (SELECT * FROM schedule WHERE next_run_time <= :taken_at
     ORDER BY next_run_time, config_id LIMIT :n) AS s
 CROSS JOIN {{batch}} ON batch.slot = s.next_run_time AND batch.cadence = s.cadence
@@ -95,8 +97,8 @@ CASE WHEN t.catch_up = 'all' OR t.overlap = 'queue' THEN
     'config:' || t.config_id || ':' || p.processor END
 
 -- fragment: stage_tick [sqlite]
--- Takes the temporary table `tick`. A config is taken once per batch: nothing in it is behind
--- anything else of it.
+-- Reads the temporary table `tick`. A config is taken once per batch, so none of its runs waits for
+-- another run of the same batch.
 {{staged_table}};
 INSERT INTO temp.staged (source, processor, pool, level, customer, admission)
 SELECT t.rowid, p.processor, p.pool, t.priority, t.customer,
@@ -119,8 +121,8 @@ WHERE staged.place = k.place;
 {{seats_from_staged}}
 
 -- fragment: flows_of_tick
--- Slots of pipelines with phases: (config, slot, late) as JSON. Their flows are opened by the same
--- transaction in statements of their own, so that a single run costs nothing for them.
+-- Occurrences of pipelines with phases: (config, scheduled time, late) as JSON. The same
+-- transaction opens their flows in separate statements, so that they add no cost to single runs.
 FROM {{pg:tick}}{{lite:temp.tick}} t WHERE t.outcome = 'run' AND t.has_flow
 
 -- fragment: ledger_of_tick
@@ -133,9 +135,9 @@ FROM {{pg:tick}}{{lite:temp.tick}} t WHERE t.outcome IN ('paused', 'skipped_over
 ON CONFLICT (config_id, slot_from) DO NOTHING
 
 -- name: schedule_start_many [postgres]
--- Advance the taken configs and start their slots: runs, flows, ledger, journal, in one statement.
--- The rows are locked by this transaction, so their place (ctid) finds them again at once.
--- scope: system (the scheduler serves every customer)
+-- Advance the taken configs and start their occurrences: runs, flows, ledger, journal, in one
+-- statement. This transaction has locked the rows, so their ctid finds them again directly.
+-- scope: system (the scheduler serves all customers)
 -- batch: config_id bigint, run_slot bigint, next_slot bigint, missed_from bigint,
 --   missed_to bigint, missed_count bigint, is_late boolean
 WITH tick AS MATERIALIZED (
@@ -164,8 +166,9 @@ SELECT (SELECT count(*) FROM tick), (SELECT count(*) FROM advanced),
     (SELECT json_agg(json_build_array(t.config_id, t.run_slot, t.is_late))::text {{flows_of_tick}});
 
 -- name: schedule_start_many [sqlite]
--- differs because SQLite has no writing CTEs: the taken rows are staged in a temporary table.
--- scope: system (the scheduler serves every customer)
+-- differs because SQLite has no data-modifying CTEs: the taken rows are staged in a temporary
+-- table.
+-- scope: system (the scheduler serves all customers)
 -- batch: cadence bigint key, slot bigint key, catch_up text, window_us bigint, run_slot bigint,
 --   next_slot bigint, missed_from bigint, missed_to bigint, missed_count bigint, is_late boolean
 {{tally_table}};
@@ -200,39 +203,39 @@ SELECT count(*), (SELECT n FROM temp.tally WHERE what = 'advanced'),
 FROM temp.tick;
 
 -- name: entry_count
--- How many runs one slot of each of these configs starts.
--- scope: system (the scheduler serves every customer)
+-- Count the runs that one occurrence of each of these configs starts.
+-- scope: system (the scheduler serves all customers)
 SELECT count(*) FROM configs c
 JOIN processors p ON p.pipeline = c.pipeline AND p.is_entry AND p.is_current
 WHERE c.config_id {{any ids}};
 
 -- name: catch_up_reserve
--- Reserve a stretch of the global start rate for late runs; answers where it begins.
+-- Reserve a span of the global start rate for late runs. Returns its beginning.
 -- scope: system (shared by all schedulers)
 UPDATE counters SET value = greatest(value, {{now}}) + :span_us WHERE name = 'catch_up_cursor'
 RETURNING value - :span_us;
 
 -- name: catch_up_give_back
--- Shorten the stretch that this transaction reserved: its lock keeps the counter as it left it.
+-- Shorten the span that this transaction reserved; its row lock keeps the counter unchanged since.
 -- scope: system (shared by all schedulers)
 UPDATE counters SET value = value - :span_us WHERE name = 'catch_up_cursor';
 
 -- name: cadence_ensure
--- The id of a cadence; equal cadences share one row.
--- scope: system (cadences belong to nobody)
+-- The key of a cadence; equal cadences share one row.
+-- scope: system (cadences have no customer)
 INSERT INTO cadences (cron, timezone, interval_us) VALUES (:cron, :timezone, :interval_us)
 ON CONFLICT (cron, timezone, interval_us) DO NOTHING;
 SELECT cadence FROM cadences
 WHERE cron = :cron AND timezone = :timezone AND interval_us = :interval_us;
 
 -- name: cadence_list
--- Cadences by id, for the scheduler's cache.
--- scope: system (cadences belong to nobody)
+-- Cadences by key, for the scheduler's cache.
+-- scope: system (cadences have no customer)
 SELECT cadence, cron, timezone, interval_us FROM cadences WHERE cadence {{any ids}};
 
 -- name: schedule_put
--- Put a config on the clock, or move it. evaluated_to never moves back.
--- scope: system (the caller checked the config)
+-- Schedule a config or change its schedule. evaluated_to never moves back.
+-- scope: system (the caller has checked the config)
 INSERT INTO schedule (config_id, cadence, next_run_time, evaluated_to, catch_up, window_us)
 VALUES (:config_id, :cadence, :next_run_time, :evaluated_to, :catch_up, :window_us)
 ON CONFLICT (config_id) DO UPDATE SET cadence = excluded.cadence,
@@ -241,32 +244,32 @@ ON CONFLICT (config_id) DO UPDATE SET cadence = excluded.cadence,
     catch_up = excluded.catch_up, window_us = excluded.window_us;
 
 -- name: schedule_put_many
--- Put many new configs on the clock.
--- scope: system (the caller checked the configs)
+-- Schedule many new configs.
+-- scope: system (the caller has checked the configs)
 -- batch: config_id bigint, cadence bigint, next_run_time bigint, evaluated_to bigint,
 --   catch_up text, window_us bigint
 INSERT INTO schedule (config_id, cadence, next_run_time, evaluated_to, catch_up, window_us)
 SELECT config_id, cadence, next_run_time, evaluated_to, catch_up, window_us FROM {{batch}};
 
 -- name: schedule_get
--- The clock row of a config, locked.
--- scope: system (the caller checked the config)
+-- The schedule row of a config, locked.
+-- scope: system (the caller has checked the config)
 SELECT cadence, next_run_time, evaluated_to FROM schedule WHERE config_id = :config_id
 {{pg:FOR NO KEY UPDATE}};
 
 -- name: schedule_drop
--- Take a config off the clock.
--- scope: system (the caller checked the config)
+-- Remove a config from the schedule.
+-- scope: system (the caller has checked the config)
 DELETE FROM schedule WHERE config_id = :config_id;
 
 -- name: ledger_put
--- Slots that were due when their cadence was edited away.
--- scope: system (the caller checked the config)
+-- Record occurrences that were due when an edit removed their cadence.
+-- scope: system (the caller has checked the config)
 INSERT INTO ledger (config_id, slot_from, slot_to, slots, outcome, at)
 VALUES (:config_id, :slot_from, :slot_to, :slots, 'skipped_missed', {{now}});
 
 -- name: ledger_list
--- Slots of a config that did not start, newest first.
--- scope: system (the caller checked the config)
+-- Occurrences of a config that did not start, newest first.
+-- scope: system (the caller has checked the config)
 SELECT slot_from, slot_to, slots, outcome, at FROM ledger
 WHERE config_id = :config_id AND slot_from < :before ORDER BY slot_from DESC LIMIT :limit;

@@ -37,12 +37,12 @@ def config_failures(tx: Tx, config_id: int) -> int:
 
 
 def failing_key(config_id: int) -> str:
-    """The dedupe key of the alert about a config that keeps failing."""
+    """Return the dedupe key of the alert about a config that keeps failing."""
     return f"config_failing:{config_id}"
 
 
 def disabled_key(config_id: int) -> str:
-    """The dedupe key of the alert about a config that was switched off."""
+    """Return the dedupe key of the alert about a config that was disabled."""
     return f"config_disabled:{config_id}"
 
 
@@ -67,7 +67,7 @@ def _warn(tx: Tx, config_id: int, failures: int) -> None:
 
 
 def _disable(tx: Tx, config_id: int, failures: int) -> None:
-    """Take a config off the clock, with an audit link and a HIGH alert; once."""
+    """Disable a config once, with an audit entry and a HIGH alert."""
     config_lock(tx, config_id)
     config = config_get(tx, config_id)
     assert config is not None, config_id

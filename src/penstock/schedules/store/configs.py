@@ -1,8 +1,8 @@
 """Configs: what customers scheduled, and the audit chain of every change to it.
 
-An audit link hashes the one before it under a lock on the customer's row, in the transaction of the
-change, so that a changed or missing link shows. The client decides what a config may say; this
-topic only stores it.
+Each audit entry hashes its predecessor under a lock on the customer's row, in the transaction of
+the change, so that a changed or missing entry is detected. The client validates configs; this
+module only stores them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Change(NamedTuple):
 
 
 class AuditRow(NamedTuple):
-    """One link of a customer's audit chain."""
+    """One entry of a customer's audit chain."""
 
     n: int
     at: int
@@ -45,39 +45,39 @@ class AuditRow(NamedTuple):
 
 
 def config_insert_many(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> list[int]:
-    """Create configs (columns as in the statement's batch); returns ids in order."""
+    """Create configs (columns as in the statement's batch). Return their ids in order."""
     return sorted(row[0] for row in tx.rows("config_insert_many", batch=rows))
 
 
 def config_set_offset_many(tx: Tx, rows: Sequence[tuple[int, int]]) -> None:
-    """Fix each config's place inside its jitter."""
+    """Set each config's fixed offset within its jitter."""
     tx.run("config_set_offset_many", batch=rows)
 
 
 def config_update(tx: Tx, params: Mapping[str, Any]) -> int | None:
-    """Replace a config's settings; None when the version is not the current one."""
+    """Replace a config's settings. Return the new version; None if the given one is not current."""
     row = first(tx.rows("config_update", params))
     return None if row is None else int(row[0])
 
 
 def config_deactivate(tx: Tx, config_id: int, reason: str) -> None:
-    """Switch a config off, saying why."""
+    """Disable a config, with a reason."""
     tx.run("config_deactivate", {"config_id": config_id, "reason": reason})
 
 
 def config_delete(tx: Tx, config_id: int) -> bool:
-    """Soft delete; False when it was deleted before."""
+    """Mark a config as deleted. Return False if it already was."""
     return bool(tx.rows("config_delete", {"config_id": config_id}))
 
 
 def config_get(tx: Tx, config_id: int, customer: int | None = None) -> Config | None:
-    """One config, deleted or not, optionally only within a customer."""
+    """Return one config, deleted or not, optionally only if it belongs to a customer."""
     row = first(tx.rows("config_get", {"config_id": config_id, "customer": customer}))
     return None if row is None else _config(row)
 
 
 def config_lock(tx: Tx, config_id: int) -> None:
-    """Serialize changes to a config."""
+    """Lock a config to serialize changes to it."""
     tx.rows("config_lock", {"config_id": config_id})
 
 
@@ -90,7 +90,7 @@ def config_list(
     after: int = 0,
     limit: int = 50,
 ) -> list[Config]:
-    """Configs in id order; `after` continues an earlier page."""
+    """Return configs in id order; `after` continues an earlier page."""
     params = {
         "customer": customer,
         "pipeline": pipeline,
@@ -102,18 +102,18 @@ def config_list(
 
 
 def config_for_topic(tx: Tx, topic: str, after: int, limit: int) -> list[Config]:
-    """Active EVENT_DRIVEN configs of a topic, in id order."""
+    """Return active EVENT_DRIVEN configs of a topic, in id order."""
     params = {"topic": topic, "after": after, "limit": limit}
     return [_config(row) for row in tx.rows("config_for_topic", params)]
 
 
 def config_health_reset(tx: Tx, config_id: int) -> None:
-    """Forget past failures."""
+    """Reset a config's failure count."""
     tx.run("config_health_reset", {"config_id": config_id})
 
 
 def audit_append(tx: Tx, changes: Sequence[Change]) -> None:
-    """Chain changes to their customers' audit trails."""
+    """Append changes to their customers' audit chains."""
     customers = sorted({change.customer for change in changes})
     heads = {
         customer: (n, head)
@@ -135,16 +135,16 @@ def audit_append(tx: Tx, changes: Sequence[Change]) -> None:
 def audit_list(
     tx: Tx, customer: int, *, config_id: int | None = None, after: int = 0, limit: int = 100
 ) -> list[AuditRow]:
-    """A customer's audit trail, oldest first."""
+    """Return a customer's audit entries, oldest first."""
     params = {"customer": customer, "config_id": config_id, "after": after, "limit": limit}
     return [AuditRow._make(row) for row in tx.rows("audit_list", params)]
 
 
 def audit_verify(tx: Tx, customer: int) -> tuple[int, str | None]:
-    """Recompute a customer's chain: (links, first problem or None).
+    """Recompute a customer's chain. Return (number of entries, first problem or None).
 
-    Reads only. The head is read again before every page, so that links appended meanwhile are
-    neither missed nor taken for a fault, at any isolation level.
+    Reads only. The head is read again before every page, so that entries appended in the meantime
+    are neither missed nor reported as a problem, at any isolation level.
     """
     previous, links = "", 0
     while True:
@@ -165,7 +165,7 @@ def audit_verify(tx: Tx, customer: int) -> tuple[int, str | None]:
 
 
 def audit_hash(previous: str, customer: int, body: tuple[Any, ...]) -> str:
-    """The hash that chains one link to the one before it."""
+    """Return the hash that chains an entry to its predecessor."""
     return hashlib.sha256(msgspec.json.encode([previous, customer, *body])).hexdigest()
 
 

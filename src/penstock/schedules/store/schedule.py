@@ -1,7 +1,7 @@
-"""Schedule: the narrow table that says when each config fires, and the tick that starts slots.
+"""Schedule: the narrow table of due times per config, and the tick that starts occurrences.
 
-A slot starts in the transaction that moves `next_run_time` past it, under a lock on the schedule
-row and a unique key on the run: that, and not a leader, is what makes it happen exactly once.
+An occurrence starts in the transaction that moves `next_run_time` past it, under a lock on the
+schedule row and a unique key on the run. These two, and not a leader, guarantee exactly one start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.schedules.rows import DueGroup, TickCounts
 
 
 class LedgerEntry(NamedTuple):
-    """Slots that did not start, and why."""
+    """Occurrences that did not start, with the reason."""
 
     slot_from: int
     slot_to: int
@@ -28,7 +28,7 @@ class LedgerEntry(NamedTuple):
 
 
 def schedule_take_due(tx: Tx, n: int) -> list[DueGroup]:
-    """Lock up to `n` due configs, grouped by what decides their slots."""
+    """Lock up to `n` due configs, grouped by what determines their scheduled times."""
     groups = []
     for cadence, slot, catch_up, window_us, ids, now in tx.rows("schedule_take_due", {"n": n}):
         config_ids = msgspec.json.decode(ids) if isinstance(ids, str) else ids
@@ -43,14 +43,14 @@ def schedule_start_many(
     cursor: int | None,
     gap_us: int,
 ) -> TickCounts:
-    """Advance the taken configs and start their slots; `bool` marks a late group.
+    """Advance the taken configs and start their occurrences; `bool` marks a late group.
 
     Late runs are spread from `cursor` on, one every `gap_us`, which bounds the global start rate.
     """
     if tx.engine == "postgres":
-        batch = [(c, *_verdict(p, late)) for g, p, late in plans for c in g.config_ids]
+        batch = [(c, *_plan_columns(p, late)) for g, p, late in plans for c in g.config_ids]
     else:
-        batch = [(*g[:4], *_verdict(p, late)) for g, p, late in plans]
+        batch = [(*g[:4], *_plan_columns(p, late)) for g, p, late in plans]
     params = {
         "cursor": cursor,
         "gap_us": gap_us,
@@ -61,7 +61,7 @@ def schedule_start_many(
     return TickCounts._make(one(tx.rows("schedule_start_many", params, batch)))
 
 
-def _verdict(plan: SlotPlan, is_late: bool) -> tuple[Any, ...]:
+def _plan_columns(plan: SlotPlan, is_late: bool) -> tuple[Any, ...]:
     return (
         plan.run_slot,
         plan.next_slot,
@@ -73,28 +73,28 @@ def _verdict(plan: SlotPlan, is_late: bool) -> tuple[Any, ...]:
 
 
 def schedule_next_at(tx: Tx) -> tuple[int | None, int]:
-    """(earliest next_run_time, now), without a lock."""
+    """Return (earliest next_run_time, now), without locking."""
     row = first(tx.rows("schedule_is_due"))
     return (None, tx.now()) if row is None else (row[0], row[1])
 
 
 def entry_count(tx: Tx, config_ids: Sequence[int]) -> int:
-    """How many runs one slot of each of these configs starts."""
+    """Return how many runs one occurrence of each of these configs starts."""
     return int(one(tx.rows("entry_count", {"ids": list(config_ids)}))[0])
 
 
 def catch_up_reserve(tx: Tx, span_us: int) -> int:
-    """Reserve a stretch of the global start rate; returns where it begins."""
+    """Reserve a span of the global start rate. Return its beginning."""
     return int(one(tx.rows("catch_up_reserve", {"span_us": span_us}))[0])
 
 
 def catch_up_give_back(tx: Tx, span_us: int) -> None:
-    """Give back the unused end of the stretch that this transaction reserved last."""
+    """Shorten the span that this transaction reserved last by its unused end."""
     tx.run("catch_up_give_back", {"span_us": span_us})
 
 
 def cadence_ensure(tx: Tx, cadence: Cadence) -> int:
-    """The number of a cadence; equal cadences share one."""
+    """Return the key of a cadence; equal cadences share one."""
     params = {
         "cron": cadence.cron or "",
         "timezone": cadence.timezone,
@@ -104,7 +104,7 @@ def cadence_ensure(tx: Tx, cadence: Cadence) -> int:
 
 
 def cadence_list(tx: Tx, numbers: Iterable[int]) -> dict[int, Cadence]:
-    """Cadences by number."""
+    """Return cadences by key."""
     rows = tx.rows("cadence_list", {"ids": sorted(set(numbers))})
     return {
         number: Cadence(cron=cron or None, timezone=timezone, interval_us=interval_us or None)
@@ -113,28 +113,28 @@ def cadence_list(tx: Tx, numbers: Iterable[int]) -> dict[int, Cadence]:
 
 
 def schedule_put(tx: Tx, params: dict[str, Any]) -> None:
-    """Put a config on the clock, or move it (see the statement for the fields)."""
+    """Schedule a config or change its schedule (see the statement for the fields)."""
     tx.run("schedule_put", params)
 
 
 def schedule_put_many(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Put many new configs on the clock."""
+    """Schedule many new configs."""
     tx.run("schedule_put_many", batch=rows)
 
 
 def schedule_get(tx: Tx, config_id: int) -> tuple[int, int, int] | None:
-    """(cadence, next_run_time, evaluated_to) of a config on the clock, locked."""
+    """Return (cadence, next_run_time, evaluated_to) of a scheduled config, locked."""
     row = first(tx.rows("schedule_get", {"config_id": config_id}))
     return None if row is None else (row[0], row[1], row[2])
 
 
 def schedule_drop(tx: Tx, config_id: int) -> None:
-    """Take a config off the clock."""
+    """Remove a config from the schedule."""
     tx.run("schedule_drop", {"config_id": config_id})
 
 
 def ledger_put(tx: Tx, config_id: int, missed: SlotPlan) -> None:
-    """Write down slots that an edit of the config left behind."""
+    """Record occurrences that were missed because the config was edited."""
     params = {
         "config_id": config_id,
         "slot_from": missed.missed_from,
@@ -145,7 +145,7 @@ def ledger_put(tx: Tx, config_id: int, missed: SlotPlan) -> None:
 
 
 def schedule_retire(tx: Tx, config_id: int) -> None:
-    """Take a config off the clock; slots that were due and not looked at are written off."""
+    """Remove a config from the schedule and record its unevaluated due occurrences as missed."""
     row = schedule_get(tx, config_id)
     if row is not None:
         schedule_write_off(tx, config_id, row)
@@ -153,7 +153,7 @@ def schedule_retire(tx: Tx, config_id: int) -> None:
 
 
 def schedule_write_off(tx: Tx, config_id: int, row: tuple[int, int, int]) -> None:
-    """Slots of a locked clock row that are due will never be looked at: missed."""
+    """Record the due occurrences of a locked schedule row as missed."""
     number, slot, _ = row
     now = tx.now()
     if slot <= now:
@@ -162,6 +162,6 @@ def schedule_write_off(tx: Tx, config_id: int, row: tuple[int, int, int]) -> Non
 
 
 def ledger_list(tx: Tx, config_id: int, limit: int, before: int = 2**62) -> list[LedgerEntry]:
-    """Slots of a config that did not start, newest first."""
+    """Return occurrences of a config that did not start, newest first."""
     params = {"config_id": config_id, "limit": limit, "before": before}
     return [LedgerEntry._make(row) for row in tx.rows("ledger_list", params)]

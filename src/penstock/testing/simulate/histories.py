@@ -89,7 +89,7 @@ class FlowWorld:
         self._groups: dict[str, tuple[Actor, ...]] = {}
         self._is_healing = True  # no faults while the stage is set
         self._judge: FlowInvariants | None = None
-        plans._kept.clear()  # what an earlier history read would be left out of this one's trace
+        plans.forget()  # plans cached by an earlier history would be missing from this trace
         Client(self._store, actor="setup").register(pipelines)
         self._sources = Sources(self._store, self.clock, self.rng, pipelines)
         self._sources.meanwhile = self._looking

@@ -1,4 +1,4 @@
--- What explanations need beyond the cascade's own reads: runs, executions, decisions of one flow.
+-- Reads for explanations beyond those of the cascade: runs, executions and decisions of one flow.
 
 -- name: run_list_of_flow
 -- The live runs of a flow.
@@ -7,8 +7,8 @@ SELECT {{live_columns}} {{live_joins}}
 WHERE r.flow_id = :flow_id ORDER BY r.run_id LIMIT 1000;
 
 -- name: execution_list_of_flow
--- The ended runs of a flow, newest first; found by its cause, which is indexed. What was reported
--- from outside (below zero) is told by its completions.
+-- The ended runs of a flow, newest first; found by correlation id, which is indexed. External
+-- reports (negative ids) are left out, because the flow's completions cover them.
 -- scope: system (the caller may see the flow)
 SELECT e.execution_id, e.phase, e.processor, e.status, e.started_at, e.completed_at,
     e.error_type, e.error_message, e.retry_count
@@ -17,8 +17,8 @@ WHERE e.correlation_id = :correlation_id AND e.flow_id = :flow_id AND e.executio
 ORDER BY e.completed_at DESC, e.execution_id DESC LIMIT :limit;
 
 -- name: execution_flow_list
--- The flows in which a cause, also a later one, led to an execution.
--- scope: system (a bound key adds :customer)
+-- The flows with executions under a correlation id, including a report's own.
+-- The flows with executions under a correlation id, which need not be the flow's own.
 SELECT DISTINCT e.flow_id FROM execution_log e
 WHERE e.correlation_id = :correlation_id
     AND (CAST(:customer AS bigint) IS NULL OR e.customer = :customer)
@@ -36,7 +36,7 @@ WHERE d.decision_id IN (SELECT max(n.decision_id) FROM decisions n WHERE n.flow_
 ORDER BY d.decision_id LIMIT 1000;
 
 -- name: intervention_list_of_flow
--- What of a flow waits for a person.
+-- The open interventions of a flow.
 -- scope: system (the caller may see the flow)
 SELECT i.intervention_id, c.customer_id, l.name, i.flow_id, i.phase, i.processor, i.partition,
     i.missing, i.reason, i.tries, i.correlation_id, i.payload, i.status, i.opened_at,
@@ -53,8 +53,8 @@ WHERE customer = :customer AND pipeline = :pipeline AND config_id = :config_id
     AND partition = :partition AND mode = :mode;
 
 -- name: run_ahead
--- How many ready runs are taken before this one (bounded look).
--- scope: system (operator's view)
+-- Count the ready runs that are claimed before this one, up to a limit.
+-- scope: system (operators)
 SELECT count(*) FROM (
     SELECT 1 FROM runs m JOIN runs o ON o.admission = 0 AND o.pool = m.pool
         AND (o.level > m.level OR (o.level = m.level AND (o.pass < m.pass
@@ -62,7 +62,7 @@ SELECT count(*) FROM (
     WHERE m.run_id = :run_id LIMIT :limit) AS before;
 
 -- name: run_in_front
--- The first run of an ordering key: the one that the others wait for.
+-- The first run of an ordering key, which the others wait for.
 -- scope: system (the caller may see the run)
 SELECT o.run_id FROM runs m JOIN runs o ON o.ordering_key = m.ordering_key
     AND o.customer = m.customer AND o.run_id < m.run_id

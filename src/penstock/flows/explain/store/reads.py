@@ -1,7 +1,7 @@
-"""Reads behind explanations: the runs, executions and last decisions of a flow, and queue places.
+"""Reads for explanations: runs, executions and latest decisions of a flow, and queue positions.
 
-Everything is found by index and bounded. Only reads; the caller has checked that the flow or run is
-one it may see. `client.factfinding` turns these rows into facts.
+All reads use an index and are bounded. The caller has checked that it may see the flow or run.
+`client.factfinding` turns these rows into facts.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Ended(NamedTuple):
 
 
 def runs_of_flow(tx: Tx, flow_id: int) -> list[Run]:
-    """The live runs of a flow."""
+    """Return the live runs of a flow."""
     rows = tx.rows("run_list_of_flow", {"flow_id": flow_id})
     return [Run._make(row)._replace(is_dead=bool(row[33])) for row in rows]
 
 
 def executions_of_flow(tx: Tx, flow: Flow, limit: int = EXECUTIONS_MAX) -> list[Ended]:
-    """The ended executions of a flow, oldest first; the newest ones when there are more."""
+    """Return the ended executions of a flow, oldest first; only the newest if there are more."""
     params = {
         "correlation_id": flow.correlation_id,
         "flow_id": flow.flow_id,
@@ -48,25 +48,25 @@ def executions_of_flow(tx: Tx, flow: Flow, limit: int = EXECUTIONS_MAX) -> list[
 
 
 def flows_executed_for(tx: Tx, correlation_id: str, customer: int | None) -> list[int]:
-    """The flows in which a cause led to an execution."""
+    """Return the flows with executions under a correlation id."""
     params = {"correlation_id": correlation_id, "customer": customer}
     return sorted(row[0] for row in tx.rows("execution_flow_list", params))
 
 
 def decisions_latest(tx: Tx, flow_id: int) -> dict[tuple[str, str], DecisionRow]:
-    """The last decision of every gate of a flow, by (phase, processor)."""
+    """Return the last decision of every gate of a flow, by (phase, processor)."""
     rows = [DecisionRow._make(row) for row in tx.rows("decision_list_latest", {"flow_id": flow_id})]
     return {(row.phase, row.processor): row for row in rows}
 
 
 def interventions_of_flow(tx: Tx, flow_id: int) -> list[Intervention]:
-    """What of a flow waits for a person."""
+    """Return the open interventions of a flow."""
     rows = tx.rows("intervention_list_of_flow", {"flow_id": flow_id})
     return [Intervention._make(row) for row in rows]
 
 
 def generation_newest(tx: Tx, flow: Flow) -> int:
-    """The newest generation of a flow's partition and mode."""
+    """Return the newest generation of a flow's partition and mode."""
     customer, pipeline, config_id, partition, mode = flow.key
     params = {
         "customer": customer,
@@ -80,11 +80,11 @@ def generation_newest(tx: Tx, flow: Flow) -> int:
 
 
 def run_ahead(tx: Tx, run_id: int, limit: int) -> int:
-    """How many ready runs are taken before this one, counted up to a limit."""
+    """Return how many ready runs are claimed before this one, counted up to `limit`."""
     return int(one(tx.rows("run_ahead", {"run_id": run_id, "limit": limit}))[0])
 
 
 def run_in_front(tx: Tx, run_id: int) -> int | None:
-    """The run that a blocked one waits for."""
+    """Return the run that a blocked run waits for."""
     row = first(tx.rows("run_in_front", {"run_id": run_id}))
     return None if row is None else int(row[0])

@@ -1,8 +1,8 @@
--- Gates: looks and their leases, decisions, triggers, breakers; people's approvals and inbox.
+-- Gates: probe leases, decisions, triggers, breakers; overrides and interventions.
 
 -- name: look_lease_many [postgres]
--- Take the looks that nobody holds; the token fences whoever held them before.
--- scope: system (the cascade serves every customer)
+-- Lease the probes that are not leased; the new token fences the previous holder.
+-- scope: system (the cascade serves all customers)
 -- batch: gate_id bigint
 INSERT INTO leases (kind, subject, token, holder, until_at)
 SELECT 'look', batch.gate_id, nextval('token_seq'), CAST(:holder AS text), {{now}} + :lease_us
@@ -14,7 +14,7 @@ RETURNING subject, token;
 
 -- name: look_lease_many [sqlite]
 -- differs because SQLite has no sequences: tokens come from a counter row.
--- scope: system (the cascade serves every customer)
+-- scope: system (the cascade serves all customers)
 -- batch: gate_id bigint
 UPDATE counters SET value = value + (SELECT count(*) FROM {{batch}}) WHERE name = 'token';
 INSERT INTO leases (kind, subject, token, holder, until_at)
@@ -28,12 +28,12 @@ WHERE leases.until_at <= {{now}}
 RETURNING subject, token;
 
 -- name: look_drop_many
--- A gate that was decided otherwise needs no look any more; who holds one finds it gone.
+-- Delete the probe leases of gates decided otherwise; a holder finds its lease gone.
 -- scope: system (the caller locked the flows)
 DELETE FROM leases WHERE kind = 'look' AND subject {{any ids}};
 
 -- name: trigger_put_many
--- Start phases, or single processors, once per flow; answers those that are new.
+-- Insert triggers of phases or single processors, once per flow. Returns the new ones.
 -- scope: system (the batch names its customers)
 -- batch: flow_id bigint, phase text, processor text, customer bigint, verdict text, source text,
 --   is_observed boolean, runs bigint, parent_processor text
@@ -46,13 +46,13 @@ ON CONFLICT (flow_id, phase, processor) DO NOTHING
 RETURNING flow_id, phase, processor;
 
 -- name: trigger_rows_for_flows
--- What started the phases of flows.
+-- The triggers of flows.
 -- scope: system (the caller may see the flows)
 SELECT flow_id, phase, processor, at, verdict, source, is_observed, runs FROM triggers
 WHERE flow_id {{any ids}} ORDER BY at, phase, processor;
 
 -- name: decision_put_many
--- Decisions with their whole input.
+-- Insert decisions with their complete input.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint, pipeline bigint, flow_id bigint, phase text, processor text,
 --   partition text, mode text, verdict text, status text, completeness float8, quality float8,
@@ -66,7 +66,7 @@ FROM {{batch}} ORDER BY ord;
 
 -- name: decision_list
 -- Decisions about partitions of a pipeline, newest first.
--- scope: system (a bound key adds :customer)
+-- scope: system (a tenant's key adds :customer)
 SELECT d.decision_id, c.customer_id, l.name, d.flow_id, d.phase, d.processor, d.partition, d.mode,
     d.at, d.verdict, d.status, d.completeness, d.quality, d.input, d.decision, d.source
 FROM decisions d JOIN customers c ON c.customer = d.customer
@@ -80,13 +80,13 @@ WHERE d.pipeline = :pipeline
 ORDER BY d.decision_id DESC LIMIT :limit;
 
 -- name: decisions_prune
--- Old decisions, by chunks.
+-- Delete old decisions, in chunks.
 -- scope: system (retention)
 DELETE FROM decisions WHERE decision_id IN (
     SELECT decision_id FROM decisions WHERE at < :before ORDER BY at LIMIT :n);
 
 -- name: breaker_rows_for_flows
--- Breakers of the partitions of flows.
+-- The breakers of the partitions of flows.
 -- scope: system (the caller locked or may see the flows)
 SELECT w.flow_id, b.phase, b.failures, b.opened_at, b.probe_at
 FROM flows w {{lite:CROSS}} JOIN breakers b ON b.customer = w.customer
@@ -94,7 +94,7 @@ FROM flows w {{lite:CROSS}} JOIN breakers b ON b.customer = w.customer
 WHERE w.flow_id {{any ids}};
 
 -- name: breaker_lock_for_flows [postgres]
--- Lock the breakers of the partitions of flows: all flows of a partition count into the same ones.
+-- Lock the breakers of the partitions of flows; all flows of a partition share them.
 -- scope: system (the caller locked the flows)
 SELECT b.phase FROM breakers b WHERE (b.customer, b.pipeline, b.partition) IN (
     SELECT w.customer, w.pipeline, w.partition FROM flows w WHERE w.flow_id {{any ids}})
@@ -106,7 +106,7 @@ ORDER BY b.customer, b.pipeline, b.partition, b.phase FOR UPDATE OF b;
 SELECT 1 WHERE FALSE AND 0 {{any ids}};
 
 -- name: breaker_put_many
--- Breakers as they stand now.
+-- Write the current state of breakers.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint, pipeline bigint, partition text, phase text, failures bigint,
 --   opened_at bigint, probe_at bigint
@@ -119,18 +119,18 @@ ON CONFLICT (customer, pipeline, partition, phase) DO UPDATE SET failures = excl
     opened_at = excluded.opened_at, probe_at = excluded.probe_at, changed_at = excluded.changed_at;
 
 -- name: breakers_prune
--- Forget breakers nobody has touched for long, by chunks.
+-- Delete breakers unchanged for long, in chunks.
 -- scope: system (retention)
 DELETE FROM breakers WHERE (customer, pipeline, partition, phase) IN (
     SELECT customer, pipeline, partition, phase FROM breakers WHERE changed_at < :before LIMIT :n);
 
 -- fragment: override_columns
--- An approval, in the order of people.OverrideRow.
+-- An override, in the order of people.OverrideRow.
 o.override_id, c.customer_id, l.name, o.partition, o.phase, o.processor, o.dependency, o.reason,
 o.approved_by, o.approved_at, o.expires_at, o.source, o.notes, o.revoked_at, o.revoked_by
 
 -- name: override_rows_for_flows
--- Approvals that count now, for the partitions of flows.
+-- Overrides in force for the partitions of flows.
 -- scope: system (the caller locked the flows)
 SELECT w.flow_id, {{override_columns}}
 FROM flows w {{lite:CROSS}} JOIN overrides o ON o.customer = w.customer
@@ -140,8 +140,8 @@ WHERE w.flow_id {{any ids}} AND o.revoked_at IS NULL AND o.expires_at > {{now}}
 ORDER BY o.override_id;
 
 -- name: override_put
--- Grant an approval.
--- scope: system (the caller looked the customer up)
+-- Grant an override.
+-- scope: system (the caller has looked up the customer)
 INSERT INTO overrides (customer, pipeline, partition, phase, processor, dependency, reason,
     approved_by, approved_at, expires_at, source, notes)
 VALUES (:customer, :pipeline, :partition, :phase, :processor, :dependency, :reason, :approved_by,
@@ -149,16 +149,16 @@ VALUES (:customer, :pipeline, :partition, :phase, :processor, :dependency, :reas
 RETURNING override_id, approved_at;
 
 -- name: override_revoke
--- Take an approval back; no row when it no longer counts.
--- scope: system (a bound key adds :customer)
+-- Revoke an override; no row if it is not in force.
+-- scope: system (a tenant's key adds :customer)
 UPDATE overrides SET revoked_at = {{now}}, revoked_by = :actor
 WHERE override_id = :override_id AND revoked_at IS NULL AND expires_at > {{now}}
     AND (CAST(:customer AS bigint) IS NULL OR overrides.customer = :customer)
 RETURNING override_id;
 
 -- name: override_list
--- Approvals, newest first.
--- scope: system (operator's view; a bound key adds :customer)
+-- Overrides, newest first.
+-- scope: system (operators; a tenant's key adds :customer)
 SELECT {{override_columns}}
 FROM overrides o JOIN customers c ON c.customer = o.customer
 JOIN pipelines l ON l.pipeline = o.pipeline
@@ -171,7 +171,7 @@ WHERE (CAST(:customer AS bigint) IS NULL OR o.customer = :customer)
 ORDER BY o.override_id DESC LIMIT :limit;
 
 -- name: intervention_put_many
--- File what only a person can resolve, once while it is open.
+-- Insert interventions, one open row per gate.
 -- scope: system (the batch names its customers)
 -- batch: customer bigint, pipeline bigint, flow_id bigint, phase text, processor text,
 --   partition text, missing text, reason text, tries bigint, correlation_id text
@@ -184,7 +184,8 @@ ON CONFLICT (flow_id, phase, processor) WHERE status = 'open' DO UPDATE SET
     missing = excluded.missing, reason = excluded.reason, tries = excluded.tries;
 
 -- name: intervention_close_many
--- What was filed has resolved itself: the gate lets the work start, or the flow is over.
+-- Close interventions that resolved themselves: the gate lets the work start, or the flow has
+-- ended.
 -- scope: system (the caller locked the flows)
 -- batch: flow_id bigint, phase text, processor text, resolution text
 UPDATE interventions SET status = 'resolved', resolved_at = {{now}}, resolved_by = 'penstock',
@@ -194,8 +195,8 @@ FROM {{batch}} WHERE interventions.status = 'open' AND interventions.flow_id = b
     {{pg:AND interventions.flow_id = ANY(:b_flow_id::bigint[])}};
 
 -- name: intervention_resolve
--- A person resolved it.
--- scope: system (a bound key adds :customer)
+-- Resolve an intervention on behalf of a person.
+-- scope: system (a tenant's key adds :customer)
 UPDATE interventions SET status = 'resolved', resolved_at = {{now}}, resolved_by = :actor,
     resolution = :resolution
 WHERE intervention_id = :intervention_id AND status = 'open'
@@ -203,8 +204,8 @@ WHERE intervention_id = :intervention_id AND status = 'open'
 RETURNING flow_id, customer, phase;
 
 -- name: intervention_list
--- The manual queue, newest first.
--- scope: system (operator's view; a bound key adds :customer)
+-- Interventions, newest first.
+-- scope: system (operators; a tenant's key adds :customer)
 SELECT i.intervention_id, c.customer_id, l.name, i.flow_id, i.phase, i.processor, i.partition,
     i.missing, i.reason, i.tries, i.correlation_id, i.payload, i.status, i.opened_at,
     i.resolved_at, i.resolved_by, i.resolution

@@ -1,8 +1,8 @@
-"""Gates: leases of looks, decisions, triggers, breakers.
+"""Gates: probe leases, decisions, triggers, breakers.
 
-A look is leased before anybody goes to the data, with a fencing token; who comes back with a token
-that was replaced meanwhile is not listened to. A trigger is one row per flow, phase and (where each
-processor has a gate) processor: whoever inserts it creates the runs, in the same transaction.
+A probe is leased with a fencing token before it reads any data; results under a token that was
+replaced in the meantime are discarded. A trigger is one row per flow, phase and (where each
+processor has its own gate) processor. The transaction that inserts it also creates the runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.runs.store.leases import lease_release_many
 
 
 class NewTrigger(NamedTuple):
-    """A start (batch of `trigger_put_many`)."""
+    """The start of a phase or processor (batch of `trigger_put_many`)."""
 
     flow_id: int
     phase: str
@@ -27,11 +27,11 @@ class NewTrigger(NamedTuple):
     is_observed: bool
     runs: int
     parent_processor: str | None = None
-    """The processor whose completion led to it."""
+    """The processor whose completion led to this start."""
 
 
 class Trigger(NamedTuple):
-    """A start as read."""
+    """A trigger as read from the database."""
 
     flow_id: int
     phase: str
@@ -44,7 +44,7 @@ class Trigger(NamedTuple):
 
 
 class NewDecision(NamedTuple):
-    """A decision with its whole input, as canonical JSON (batch of `decision_put_many`)."""
+    """A decision with its complete input, as canonical JSON (batch of `decision_put_many`)."""
 
     customer: int
     pipeline: int
@@ -63,7 +63,7 @@ class NewDecision(NamedTuple):
 
 
 class DecisionRow(NamedTuple):
-    """A decision as listed; `core.record.loads` reads its GateInput and Decision back."""
+    """A decision as listed. `core.record.loads` restores its GateInput and Decision."""
 
     decision_id: int
     customer_id: str
@@ -84,7 +84,7 @@ class DecisionRow(NamedTuple):
 
 
 class DecisionFilter(NamedTuple):
-    """Which decisions a list shows; `before` continues an earlier page."""
+    """Filter and page of a list of decisions; `before` continues an earlier page."""
 
     pipeline: int
     customer: int | None = None
@@ -97,45 +97,45 @@ class DecisionFilter(NamedTuple):
 
 
 def look_lease_many(tx: Tx, gates: Iterable[int], holder: str, lease_us: int) -> dict[int, int]:
-    """Take the looks nobody holds: gate → token."""
+    """Lease the probes of gates that are not leased yet. Return gate → token."""
     batch = [(gate_id,) for gate_id in sorted(set(gates))]
     rows = tx.rows("look_lease_many", {"holder": holder, "lease_us": lease_us}, batch)
     return {row[0]: row[1] for row in rows}
 
 
 def look_release_many(tx: Tx, held: Iterable[tuple[int, int]]) -> set[int]:
-    """Give (gate, token) back; the gates whose token was still current."""
+    """Release leases by (gate, token). Return the gates whose token was still current."""
     return lease_release_many(tx, [("look", gate_id, token) for gate_id, token in held])
 
 
 def look_drop_many(tx: Tx, gates: Sequence[int]) -> None:
-    """Nobody needs to look at these any more; who is looking will not be listened to."""
+    """Delete the probe leases of gates. Results of probes already running are discarded."""
     tx.later("look_drop_many", {"ids": sorted(gates)})
 
 
 def trigger_put_many(tx: Tx, triggers: Sequence[NewTrigger]) -> set[tuple[int, str, str]]:
-    """Start things once; the (flow, phase, processor) that had not been started before."""
+    """Insert triggers. Return the (flow, phase, processor) keys that were not yet triggered."""
     return {(row[0], row[1], row[2]) for row in tx.rows("trigger_put_many", batch=triggers)}
 
 
 def triggers_of(tx: Tx, ids: Sequence[int]) -> list[Trigger]:
-    """What started the phases of flows."""
+    """Return the triggers of flows."""
     rows = tx.rows("trigger_rows_for_flows", {"ids": list(ids)})
     return [Trigger._make(row)._replace(is_observed=bool(row[6])) for row in rows]
 
 
 def decision_put_many(tx: Tx, decisions: Sequence[NewDecision]) -> None:
-    """Write decisions down."""
+    """Insert decisions."""
     tx.later("decision_put_many", batch=decisions)
 
 
 def decision_list(tx: Tx, wanted: DecisionFilter) -> list[DecisionRow]:
-    """Decisions, newest first."""
+    """Return decisions, newest first."""
     return [DecisionRow._make(row) for row in tx.rows("decision_list", wanted._asdict())]
 
 
 def breakers_of(tx: Tx, ids: Sequence[int]) -> dict[tuple[int, str], Breaker]:
-    """Breakers by (flow, phase)."""
+    """Return breakers by (flow, phase)."""
     rows = tx.rows("breaker_rows_for_flows", {"ids": list(ids)})
     return {
         (row[0], row[1]): Breaker(failures=row[2], opened_at=row[3], probe_at=row[4])
@@ -144,13 +144,13 @@ def breakers_of(tx: Tx, ids: Sequence[int]) -> dict[tuple[int, str], Breaker]:
 
 
 def breaker_lock_many(tx: Tx, ids: Sequence[int]) -> None:
-    """Lock the breakers of flows before they are read to be changed: one probe, not two."""
+    """Lock the breakers of flows before reading them for update: only one probe run may start."""
     tx.rows("breaker_lock_for_flows", {"ids": list(ids)})
 
 
 def breaker_put_many(tx: Tx, breakers: Sequence[tuple[tuple[int, int, str, str], Breaker]]) -> None:
     """Write breakers by (customer, pipeline, partition, phase)."""
     batch: list[tuple[Any, ...]] = [
-        (*place, b.failures, b.opened_at, b.probe_at) for place, b in breakers
+        (*key, b.failures, b.opened_at, b.probe_at) for key, b in breakers
     ]
     tx.later("breaker_put_many", batch=batch)

@@ -1,8 +1,8 @@
-"""What people add to gates: overrides (approvals) and interventions (the manual queue).
+"""Human input to gates: overrides (approvals) and interventions (the manual queue).
 
 An override is granted by an authenticated caller, for a partition, until a time, with a reason; the
-caller writes its audit link in the same transaction. An intervention is one open row per gate; it
-is resolved by a person, or by the gate itself once its data is there.
+caller writes its audit entry in the same transaction. An intervention is one open row per gate. A
+person resolves it, or the gate itself once its data is there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FAR_FUTURE = 2**62
 
 
 class OverrideRow(NamedTuple):
-    """An approval as listed (SQL fragment `override_columns`)."""
+    """An override as listed (SQL fragment `override_columns`)."""
 
     override_id: int
     customer_id: str
@@ -42,7 +42,7 @@ class OverrideRow(NamedTuple):
 
     @property
     def record(self) -> Override:
-        """The approval as gates know it."""
+        """The override in the form gates use."""
         return Override(
             id=encode("ovr", self.override_id),
             customer=self.customer_id,
@@ -61,7 +61,7 @@ class OverrideRow(NamedTuple):
 
 
 class NewIntervention(NamedTuple):
-    """Something only a person can resolve (batch of `intervention_put_many`)."""
+    """A problem that needs a person (batch of `intervention_put_many`)."""
 
     customer: int
     pipeline: int
@@ -98,7 +98,7 @@ class Intervention(NamedTuple):
 
 
 def overrides_of(tx: Tx, ids: Sequence[int]) -> dict[int, tuple[Override, ...]]:
-    """Approvals that count now, by flow."""
+    """Return overrides in force, by flow."""
     found: dict[int, tuple[Override, ...]] = {}
     for row in tx.rows("override_rows_for_flows", {"ids": list(ids)}):
         found[row[0]] = (*found.get(row[0], ()), OverrideRow._make(row[1:]).record)
@@ -106,19 +106,19 @@ def overrides_of(tx: Tx, ids: Sequence[int]) -> dict[int, tuple[Override, ...]]:
 
 
 def override_put(tx: Tx, params: dict[str, Any]) -> tuple[int, int]:
-    """Grant an approval (columns as in the statement); returns (id, approved_at)."""
+    """Insert an override (columns as in the statement). Return (id, approved_at)."""
     row = one(tx.rows("override_put", params))
     return row[0], row[1]
 
 
 def override_revoke(tx: Tx, override_id: int, actor: str, customer: int | None = None) -> bool:
-    """Take an approval back; False when it counts no longer, or is somebody else's."""
+    """Revoke an override. Return False if it is not in force or belongs to another customer."""
     params = {"override_id": override_id, "actor": actor, "customer": customer}
     return bool(tx.rows("override_revoke", params))
 
 
 class OverrideFilter(NamedTuple):
-    """Which approvals a list shows; live: only those that count now."""
+    """Filter and page of a list of overrides. live: only those in force."""
 
     customer: int | None = None
     pipeline: int | None = None
@@ -130,23 +130,23 @@ class OverrideFilter(NamedTuple):
 
 
 def override_list(tx: Tx, wanted: OverrideFilter) -> list[OverrideRow]:
-    """Approvals, newest first."""
+    """Return overrides, newest first."""
     return [OverrideRow._make(row) for row in tx.rows("override_list", wanted._asdict())]
 
 
 def intervention_put_many(tx: Tx, items: Sequence[NewIntervention]) -> None:
-    """File items; one that is open already is brought up to date."""
+    """Insert interventions; an open one of the same gate is updated."""
     tx.later("intervention_put_many", batch=items)
 
 
 def intervention_close_many(tx: Tx, rows: Sequence[tuple[int, str, str, str]]) -> None:
-    """Close the open items of (flow, phase, processor) with a resolution."""
+    """Close the open interventions of (flow, phase, processor) with a resolution."""
     tx.later("intervention_close_many", batch=rows)
 
 
 def flow_dismiss(tx: Tx, gates: Sequence[Phase], actor: str) -> None:
-    """A flow was cancelled: nobody is asked for anything of it any more, nor alerted."""
-    resolution = "its flow was cancelled"
+    """Close the interventions and alerts of a cancelled flow."""
+    resolution = "the flow was cancelled"
     asked = [gate for gate in gates if needs_person(gate)]
     intervention_close_many(tx, [(g.flow_id, g.phase, g.processor, resolution) for g in asked])
     keys = [gate_key(g.flow_id, g.phase, g.processor, v) for g in gates for v in Verdict]
@@ -156,7 +156,7 @@ def flow_dismiss(tx: Tx, gates: Sequence[Phase], actor: str) -> None:
 def intervention_resolve(
     tx: Tx, intervention_id: int, actor: str, resolution: str, customer: int | None = None
 ) -> tuple[int, int, str] | None:
-    """Resolve an item; (flow, customer, phase), or None when it is not open."""
+    """Resolve an intervention. Return (flow, customer, phase), or None if it is not open."""
     params = {
         "intervention_id": intervention_id,
         "actor": actor,
@@ -168,7 +168,7 @@ def intervention_resolve(
 
 
 class InterventionFilter(NamedTuple):
-    """Which items a list shows."""
+    """Filter and page of a list of interventions."""
 
     customer: int | None = None
     status: str | None = "open"
@@ -178,5 +178,5 @@ class InterventionFilter(NamedTuple):
 
 
 def intervention_list(tx: Tx, wanted: InterventionFilter) -> list[Intervention]:
-    """The manual queue, newest first."""
+    """Return interventions, newest first."""
     return [Intervention._make(row) for row in tx.rows("intervention_list", wanted._asdict())]

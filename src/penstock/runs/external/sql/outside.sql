@@ -1,9 +1,9 @@
--- Runs held from outside: a lease row of their own says who holds them and until when.
+-- Runs held by external workers: each has a lease row with its holder and expiry.
 
 -- name: outside_get_many
--- Held runs, locked in the order of their ids, with what their leases say. Found by id alone, leases
--- by their whole key (and "held" is asked in words no index knows): a plan made while the tables were
--- empty would else walk through everything that is held.
+-- Held runs, locked in id order, with holder and expiry of their leases. Runs are found by id alone
+-- and leases by their full key (and the state condition matches no index), because a plan made
+-- while the tables were empty would otherwise scan all held runs.
 SELECT {{held_columns}},
     (SELECT e.holder FROM leases e WHERE e.kind = 'run' AND e.subject = r.run_id
         AND e.token = r.token),
@@ -28,8 +28,8 @@ WHERE h.run_id {{any ids}} AND (CAST(:customer AS bigint) IS NULL OR h.customer 
 ORDER BY h.run_id LIMIT 10000;
 
 -- name: run_retry_live
--- The next attempt of an ended run while it has not ended, and when it is due; found by the key of
--- its slot, for there is no index by parent.
+-- The live next attempt of an ended run and its due time; found by the key of its occurrence,
+-- because there is no index by parent.
 SELECT run_id, scheduled_time FROM runs
 WHERE customer = :customer AND config_id = :config_id AND slot = :slot AND attempt = :attempt
     AND parent_run_id = :run_id
@@ -40,7 +40,7 @@ WHERE customer = :customer AND config_id IS NULL AND slot = :slot AND attempt = 
 LIMIT 1;
 
 -- name: progress_beat_many
--- A heartbeat's progress: what it does not tell stays as it was told before.
+-- Write the progress of a heartbeat; missing values keep the previous ones.
 -- scope: system (the caller holds the runs)
 -- batch: run_id bigint, current_state text, stage text, percent float8,
 --   estimated_completion_at bigint, records_extracted bigint, records_transformed bigint,
