@@ -1,5 +1,5 @@
-"""The API's shapes: what requests may say and what answers say, each field described.
+"""Models of request and response bodies; every field has a description.
 
-Requests are checked by these models; answers are built by `client.shapes` and only described here
-(tests compare the two).
+Requests are validated by these models. Responses are built by `client.shapes` and only documented
+here; tests compare the two.
 """

@@ -1,1 +1,1 @@
-"""Routes by subject. Each is thin: read the request, call one use case, shape the answer."""
+"""Routes by subject. Each reads the request, calls one use case and builds the response."""
