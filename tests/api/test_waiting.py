@@ -13,7 +13,7 @@ import pytest
 from penstock.client.runs import Submission
 from penstock.core.pipeline import Pipeline
 from penstock.events import Served as ServedEvent
-from penstock.http.waiting import LOOK_SECONDS
+from penstock.http.waiting import POLL_SECONDS
 from penstock.store.api import Store
 from tests.api.kit import Served
 from tests.conftest import OpenStore
@@ -197,7 +197,7 @@ class TestLines:
         waiting(served, 17)
         served.desk.submit("outside")
         # In one line of seventeen its turn by the timer would come after many seconds.
-        assert len(right.answer(4 * LOOK_SECONDS)) == 1
+        assert len(right.answer(4 * POLL_SECONDS)) == 1
         assert all(poll.is_alive() for poll in wrong)
 
 
