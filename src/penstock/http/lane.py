@@ -58,7 +58,7 @@ VERBS: Final[Mapping[str, Verb]] = {
 
 
 class Lane:
-    """Serves the operations of `VERBS`; `entry` tells which requests it can serve."""
+    """Serves the operations of `VERBS`; `entry` selects the requests."""
 
     def __init__(self, keyring: Keyring, beats: Batches, changes: Batches) -> None:
         """Use separate queues, so that heartbeats never wait behind slower changes."""

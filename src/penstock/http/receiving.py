@@ -1,7 +1,7 @@
 """Authentication of incoming pushes by signed tokens; API keys are not accepted.
 
 The token is verified against the settings of the subscription before the body is read. A refusal
-does not tell the sender what was wrong; the reason is emitted as an event.
+does not reveal to the sender what was wrong; the reason is emitted as an event.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ class Receiving:
     """Allowed endpoints of push subscriptions."""
 
 
-def checked(door: Receiving, events: Events, name: str, authorization: str) -> IncomingPush:
+def checked(settings: Receiving, events: Events, name: str, authorization: str) -> IncomingPush:
     """Return the settings of the subscription after verifying the sender's token."""
-    row = door.incoming.get(name)
+    row = settings.incoming.get(name)
 
     def refused(status: int, reason: str, detail: str, **more: str) -> Refused:
         events.emit(PushRefused(subscription=name[:255], status=status, reason=reason))
         return Refused(status, detail, headers=more)
 
-    if row is None or door.verify is None:
+    if row is None or settings.verify is None:
         raise refused(401, "not in incoming_push", UNAUTHENTICATED, **CHALLENGE)
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer":
         raise refused(401, "no bearer token", UNAUTHENTICATED, **CHALLENGE)
     try:
-        door.verify(token.strip(), row)
+        settings.verify(token.strip(), row)
     except Untrusted as error:
         if error.is_known:
             raise refused(403, error.reason, "The token is not valid for this endpoint.") from None

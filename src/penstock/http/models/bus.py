@@ -224,7 +224,7 @@ class DeliveryOut(Told):
 
 
 class PullOut(Told):
-    """The messages of a pull request."""
+    """Messages leased by a pull."""
 
     received_messages: list[DeliveryOut] = Field(
         description="Leased messages, oldest first; empty if none is ready."

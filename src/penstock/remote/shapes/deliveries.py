@@ -35,7 +35,7 @@ class DeliveryOut(TypedDict):
 
 
 class PullOut(TypedDict):
-    """The messages of a pull request."""
+    """Messages leased by a pull."""
 
     received_messages: list[DeliveryOut]  # Leased messages, oldest first; empty if none is ready.
 
