@@ -49,7 +49,7 @@ class Databases:
     def __init__(self, alone: Served, beside: Served) -> None:
         self.alone, self.beside = alone, beside
         self.a = scene(alone.desk, A)
-        assert scene(beside.desk, A) == self.a, "A is the same in both worlds"
+        assert scene(beside.desk, A) == self.a, "A is the same in both databases"
         self.b = scene(beside.desk, B)
 
     def ask(self, key: str, method: str, path: str, body: Any = None) -> tuple[Reply, Reply]:
@@ -61,7 +61,7 @@ class Databases:
 
 
 @pytest.fixture(scope="module", params=ENGINES)
-def worlds(request: pytest.FixtureRequest, serve: Serve) -> Iterator[Databases]:
+def databases(request: pytest.FixtureRequest, serve: Serve) -> Iterator[Databases]:
     """Return both databases on one engine."""
     with serve(request.param) as alone, serve(request.param) as beside:
         yield Databases(alone, beside)
@@ -142,14 +142,14 @@ class TestReads:
         assert set(CALLS) == set(ROUTES)
 
     @pytest.mark.parametrize("role", list(Role))
-    def test_reads(self, worlds: Databases, role: Role) -> None:
+    def test_reads(self, databases: Databases, role: Role) -> None:
         """Each read by a restricted key is byte-equal with and without the other customer."""
-        ids = known_ids(worlds.a)
+        ids = known_ids(databases.a)
         for route in READS:
-            path, _ = CALLS[route](worlds.a)
-            paged = "limit" in _parameters(worlds.alone, route)
+            path, _ = CALLS[route](databases.a)
+            paged = "limit" in _parameters(databases.alone, route)
             for query in ("", "limit=2") if paged else ("",):
-                alone, beside = worlds.ask(f"{A}-{role}", "GET", asked(path, query))
+                alone, beside = databases.ask(f"{A}-{role}", "GET", asked(path, query))
                 assert plain(alone, ids) == plain(beside, ids), route
                 assert B.encode() not in beside.body, route
                 if route in EVERYBODY:
@@ -170,47 +170,47 @@ class TestReads:
             ("GET /api/v1/dead-letters", "?customer_id=unknown"),
         ],
     )
-    def test_filters(self, worlds: Databases, route: str, query: str) -> None:
+    def test_filters(self, databases: Databases, route: str, query: str) -> None:
         """A filter for another customer finds nothing, whether it exists or not."""
-        path, _ = CALLS[route](worlds.a)
-        alone, beside = worlds.ask(f"{A}-admin", "GET", path + query)
+        path, _ = CALLS[route](databases.a)
+        alone, beside = databases.ask(f"{A}-admin", "GET", path + query)
         assert plain(alone) == plain(beside)
         assert beside.status == 404
 
-    def test_explain_other_customer(self, worlds: Databases) -> None:
+    def test_explain_other_customer(self, databases: Databases) -> None:
         """A partition of another customer is not found, whether the customer exists or not."""
-        path, _ = CALLS["GET /api/v1/explain"](worlds.b)
-        alone, beside = worlds.ask(f"{A}-viewer", "GET", path)
+        path, _ = CALLS["GET /api/v1/explain"](databases.b)
+        alone, beside = databases.ask(f"{A}-viewer", "GET", path)
         assert plain(alone) == plain(beside)
         assert beside.status == 404
 
-    def test_foreign_ids(self, worlds: Databases) -> None:
+    def test_foreign_ids(self, databases: Databases) -> None:
         """An id of another customer is answered like an unknown one, and nothing changes."""
-        ids = known_ids(worlds.b)
-        before = everything(worlds.beside)
+        ids = known_ids(databases.b)
+        before = everything(databases.beside)
         for route in FOREIGN:
-            path, body = CALLS[route](worlds.b)
-            alone, beside = worlds.ask(f"{A}-operator", method_of(route), path, body)
+            path, body = CALLS[route](databases.b)
+            alone, beside = databases.ask(f"{A}-operator", method_of(route), path, body)
             assert plain(alone, ids) == plain(beside, ids), route
             expected = 403 if ROUTES[route] is Power.ADMINISTER else 404
             assert beside.status == expected, (route, beside.body)
-        assert everything(worlds.beside) == before
+        assert everything(databases.beside) == before
 
-    def test_foreign_ids_in_bodies(self, worlds: Databases) -> None:
+    def test_foreign_ids_in_bodies(self, databases: Databases) -> None:
         """Ids of another customer in a body are not found either, item by item."""
-        ids = known_ids(worlds.b)
-        before = rows_of(worlds.beside, B)
+        ids = known_ids(databases.b)
+        before = rows_of(databases.beside, B)
         for route, make in INDIRECT.items():
-            path, _ = CALLS[route](worlds.b)
-            alone, beside = worlds.ask(f"{A}-operator", "POST", path, make(worlds.b))
+            path, _ = CALLS[route](databases.b)
+            alone, beside = databases.ask(f"{A}-operator", "POST", path, make(databases.b))
             assert plain(alone, ids) == plain(beside, ids), route
             assert beside.status == 404 or b"not_found" in beside.body, (route, beside.body)
-        assert rows_of(worlds.beside, B) == before
+        assert rows_of(databases.beside, B) == before
 
-    def test_dashboard_counts_own_runs(self, worlds: Databases) -> None:
+    def test_dashboard_counts_own_runs(self, databases: Databases) -> None:
         """A restricted key sees its customer's counts, an unrestricted one all customers'."""
-        own = worlds.beside.by(f"{A}-viewer").ok("GET", "/dashboard/pipeline-status")
-        all_of_it = worlds.beside.by("viewer").ok("GET", "/dashboard/pipeline-status")
+        own = databases.beside.by(f"{A}-viewer").ok("GET", "/dashboard/pipeline-status")
+        all_of_it = databases.beside.by("viewer").ok("GET", "/dashboard/pipeline-status")
         assert all_of_it["running_runs"] == 2 * own["running_runs"] > 0
         assert all_of_it["failed_today"] == 2 * own["failed_today"] > 0
 
@@ -218,9 +218,9 @@ class TestReads:
 class TestCursors:
     """A cursor is valid only for its list, filter and customer."""
 
-    def test_foreign_and_forged_cursors(self, worlds: Databases) -> None:
+    def test_foreign_and_forged_cursors(self, databases: Databases) -> None:
         """Cursors of another customer, list or filter, and forged ones, all get the same 400."""
-        served, a = worlds.beside, worlds.a
+        served, a = databases.beside, databases.a
         mine = served.by(f"{A}-viewer")
         tried = 0
         for route in READS:
@@ -237,7 +237,7 @@ class TestCursors:
             assert mine.get(asked(path, f"limit=1&cursor={good}")).status == 200
             free = served.by("viewer").get(asked(path, f"limit=1&cursor={good}"))
             other = served.by(f"{B}-viewer").get(asked(path, f"limit=1&cursor={good}"))
-            theirs, _ = CALLS[route](worlds.b)
+            theirs, _ = CALLS[route](databases.b)
             cross = served.by("viewer").get(asked(theirs, f"limit=1&cursor={good}"))
             bent = [good[:-1], good + "A", good[1:], "A" * len(good), good.swapcase()]
             refused = [mine.get(asked(path, f"limit=1&cursor={text}")) for text in bent]
@@ -248,9 +248,9 @@ class TestCursors:
                 assert reply.json["errors"][0]["field"] == "cursor"
         assert tried >= 6
 
-    def test_another_filter(self, worlds: Databases) -> None:
+    def test_another_filter(self, databases: Databases) -> None:
         """A cursor of one filter is refused with another filter."""
-        mine = worlds.beside.by(f"{A}-viewer")
+        mine = databases.beside.by(f"{A}-viewer")
         page = mine.ok("GET", f"/customers/{A}/pipeline-runs?limit=1&state=RUNNING")
         bent = f"/customers/{A}/pipeline-runs?limit=1&state=PENDING&cursor={page['next_cursor']}"
         assert mine.get(bent).status == 400
@@ -263,14 +263,14 @@ class TestWrites:
     def test_every_write(self, engine: str, serve: Serve) -> None:
         """Each write of A is answered alike with and without B, and leaves B's rows unchanged."""
         with serve(engine) as alone, serve(engine) as beside:
-            worlds = Databases(alone, beside)
-            ids = known_ids(worlds.a)
+            databases = Databases(alone, beside)
+            ids = known_ids(databases.a)
             for route in sorted(ROUTES, key=lambda name: name.startswith("DELETE")):
                 if method_of(route) == "GET":
                     continue
-                path, body = CALLS[route](worlds.a)
+                path, body = CALLS[route](databases.a)
                 before = rows_of(beside, B)
-                one, two = worlds.ask(f"{A}-admin", method_of(route), path, body)
+                one, two = databases.ask(f"{A}-admin", method_of(route), path, body)
                 assert plain(one, ids) == plain(two, ids), route
                 assert rows_of(beside, B) == before, route
                 refused = route in EVERYBODY or ROUTES[route] is Power.ADMINISTER

@@ -263,7 +263,7 @@ class TestWalk:
         assert (end["is_dead"], end["retry_run_id"]) == (True, None)
 
     def test_disabled_after_five(self, walker: Walker) -> None:
-        """Three failures in a row raise an alert, five disable the config; enabling it is audited."""
+        """Three failures in a row raise an alert, five disable the config; enabling is audited."""
         enable(walker)
         for day in range(1, 6):
             walker.to(FIRST + (day - 1) * DAY)

@@ -224,5 +224,5 @@ class ReplayManyOut(Told):
         description="Value of `before` for the next step; null after the last one."
     )
     next_at: Time | None = Field(
-        description="Value of `start_at` for the next step; null without a rate."
+        description="Value of `start_at` for the next step; null in a dry run."
     )

@@ -90,7 +90,7 @@ def get_topic(by: By, topic: TopicName, customer_id: Whose = None) -> Response:
 
 @routes.delete("/topics/{topic}", response_model=Done)
 def delete_topic(by: By, topic: TopicName, customer_id: Whose = None) -> Response:
-    """Delete a topic but keep its subscriptions. They keep their backlog."""
+    """Delete a topic but keep its subscriptions and their backlogs. They get no new messages."""
     by.client.topics.delete(topic, customer=whose(by, customer_id), actor=by.actor)
     return answer({"status": "done"})
 

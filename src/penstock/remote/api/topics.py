@@ -76,7 +76,7 @@ class TopicsApi:
         return cast("TopicDetailOut", response)
 
     def delete_topic(self, topic: str, *, customer_id: str | None = None) -> Done:
-        """Delete a topic but keep its subscriptions. They keep their backlog.
+        """Delete a topic but keep its subscriptions and their backlogs. They get no new messages.
 
         `DELETE /api/v1/topics/{topic}`
 

@@ -22,7 +22,7 @@ class FlowOut(TypedDict):
     state: str  # OPEN, COMPLETE, DEGRADED, FAILED or CANCELLED.
     is_degraded: bool  # Whether the flow ended with incomplete data.
     missing: list[str]  # Tables and processors that the flow went on without.
-    correlation_id: str  # Correlation id that everything started by the same cause shares.
+    correlation_id: str  # Correlation id shared by everything that the same cause started.
     trigger_source: str  # What triggered it, such as `scheduler` or `manual`.
     opened_by: str  # Name of the key, user or service that opened it.
     config_id: str | None  # Config whose schedule opened the flow; null for other triggers.
@@ -209,7 +209,7 @@ class FlowNameOut(TypedDict):
     mode: str  # Operating mode; it sets the thresholds of the gates.
     generation: int  # Number of the flow among those of its partition and mode, from 1.
     state: str  # OPEN, COMPLETE, DEGRADED, FAILED or CANCELLED.
-    correlation_id: str  # Correlation id that everything started by the same cause shares.
+    correlation_id: str  # Correlation id shared by everything that the same cause started.
     created_at: str  # Time at which the flow was opened.
     ended_at: str | None  # Time at which the flow ended; null while it is open.
     # Time at which the flow fails unless it has ended; null without a deadline.
@@ -318,7 +318,7 @@ class AbsenceOut(TypedDict):
 class TraceOut(TypedDict):
     """Everything that one cause started, across phases and flows."""
 
-    correlation_id: str  # Correlation id that everything started by the same cause shares.
+    correlation_id: str  # Correlation id shared by everything that the same cause started.
     as_of: str  # Time at which the data was read, by the database clock.
     flows: list[FlowNameOut]  # Flows with this correlation id.
     steps: list[StepOut]  # Events in chronological order.

@@ -199,7 +199,7 @@ class InterventionOut(TypedDict):
     missing: list[str]  # Tables that are absent or incomplete.
     reason: str  # Sentences that say why the gate cannot proceed.
     tries: int  # Number of evaluations that found too little history.
-    correlation_id: str | None  # Correlation id that everything started by the same cause shares.
+    correlation_id: str | None  # Correlation id shared by everything that the same cause started.
     status: str  # Either `open` or `resolved`.
     opened_at: str  # Time at which the intervention was opened.
     resolved_at: str | None  # Time at which it was resolved; null while it is open.

@@ -26,7 +26,7 @@ class DeadLetterOut(TypedDict):
     processor: str | None  # Processor of the run; null for a delivery.
     config_id: str | None  # Config that started the run; null if none did.
     partition: str | None  # Partition of the data, such as `2025-12-31`; null if it has none.
-    correlation_id: str | None  # Correlation id that everything started by the same cause shares.
+    correlation_id: str | None  # Correlation id shared by everything that the same cause started.
     error_type: str  # Short name of the error's kind, such as `TRANSIENT_NETWORK`.
     error_kind: str | None  # poison, transient or configuration; null if unknown.
     error_details: Any  # Details of the last error; null if none were reported.
@@ -113,7 +113,7 @@ class ReplayManyOut(TypedDict):
     left: int  # Number of dead letters that still match.
     dry_run: bool  # Whether this was a dry run, which changes nothing.
     next_before: str | None  # Value of `before` for the next step; null after the last one.
-    next_at: str | None  # Value of `start_at` for the next step; null without a rate.
+    next_at: str | None  # Value of `start_at` for the next step; null in a dry run.
 
 
 class LetterMessageOut(TypedDict):

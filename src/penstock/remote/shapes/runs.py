@@ -71,7 +71,7 @@ class RunOut(TypedDict):
     sla_breach_minutes: float | None  # Minutes by which it missed its SLA; null before it is known.
     is_dead: bool  # Whether the run became a dead letter.
     cancel_requested_at: str | None  # Time at which cancellation was requested; null if it was not.
-    correlation_id: str | None  # Correlation id that everything started by the same cause shares.
+    correlation_id: str | None  # Correlation id shared by everything that the same cause started.
     ordering_key: str | None  # Runs with the same key are executed one after another.
     trigger_source: str  # What triggered it, such as `scheduler` or `manual`.
     parameters: Any  # Parameters passed to the processor, as a JSON object.

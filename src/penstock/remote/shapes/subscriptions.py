@@ -13,7 +13,7 @@ class SubscriptionIn(TypedDict):
 
     name: str  # Name of the subscription, unique per customer.
     topic: str  # Name of the topic; it cannot be changed later.
-    # Consumers pull, Penstock pushes over HTTP, or messages are bound.
+    # `pull` by consumers, `push` over HTTP, or `bound` to configs, runs or completions.
     kind: NotRequired[Literal["pull", "push", "bound"]]
     # Seconds that a consumer has to settle a delivery before it is redelivered.
     ack_deadline_seconds: NotRequired[int]
@@ -46,7 +46,7 @@ class SubscriptionOut(TypedDict):
 
     name: str  # Name of the subscription, unique per customer.
     topic: str  # Name of the topic it receives messages from.
-    # Consumers pull, Penstock pushes over HTTP, or messages are bound.
+    # `pull` by consumers, `push` over HTTP, or `bound` to configs, runs or completions.
     kind: Literal["pull", "push", "bound"]
     # Seconds that a consumer has to settle a delivery before it is redelivered.
     ack_deadline_seconds: float

@@ -39,7 +39,7 @@ class ClaimedRun(TypedDict):
     attempt_number: int  # Number of this attempt, counted from 1.
     max_execution_duration_minutes: float  # Minutes after which a run is ended as TIMEOUT.
     parameters: dict[str, Any] | None  # Parameters passed to the processor, as a JSON object.
-    correlation_id: str | None  # Correlation id that everything started by the same cause shares.
+    correlation_id: str | None  # Correlation id shared by everything that the same cause started.
 
 
 class ClaimOut(TypedDict):
