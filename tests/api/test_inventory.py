@@ -198,7 +198,7 @@ class TestKeysInTime:
         assert admin.ok("POST", f"/keys/{ids['viewer']}/revoke") == {"changed": False}
         assert Client("127.0.0.1", timed.server.port, other).get("/pipelines").status == 401
         clock.advance(seconds=BELIEVED_SECONDS - 1)
-        assert viewer.get("/pipelines").status == 200, "believed for a moment"
+        assert viewer.get("/pipelines").status == 200, "still cached"
         clock.advance(seconds=1)
         assert viewer.get("/pipelines").status == 401
         assert BELIEVED_SECONDS <= 60
@@ -246,7 +246,7 @@ class TestKeysInTime:
         refused = by.get("/pipelines")
         assert refused.json["code"] == "rate.exceeded"
         assert refused.headers["retry-after"] == "1"
-        assert timed.by("viewer").get("/pipelines").status == 200, "others are not held up"
+        assert timed.by("viewer").get("/pipelines").status == 200, "other requests are not delayed"
         clock.advance(500_000)
         assert [by.get("/pipelines").status for _ in range(2)] == [200, 429]
         slow = admin.ok("POST", "/keys", {"name": "slow", "role": "viewer", "rate": 0.1})
@@ -276,7 +276,9 @@ class TestHealth:
                 assert reply.json["code"].startswith("store")
                 assert int(reply.headers["retry-after"]) >= 1
                 assert reply.json["request_id"] == reply.headers["x-request-id"]
-            assert b"host" not in by.get("/pauses").body, "where the store is, is for the log"
+            assert b"host" not in by.get("/pauses").body, (
+                "the address of the database is only logged"
+            )
             metrics = served.by("admin").get("/metrics")
             assert metrics.status == 200
             assert b"penstock_up 0.0" in metrics.body
@@ -319,7 +321,7 @@ class TestHealth:
         stopping.start()
         threads[0].join(10)
         assert replies["poll"].json == {"claimed_runs": []}, "the waiting worker is answered"
-        assert "work" not in replies, "the other request is still being worked on"
+        assert "work" not in replies, "the other request is still active"
         go_on.set()
         threads[1].join(10)
         assert replies["work"].json["status"] == "completed"

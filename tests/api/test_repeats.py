@@ -40,7 +40,7 @@ class TestEveryPost:
             again = by.post(path, body, Idempotency_Key=key)
             assert again.status == first.status, (route, again.body)
             if route in ("POST /api/v1/keys", "POST /api/v1/keys/{key_id}/rotate"):
-                assert again.json == {**first.json, "key": None}, "a key is shown once"
+                assert again.json == {**first.json, "key": None}, "a key is returned once"
             else:
                 assert again.body == first.body, route
             if "bulk" not in route:

@@ -131,7 +131,7 @@ class TestWalk:
         assert (ticked["status"], ticked["total_configs_processed"]) == ("completed", 1)
         assert ticked["total_runs_created"] == 1
         assert ticked["processing_time_seconds"] >= 0
-        assert walker.trigger()["total_runs_created"] == 0, "a slot starts once"
+        assert walker.trigger()["total_runs_created"] == 0, "an occurrence starts once"
         assert walker.by.ok("GET", walker.path)["next_run_time"] == "2025-11-18T07:00:00Z"
 
         run = walker.claim()

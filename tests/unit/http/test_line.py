@@ -92,7 +92,7 @@ def test_full_queue_is_overload() -> None:
         await queue.come(MOST - 4 + 1)
         assert queue.states == "sss.......r"
         await queue.leave()
-        assert queue.states == "sss.......r", "one fewer is worked on in a overload"
+        assert queue.states == "sss.......r", "one fewer is served under overload"
         await queue.leave()
         assert queue.states == "sssrs.....r", "the fourth has waited too long, the fifth has not"
 
@@ -107,7 +107,7 @@ def test_no_direct_admission_is_overload() -> None:
         await queue.come(6)
         queue.clock.advance(seconds=BURST_SECONDS + MOMENT)
         await queue.come()
-        assert queue.states == "sss...r", "not worth waiting any more"
+        assert queue.states == "sss...r", "a new caller is refused under overload"
         await queue.leave(2)
         assert queue.states == "sssrrrr"
 
@@ -125,7 +125,7 @@ def test_few_wait_under_overload() -> None:
         await queue.come(6)
         assert queue.states == "ss..rr"
         await queue.leave()
-        assert queue.states == "sss.rr", "a short wait is none"
+        assert queue.states == "sss.rr", "short waits are allowed"
 
     run(scenario())
 
@@ -142,7 +142,7 @@ def test_empty_queue_does_not_end_overload() -> None:
             assert queue.states == "ss..r"
             queue.clock.advance(seconds=2 * PATIENCE_SECONDS)
             await queue.leave(2)
-            assert queue.states == "ssrrr", "who waited too long leaves an empty line"
+            assert queue.states == "ssrrr", "refusing the late waiter empties the queue"
             assert queue.line.has_free_place
 
     run(scenario())
